@@ -1,0 +1,85 @@
+"""One module per framework; what each can prepare, and whether it is installed.
+
+A module has ``PREPARE``, a dict from a workload's kind to a function ``workload -> Prepared``, and
+``versions()``. A kind "first_draw" is not prepared but run: ``first_draw(path) -> statistics``,
+called by `benchmarks.first_draw` in a fresh process. To add a sampler or a rival, add a kind or a
+module; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Work that is ready to be timed.
+
+    Attributes
+    ----------
+    run : callable
+        Does the whole workload once and returns when the result is there.
+    answer : callable
+        Turns what `run` returned into NumPy arrays for the workload's `check`; not timed.
+    form : str
+        How this entry is written, for the record.
+    """
+
+    run: Callable[[], Any]
+    answer: Callable[[Any], dict[str, Any]]
+    form: str
+
+
+@dataclass(frozen=True)
+class Framework:
+    """An entry: where its code is, what it needs, what its process is started with."""
+
+    name: str
+    module: str
+    needs: tuple[str, ...]
+    variant: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+
+    def installed(self) -> bool:
+        """Whether every package it needs can be found."""
+        return all(importlib.util.find_spec(name) is not None for name in self.needs)
+
+    def load(self) -> ModuleType:
+        """Import its module, and with it the framework."""
+        return importlib.import_module(self.module)
+
+    def prepare(self, workload: Any) -> Prepared:
+        """Build the workload; raises KeyError for a kind it does not do."""
+        prepare = self.load().PREPARE[workload.kind]
+        prepared: Prepared = prepare(workload, self.variant) if self.variant else prepare(workload)
+        return prepared
+
+
+OURS = "ribbit"
+
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in (
+        Framework(OURS, "benchmarks.ours", ("ribbit",)),
+        Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
+        Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
+        Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
+        Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
+        Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
+        Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
+    )
+}
+
+# NumPy's OpenBLAS takes some AVX-512 processors for a Haswell: measured both ways, each in its
+# own process, since the variable is read when the library is loaded.
+NUMPY_SKYLAKEX = Framework(
+    "numpy-skylakex",
+    "benchmarks.rivals.numpy_",
+    ("numpy",),
+    env={"OPENBLAS_CORETYPE": "SKYLAKEX"},
+)

@@ -1,0 +1,406 @@
+"""What is timed: shapes, data, seeds, the expected answer, and the goal.
+
+A workload knows nothing about any framework. Its `kind` says which function of an entry prepares
+it (`benchmarks.rivals`), its `check` raises when an answer is not the reference's. Data are
+synthetic and drawn from a teacher network, so that nothing has to be downloaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import reference
+
+F32 = NDArray[np.float32]
+
+
+class WrongAnswerError(AssertionError):
+    """An entry did not compute what the reference computes."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Target of a workload: ratio to the best rival, share of FMA peak, seconds per unit."""
+
+    ratio: float | None = None
+    share: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Leapfrog:
+    """A full-batch trajectory of an MLP: `num_steps` leapfrogs of `chains` chains, unit mass.
+
+    The run starts from the network that made the data (so the curvature is a posterior's), with
+    standard normal momenta; the initial gradient is part of it, so it costs num_steps + 1
+    gradients per chain.
+
+    Tolerances, both for float32 entries against float64: the end position differs by at most
+    `position_tolerance` of the distance travelled (2-norms), the log density by at most
+    `logdensity_tolerance` of P + N + |log density| (the size of the terms that are summed).
+    """
+
+    kind: ClassVar[str] = "leapfrog"
+    unit: ClassVar[str] = "leapfrog and chain"
+
+    name: str
+    sizes: tuple[int, ...]
+    activation: str
+    likelihood: str
+    rows: int
+    chains: int
+    num_steps: int
+    step_size: float
+    prior_scale: float
+    noise_scale: float
+    goal: Goal
+    threads: int = 2
+    seed: int = 1
+    position_tolerance: float = 1e-3
+    logdensity_tolerance: float = 2e-5
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return sum((a + 1) * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True))
+
+    @property
+    def units(self) -> int:
+        """Leapfrogs times chains in one run."""
+        return self.num_steps * self.chains
+
+    @property
+    def flops(self) -> float:
+        """Multiplies and adds of the dense layers in one run; activations are not counted.
+
+        Forward and weight gradient cost 2 N in out each, the input gradient the same except in
+        the first layer, which needs none.
+        """
+        products = [a * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True)]
+        per_gradient = 2 * self.rows * (3 * sum(products) - products[0])
+        return float(per_gradient) * (self.num_steps + 1) * self.chains
+
+    @cached_property
+    def data(self) -> tuple[F32, NDArray[Any]]:
+        """Inputs (N, D) float32 and targets: (N, 1) float32, or labels (N,) int64."""
+        return self._made[0], self._made[1]
+
+    @cached_property
+    def start(self) -> tuple[F32, F32]:
+        """Position (C, P) and momentum (C, P), float32."""
+        rng = np.random.default_rng([self.seed, 2])
+        noise = rng.standard_normal((self.chains, self.dim))
+        position = self._made[2] + 0.02 * self.prior_scale * noise
+        momentum = rng.standard_normal((self.chains, self.dim))
+        return position.astype(np.float32), momentum.astype(np.float32)
+
+    @cached_property
+    def _made(self) -> tuple[F32, NDArray[Any], reference.Array]:
+        rng = np.random.default_rng([self.seed, 1])
+        x = rng.standard_normal((self.rows, self.sizes[0]))
+        if self.sizes[0] == 2:  # the features of the synthetic regression: (u, u^2)
+            u = np.linspace(-2.0, 2.0, self.rows)
+            x = np.stack([u, u**2], axis=1)
+        x = x.astype(np.float32)
+        teacher = self.prior_scale * rng.standard_normal(self.dim)
+        output = self._density(x, np.zeros(0)).forward(teacher)[0]
+        y: NDArray[Any]
+        if self.likelihood == "gaussian":
+            noise = self.noise_scale * rng.standard_normal(output.shape)
+            y = (output + noise).astype(np.float32)
+        else:
+            y = np.argmax(output + rng.gumbel(size=output.shape), axis=1).astype(np.int64)
+        return x, y, teacher
+
+    def _density(self, x: F32, y: NDArray[Any]) -> reference.Density:
+        wide = y.astype(np.float64) if y.dtype.kind == "f" else y
+        return reference.Density(
+            self.sizes,
+            self.activation,
+            self.likelihood,
+            self.prior_scale,
+            self.noise_scale,
+            x.astype(np.float64),
+            wide,
+        )
+
+    @cached_property
+    def density(self) -> reference.Density:
+        """The float64 log density of this workload's data."""
+        return self._density(*self.data)
+
+    @cached_property
+    def expected(self) -> dict[str, reference.Array]:
+        """Position, logdensity, energy_error at the end, position one step earlier; (C, ...)."""
+        position, momentum = (a.astype(np.float64) for a in self.start)
+        ends = [
+            reference.leapfrog(self.density, q, p, self.step_size, self.num_steps)
+            for q, p in zip(position, momentum, strict=True)
+        ]
+        energy_error = [
+            e.start_logdensity - e.logdensity + 0.5 * (e.momentum @ e.momentum - p @ p)
+            for e, p in zip(ends, momentum, strict=True)
+        ]
+        return {
+            "position": np.stack([e.position for e in ends]),
+            "before": np.stack([e.before for e in ends]),
+            "logdensity": np.array([e.logdensity for e in ends]),
+            "energy_error": np.array(energy_error),
+        }
+
+    def use_expected(self, expected: dict[str, reference.Array]) -> None:
+        """Take the reference from another process instead of computing it again."""
+        self.__dict__["expected"] = expected
+
+    def errors(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
+        """Largest relative errors over the chains: `position` and `logdensity`."""
+        position = np.asarray(answer["position"], np.float64).reshape(self.chains, self.dim)
+        value = np.asarray(answer["logdensity"], np.float64).reshape(self.chains)
+        travelled = np.linalg.norm(self.expected["position"] - self.start[0], axis=1)
+        missed = np.linalg.norm(position - self.expected["position"], axis=1)
+        size = self.dim + self.rows + np.abs(self.expected["logdensity"])
+        value_missed = np.abs(value - self.expected["logdensity"]) / size
+        return {
+            "position": float(np.max(missed / travelled)),
+            "logdensity": float(np.max(value_missed)),
+        }
+
+    def check(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
+        """Return the errors; raise WrongAnswerError when one is above its tolerance."""
+        errors = self.errors(answer)
+        for key, limit in (
+            ("position", self.position_tolerance),
+            ("logdensity", self.logdensity_tolerance),
+        ):
+            if not errors[key] <= limit:  # also catches NaN
+                raise WrongAnswerError(
+                    f"[{self.name}] expected {key} within {limit:g} of the float64 reference, "
+                    f"got {errors[key]:.3g}"
+                )
+        return errors
+
+
+@dataclass(frozen=True)
+class Reparam:
+    """w = mean + softplus(rho) * eps for `samples` weight vectors of `dim`, eps ~ N(0, 1).
+
+    The answer is random: (w - mean) / softplus(rho) must have the moments of a standard normal,
+    and its neighbours (along a vector, and between vectors) must be uncorrelated, each within
+    5.5 standard errors: with 6 statistics a right answer fails with probability below 3e-7
+    (and seeds are fixed).
+    """
+
+    kind: ClassVar[str] = "reparam"
+    unit: ClassVar[str] = "weight"
+    flops: ClassVar[None] = None
+
+    name: str
+    samples: int
+    dim: int
+    goal: Goal
+    threads: int = 2
+    seed: int = 1
+
+    @property
+    def units(self) -> int:
+        """Weights in one run."""
+        return self.samples * self.dim
+
+    @cached_property
+    def variational(self) -> tuple[F32, F32]:
+        """mean (P,) and rho (P,)."""
+        rng = np.random.default_rng([self.seed, 3])
+        mean = 0.1 * rng.standard_normal(self.dim)
+        rho = -2.0 + 0.3 * rng.standard_normal(self.dim)
+        return mean.astype(np.float32), rho.astype(np.float32)
+
+    def check(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
+        """Return the statistics in standard errors; raise when one is beyond 5.5."""
+        mean, rho = (a.astype(np.float64) for a in self.variational)
+        scale = np.logaddexp(0.0, rho)
+        weights = answer["weights"]
+        if weights.shape != (self.samples, self.dim):
+            raise WrongAnswerError(
+                f"[{self.name}] expected weights {(self.samples, self.dim)}, got {weights.shape}"
+            )
+        rows = ((np.asarray(row, np.float64) - mean) / scale for row in weights)
+        return check_normal(self.name, rows)
+
+
+@dataclass(frozen=True)
+class Normals:
+    """`count` standard normals, float32, into memory that is already there."""
+
+    kind: ClassVar[str] = "normals"
+    unit: ClassVar[str] = "normal"
+    flops: ClassVar[None] = None
+
+    name: str
+    count: int
+    goal: Goal
+    threads: int = 1
+    seed: int = 1
+
+    @property
+    def units(self) -> int:
+        """Normals in one run."""
+        return self.count
+
+    def check(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
+        """As Reparam.check."""
+        values = np.asarray(answer["normals"], np.float64).reshape(4, -1)
+        if values.size != self.count:
+            raise WrongAnswerError(f"[{self.name}] expected {self.count}, got {values.size}")
+        return check_normal(self.name, iter(values))
+
+
+def check_normal(name: str, rows: Any) -> dict[str, float]:
+    """Moments and neighbour correlations of rows of N(0, 1) draws, in standard errors."""
+    sums = dict.fromkeys(("mean", "variance", "skew", "kurtosis", "along", "between"), 0.0)
+    # Standard deviation of one term: Var z = 1, z^2 - 1: 2, z^3: 15, z^4 - 3: 96, z z': 1.
+    deviation = dict(zip(sums, (1.0, 2**0.5, 15**0.5, 96**0.5, 1.0, 1.0), strict=True))
+    count = 0
+    previous = None
+    for z in rows:
+        count += z.size
+        square = z * z
+        sums["mean"] += z.sum()
+        sums["variance"] += square.sum() - z.size
+        sums["skew"] += (square * z).sum()
+        sums["kurtosis"] += (square * square).sum() - 3.0 * z.size
+        sums["along"] += z[1:] @ z[:-1]
+        sums["between"] += 0.0 if previous is None else z @ previous
+        previous = z
+    scores = {key: float(sums[key] / (deviation[key] * count**0.5)) for key in sums}
+    for key, score in scores.items():
+        if not abs(score) <= 5.5:
+            raise WrongAnswerError(
+                f"[{name}] expected {key} of the standardised draws within 5.5 standard errors "
+                f"of a standard normal's, got {score:.1f}"
+            )
+    return scores
+
+
+@dataclass(frozen=True)
+class FirstDraw:
+    """A fresh process: import, build `of`, `draws` HMC transitions of `num_steps` leapfrogs.
+
+    The wall time is taken from outside the process. The answer is random: mean log density of the
+    last half, distance from the start to the last draw, and mean acceptance must lie within
+    `tolerance` standard deviations (over `replicates` float64 reference runs) of the reference's
+    mean; for a right answer that is a t statistic with replicates - 1 degrees of freedom
+    (probability of a miss below 1e-6 in all).
+    """
+
+    kind: ClassVar[str] = "first_draw"
+    unit: ClassVar[str] = "process"
+    flops: ClassVar[None] = None
+
+    name: str
+    of: Leapfrog
+    draws: int
+    num_steps: int
+    goal: Goal
+    replicates: int = 8
+    tolerance: float = 25.0
+    threads: int = 2
+
+    @property
+    def units(self) -> int:
+        """One process."""
+        return 1
+
+    @cached_property
+    def expected(self) -> dict[str, reference.Array]:
+        """Statistics of the reference runs, (replicates,) each."""
+        runs = []
+        start = self.of.start[0][0].astype(np.float64)
+        for replicate in range(self.replicates):
+            rng = np.random.default_rng([self.of.seed, 4, replicate])
+            positions, values, rate = reference.hmc(
+                self.of.density, start, self.of.step_size, self.num_steps, self.draws, rng
+            )
+            runs.append(statistics(start, positions, values, rate))
+        return {key: np.array([run[key] for run in runs]) for key in runs[0]}
+
+    def use_expected(self, expected: dict[str, reference.Array]) -> None:
+        """Take the reference from another process instead of computing it again."""
+        self.__dict__["expected"] = expected
+
+    def check(self, answer: dict[str, Any]) -> dict[str, float]:
+        """Return the statistics in standard deviations; raise when one is beyond tolerance."""
+        scores = {}
+        for key, values in self.expected.items():
+            spread = max(float(np.std(values, ddof=1)), 1e-3)
+            scores[key] = (float(answer[key]) - float(np.mean(values))) / spread
+            if not abs(scores[key]) <= self.tolerance:
+                raise WrongAnswerError(
+                    f"[{self.name}] expected {key} {np.mean(values):.4g} within "
+                    f"{self.tolerance:g} x {spread:.2g}, got {float(answer[key]):.4g}"
+                )
+        return scores
+
+
+def statistics(start: Any, positions: Any, values: Any, rate: float) -> dict[str, float]:
+    """Reduce one run of draws (draws, P) to the numbers FirstDraw compares."""
+    return {
+        "logdensity": float(np.mean(values[len(values) // 2 :])),
+        "distance": float(np.linalg.norm(np.asarray(positions[-1], np.float64) - start)),
+        "acceptance": float(rate),
+    }
+
+
+def _catalogue() -> dict[str, Any]:
+    small: dict[str, Any] = {
+        "sizes": (8, 50, 1),
+        "activation": "silu",
+        "likelihood": "gaussian",
+        "rows": 927,
+        "step_size": 2e-4,
+        "prior_scale": 0.5,
+        "noise_scale": 0.1,
+    }
+    small_1 = Leapfrog("hmc-small-1", chains=1, num_steps=200, goal=Goal(5.0), **small)
+    small_8 = Leapfrog("hmc-small-8", chains=8, num_steps=200, goal=Goal(5.0), **small)
+    deep = {**small, "sizes": (8, 50, 50, 50, 1), "step_size": 2e-5}
+    deep_4 = Leapfrog("hmc-deep-4", chains=4, num_steps=100, goal=Goal(3.5), **deep)
+    synthreg = Leapfrog(
+        "hmc-synthreg",
+        sizes=(2, 100, 100, 100, 1),
+        activation="relu",
+        likelihood="gaussian",
+        rows=120,
+        chains=1,
+        num_steps=1000,
+        step_size=1e-5,
+        prior_scale=0.1,
+        noise_scale=0.02,
+        goal=Goal(1.3),
+        threads=1,
+    )
+    wide = Leapfrog(
+        "hmc-wide",
+        sizes=(784, 256, 256, 10),
+        activation="silu",
+        likelihood="categorical",
+        rows=8192,
+        chains=1,
+        num_steps=20,
+        step_size=5e-4,
+        prior_scale=0.05,
+        noise_scale=1.0,
+        goal=Goal(1.35, share=0.75),
+    )
+    first = FirstDraw("first-draw", of=small_1, draws=100, num_steps=10, goal=Goal(10.0, None, 0.3))
+    reparam = Reparam("reparam", samples=20, dim=1_000_000, goal=Goal(5.0))
+    normals = Normals("normals", count=1 << 20, goal=Goal(None, None, 1e-9))
+    listed = (small_1, small_8, deep_4, synthreg, wide, reparam, normals, first)
+    return {workload.name: workload for workload in listed}
+
+
+WORKLOADS = _catalogue()

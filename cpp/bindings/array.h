@@ -1,0 +1,143 @@
+#pragma once
+// Checked views of NumPy arrays. The Python layer converts; the binding only refuses.
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "cpu/parallel.h"
+
+namespace ribbit::bindings {
+
+namespace py = pybind11;
+
+inline constexpr std::int64_t kAny = -1;
+inline constexpr int kAligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+
+template <class T>
+constexpr const char* dtype_name() {
+  if constexpr (std::is_same_v<T, float>) return "float32";
+  if constexpr (std::is_same_v<T, double>) return "float64";
+  if constexpr (std::is_same_v<T, std::int64_t>) return "int64";
+  if constexpr (std::is_same_v<T, std::uint32_t>) return "uint32";
+}
+
+// Throws TypeError or ValueError unless `object` is an aligned C-contiguous array of T with the
+// given shape (kAny matches any length).
+template <class T>
+py::array checked(const py::handle& object, const char* name,
+                  std::initializer_list<std::int64_t> shape, bool writable = false) {
+  if (!py::isinstance<py::array>(object)) {
+    throw py::type_error(std::string("[_core] expected ") + name + " as a numpy array, got " +
+                         std::string(py::str(py::type::of(object))));
+  }
+  auto array = py::reinterpret_borrow<py::array>(object);
+  const auto describe = [&] {
+    return std::string(py::str(array.dtype())) + " of shape " +
+           std::string(py::str(array.attr("shape")));
+  };
+  if (!array.dtype().is(py::dtype::of<T>()) && !array.dtype().equal(py::dtype::of<T>())) {
+    throw py::type_error(std::string("[_core] expected ") + name + " of dtype " + dtype_name<T>() +
+                         ", got " + describe());
+  }
+  bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
+  py::ssize_t axis = 0;
+  for (const std::int64_t length : shape) {
+    same = same && (length == kAny || array.shape(axis) == length);
+    ++axis;
+  }
+  constexpr int kNeeded = py::array::c_style | kAligned;
+  if (!same || (array.flags() & kNeeded) != kNeeded || (writable && !array.writeable())) {
+    std::string wanted;
+    for (const std::int64_t length : shape) {
+      wanted += (wanted.empty() ? "" : ", ") + (length == kAny ? "any" : std::to_string(length));
+    }
+    throw py::value_error(std::string("[_core] expected ") + name + " as a C-contiguous " +
+                          (writable ? "writable " : "") + "array of shape (" + wanted + "), got " +
+                          describe());
+  }
+  return array;
+}
+
+template <class T>
+const T* data(const py::array& array) {
+  return static_cast<const T*>(array.data());
+}
+template <class T>
+T* mutable_data(py::array& array) {
+  return static_cast<T*>(array.mutable_data());
+}
+
+template <class T>
+py::array_t<T> empty(std::initializer_list<std::int64_t> shape) {
+  return py::array_t<T>(std::vector<py::ssize_t>(shape.begin(), shape.end()));
+}
+
+// num_steps (chains,), each at least 1.
+struct Steps {
+  py::array array;
+  const std::int64_t* values;
+  Steps(const py::object& object, std::int64_t chains);
+};
+
+// An inverse mass matrix: none, (dim,) for all chains or (chains, dim).
+template <class T>
+struct Mass {
+  py::array array;
+  const T* values = nullptr;
+  std::int64_t stride = 0;
+  Mass(const py::object& object, std::int64_t chains, std::int64_t dim) {
+    if (object.is_none()) return;
+    const bool shared = py::hasattr(object, "ndim") && object.attr("ndim").cast<int>() == 1;
+    array = shared ? checked<T>(object, "inverse_mass", {dim})
+                   : checked<T>(object, "inverse_mass", {chains, dim});
+    values = data<T>(array);
+    stride = shared ? 0 : dim;
+  }
+};
+
+// A copy of object (chains, dim) that the native code may change.
+template <class T>
+py::array_t<T> copied(const py::object& object, const char* name, std::int64_t chains,
+                      std::int64_t dim) {
+  const py::array source = checked<T>(object, name, {chains, dim});
+  py::array_t<T> result = empty<T>({chains, dim});
+  std::copy_n(data<T>(source), chains * dim, result.mutable_data());
+  return result;
+}
+
+// A flag that a Python signal handler or another thread sets to end a running call.
+struct InterruptFlag {
+  std::atomic<bool> set{false};
+};
+
+// Thrown when a flag ended a call.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "[_core] interrupted"; }
+};
+
+// Polls Python's signals (on the main thread only) and a flag, from code without the GIL.
+class PythonPoll : public cpu::Poll {
+ public:
+  explicit PythonPoll(const InterruptFlag* flag);
+  bool stop() override;
+  // Call with the GIL held after a cancelled call: throws what ended it.
+  [[noreturn]] void rethrow() const;
+
+ private:
+  const InterruptFlag* flag_;
+  bool main_thread_;
+};
+
+void bind_density(py::module_& module);
+void bind_pointer(py::module_& module);
+void bind_random(py::module_& module);
+void bind_system(py::module_& module);
+
+}  // namespace ribbit::bindings

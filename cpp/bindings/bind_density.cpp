@@ -1,0 +1,188 @@
+// The log posterior of a network, and Monte Carlo forward passes.
+
+#include <memory>
+#include <vector>
+
+#include "bindings/array.h"
+#include "cpu/forward.h"
+#include "cpu/log_density.h"
+
+namespace ribbit::bindings {
+namespace {
+
+Network network_of(const py::object& table, const py::object& rates) {
+  constexpr auto kColumns = static_cast<std::int64_t>(Column::kCount);
+  const py::array t = checked<std::int64_t>(table, "table", {kAny, kColumns});
+  const py::array r = checked<double>(rates, "rates", {t.shape(0)});
+  return Network::from_table(data<std::int64_t>(t), data<double>(r), t.shape(0));
+}
+
+std::vector<cpu::PriorSegment> prior_of(const py::object& prior) {
+  const py::array p = checked<double>(prior, "prior", {kAny, 6});
+  std::vector<cpu::PriorSegment> segments;
+  for (py::ssize_t i = 0; i < p.shape(0); ++i) {
+    const double* row = data<double>(p) + 6 * i;
+    if (row[2] < 0 || row[2] > 4) throw py::value_error("[_core] expected a prior kind in 0..4");
+    segments.push_back({static_cast<std::int64_t>(row[0]), static_cast<std::int64_t>(row[1]),
+                        static_cast<int>(row[2]), row[3], row[4], row[5]});
+  }
+  return segments;
+}
+
+// Keeps the arrays alive that the native object points into.
+template <class T>
+class Density {
+ public:
+  Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
+          double scale, const py::object& x, const py::object& y, double temperature,
+          double likelihood_temperature)
+      : x_(checked<T>(x, "x", {kAny, kAny})), y_(checked<T>(y, "y", {x_.shape(0), kAny})) {
+    if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
+    Network network = network_of(table, rates);
+    if (x_.shape(0) < 1 || x_.shape(1) != network.input_size()) {
+      throw py::value_error("[_core] expected x of shape (N >= 1, " +
+                            std::to_string(network.input_size()) + ")");
+    }
+    native_ = std::make_unique<cpu::LogDensity<T>>(
+        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale,
+        data<T>(x_), data<T>(y_), x_.shape(0),
+        cpu::Temperatures{temperature, likelihood_temperature});
+    if (y_.shape(1) != native_->targets()) {
+      throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
+                            " columns, got " + std::to_string(y_.shape(1)));
+    }
+  }
+
+  std::int64_t dim() const { return native_->dim(); }
+  std::int64_t rows() const { return native_->rows(); }
+
+  py::tuple value_and_grad(const py::object& theta, const py::object& rows,
+                           const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(theta);
+    py::array_t<T> grad = empty<T>({chains, dim()});
+    const py::tuple terms = evaluate(theta, rows, interrupt, grad.mutable_data());
+    return py::make_tuple(terms[0], terms[1], grad);
+  }
+
+  py::tuple value(const py::object& theta, const py::object& rows,
+                  const InterruptFlag* interrupt) const {
+    return evaluate(theta, rows, interrupt, nullptr);
+  }
+
+  py::tuple leapfrog(const py::object& position, const py::object& momentum,
+                     const py::object& grad, const py::object& step_size,
+                     const py::object& num_steps, const py::object& inverse_mass,
+                     const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(position), n = dim();
+    const py::array eps = checked<double>(step_size, "step_size", {chains});
+    const Steps steps(num_steps, chains);
+    const Mass<T> mass(inverse_mass, chains, n);
+    py::array_t<T> q = copied<T>(position, "position", chains, n),
+                   p = copied<T>(momentum, "momentum", chains, n),
+                   g = copied<T>(grad, "grad", chains, n);
+    py::array_t<double> ll = empty<double>({chains}), lp = empty<double>({chains});
+    T *qs = q.mutable_data(), *ps = p.mutable_data(), *gs = g.mutable_data();
+    double *lls = ll.mutable_data(), *lps = lp.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const py::gil_scoped_release release;
+      done = native_->leapfrog(qs, ps, gs, mass.values, mass.stride, data<double>(eps),
+                               steps.values, chains, lls, lps, &poll);
+    }
+    if (!done) poll.rethrow();
+    return py::make_tuple(q, p, ll, lp, g);
+  }
+
+ private:
+  std::int64_t chains_of(const py::object& theta) const {
+    return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
+  }
+
+  py::tuple evaluate(const py::object& theta, const py::object& rows,
+                     const InterruptFlag* interrupt, T* grad) const {
+    const py::array at = checked<T>(theta, "theta", {kAny, dim()});
+    const std::int64_t chains = at.shape(0);
+    py::array subset;
+    const std::int64_t* numbers = nullptr;
+    std::int64_t count = 0;
+    if (!rows.is_none()) {
+      subset = checked<std::int64_t>(rows, "rows", {kAny});
+      numbers = data<std::int64_t>(subset);
+      count = subset.shape(0);
+      if (count < 1) throw py::value_error("[_core] expected at least 1 row, got 0");
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (numbers[i] < 0 || numbers[i] >= this->rows()) {
+          throw py::value_error("[_core] expected rows in [0, " + std::to_string(this->rows()) +
+                                "), got " + std::to_string(numbers[i]));
+        }
+      }
+    }
+    py::array_t<double> ll = empty<double>({chains}), lp = empty<double>({chains});
+    double *lls = ll.mutable_data(), *lps = lp.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const py::gil_scoped_release release;
+      done = native_->evaluate(data<T>(at), chains, numbers, count, lls, lps, grad, &poll);
+    }
+    if (!done) poll.rethrow();
+    return py::make_tuple(ll, lp);
+  }
+
+  py::array x_, y_;
+  std::unique_ptr<cpu::LogDensity<T>> native_;
+};
+
+template <class T>
+py::array forward(const py::object& table, const py::object& rates, const py::object& theta,
+                  const py::object& x) {
+  const Network network = network_of(table, rates);
+  const py::array t = checked<T>(theta, "theta", {kAny, kAny});
+  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  if (t.shape(1) < network.dim()) {
+    throw py::value_error("[_core] expected theta with at least " + std::to_string(network.dim()) +
+                          " parameters, got " + std::to_string(t.shape(1)));
+  }
+  py::array_t<T> out = empty<T>({t.shape(0), rows.shape(0), network.output_size()});
+  T* values = out.mutable_data();
+  PythonPoll poll(nullptr);
+  bool done = false;
+  {
+    const py::gil_scoped_release release;
+    done = cpu::forward(network, data<T>(t), t.shape(1), t.shape(0), data<T>(rows), rows.shape(0),
+                        values, &poll);
+  }
+  if (!done) poll.rethrow();
+  return out;
+}
+
+template <class T>
+void bind(py::module_& module, const char* class_name, const char* forward_name) {
+  using D = Density<T>;
+  py::class_<D>(module, class_name, "The log posterior of a network on data.")
+      .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
+                    const py::object&, const py::object&, double, double>(),
+           py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
+           py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"))
+      .def_property_readonly("dim", &D::dim)
+      .def_property_readonly("num_rows", &D::rows)
+      .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),
+           py::arg("interrupt") = nullptr)
+      .def("value", &D::value, py::arg("theta"), py::arg("rows") = py::none(),
+           py::arg("interrupt") = nullptr)
+      .def("leapfrog", &D::leapfrog, py::arg("position"), py::arg("momentum"), py::arg("grad"),
+           py::arg("step_size"), py::arg("num_steps"), py::arg("inverse_mass") = py::none(),
+           py::arg("interrupt") = nullptr);
+  module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("theta"),
+             py::arg("x"));
+}
+
+}  // namespace
+
+void bind_density(py::module_& module) {
+  bind<float>(module, "LogDensity32", "forward32");
+  bind<double>(module, "LogDensity64", "forward64");
+}
+
+}  // namespace ribbit::bindings

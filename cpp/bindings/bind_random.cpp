@@ -1,0 +1,114 @@
+// Random numbers by address.
+
+#include "bindings/array.h"
+#include "cpu/dispatch.h"
+#include "cpu/random.h"
+
+namespace ribbit::bindings {
+namespace {
+
+cpu::Stream stream_of(std::uint64_t seed, std::uint64_t step, int purpose, int layer) {
+  if (step >> 40 != 0 || purpose < 0 || purpose > 255 || layer < 0 || layer > 65535) {
+    throw py::value_error("[_core] expected step < 2^40, purpose < 256 and layer < 65536");
+  }
+  return {seed, step, purpose, layer};
+}
+
+void fill_normal(const py::object& out, std::uint64_t seed, std::uint64_t step,
+                 const py::object& chains, int purpose, int layer) {
+  const cpu::Stream stream = stream_of(seed, step, purpose, layer);
+  const py::array ids = checked<std::uint32_t>(chains, "chains", {kAny});
+  const auto fill = [&](auto zero) {
+    using T = decltype(zero);
+    py::array array = checked<T>(out, "out", {ids.shape(0), kAny}, true);
+    const std::int64_t n = array.shape(1);
+    T* values = mutable_data<T>(array);
+    const py::gil_scoped_release release;
+    cpu::fill_normal(stream, data<std::uint32_t>(ids), ids.shape(0), n, values);
+  };
+  if (py::isinstance<py::array>(out) &&
+      py::reinterpret_borrow<py::array>(out).dtype().equal(py::dtype::of<float>())) {
+    fill(0.0F);
+  } else {
+    fill(0.0);
+  }
+}
+
+void fill_uniform(const py::object& out, std::uint64_t seed, std::uint64_t step,
+                  const py::object& chains, int purpose, int layer) {
+  const cpu::Stream stream = stream_of(seed, step, purpose, layer);
+  const py::array ids = checked<std::uint32_t>(chains, "chains", {kAny});
+  py::array array = checked<double>(out, "out", {ids.shape(0), kAny}, true);
+  cpu::fill_uniform(stream, data<std::uint32_t>(ids), ids.shape(0), array.shape(1),
+                    mutable_data<double>(array));
+}
+
+// Raw blocks, for known-answer tests: the scalar source that the vector kernels also use.
+py::array philox4x32(const py::object& counters, const py::object& key) {
+  const py::array c = checked<std::uint32_t>(counters, "counters", {kAny, 4});
+  const py::array k = checked<std::uint32_t>(key, "key", {2});
+  py::array_t<std::uint32_t> out = empty<std::uint32_t>({c.shape(0), 4});
+  const std::uint64_t seed = static_cast<std::uint64_t>(data<std::uint32_t>(k)[1]) << 32 |
+                             data<std::uint32_t>(k)[0];
+  for (py::ssize_t i = 0; i < c.shape(0); ++i) {
+    const std::uint32_t* at = data<std::uint32_t>(c) + 4 * i;
+    cpu::instruction_set().fill_words(out.mutable_data() + 4 * i, 4,
+                                      4 * static_cast<std::uint64_t>(at[0]), seed, at[1], at[2],
+                                      at[3]);
+  }
+  return out;
+}
+
+template <class T>
+py::array reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
+                         std::uint64_t seed, std::uint64_t step) {
+  const cpu::Stream stream = stream_of(seed, step, 5, 0);
+  const py::array m = checked<T>(mean, "mean", {kAny});
+  const py::array r = checked<T>(rho, "rho", {m.shape(0)});
+  py::array_t<T> out = empty<T>({samples, m.shape(0)});
+  T* values = out.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    cpu::reparameterize(stream, data<T>(m), data<T>(r), samples, m.shape(0), values);
+  }
+  return out;
+}
+
+py::array kinetic_energy(const py::object& momentum, const py::object& inverse_mass) {
+  const auto sum = [&](auto zero) {
+    using T = decltype(zero);
+    const py::array p = checked<T>(momentum, "momentum", {kAny, kAny});
+    const std::int64_t chains = p.shape(0), n = p.shape(1);
+    const Mass<T> mass(inverse_mass, chains, n);
+    py::array_t<double> out = empty<double>({chains});
+    double* values = out.mutable_data();
+    {
+      const py::gil_scoped_release release;
+      cpu::kinetic_energy(data<T>(p), mass.values, mass.stride, chains, n, values);
+    }
+    return py::array(out);
+  };
+  if (py::isinstance<py::array>(momentum) &&
+      py::reinterpret_borrow<py::array>(momentum).dtype().equal(py::dtype::of<float>())) {
+    return sum(0.0F);
+  }
+  return sum(0.0);
+}
+
+}  // namespace
+
+void bind_random(py::module_& module) {
+  module.def("fill_normal", &fill_normal, py::arg("out"), py::arg("seed"), py::arg("step"),
+             py::arg("chains"), py::arg("purpose"), py::arg("layer") = 0);
+  module.def("fill_uniform", &fill_uniform, py::arg("out"), py::arg("seed"), py::arg("step"),
+             py::arg("chains"), py::arg("purpose"), py::arg("layer") = 0);
+  module.def("philox4x32", &philox4x32, py::arg("counters"), py::arg("key"));
+  module.def("reparameterize32", &reparameterize<float>, py::arg("mean"), py::arg("rho"),
+             py::arg("samples"), py::arg("seed"), py::arg("step") = 0);
+  module.def("reparameterize64", &reparameterize<double>, py::arg("mean"), py::arg("rho"),
+             py::arg("samples"), py::arg("seed"), py::arg("step") = 0);
+  module.def("kinetic_energy", &kinetic_energy, py::arg("momentum"),
+             py::arg("inverse_mass") = py::none());
+}
+
+}  // namespace ribbit::bindings

@@ -1,0 +1,75 @@
+// Threads, instruction sets, interruption and facts about the build.
+
+#include <pybind11/stl.h>
+
+#include "bindings/array.h"
+#include "cpu/dispatch.h"
+#include "cpu/parallel.h"
+#include "cpu/peak.h"
+
+namespace ribbit::bindings {
+
+Steps::Steps(const py::object& object, std::int64_t chains)
+    : array(checked<std::int64_t>(object, "num_steps", {chains})),
+      values(data<std::int64_t>(array)) {
+  for (std::int64_t c = 0; c < chains; ++c) {
+    if (values[c] < 1) {
+      throw py::value_error("[_core] expected num_steps >= 1, got " + std::to_string(values[c]));
+    }
+  }
+}
+
+PythonPoll::PythonPoll(const InterruptFlag* flag) : flag_(flag) {
+  const py::module_ threading = py::module_::import("threading");
+  main_thread_ = threading.attr("current_thread")().is(threading.attr("main_thread")());
+}
+
+bool PythonPoll::stop() {
+  if (main_thread_) {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) return true;
+  }
+  return flag_ != nullptr && flag_->set.load();
+}
+
+void PythonPoll::rethrow() const {
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  throw Interrupted();
+}
+
+namespace {
+
+py::dict build_info() {
+  py::dict info;
+  info["version"] = RIBBIT_VERSION;
+  info["compiler"] = __VERSION__;
+#if defined(RIBBIT_WITH_CUDA)
+  info["cuda"] = true;
+#else
+  info["cuda"] = false;
+#endif
+  info["panel_rows"] = cpu::kPanel;
+  return info;
+}
+
+}  // namespace
+
+void bind_system(py::module_& module) {
+  py::class_<InterruptFlag>(module, "InterruptFlag",
+                            "Ends native calls that were given this flag, within 20 ms.")
+      .def(py::init<>())
+      .def("set", [](InterruptFlag& flag) { flag.set.store(true); })
+      .def("clear", [](InterruptFlag& flag) { flag.set.store(false); })
+      .def("is_set", [](const InterruptFlag& flag) { return flag.set.load(); });
+  py::register_exception<Interrupted>(module, "Interrupted", PyExc_Exception);
+
+  module.def("set_num_threads", &cpu::set_num_threads, py::arg("n"));
+  module.def("num_threads", &cpu::num_threads);
+  module.def("isa", [] { return cpu::instruction_set().name; });
+  module.def("available_isas", &cpu::available_instruction_sets);
+  module.def("build_info", &build_info);
+  module.def("fma_peak_gflops", &cpu::fma_peak_gflops, py::arg("seconds"), py::arg("bits"),
+             py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace ribbit::bindings

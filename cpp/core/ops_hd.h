@@ -1,0 +1,159 @@
+// What a formula may do with a number of type T: the scalar half. cpu/isa/vec-inl.h adds the SIMD
+// vectors, so that the scalar reference, the CPU kernels and CUDA share one source per formula.
+#pragma once
+
+#if defined(__CUDACC_RTC__)
+#define RIBBIT_HD static __device__ __forceinline__
+#define RIBBIT_HD_MEMBER static __device__ __forceinline__
+#elif defined(__CUDACC__)
+#define RIBBIT_HD static __device__ __host__ __forceinline__
+#define RIBBIT_HD_MEMBER static __device__ __host__ __forceinline__
+#else
+#define RIBBIT_HD static inline __attribute__((always_inline))
+#define RIBBIT_HD_MEMBER static inline __attribute__((always_inline))
+#endif
+
+namespace ribbit {
+
+using Word = unsigned int;        // 32 bits on every platform of the project
+using Word64 = unsigned long long;  // 64 bits
+
+// Members of Ops<T>:
+//   Scalar, Int, Bits      lane types: T's scalar; T's lanes as signed / unsigned integers of equal width
+//   set(c)                 broadcast of a constant
+//   fma(a, b, c)           correctly rounded a * b + c on every instruction set
+//   mul_add(a, b, c)       a * b + c, fused where the hardware does it, else two roundings
+//   sqrt, min, max, abs    min / max return their second operand when one is NaN
+//   divide(a, b)           a / b within a few ulp (b finite, not subnormal, |b| < 2^120)
+//   select(m, a, b)        a where the comparison m holds, else b
+//   bits, from_bits        casts of the number; to_int, to_bits between the integer lanes
+//   exponent(a)            floor(log2(a)) as a T, for normal a > 0
+//   kFastScale             the hardware scales by 2^floor(n): scale(a, n); and has a small table of
+//                          powers of two: exp_table(t) picks 2^(j/32), j the low 5 bits of t (float)
+//   to_float(Int)          conversion of the integer lanes (double: |i| < 2^51)
+template <class T>
+struct Ops;
+
+template <>
+struct Ops<float> {
+  using Scalar = float;
+  static constexpr bool kFastScale = false;
+  using Int = int;
+  using Bits = Word;
+  RIBBIT_HD_MEMBER float set(double c) { return static_cast<float>(c); }
+  RIBBIT_HD_MEMBER Int set_int(long long c) { return static_cast<Int>(c); }
+  RIBBIT_HD_MEMBER Bits set_bits(Word64 c) { return static_cast<Bits>(c); }
+  RIBBIT_HD_MEMBER float fma(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+    return __fmaf_rn(a, b, c);
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+  }
+  RIBBIT_HD_MEMBER float mul_add(float a, float b, float c) { return fma(a, b, c); }
+  RIBBIT_HD_MEMBER float sqrt(float a) {
+#if defined(__CUDA_ARCH__)
+    return __fsqrt_rn(a);
+#else
+    return __builtin_sqrtf(a);
+#endif
+  }
+  RIBBIT_HD_MEMBER float divide(float a, float b) { return a / b; }
+  RIBBIT_HD_MEMBER float min(float a, float b) { return a < b ? a : b; }
+  RIBBIT_HD_MEMBER float max(float a, float b) { return a > b ? a : b; }
+  RIBBIT_HD_MEMBER Bits bits(float a) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<Bits>(__float_as_int(a));
+#else
+    Bits r;
+    __builtin_memcpy(&r, &a, sizeof r);
+    return r;
+#endif
+  }
+  RIBBIT_HD_MEMBER float from_bits(Bits a) {
+#if defined(__CUDA_ARCH__)
+    return __int_as_float(static_cast<int>(a));
+#else
+    float r;
+    __builtin_memcpy(&r, &a, sizeof r);
+    return r;
+#endif
+  }
+  RIBBIT_HD_MEMBER float select(bool m, float a, float b) { return m ? a : b; }
+  RIBBIT_HD_MEMBER Int to_int(Bits a) { return static_cast<Int>(a); }
+  RIBBIT_HD_MEMBER Bits to_bits(Int a) { return static_cast<Bits>(a); }
+  RIBBIT_HD_MEMBER float exponent(float a) {
+    return static_cast<float>(static_cast<Int>(bits(a) >> 23) - 127);
+  }
+  RIBBIT_HD_MEMBER float abs(float a) { return from_bits(bits(a) & 0x7fffffffu); }
+  RIBBIT_HD_MEMBER float to_float(Int a) { return static_cast<float>(a); }
+};
+
+template <>
+struct Ops<double> {
+  using Scalar = double;
+  static constexpr bool kFastScale = false;
+  using Int = long long;
+  using Bits = Word64;
+  RIBBIT_HD_MEMBER double set(double c) { return c; }
+  RIBBIT_HD_MEMBER Int set_int(long long c) { return c; }
+  RIBBIT_HD_MEMBER Bits set_bits(Word64 c) { return c; }
+  RIBBIT_HD_MEMBER double fma(double a, double b, double c) {
+#if defined(__CUDA_ARCH__)
+    return __fma_rn(a, b, c);
+#else
+    return __builtin_fma(a, b, c);
+#endif
+  }
+  RIBBIT_HD_MEMBER double mul_add(double a, double b, double c) { return fma(a, b, c); }
+  RIBBIT_HD_MEMBER double sqrt(double a) {
+#if defined(__CUDA_ARCH__)
+    return __dsqrt_rn(a);
+#else
+    return __builtin_sqrt(a);
+#endif
+  }
+  RIBBIT_HD_MEMBER double divide(double a, double b) { return a / b; }
+  RIBBIT_HD_MEMBER double min(double a, double b) { return a < b ? a : b; }
+  RIBBIT_HD_MEMBER double max(double a, double b) { return a > b ? a : b; }
+  RIBBIT_HD_MEMBER Bits bits(double a) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<Bits>(__double_as_longlong(a));
+#else
+    Bits r;
+    __builtin_memcpy(&r, &a, sizeof r);
+    return r;
+#endif
+  }
+  RIBBIT_HD_MEMBER double from_bits(Bits a) {
+#if defined(__CUDA_ARCH__)
+    return __longlong_as_double(static_cast<long long>(a));
+#else
+    double r;
+    __builtin_memcpy(&r, &a, sizeof r);
+    return r;
+#endif
+  }
+  RIBBIT_HD_MEMBER double select(bool m, double a, double b) { return m ? a : b; }
+  RIBBIT_HD_MEMBER Int to_int(Bits a) { return static_cast<Int>(a); }
+  RIBBIT_HD_MEMBER Bits to_bits(Int a) { return static_cast<Bits>(a); }
+  RIBBIT_HD_MEMBER double exponent(double a) {
+    return static_cast<double>(static_cast<Int>(bits(a) >> 52) - 1023);
+  }
+  RIBBIT_HD_MEMBER double abs(double a) { return from_bits(bits(a) & 0x7fffffffffffffffull); }
+  RIBBIT_HD_MEMBER double to_float(Int a) { return static_cast<double>(a); }
+};
+
+// 64-bit lanes that carry one 32-bit word each in their low half (the philox state; the high half may
+// hold anything). L is Word64 or a vector of them.
+template <class L>
+struct Lanes64;
+
+template <>
+struct Lanes64<Word64> {
+  RIBBIT_HD_MEMBER Word64 set(Word64 c) { return c; }
+  RIBBIT_HD_MEMBER Word64 multiply_low32(Word64 a, Word b) { return (a & 0xffffffffull) * b; }
+  RIBBIT_HD_MEMBER Word64 xor3(Word64 a, Word64 b, Word64 c) { return a ^ b ^ c; }
+};
+
+}  // namespace ribbit

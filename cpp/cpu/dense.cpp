@@ -1,0 +1,59 @@
+#include "cpu/layers.h"
+
+namespace ribbit::cpu {
+
+std::int64_t dense_tiles(std::int64_t outs, int tile_outputs) {
+  return (outs + tile_outputs - 1) / tile_outputs;
+}
+
+template <class T>
+void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
+                T* packed) {
+  const KernelTable<T>& k = kernels<T>();
+  const T* weight = theta + stage.layer.weight_offset;
+  const auto pack = [&](std::int64_t ins, std::int64_t outs, bool transposed, T* out) {
+    const std::int64_t tiles = dense_tiles(outs, k.tile_outputs);
+    k.pack_tiles(weight, ins, outs, transposed, tiles * member / members,
+                 tiles * (member + 1) / members, out);
+  };
+  pack(stage.layer.in_size, stage.layer.out_size, false, packed + stage.packed);
+  if (backward && stage.packed_back >= 0) {
+    pack(stage.layer.out_size, stage.layer.in_size, true, packed + stage.packed_back);
+  }
+}
+
+template <class T>
+void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
+                   std::int64_t panels, T* y) {
+  const Layer& layer = stage.layer;
+  const T* bias = layer.bias_offset >= 0 ? theta + layer.bias_offset : nullptr;
+  kernels<T>().multiply(packed + stage.packed, bias, x, y, nullptr, layer.in_size, layer.out_size,
+                        panels);
+}
+
+template <class T>
+void dense_backward(const Stage& stage, const T* packed, const T* x, const T* delta,
+                    const T* scale, std::int64_t panels, T* scratch, T* delta_below, T* grad) {
+  const KernelTable<T>& k = kernels<T>();
+  const Layer& layer = stage.layer;
+  k.weight_gradient(x, delta, panels, layer.in_size, layer.out_size, scratch,
+                    grad + layer.weight_offset);
+  if (layer.bias_offset >= 0) {
+    k.bias_gradient(delta, panels, layer.out_size, grad + layer.bias_offset);
+  }
+  if (delta_below != nullptr) {
+    k.multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, layer.out_size,
+               layer.in_size, panels);
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                           \
+  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);      \
+  template void dense_backward(const Stage&, const T*, const T*, const T*, const T*, std::int64_t, \
+                               T*, T*, T*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

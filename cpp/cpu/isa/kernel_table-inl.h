@@ -1,0 +1,83 @@
+#pragma once
+// What an instruction set offers: one table of function pointers per scalar type. The files in
+// this folder are compiled once per instruction set, so nothing here may have a body.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ribbit::cpu {
+
+// Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
+inline constexpr int kPanel = 32;
+
+
+template <class T>
+struct KernelTable {
+  int lanes;         // scalars in a vector register
+  int tile_outputs;  // most outputs of one matrix tile
+
+  // Cuts outs into ceil(outs / tile_outputs) nearly equal tiles, each (ins, tile) in C order.
+  // Tiles first..last-1 are written. weight: (ins, outs), or (outs, ins) when transposed.
+  void (*pack_tiles)(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
+                     std::int64_t first, std::int64_t last, T* packed);
+
+  // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels.
+  // x: (panels, ins, kPanel), y and scale: (panels, outs, kPanel); init, scale: null means 0, 1.
+  void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale,
+                   std::int64_t ins, std::int64_t outs, std::int64_t panels);
+
+  // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
+  // grad: (ins, outs). scratch: transpose_scratch(outs, panels) scalars.
+  void (*weight_gradient)(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
+                          std::int64_t outs, T* scratch, T* grad);
+  // grad[o] += sum over rows of d[o]
+  void (*bias_gradient)(const T* d, std::int64_t panels, std::int64_t outs, T* grad);
+
+  // x: rows of (rows, features) C order at rows[0..n) (or first.. when rows is null) -> one panel,
+  // lanes >= n are zero.
+  void (*pack_panel)(const T* x, std::int64_t features, const std::int64_t* rows,
+                     std::int64_t first, int n, T* panel);
+  // One panel -> rows first..first+n of y (rows, features).
+  void (*unpack_panel)(const T* panel, std::int64_t features, std::int64_t first, int n, T* y);
+
+  void (*multiply_in_place)(T* a, const T* b, std::int64_t n);
+  // out = sum of `count` buffers over a fixed binary tree: buffers + k * stride.
+  void (*tree_sum)(const T* buffers, std::int64_t stride, std::int64_t count, std::int64_t n,
+                   T* out);
+  // p += kick * g; q += drift * m * p (m null: 1).
+  void (*kick_drift)(T* q, T* p, const T* g, const T* m, std::int64_t n, T kick, T drift);
+  bool (*all_finite)(const T* a, std::int64_t n);
+
+  void (*activation_forward)(int code, const T* z, std::int64_t n, T* value);
+  void (*activation_forward_derivative)(int code, const T* z, std::int64_t n, T* value,
+                                        T* derivative);
+  void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
+                        double weight, double* logp, T* grad);
+  void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,
+                           double weight, T* delta, double* ll, double* noise_grad);
+  double (*dot_weighted)(const T* p, const T* m, std::int64_t n);
+
+  void (*fill_normal)(T* out, std::int64_t n, std::uint64_t first_element, std::uint64_t key,
+                      std::uint32_t c1, std::uint32_t c2, std::uint32_t c3);
+  void (*reparameterize)(const T* mean, const T* scale, T* out, std::int64_t n,
+                         std::uint64_t first_element, std::uint64_t key, std::uint32_t c1,
+                         std::uint32_t c2, std::uint32_t c3);
+  void (*softplus)(const T* x, T* out, std::int64_t n);
+
+  // Runs `count` independent fused multiply-adds on registers; returns the flops done.
+  double (*fma_loop)(std::int64_t count, T* sink);
+};
+
+struct InstructionSet {
+  const char* name;
+  const KernelTable<float>* f32;
+  const KernelTable<double>* f64;
+  void (*fill_words)(std::uint32_t* out, std::int64_t n, std::uint64_t first_element,
+                     std::uint64_t key, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3);
+};
+
+extern const InstructionSet instruction_set_baseline;
+extern const InstructionSet instruction_set_avx2;
+extern const InstructionSet instruction_set_avx512;
+
+}  // namespace ribbit::cpu

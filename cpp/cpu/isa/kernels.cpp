@@ -1,0 +1,57 @@
+// The kernels of one instruction set. Compiled once per set with RIBBIT_ISA naming it; exports one
+// symbol, so that the linker can never mix instruction sets.
+
+#include "cpu/isa/elementwise-inl.h"
+#include "cpu/isa/kernel_table-inl.h"
+#include "cpu/isa/likelihood-inl.h"
+#include "cpu/isa/prior-inl.h"
+#include "cpu/isa/random-inl.h"
+#include "cpu/isa/reduce-inl.h"
+#include "cpu/isa/tile-inl.h"
+#include "cpu/isa/vec-inl.h"
+#include "cpu/isa/weight_gradient-inl.h"
+
+#define RIBBIT_JOIN2(a, b) a##b
+#define RIBBIT_JOIN(a, b) RIBBIT_JOIN2(a, b)
+#define RIBBIT_TEXT2(a) #a
+#define RIBBIT_TEXT(a) RIBBIT_TEXT2(a)
+
+namespace ribbit::cpu {
+namespace {
+
+template <class T>
+constexpr KernelTable<T> kTable = {
+    .lanes = kLanes<T>,
+    .tile_outputs = kTileOutputs,
+    .pack_tiles = pack_tiles<T>,
+    .multiply = multiply<T>,
+    .weight_gradient = weight_gradient<T>,
+    .bias_gradient = bias_gradient<T>,
+    .pack_panel = pack_panel<T>,
+    .unpack_panel = unpack_panel<T>,
+    .multiply_in_place = multiply_in_place<T>,
+    .tree_sum = tree_sum<T>,
+    .kick_drift = kick_drift<T>,
+    .all_finite = all_finite<T>,
+    .activation_forward = activation_forward<T>,
+    .activation_forward_derivative = activation_forward_derivative<T>,
+    .prior_segment = prior_segment<T>,
+    .likelihood_panel = likelihood_panel<T>,
+    .dot_weighted = dot_weighted<T>,
+    .fill_normal = fill_normal_block<T>,
+    .reparameterize = reparameterize<T>,
+    .softplus = softplus_array<T>,
+    .fma_loop = fma_loop<T>,
+};
+
+}  // namespace
+
+extern const InstructionSet RIBBIT_JOIN(instruction_set_, RIBBIT_ISA);
+const InstructionSet RIBBIT_JOIN(instruction_set_, RIBBIT_ISA) = {
+    .name = RIBBIT_TEXT(RIBBIT_ISA),
+    .f32 = &kTable<float>,
+    .f64 = &kTable<double>,
+    .fill_words = fill_words,
+};
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,36 @@
+#pragma once
+// Forward and backward of each layer on a block of panels. One layer per .cpp file.
+// Gradients are added to parameters and assigned to activations.
+
+#include "cpu/dispatch.h"
+#include "cpu/plan.h"
+
+namespace ribbit::cpu {
+
+// Tiles of one direction of a dense layer; the unit in which threads share the packing.
+std::int64_t dense_tiles(std::int64_t outs, int tile_outputs);
+
+// Packs the share of weights that falls to `member` of `members` threads.
+template <class T>
+void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
+                T* packed);
+
+// x: (panels, ins, kPanel) -> y: (panels, outs, kPanel)
+template <class T>
+void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
+                   std::int64_t panels, T* y);
+
+// delta: (panels, outs, kPanel). Adds to grad; writes delta_below (panels, ins, kPanel), times
+// scale of the same shape, unless null. scratch: (panels * kPanel, outs).
+template <class T>
+void dense_backward(const Stage& stage, const T* packed, const T* x, const T* delta,
+                    const T* scale, std::int64_t panels, T* scratch, T* delta_below, T* grad);
+
+// value may be z itself; derivative null: not wanted. n scalars.
+template <class T>
+void activation_forward(const Stage& stage, const T* z, std::int64_t n, T* value, T* derivative);
+
+template <class T>
+void activation_backward(const T* derivative, std::int64_t n, T* delta);
+
+}  // namespace ribbit::cpu

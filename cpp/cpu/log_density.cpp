@@ -1,0 +1,327 @@
+#include "cpu/log_density.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "cpu/chains.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Parameters are combined in chunks of this size; sums over the prior add chunks in order.
+constexpr std::int64_t kChunk = 2048;
+constexpr std::int64_t kMostShards = 16;
+
+}  // namespace
+
+template <class T>
+struct LogDensity<T>::Batch {
+  Panels<T> x, y;
+  double scale = 1.0;     // N / rows of the batch
+  double constant = 0.0;  // unscaled sum of the rows' constants
+};
+
+// What the threads of a team share.
+template <class T>
+struct LogDensity<T>::TeamSpace {
+  Buffer<T> packed;       // weights in tiles
+  Buffer<T> shard_grads;  // (shards, dim)
+  double shard_ll[kMostShards];
+  double shard_noise[kMostShards];
+  std::vector<double> chunk_prior;  // (chunks of theta,)
+};
+
+template <class T>
+struct LogDensity<T>::CallSpace {
+  std::vector<std::unique_ptr<Workspace<T>>> threads;
+  std::vector<std::unique_ptr<TeamSpace>> teams;  // indexed by the team's first thread
+  Batch batch;
+};
+
+// One thread's place in its team, and what the team works on.
+template <class T>
+struct LogDensity<T>::Member {
+  Team& team;
+  int index;
+  int thread;
+  TeamSpace& shared;
+  Workspace<T>& own;
+  const Batch& batch;
+  std::int64_t shards;
+
+  bool barrier() const { return team.barrier(thread); }
+  // The member's share [first, last) of count pieces of work.
+  std::int64_t first(std::int64_t count) const { return count * index / team.size(); }
+  std::int64_t last(std::int64_t count) const { return count * (index + 1) / team.size(); }
+};
+
+template <class T>
+LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
+                          double scale, const T* x, const T* y, std::int64_t rows,
+                          Temperatures temperatures)
+    : network_(std::move(network)),
+      plan_(network_),
+      prior_(std::move(prior)),
+      likelihood_(likelihood),
+      scale_(scale),
+      x_(x),
+      y_(y),
+      rows_(rows),
+      dim_(network_.dim() + (likelihood == Likelihood::kGaussianLearned ? 1 : 0)),
+      targets_(likelihood == Likelihood::kCategorical       ? 1
+               : likelihood == Likelihood::kHeteroscedastic ? network_.output_size() / 2
+                                                            : network_.output_size()),
+      temperatures_(temperatures),
+      block_panels_(plan_.block_panels(sizeof(T))) {
+  if (likelihood == Likelihood::kHeteroscedastic && network_.output_size() % 2 != 0) {
+    throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
+                                std::to_string(network_.output_size()));
+  }
+  std::int64_t end = 0;
+  for (const PriorSegment& segment : prior_) {
+    if (segment.offset != end || segment.size < 1) {
+      throw std::invalid_argument("[LogDensity] expected prior segments that cover theta in order");
+    }
+    end += segment.size;
+  }
+  if (end != dim_) {
+    throw std::invalid_argument("[LogDensity] expected priors for " + std::to_string(dim_) +
+                                " parameters, got " + std::to_string(end));
+  }
+  if (likelihood == Likelihood::kPoisson) {
+    row_constant_.resize(static_cast<std::size_t>(rows));
+    for (std::int64_t n = 0; n < rows; ++n) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < targets_; ++k) {
+        int sign = 0;
+        sum -= lgamma_r(static_cast<double>(y[n * targets_ + k]) + 1.0, &sign);
+      }
+      row_constant_[static_cast<std::size_t>(n)] = sum;
+    }
+  }
+}
+
+template <class T>
+LogDensity<T>::~LogDensity() = default;
+
+template <class T>
+std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
+  // Each shard costs a pass over dim scalars: cheap while they stay in cache, else it needs more
+  // rows to be worth it.
+  const std::int64_t rows_per_shard =
+      dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 128;
+  std::int64_t shards = 1;
+  while (shards < kMostShards && rows >= 2 * shards * rows_per_shard) shards *= 2;
+  return shards;
+}
+
+template <class T>
+std::int64_t LogDensity<T>::chunk_count() const {
+  return (dim_ + kChunk - 1) / kChunk;
+}
+
+template <class T>
+const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
+  std::call_once(packed_once_, [this] {
+    auto batch = std::make_unique<Batch>();
+    pack_rows(x_, network_.input_size(), nullptr, rows_, batch->x);
+    pack_rows(y_, targets_, nullptr, rows_, batch->y);
+    for (const double c : row_constant_) batch->constant += c;
+    full_batch_ = std::move(batch);
+  });
+  return *full_batch_;
+}
+
+template <class T>
+std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
+    int threads, std::int64_t shards) const {
+  std::unique_ptr<CallSpace> space;
+  {
+    std::scoped_lock lock(spaces_mutex_);
+    if (!spaces_.empty()) {
+      space = std::move(spaces_.back());
+      spaces_.pop_back();
+    }
+  }
+  if (!space) space = std::make_unique<CallSpace>();
+  while (static_cast<int>(space->threads.size()) < threads) {
+    space->threads.push_back(std::make_unique<Workspace<T>>(plan_, block_panels_, true));
+    auto team = std::make_unique<TeamSpace>();
+    team->packed.resize(plan_.packed_size);
+    team->chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
+    space->teams.push_back(std::move(team));
+  }
+  for (auto& team : space->teams) team->shard_grads.resize(shards * dim_);
+  return space;
+}
+
+template <class T>
+void LogDensity<T>::give_back(std::unique_ptr<CallSpace> space) const {
+  std::scoped_lock lock(spaces_mutex_);
+  spaces_.push_back(std::move(space));
+}
+
+template <class T>
+void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shard,
+                              Wanted wanted) const {
+  const KernelTable<T>& k = kernels<T>();
+  const Batch& batch = m.batch;
+  const std::int64_t panels = panel_count(batch.x.rows);
+  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
+  const int outputs = static_cast<int>(network_.output_size());
+  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
+  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const T scale = learned ? theta[dim_ - 1] : static_cast<T>(scale_);
+  T* grad = m.shared.shard_grads.data() + shard * dim_;
+  if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
+  double ll = 0, noise = 0;
+  for (std::int64_t p = begin; p < end; p += block_panels_) {
+    const std::int64_t count = std::min(block_panels_, end - p);
+    const T* f = forward_block(plan_, theta, m.shared.packed.data(), batch.x.panel(p), count,
+                               wanted.gradient, m.own);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = i * outputs * kPanel;
+      k.likelihood_panel(static_cast<int>(likelihood_), f + at, batch.y.panel(p + i), outputs,
+                         batch.x.valid(p + i), scale, weight, m.own.delta(0) + at,
+                         wanted.values ? &ll : nullptr, learned ? &noise : nullptr);
+    }
+    if (wanted.gradient) {
+      backward_block(plan_, m.shared.packed.data(), batch.x.panel(p), count, m.own, grad);
+    }
+    if (m.team.cancel().check(m.thread)) return;
+  }
+  if (learned && wanted.gradient) grad[dim_ - 1] = static_cast<T>(weight * noise);
+  m.shared.shard_ll[shard] = ll;
+}
+
+// Fills the team's shards. Begins and ends with a barrier; false when cancelled.
+template <class T>
+bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) const {
+  if (!m.barrier()) return false;
+  pack_weights(plan_, theta, wanted.gradient, m.index, m.team.size(), m.shared.packed.data());
+  if (!m.barrier()) return false;
+  for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
+    run_shard(m, theta, s, wanted);
+  }
+  return m.barrier();
+}
+
+// The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's.
+template <class T>
+void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted, T* grad) const {
+  const KernelTable<T>& k = kernels<T>();
+  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+    if (wanted.gradient) {
+      k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
+    }
+    double logp = 0;
+    for (const PriorSegment& segment : prior_) {
+      const std::int64_t b = std::max(begin, segment.offset);
+      const std::int64_t e = std::min(end, segment.offset + segment.size);
+      if (b >= e) continue;
+      k.prior_segment(segment.kind, segment.a, segment.b, segment.c, theta + b, e - b,
+                      1.0 / temperatures_.posterior, wanted.values ? &logp : nullptr,
+                      wanted.gradient ? grad + b : nullptr);
+    }
+    m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
+  }
+}
+
+// After a barrier, by one member: the untempered terms.
+template <class T>
+void LogDensity<T>::sum_terms(const Member& m, double* log_likelihood, double* log_prior) const {
+  double ll = 0, lp = 0;
+  for (std::int64_t s = 0; s < m.shards; ++s) ll += m.shared.shard_ll[s];
+  for (const double chunk : m.shared.chunk_prior) lp += chunk;
+  *log_likelihood = m.batch.scale * (ll + m.batch.constant);
+  *log_prior = lp;
+}
+
+template <class T>
+template <class Body>
+bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, Poll* poll,
+                              const Body& body) const {
+  const std::int64_t shards = shard_count(batch.x.rows);
+  Crew crew(static_cast<int>(std::min<std::int64_t>(num_threads(), chains * shards)));
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
+  Cancel cancel(poll);
+  for_each_chain(crew, chains, cancel,
+                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+                   const Member member{team,
+                                       index,
+                                       thread,
+                                       *space->teams[static_cast<std::size_t>(first_thread)],
+                                       *space->threads[static_cast<std::size_t>(thread)],
+                                       batch,
+                                       shards};
+                   return body(member, chain);
+                 });
+  give_back(std::move(space));
+  return !cancel.cancelled();
+}
+
+template <class T>
+bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
+                             std::int64_t count, double* log_likelihood, double* log_prior,
+                             T* grad, Poll* poll) const {
+  Batch minibatch;
+  if (subset != nullptr) {
+    pack_rows(x_, network_.input_size(), subset, count, minibatch.x);
+    pack_rows(y_, targets_, subset, count, minibatch.y);
+    minibatch.scale = static_cast<double>(rows_) / static_cast<double>(count);
+    for (std::int64_t i = 0; !row_constant_.empty() && i < count; ++i) {
+      minibatch.constant += row_constant_[static_cast<std::size_t>(subset[i])];
+    }
+  }
+  const Wanted wanted{true, grad != nullptr};
+  return on_chains(chains, subset != nullptr ? minibatch : full_batch(), poll,
+                   [&](const Member& m, std::int64_t chain) {
+                     const T* at = theta + chain * dim_;
+                     if (!run_shards(m, at, wanted)) return false;
+                     combine(m, at, wanted, grad != nullptr ? grad + chain * dim_ : nullptr);
+                     if (!m.barrier()) return false;
+                     if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
+                     return true;
+                   });
+}
+
+template <class T>
+bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_stride,
+                             const double* step_size, const std::int64_t* num_steps,
+                             std::int64_t chains, double* log_likelihood, double* log_prior,
+                             Poll* poll) const {
+  const KernelTable<T>& k = kernels<T>();
+  return on_chains(chains, full_batch(), poll, [&](const Member& m, std::int64_t chain) {
+    T* position = q + chain * dim_;
+    T* momentum = p + chain * dim_;
+    T* grad = g + chain * dim_;
+    const T* inverse_mass = mass != nullptr ? mass + chain * mass_stride : nullptr;
+    const T step = static_cast<T>(step_size[chain]);
+    // A member kicks and drifts the same range that it combines, so no barrier lies between.
+    const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
+    const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
+    const auto kick_drift = [&](T kick, T drift) {
+      k.kick_drift(position + begin, momentum + begin, grad + begin,
+                   inverse_mass != nullptr ? inverse_mass + begin : nullptr, size, kick, drift);
+    };
+    const std::int64_t steps = num_steps[chain];
+    kick_drift(step / 2, step);
+    for (std::int64_t i = 1; i <= steps; ++i) {
+      const Wanted wanted{i == steps, true};
+      if (!run_shards(m, position, wanted)) return false;
+      combine(m, position, wanted, grad);
+      if (i < steps) kick_drift(step, step);
+    }
+    kick_drift(step / 2, 0);
+    if (!m.barrier()) return false;
+    if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
+    return true;
+  });
+}
+
+template class LogDensity<float>;
+template class LogDensity<double>;
+
+}  // namespace ribbit::cpu

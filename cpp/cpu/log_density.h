@@ -1,0 +1,113 @@
+#pragma once
+// The log posterior of a network on data, its gradient, and whole leapfrog trajectories.
+//
+//   log density = (log likelihood / likelihood_temperature + log prior) / temperature
+//
+// Rows are cut into at most 16 shards by (N, dim) alone; a shard adds its panels in order and a
+// fixed tree adds the shards, so no result depends on the number of threads or chains.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/network.h"
+#include "cpu/block.h"
+#include "cpu/panels.h"
+#include "cpu/parallel.h"
+
+namespace ribbit::cpu {
+
+// A run of parameters under one prior (kinds and constants of core/prior_hd.h).
+struct PriorSegment {
+  std::int64_t offset, size;
+  int kind;
+  double a, b, c;
+};
+
+enum class Likelihood : int {
+  kGaussian = 0,
+  kGaussianLearned = 1,  // one more parameter after the network's: log of the noise sd
+  kHeteroscedastic = 2,
+  kCategorical = 3,
+  kBernoulli = 4,
+  kPoisson = 5
+};
+
+struct Temperatures {
+  double posterior = 1.0;
+  double likelihood = 1.0;
+};
+
+template <class T>
+class LogDensity {
+ public:
+  // x: (rows, network.input_size()), y: (rows, targets()); both must outlive this object.
+  LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood, double scale,
+             const T* x, const T* y, std::int64_t rows, Temperatures temperatures);
+  ~LogDensity();
+
+  std::int64_t dim() const { return dim_; }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t targets() const { return targets_; }
+  const Network& network() const { return network_; }
+
+  // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
+  // scaled by N / count. log_likelihood, log_prior: (chains,), untempered; grad: (chains, dim) of
+  // the tempered log density, or null. False when cancelled.
+  bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
+                std::int64_t count, double* log_likelihood, double* log_prior, T* grad,
+                Poll* poll) const;
+
+  // num_steps[c] >= 1 leapfrog steps of size step_size[c] for each chain, in place.
+  // q, p, g: (chains, dim), g the gradient at q; m: inverse mass, (dim,) or (chains, dim) with
+  // m_stride = dim, or null for ones. log_likelihood, log_prior: at the end. False when cancelled.
+  bool leapfrog(T* q, T* p, T* g, const T* m, std::int64_t m_stride, const double* step_size,
+                const std::int64_t* num_steps, std::int64_t chains, double* log_likelihood,
+                double* log_prior, Poll* poll) const;
+
+ private:
+  struct Batch;
+  struct TeamSpace;
+  struct CallSpace;
+  struct Member;
+
+  struct Wanted {
+    bool values, gradient;
+  };
+
+  const Batch& full_batch() const;
+  std::int64_t shard_count(std::int64_t rows) const;
+  std::int64_t chunk_count() const;
+  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t shards) const;
+  void give_back(std::unique_ptr<CallSpace> space) const;
+
+  template <class Body>
+  bool on_chains(std::int64_t chains, const Batch& batch, Poll* poll, const Body& body) const;
+  bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
+  void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  void combine(const Member& m, const T* theta, Wanted wanted, T* grad) const;
+  void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
+
+  Network network_;
+  Plan plan_;
+  std::vector<PriorSegment> prior_;
+  Likelihood likelihood_;
+  double scale_;
+  const T* x_;
+  const T* y_;
+  std::int64_t rows_, dim_, targets_;
+  Temperatures temperatures_;
+  std::vector<double> row_constant_;  // terms of the log likelihood that depend on y alone, or {}
+  std::int64_t block_panels_;
+
+  mutable std::once_flag packed_once_;
+  mutable std::unique_ptr<Batch> full_batch_;  // built on first use
+  mutable std::mutex spaces_mutex_;
+  mutable std::vector<std::unique_ptr<CallSpace>> spaces_;  // workspaces no call holds
+};
+
+extern template class LogDensity<float>;
+extern template class LogDensity<double>;
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,76 @@
+#pragma once
+// A small pool of threads. Work is cut by the caller, so results never depend on the pool's size.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+namespace ribbit::cpu {
+
+// Asks whoever called into the core whether to stop. Only the calling thread polls.
+class Poll {
+ public:
+  virtual ~Poll() = default;
+  virtual bool stop() = 0;  // may take locks; called at most every kInterval
+  static constexpr std::chrono::milliseconds kInterval{20};
+};
+
+// One call's cancellation: set by the calling thread, seen by all.
+class Cancel {
+ public:
+  explicit Cancel(Poll* poll) : poll_(poll), last_(std::chrono::steady_clock::now()) {}
+  // True when the call is to end early. Thread 0 asks the poll; the others read the flag.
+  bool check(int thread) {
+    if (thread == 0 && poll_ != nullptr) ask();
+    return cancelled_.load(std::memory_order_relaxed);
+  }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+
+ private:
+  void ask();
+  Poll* poll_;
+  std::chrono::steady_clock::time_point last_;
+  std::atomic<bool> cancelled_{false};
+};
+
+struct Worker;
+
+// A group of threads that meet at barriers.
+class Team {
+ public:
+  explicit Team(int size, Cancel* cancel) : size_(size), cancel_(cancel) {}
+  int size() const { return size_; }
+  Cancel& cancel() { return *cancel_; }
+  // Waits for the whole team. False when the call was cancelled: then return at once.
+  bool barrier(int thread);
+
+ private:
+  const int size_;
+  Cancel* const cancel_;
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<unsigned> phase_{0};
+};
+
+int num_threads();
+void set_num_threads(int count);  // throws std::invalid_argument unless 1 <= count <= 1024
+int available_cores();            // the cores this process may use
+
+// Threads reserved for one call. Calls from several Python threads share the pool: a crew may get
+// fewer threads than it wants, never fewer than one (the caller, thread 0).
+class Crew {
+ public:
+  explicit Crew(int wanted);
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  // Runs body(thread) for thread = 0..size()-1, all at once. body must not throw.
+  void run(const std::function<void(int)>& body, Cancel* cancel);
+
+ private:
+  std::vector<Worker*> workers_;
+};
+
+}  // namespace ribbit::cpu

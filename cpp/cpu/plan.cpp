@@ -1,0 +1,56 @@
+#include "cpu/plan.h"
+
+#include <algorithm>
+
+namespace ribbit::cpu {
+
+Plan::Plan(const Network& network) {
+  value_width.push_back(network.input_size());
+  int current = 0;
+  bool parameters_below = false;
+  int open_derivative = -1;  // of an activation right below, not yet taken by a dense layer above
+  for (const Layer& layer : network.layers()) {
+    if (layer.op == Op::kDropout) continue;  // identity in deterministic passes
+    Stage stage;
+    stage.layer = layer;
+    stage.in_value = current;
+    if (layer.op == Op::kDense) {
+      stage.needs_input_delta = parameters_below;
+      stage.scale_below = open_derivative;
+      if (open_derivative >= 0) stages.back().applied_above = true;
+      stage.packed = packed_size;
+      packed_size += layer.in_size * layer.out_size;
+      if (parameters_below) {
+        stage.packed_back = packed_size;
+        packed_size += layer.in_size * layer.out_size;
+      }
+      parameters_below = true;
+      open_derivative = -1;
+    } else if (parameters_below) {
+      stage.derivative = static_cast<int>(derivative_width.size());
+      derivative_width.push_back(layer.out_size);
+      // Of two activations in a row only the upper one's derivative is applied by a dense layer.
+      open_derivative = stage.derivative;
+    }
+    if (layer.op == Op::kDense || current == 0) {
+      value_width.push_back(layer.out_size);
+      widest = std::max(widest, layer.out_size);
+      current = static_cast<int>(value_width.size()) - 1;
+    }
+    stage.out_value = current;
+    stages.push_back(stage);
+  }
+  output_value = current;
+}
+
+std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
+  constexpr std::int64_t kCacheBytes = 400 << 10;
+  constexpr std::int64_t kFewest = 4, kMost = 32;
+  std::int64_t per_row = 3 * widest;  // two deltas and the transposed delta
+  for (std::size_t v = 1; v < value_width.size(); ++v) per_row += value_width[v];
+  for (const std::int64_t width : derivative_width) per_row += width;
+  const std::int64_t per_panel = std::max<std::int64_t>(per_row, 1) * 32 * scalar_bytes;
+  return std::clamp(kCacheBytes / per_panel, kFewest, kMost);
+}
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,40 @@
+#pragma once
+// How a network runs on panels, decided once: which buffer each layer reads and writes, where its
+// packed weights lie, and how many panels travel through all layers together.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/network.h"
+
+namespace ribbit::cpu {
+
+// One layer on buffers. Value 0 is the input; elementwise layers work in place where they can.
+struct Stage {
+  Layer layer;
+  int in_value = 0;
+  int out_value = 0;
+  int derivative = -1;              // activation: which derivative buffer, -1: no gradient below
+  bool applied_above = false;       // activation: the dense layer above applies the derivative
+  int scale_below = -1;             // dense: derivative buffer that scales the delta it sends down
+  bool needs_input_delta = false;   // dense: some layer below has parameters
+  std::int64_t packed = -1;         // dense: offset of (ins -> outs) tiles
+  std::int64_t packed_back = -1;    // dense: offset of (outs -> ins) tiles, -1: not needed
+};
+
+struct Plan {
+  explicit Plan(const Network& network);
+
+  std::vector<Stage> stages;
+  std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored
+  std::vector<std::int64_t> derivative_width;  // scalars per row
+  std::int64_t widest = 0;                     // of all values above the input
+  std::int64_t packed_size = 0;                // scalars of all packed weights
+  int output_value = 0;
+
+  // Panels that travel together: as many as fit in the second-level cache, but enough rows that
+  // loading and storing a weight gradient is cheap beside its multiplications.
+  std::int64_t block_panels(std::int64_t scalar_bytes) const;
+};
+
+}  // namespace ribbit::cpu

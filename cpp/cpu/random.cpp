@@ -1,0 +1,107 @@
+#include "cpu/random.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/buffer.h"
+#include "cpu/dispatch.h"
+#include "cpu/parallel.h"
+
+namespace ribbit::cpu {
+namespace {
+
+constexpr std::int64_t kRun = 1 << 16;  // elements per piece of work, a multiple of 4
+
+struct Counter {
+  std::uint32_t c1, c3;
+  explicit Counter(const Stream& stream)
+      : c1(static_cast<std::uint32_t>(stream.step)),
+        c3(static_cast<std::uint32_t>(stream.purpose) << 24 |
+           static_cast<std::uint32_t>(stream.layer) << 8 |
+           static_cast<std::uint32_t>(stream.step >> 32 & 0xff)) {}
+};
+
+// Calls body(row, first, count) for runs of each of `rows` rows of n elements, in parallel.
+template <class Body>
+void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
+  const std::int64_t runs = (n + kRun - 1) / kRun;
+  const std::int64_t pieces = rows * runs;
+  // Waking a thread costs more than some thousand elements.
+  const std::int64_t useful = std::max<std::int64_t>(1, rows * n / (kRun / 4));
+  Crew crew(static_cast<int>(std::min<std::int64_t>({num_threads(), pieces, useful})));
+  crew.run(
+      [&](int thread) {
+        for (std::int64_t i = pieces * thread / crew.size();
+             i < pieces * (thread + 1) / crew.size(); ++i) {
+          const std::int64_t first = i % runs * kRun;
+          body(i / runs, first, std::min(kRun, n - first));
+        }
+      },
+      nullptr);
+}
+
+}  // namespace
+
+template <class T>
+void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
+                 std::int64_t n, T* out) {
+  const KernelTable<T>& k = kernels<T>();
+  const Counter counter(stream);
+  for_each_run(chains, n, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
+    k.fill_normal(out + row * n + first, count, static_cast<std::uint64_t>(first), stream.seed,
+                  counter.c1, chain_ids[row], counter.c3);
+  });
+}
+
+void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
+                  std::int64_t n, double* out) {
+  const InstructionSet& isa = instruction_set();
+  const Counter counter(stream);
+  std::vector<std::uint32_t> words(static_cast<std::size_t>((2 * n + 3) / 4 * 4));
+  for (std::int64_t row = 0; row < chains; ++row) {
+    isa.fill_words(words.data(), static_cast<std::int64_t>(words.size()), 0, stream.seed,
+                   counter.c1, chain_ids[row], counter.c3);
+    for (std::int64_t e = 0; e < n; ++e) {
+      const auto at = static_cast<std::size_t>(2 * e);
+      // 27 + 26 bits and a half: never 0, never 1.
+      const auto high = static_cast<double>(words[at] >> 5);
+      const auto low = static_cast<double>(words[at + 1] >> 6);
+      out[row * n + e] = std::min((high * 0x1p26 + low + 0.5) * 0x1p-53, 1.0 - 0x1p-53);
+    }
+  }
+}
+
+template <class T>
+void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int64_t samples,
+                    std::int64_t n, T* out) {
+  const KernelTable<T>& k = kernels<T>();
+  const Counter counter(stream);
+  Buffer<T> scale(n);
+  for_each_run(1, n, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+    k.softplus(rho + first, scale.data() + first, count);
+  });
+  for_each_run(samples, n, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
+    k.reparameterize(mean + first, scale.data() + first, out + row * n + first, count,
+                     static_cast<std::uint64_t>(first), stream.seed, counter.c1,
+                     static_cast<std::uint32_t>(row), counter.c3);
+  });
+}
+
+template <class T>
+void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t chains,
+                    std::int64_t n, double* out) {
+  const KernelTable<T>& k = kernels<T>();
+  for (std::int64_t c = 0; c < chains; ++c) {
+    out[c] = 0.5 * k.dot_weighted(p + c * n, m != nullptr ? m + c * m_stride : nullptr, n);
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                              \
+  template void fill_normal(const Stream&, const std::uint32_t*, std::int64_t, std::int64_t, T*); \
+  template void reparameterize(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*); \
+  template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t, double*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,175 @@
+"""R-hat and effective sample size of a block of quantities at once.
+
+Arrays are (M, C, D) float64 without NaN, D >= 4: quantities, chains, draws. The draws of a chain
+lie together, so that means are summed in the order of ArviZ and FFTs run along memory. Equations
+are those of Vehtari et al. (2021), Bayesian Analysis 16, 667-718.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+def rhat_block(a: Array, *, method: str) -> Array:
+    """R-hat (M,) by a method of :func:`ribbit.diagnostics.rhat`; C >= 2."""
+    if method == "identity":
+        value = _rhat_plain(a)
+    else:
+        halves = _split(a)
+        if method == "split":
+            value = _rhat_plain(halves)
+        elif method == "z_scale":
+            value = _rhat_plain(_z_scale(halves))
+        elif method == "folded":
+            value = _rhat_plain(_z_scale(_fold(halves)))
+        else:
+            bulk = _rhat_plain(_z_scale(halves))
+            tail = _rhat_plain(_z_scale(_fold(halves)))
+            value = np.where(tail > bulk, tail, bulk)  # a NaN tail (two values only) gives bulk
+    # rounding of the mean would give equal draws a variance of some 1e-34
+    return np.where(_constant(a), np.nan, value)
+
+
+def _rhat_plain(a: Array) -> Array:
+    """sqrt(((n - 1) W + B) / (n W)) of (M, C, n)."""
+    n = a.shape[2]
+    between = n * a.mean(axis=2).var(axis=1, ddof=1)
+    within = a.var(axis=2, ddof=1).mean(axis=1)
+    result: Array = np.sqrt((between / within + n - 1) / n)
+    return result
+
+
+def ess_block(a: Array, *, method: str, tail_probability: float) -> Array:
+    """Effective sample size (M,) by a method of :func:`ribbit.diagnostics.ess`."""
+    if method == "identity":
+        return _ess_plain(a)
+    if method == "mean":
+        return _ess_plain(_split(a))
+    if method == "bulk":
+        return _ess_plain(_z_scale(_split(a)))
+    if method == "sd":
+        deviation = a - a.mean(axis=(1, 2), keepdims=True)
+        return _ess_plain(_split(deviation * deviation))
+    if method == "median":
+        return _ess_quantile(a, 0.5)
+    return np.minimum(_ess_quantile(a, tail_probability), _ess_quantile(a, 1.0 - tail_probability))
+
+
+def _ess_quantile(a: Array, probability: float) -> Array:
+    quantile = np.quantile(a.reshape(len(a), -1), probability, axis=1)
+    return _ess_plain(_split((a <= quantile[:, None, None]).astype(np.float64)))
+
+
+def _ess_plain(a: Array) -> Array:
+    """C n / tau of (M, C, n), tau from Geyer's initial monotone sequence."""
+    chains, n = a.shape[1:]
+    covariance = _autocovariance(a).mean(axis=1)  # (M, n)
+    within = covariance[:, :1] * n / (n - 1.0)
+    total = within * (n - 1.0) / n
+    if chains > 1:
+        total = total + a.mean(axis=2).var(axis=1, ddof=1)[:, None]
+    rho = 1.0 - (within - covariance) / total
+    rho[:, 0] = 1.0
+    # pairs[k] = rho[2k] + rho[2k + 1]; the sequence ends at the first pair that is not positive, or
+    # near the longest lag; the even term of that last pair still counts when it is positive
+    pairs = rho[:, 0 : n - n % 2 : 2] + rho[:, 1::2]
+    k = np.arange(pairs.shape[1])
+    stop = ~(pairs > 0.0) | (2 * k + 1 >= n - 3)
+    last = stop.argmax(axis=1)
+    monotone = np.minimum.accumulate(pairs, axis=1)
+    head = np.where(k < last[:, None], monotone, 0.0).sum(axis=1)
+    rows = np.arange(len(a))
+    even = rho[rows, 2 * last]
+    even = np.where((pairs[rows, last] >= 0.0) | (even > 0.0), even, 0.0)
+    size = chains * n
+    tau = np.maximum(-1.0 + 2.0 * head + even, 1.0 / np.log10(size))
+    tau = np.where(np.isnan(rho[:, 1]), np.nan, tau)  # infinite draws
+    return np.where(_constant(a), float(size), size / tau)
+
+
+def mcse_block(a: Array, *, method: str) -> Array:
+    """Monte Carlo standard error (M,) by a method of :func:`ribbit.diagnostics.mcse`."""
+    size = _ess_plain(_split(a))
+    flat = a.reshape(len(a), -1)
+    if method == "mean":
+        return np.asarray(flat.std(axis=1, ddof=1) / np.sqrt(size))
+    square = (flat - flat.mean(axis=1, keepdims=True)) ** 2
+    variance = square.mean(axis=1)
+    variance_of_variance = ((square * square).mean(axis=1) - variance**2) / size
+    value = np.sqrt(variance_of_variance / variance / 4.0)
+    return np.where(_constant(a), np.nan, value)
+
+
+def _split(a: Array) -> Array:
+    """(M, C, D) -> (M, 2 C, D // 2): first halves, then second halves."""
+    half = a.shape[2] // 2
+    return np.concatenate([a[:, :, :half], a[:, :, -half:]], axis=1)
+
+
+def _fold(a: Array) -> Array:
+    return np.abs(a - np.median(a.reshape(len(a), -1), axis=1)[:, None, None])
+
+
+def _z_scale(a: Array) -> Array:
+    """Return normal scores of the ranks over chains and draws; ties share their mean rank."""
+    flat = a.reshape(len(a), -1)
+    n = flat.shape[1]
+    order = flat.argsort(axis=1, kind="stable")
+    ordered = np.take_along_axis(flat, order, axis=1)
+    new = ordered[:, 1:] != ordered[:, :-1]
+    position = np.broadcast_to(np.arange(n), flat.shape)
+    first = np.zeros(flat.shape, dtype=np.intp)  # first and last place of the run of equal values
+    first[:, 1:] = np.where(new, position[:, 1:], 0)
+    np.maximum.accumulate(first, axis=1, out=first)
+    last = np.full(flat.shape, n - 1, dtype=np.intp)
+    last[:, :-1] = np.where(new, position[:, :-1], n - 1)
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    scores = np.empty_like(flat)
+    np.put_along_axis(scores, order, _normal_scores(n)[first + last], axis=1)
+    return scores.reshape(a.shape)
+
+
+@functools.lru_cache(maxsize=8)
+def _normal_scores(n: int) -> Array:
+    """Tabulate the normal quantile of (rank - 3/8) / (n + 1/4) (Blom 1958), ranks 1, 1.5, ... n."""
+    inverse = statistics.NormalDist().inv_cdf  # Wichura's AS 241, about 1e-16
+    values = [inverse((1.0 + 0.5 * i - 0.375) / (n + 0.25)) for i in range(2 * n - 1)]
+    table = np.array(values)
+    table.setflags(write=False)
+    return table
+
+
+def _autocovariance(a: Array) -> Array:
+    """(M, C, n) at lags 0 ... n - 1 by FFT, divided by n at every lag (the biased estimate)."""
+    n = a.shape[2]
+    length = _fft_length(2 * n)
+    spectrum = np.fft.rfft(a - a.mean(axis=2, keepdims=True), n=length, axis=2)
+    power = spectrum.real**2 + spectrum.imag**2
+    result: Array = np.fft.irfft(power, n=length, axis=2)[:, :, :n] / n
+    return result
+
+
+def _fft_length(n: int) -> int:
+    """Return the smallest 2^a 3^b 5^c >= n."""
+    best = 1 << (n - 1).bit_length()
+    five = 1
+    while five < best:
+        three = five
+        while three < best:
+            two = three << max(0, (-(-n // three) - 1).bit_length())
+            best = min(best, two)
+            three *= 3
+        five *= 5
+    return best
+
+
+def _constant(a: Array) -> npt.NDArray[np.bool_]:
+    flat = a.reshape(len(a), -1)
+    result: npt.NDArray[np.bool_] = flat.max(axis=1) == flat.min(axis=1)
+    return result

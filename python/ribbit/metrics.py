@@ -1,0 +1,286 @@
+"""Scores of predictions against what was observed; NumPy only, float64, one float each.
+
+Labels are integers 0 ... K-1 of shape (N,) or (N, 1). Class probabilities are (N, K); for two
+classes (N,) or (N, 1), the probability of class 1, will do. A single output may be (N,) or (N, 1)
+on either side: nothing is broadcast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _checks
+from ribbit.errors import DataError, DTypeError, ShapeError
+
+__all__ = ["accuracy", "auroc", "brier", "coverage", "ece", "nll", "rmse"]
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+
+def rmse(y: npt.ArrayLike, mean: npt.ArrayLike) -> float:
+    """Root mean squared error over all rows and outputs.
+
+    Parameters
+    ----------
+    y, mean : (N,) or (N, K) array_like
+        Observations and predictions.
+
+    Returns
+    -------
+    float
+        In units of y.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays are not real, finite, of one shape and non-empty.
+    """
+    observed, predicted = _columns("rmse", y=y, mean=mean)
+    return float(np.sqrt(np.mean((observed - predicted) ** 2)))
+
+
+def accuracy(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+    """Fraction of rows whose most probable class is the label; a tie goes to the first class.
+
+    Parameters
+    ----------
+    y : (N,) array_like of int
+    probs : (N, K) array_like
+
+    Returns
+    -------
+    float
+    """
+    labels, p = _classification("accuracy", y, probs)
+    return float(np.mean(p.argmax(axis=1) == labels))
+
+
+def nll(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+    """Negative log likelihood per row: the mean of -log of the probability of the label.
+
+    Parameters
+    ----------
+    y : (N,) array_like of int
+    probs : (N, K) array_like
+
+    Returns
+    -------
+    float
+        In nats; infinite when a label was given probability 0 (nothing is clipped).
+    """
+    labels, p = _classification("nll", y, probs)
+    with np.errstate(divide="ignore"):
+        value = -np.mean(np.log(p[np.arange(len(p)), labels]))
+    return float(value) + 0.0  # no -0.0
+
+
+def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
+    """Compute the expected calibration error of the top label.
+
+    Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin owns
+    its upper edge); the result is the sum over bins of (rows in bin / N) * |accuracy - mean
+    confidence| (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et al. 2021).
+
+    Parameters
+    ----------
+    y : (N,) array_like of int
+    probs : (N, K) array_like
+    bins : int
+
+    Returns
+    -------
+    float
+        In [0, 1].
+    """
+    labels, p = _classification("ece", y, probs)
+    count = _checks.integer("ece", "bins", bins, minimum=1)
+    confidence, correct, rows = calibration_bins(labels, p, count)
+    with np.errstate(invalid="ignore"):
+        gap = np.where(rows > 0, np.abs(correct - confidence), 0.0)  # sums, not means
+    return float(gap.sum() / len(p))
+
+
+def brier(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+    """Brier score: mean squared distance of the probabilities to the one-hot label.
+
+    Parameters
+    ----------
+    y : (N,) array_like of int
+    probs : (N, K) array_like
+
+    Returns
+    -------
+    float
+        Three classes or more: the sum over classes, in [0, 2] (Brier 1950). Two classes, in either
+        form: half of that, mean (p - y)^2, in [0, 1]. Both as scikit-learn's default.
+    """
+    labels, p = _classification("brier", y, probs)
+    one_hot = np.zeros_like(p)
+    one_hot[np.arange(len(p)), labels] = 1.0
+    value = np.mean(((p - one_hot) ** 2).sum(axis=1))
+    return float(0.5 * value if p.shape[1] == 2 else value)
+
+
+def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> float:
+    """Fraction of observations inside their intervals, ends included.
+
+    Parameters
+    ----------
+    y, lower, upper : (N,) or (N, K) array_like
+        Observations and interval ends, lower <= upper; ends may be infinite.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays are not real, of one shape and non-empty, y is not finite, or an interval is
+        upside down.
+    """
+    observed, low, high = _columns("coverage", y=y, lower=lower, upper=upper)
+    _checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
+    return float(np.mean((low <= observed) & (observed <= high)))
+
+
+def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
+    """Area under the ROC curve: P(score of a positive > score of a negative), ties count half.
+
+    Parameters
+    ----------
+    score : (N,) array_like
+        Larger means more likely positive; infinite values are allowed.
+    label : (N,) array_like of bool or 0/1
+        Both kinds must occur.
+
+    Returns
+    -------
+    float
+    """
+    values = _checks.numeric("auroc", "score", score)
+    marks = _labels("auroc", "label", label, classes=2)
+    if values.shape not in ((len(marks),), (len(marks), 1)):
+        raise ShapeError(
+            f"[auroc] expected score of shape ({len(marks)},) like label, got {values.shape}"
+        )
+    flat = values.reshape(-1).astype(np.float64)
+    _checks.all_true("auroc", "score without NaN", "score", flat, ~np.isnan(flat))
+    positives = int(marks.sum())
+    negatives = len(marks) - positives
+    if positives == 0 or negatives == 0:
+        raise DataError(
+            f"[auroc] expected labels of both kinds, got {positives} positives and "
+            f"{negatives} negatives"
+        )
+    _, place, counts = np.unique(flat, return_inverse=True, return_counts=True)
+    rank = np.cumsum(counts) - 0.5 * (counts - 1)  # mean rank of each distinct score, from 1
+    rank_sum = float(rank[place.reshape(-1)][marks == 1].sum())
+    return (rank_sum - 0.5 * positives * (positives + 1)) / (positives * negatives)
+
+
+def calibration_bins(labels: Labels, probs: Array, bins: int) -> tuple[Array, Array, Labels]:
+    """Sum over the equal-width bins of the top-label confidence.
+
+    Parameters
+    ----------
+    labels : (N,) int64 array
+    probs : (N, K) float64 array
+    bins : int
+
+    Returns
+    -------
+    confidence, correct, rows : (bins,) ndarray
+        Sum of the confidences, number of correct rows and number of rows per bin.
+    """
+    confidence = probs.max(axis=1)
+    correct = probs.argmax(axis=1) == labels
+    # (b / bins, (b + 1) / bins] is bin b
+    place = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence, side="left")
+    sums = [np.bincount(place, weights=w, minlength=bins) for w in (confidence, correct)]
+    return sums[0].astype(float), sums[1].astype(float), np.bincount(place, minlength=bins)
+
+
+def class_probabilities(function: str, name: str, values: npt.ArrayLike) -> Array:
+    """Check class probabilities and give them as (N, K) float64 with K >= 2.
+
+    Parameters
+    ----------
+    function, name : str
+        For the error text.
+    values : (N, K) array_like
+        (N,) or (N, 1) is the probability of class 1 of two.
+
+    Returns
+    -------
+    (N, K) ndarray of float64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the values are not real, lie outside [0, 1], or rows do not sum to 1 within 1e-3.
+    """
+    raw = _checks.numeric(function, name, values)
+    if raw.ndim not in (1, 2) or raw.size == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} of shape (N, K) or (N,), got {_checks.summary(raw)}"
+        )
+    p = raw.astype(np.float64).reshape(len(raw), -1)
+    good = (p >= 0.0) & (p <= 1.0 + 1e-6)  # False for NaN
+    _checks.all_true(function, f"{name} in [0, 1]", name, p, good)
+    if p.shape[1] == 1:
+        p = np.minimum(p, 1.0)
+        return np.concatenate([1.0 - p, p], axis=1)
+    total = p.sum(axis=1)
+    good_rows = np.abs(total - 1.0) <= 1e-3
+    _checks.all_true(function, f"rows of {name} that sum to 1", f"sum of {name}", total, good_rows)
+    return p
+
+
+def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
+    """Arrays of one shape as (N, K) float64; y finite, the others without NaN."""
+    result: list[Array] = []
+    for name, value in arrays.items():
+        raw = _checks.numeric(function, name, value)
+        if raw.ndim not in (1, 2) or raw.size == 0:
+            raise ShapeError(
+                f"[{function}] expected {name} of shape (N,) or (N, K), got {_checks.summary(raw)}"
+            )
+        column = raw.astype(np.float64).reshape(len(raw), -1)
+        if result and column.shape != result[0].shape:
+            raise ShapeError(
+                f"[{function}] expected {name} of the shape of y, {result[0].shape}, "
+                f"got {column.shape}"
+            )
+        if name in ("lower", "upper"):
+            _checks.all_true(function, f"{name} without NaN", name, raw, ~np.isnan(raw))
+        else:
+            _checks.finite(function, name, raw)
+        result.append(column)
+    return result
+
+
+def _labels(function: str, name: str, value: npt.ArrayLike, *, classes: int) -> Labels:
+    raw = _checks.numeric(function, name, value)
+    if raw.ndim == 2 and raw.shape[1] == 1:
+        raw = raw[:, 0]
+    if raw.ndim != 1 or raw.size == 0:
+        raise ShapeError(f"[{function}] expected {name} of shape (N,), got {_checks.summary(raw)}")
+    # 0.0 and 1.0 are labels, 0.5 is a probability in the wrong place
+    if raw.dtype.kind == "f" and not np.all(raw == np.floor(raw)):
+        raise DTypeError(f"[{function}] expected {name} as integer labels, got {raw.dtype}")
+    good = (raw >= 0) & (raw < classes)
+    _checks.all_true(function, f"{name} in 0 ... {classes - 1}", name, raw, good)
+    return raw.astype(np.int64)
+
+
+def _classification(function: str, y: npt.ArrayLike, probs: npt.ArrayLike) -> tuple[Labels, Array]:
+    p = class_probabilities(function, "probs", probs)
+    labels = _labels(function, "y", y, classes=p.shape[1])
+    if len(labels) != len(p):
+        raise ShapeError(
+            f"[{function}] expected y and probs with as many rows, got {len(labels)} and {len(p)}"
+        )
+    return labels, p

@@ -1,0 +1,304 @@
+"""Models: a stack of layers compiled once to a layer table, and the flat parameter vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks, _core, layers
+from ribbit._checks import FloatArray
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.layers import Layer, Parameter
+
+__all__ = ["Model"]
+
+_SMALL_SD = 0.005
+
+
+@dataclass(frozen=True)
+class Model:
+    """A feed-forward network as a stack of layers.
+
+    Parameters
+    ----------
+    layers : sequence of layers
+        For example ``[Dense(50), Activation("silu"), Dense(1)]``.
+    input_shape : tuple of int
+        Shape of one data row, for example ``(8,)``.
+
+    Attributes
+    ----------
+    dim : int
+        Number of parameters.
+    output_shape : tuple of int
+        Shape of one row of outputs.
+    parameters : tuple of Parameter
+        Name, shape, offset, fan-in and kind of each array, in flat order.
+    table : numpy.ndarray
+        Layer table (R, 8) int64, read-only: op, in, out, weight offset, bias offset, arg, layer
+        index, 0.
+    rates : numpy.ndarray
+        Dropout rate of each row (R,) float64, read-only; 0 for other layers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a layer does not fit the one before it, or no layer has parameters.
+
+    Notes
+    -----
+    The flat vector holds the layers in order, for each its weight, then its bias, in C order.
+    """
+
+    layers: tuple[Layer, ...]
+    input_shape: tuple[int, ...] = field(kw_only=True)
+    output_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    dim: int = field(init=False, repr=False, compare=False)
+    parameters: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
+    table: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layers, Iterable) or isinstance(self.layers, str | bytes):
+            got = _checks.summary(self.layers)
+            raise TypeError(f"[Model] expected a list of layers, got {got}")
+        stack = tuple(self.layers)
+        input_shape = layers.input_shape_of("Model", self.input_shape)
+        shape, offset = input_shape, 0
+        rows: list[tuple[int, ...]] = []
+        parameters: list[Parameter] = []
+        for index, layer in enumerate(stack):
+            if not layers.is_layer(layer):
+                got = _checks.summary(layer)
+                raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
+            function = f"Model, layer {index}"
+            output_shape = layer.output_shape(function, shape)
+            rows.append(layer.row(shape, index, offset))
+            parameters += layer.parameters(shape, index, offset)
+            offset = parameters[-1].offset + parameters[-1].size if parameters else 0
+            shape = output_shape
+        if offset == 0:
+            raise ValueError("[Model] expected at least one layer with parameters, got none")
+        # The random stream counts blocks of four normals in 32 bits.
+        if offset > 2**34:
+            raise ValueError(f"[Model] expected at most 2**34 parameters, got {offset}")
+        table = np.array(rows, dtype=np.int64)
+        rates = np.array([layer.rate for layer in stack], dtype=np.float64)
+        table.flags.writeable = rates.flags.writeable = False
+        for name, value in {
+            "layers": stack,
+            "input_shape": input_shape,
+            "output_shape": shape,
+            "dim": offset,
+            "parameters": tuple(parameters),
+            "table": table,
+            "rates": rates,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    def init(
+        self,
+        seed: int = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
+        dtype: npt.DTypeLike = np.float32,
+    ) -> FloatArray:
+        """Draw starting parameters.
+
+        Parameters
+        ----------
+        seed : int, default 0
+            In [0, 2**64).
+        chains : int or array of int, optional
+            Number of chains, or their ids (C,); chain c gets the same start whatever the others.
+        scheme : {"he", "small"}, default "he"
+            "he": weights N(0, 2 / fan_in), biases 0 (He et al. 2015, eq. 10).
+            "small": every parameter N(0, 0.005**2), the start of Izmailov et al. (2021).
+        dtype : dtype, default float32
+            float32 or float64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,), the start of chain 0, or (chains, dim).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        number = _checks.seed("Model.init", seed)
+        _checks.choice("Model.init", "scheme", scheme, ("he", "small"))
+        ids = _checks.chain_ids("Model.init", 1 if chains is None else chains)
+        chosen = _checks.float_dtype("Model.init", dtype)
+        # Element e of chain c has the address (seed, init, step 0, c, e).
+        out: FloatArray = _backend.normal(
+            np, (ids.size, self.dim), chosen, seed=number, step=0, chains=ids, purpose=_backend.INIT
+        )
+        for parameter in self.parameters:
+            part = out[:, parameter.offset : parameter.offset + parameter.size]
+            if scheme == "small":
+                part *= _SMALL_SD
+            elif parameter.is_weight:
+                part *= math.sqrt(2.0 / parameter.fan_in)
+            else:
+                part[...] = 0.0
+        return out[0] if chains is None else out
+
+    def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return named views of a flat vector; writing to one writes to `theta`.
+
+        Parameters
+        ----------
+        theta : array
+            (dim,), (C, dim) or any other leading axes.
+
+        Returns
+        -------
+        dict of str to array
+            ``{"0.weight": (in, out), "0.bias": (out,), ...}`` behind the leading axes of `theta`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is no array or its last axis is not `dim`.
+        """
+        shape = getattr(theta, "shape", None)
+        if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
+            got = _checks.summary(theta)
+            raise DTypeError(f"[Model.unravel] expected an array (..., {self.dim}), got {got}")
+        if not shape or shape[-1] != self.dim:
+            raise ShapeError(f"[Model.unravel] expected shape (..., {self.dim}), got {shape}")
+        # Splitting an axis never needs a copy, whatever the strides.
+        return {
+            p.name: theta[..., p.offset : p.offset + p.size].reshape(shape[:-1] + p.shape)
+            for p in self.parameters
+        }
+
+    def ravel(self, views: Mapping[str, npt.ArrayLike]) -> FloatArray:
+        """Return the flat vector of named arrays, the inverse of `unravel`.
+
+        Parameters
+        ----------
+        views : mapping of str to array
+            One array per parameter, all with the same leading axes and of one dtype.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,), or (C, dim) with a leading axis; always a copy.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If names, shapes or dtypes are not those of the model.
+        """
+        given = _checks.mapping("Model.ravel", "views", views)
+        names = {p.name for p in self.parameters}
+        if names != set(given):
+            missing, surplus = sorted(names - set(given)), sorted(set(given) - names)
+            raise ValueError(
+                f"[Model.ravel] expected the names of the model's parameters, "
+                f"got {len(given)} names with {missing} missing and {surplus} unknown"
+            )
+        parts: list[npt.NDArray[Any]] = []
+        lead: tuple[int, ...] | None = None
+        for p in self.parameters:
+            part = _checks.numeric("Model.ravel", repr(p.name), given[p.name])
+            if (
+                part.dtype not in (np.float32, np.float64)
+                or part.dtype != (parts or [part])[0].dtype
+            ):
+                raise DTypeError(
+                    f"[Model.ravel] expected {p.name!r} as float32 or float64 like the others, "
+                    f"got {_checks.summary(part)}"
+                )
+            split = part.ndim - len(p.shape)
+            if split < 0 or part.shape[split:] != p.shape or lead not in (None, part.shape[:split]):
+                expected = ", ".join(str(n) for n in ((lead or ()) + p.shape))
+                raise ShapeError(
+                    f"[Model.ravel] expected {p.name!r} of shape ({expected}), "
+                    f"got {_checks.summary(part)}"
+                )
+            lead = part.shape[:split]
+            parts.append(part.reshape((*lead, p.size)))
+        return np.concatenate(parts, axis=-1)
+
+    def apply(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
+        """Evaluate the network, dropout off.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (dim,) or (S, dim), float32 or float64.
+        x : array
+            Rows (N, *input_shape), converted to the dtype of `theta`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Outputs (N, K), or (S, N, K), in the dtype of `theta`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or `x` is not finite.
+        """
+        return self.forward("Model.apply", theta, x, self.dim)
+
+    def forward(self, function: str, theta: FloatArray, x: npt.ArrayLike, dim: int) -> FloatArray:
+        """Evaluate `apply` for parameters (dim,) or (S, dim) with dim >= self.dim, the rest unused.
+
+        `function` names the caller in errors.
+        """
+        dtype = getattr(theta, "dtype", None)
+        if dtype not in (np.float32, np.float64):
+            raise DTypeError(
+                f"[{function}] expected theta as a float32 or float64 NumPy array, "
+                f"got {_checks.summary(theta)}"
+            )
+        samples, single = _checks.position(function, "theta", theta, np.dtype(dtype), dim)
+        rows = self.rows(function, x, samples.dtype)
+        native = _core.forward32 if samples.dtype == np.float32 else _core.forward64
+        out: FloatArray = native(self.table, self.rates, samples, rows)
+        return out[0] if single else out
+
+    def rows(self, function: str, x: npt.ArrayLike, dtype: np.dtype[Any]) -> FloatArray:
+        """Return data rows as a finite flat (N, D) copy in `dtype`."""
+        expected = ", ".join(["N", *map(str, self.input_shape)])
+        array = _checks.numeric(function, "x", x)
+        if array.shape[1:] != self.input_shape or array.ndim == 0 or array.shape[0] == 0:
+            raise ShapeError(
+                f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
+                f"input_shape {self.input_shape}, got {_checks.summary(array)}"
+            )
+        return _checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description from which `from_description` rebuilds the model."""
+        return {
+            "layers": [layers.describe(layer) for layer in self.layers],
+            "input_shape": list(self.input_shape),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Model:
+        """Rebuild a model from `describe`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the description is not one of a model.
+        """
+        function = "Model.from_description"
+        given = _checks.mapping(function, "description", description)
+        if set(given) != {"layers", "input_shape"} or not isinstance(given["layers"], list):
+            raise ValueError(f"[{function}] expected layers and input_shape, got {sorted(given)}")
+        stack = [layers.from_description(layer) for layer in given["layers"]]
+        return cls(tuple(stack), input_shape=given["input_shape"])

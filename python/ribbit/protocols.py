@@ -1,0 +1,257 @@
+"""What Ribbit's samplers need of a target: the page to read when embedding Ribbit.
+
+A sampler sees neither networks nor data, only the protocols below; :class:`ribbit.Posterior`
+implements all of them, and any object of yours may implement one. The smallest target has two
+members::
+
+    class Banana:
+        dim = 2
+
+        def value_and_grad(self, theta, rows=None):  # theta (C, 2), float64
+            x, y = theta[:, 0], theta[:, 1]
+            r = y - x**2
+            lp = -0.5 * x**2 - 10.0 * r**2  # (C,)
+            grad = np.stack([-x + 40.0 * r * x, -20.0 * r], axis=1)  # (C, 2)
+            return lp, grad
+
+    draws = rb.HMC(Banana(), step_size=0.05, num_leapfrog_steps=20).sample(1000, init=np.zeros(2))
+
+Everything else is optional and looked up with ``getattr``; :class:`LogDensity` lists it.
+
+Shapes: C = chains, P = ``dim``, S = weight samples, N = rows, K = outputs, M = terms.
+Arrays are those of the target's own library (``array_namespace``, NumPy when absent), C order.
+A target must not keep or change the arrays it is given. What it returns is copied where a later
+call could overwrite it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Array",
+    "InterruptFlag",
+    "LogDensity",
+    "MaskedDensity",
+    "NativeTrajectory",
+    "Predictive",
+    "PredictiveTerms",
+    "SplitLogDensity",
+    "VariationalDensity",
+]
+
+# An array of any library that follows the Python array API standard.
+Array: TypeAlias = Any
+
+
+@runtime_checkable
+class LogDensity(Protocol):
+    """A log density with its gradient: all that HMC asks for.
+
+    Optional attributes, each looked up with ``getattr`` and replaced by the default given here:
+
+    ``dtype``
+        Dtype of positions, float32 or float64. Default float64.
+    ``array_namespace``
+        Module that owns the arrays (numpy, cupy, array_api_strict ...). Default numpy.
+    ``init(seed=0, chains=None)``
+        A start (P,), or (chains, P) when `chains` is an integer; a sequence of chain ids gives one
+        row per id. Row c depends on (seed, id of c) alone. Missing: ``sample`` needs ``init=``.
+    ``terms_and_grad(theta)``, ``leapfrog(...)``
+        See :class:`SplitLogDensity` and :class:`NativeTrajectory`.
+    ``prior_sd``
+        (P,) marginal sd of the prior of each parameter at temperature 1; the prior's scale where
+        that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
+    ``shared_prior_sd``
+        The one prior sd that all network weights share, or None (default). Gives HMC's default
+        trajectory length.
+    ``temperature``
+        The temperature by which the log density has been divided. Default 1.0. It enters HMC only
+        through the two defaults above.
+    ``dropout_layers``
+        Names of Dropout layers, such as ("2: Dropout(0.1)",). Not empty: HMC refuses the target.
+    ``interruptible``
+        True when ``leapfrog`` polls the `interrupt` flag it is given. Default False: Ctrl-C then
+        raises KeyboardInterrupt inside the target's code while (and only while) that code runs.
+    """
+
+    @property
+    def dim(self) -> int:
+        """P, the number of parameters."""
+        ...
+
+    def value_and_grad(self, theta: Array, rows: Any = None) -> tuple[Array, Array]:
+        """Log density and its gradient.
+
+        Parameters
+        ----------
+        theta : (C, P) array
+            Positions, in ``dtype``.
+        rows : None
+            HMC always passes nothing: all rows of the data.
+
+        Returns
+        -------
+        lp : (C,) array
+            Tempered log density, float64 where possible. NaN or infinite: the proposal is rejected
+            and flagged diverging.
+        grad : (C, P) array
+        """
+        ...
+
+
+@runtime_checkable
+class SplitLogDensity(Protocol):
+    """A log density that comes as a sum of terms.
+
+    HMC adds the *differences* of the terms, so that a float64 energy keeps its digits when a large
+    likelihood and a large prior move in opposite directions. Posterior: likelihood and prior, M = 2.
+    """
+
+    def terms_and_grad(self, theta: Array) -> tuple[Array, Array]:
+        """Terms (C, M) in float64, whose sum over M is the tempered log density, and gradient."""
+        ...
+
+
+@runtime_checkable
+class NativeTrajectory(Protocol):
+    """A target that runs whole leapfrog trajectories itself (in C++, in CUDA, under a JIT)."""
+
+    def leapfrog(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array,
+        step_size: Array,
+        num_steps: npt.NDArray[np.int64],
+        *,
+        inverse_mass: Array | None = None,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Run `num_steps` leapfrog steps per chain; inputs are not changed.
+
+        Parameters
+        ----------
+        position, momentum, grad : (C, P) array
+            `grad` is the gradient at `position`.
+        step_size : (C,) float64 array
+        num_steps : (C,) int64 NumPy array
+            At least 1 each. Always on the host: it decides control flow.
+        inverse_mass : (P,) or (C, P) array or None
+            Diagonal of the inverse mass matrix in the target's dtype; None is the identity.
+        interrupt : InterruptFlag, optional
+            To be polled at least every 20 ms when the target is ``interruptible``; once it is set
+            the call raises ``ribbit._core.Interrupted``.
+
+        Returns
+        -------
+        position, momentum : (C, P) array
+            New arrays.
+        terms : (C, M) float64 array
+            Terms of the tempered log density at the end.
+        grad : (C, P) array
+            Gradient at the end, a new array.
+        """
+        ...
+
+
+class InterruptFlag(Protocol):
+    """A flag that stops native code; ``ribbit._core.InterruptFlag``."""
+
+    def set(self) -> None:
+        """Ask for a stop."""
+        ...
+
+    def clear(self) -> None:
+        """Take the request back."""
+        ...
+
+    def is_set(self) -> bool:
+        """Whether a stop was asked for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PredictiveTerms:
+    """What S weight vectors predict for N rows; shapes may broadcast to (S, N, K).
+
+    Attributes
+    ----------
+    mean : (S, N, K) array or None
+        Mean of y given the weights: regression and counts.
+    noise_sd : array broadcastable to (S, N, K), or None
+        Standard deviation of y given the weights (not tempered): regression and counts.
+    probs : (S, N, K) array or None
+        Classification: class probabilities, or with `binary` the probability that y = 1.
+    binary : bool
+        True when `probs` are K separate Bernoulli probabilities and not one distribution over K.
+    """
+
+    mean: Array | None = None
+    noise_sd: Array | None = None
+    probs: Array | None = None
+    binary: bool = False
+
+
+@runtime_checkable
+class Predictive(Protocol):
+    """Predictions at new inputs for given weights: what ``Draws.predict`` asks for."""
+
+    @property
+    def kind(self) -> Literal["regression", "classification", "count"]:
+        """Which fields of :class:`PredictiveTerms` are filled."""
+        ...
+
+    def outputs(self, theta: Array, x: Array) -> Array:
+        """Raw outputs of the network, (S, N, K'), for weights (S, P); dropout is off."""
+        ...
+
+    def predictive(self, theta: Array, x: Array) -> PredictiveTerms:
+        """Mean and noise, or probabilities, for weights (S, P) at inputs x (N, ...).
+
+        Sample s depends on ``theta[s]`` and row n on ``x[n]`` alone, so that any chunking of either
+        gives the same numbers.
+        """
+        ...
+
+    def log_likelihood(self, theta: Array, x: Array, y: Array) -> Array:
+        """Untempered log density of every row under every weight vector, (S, N) float64."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Description that JSON can hold, from which a data-free Predictive can be rebuilt."""
+        ...
+
+
+@runtime_checkable
+class VariationalDensity(Protocol):
+    """A target for mean-field variational inference (Bayes by Backprop)."""
+
+    @property
+    def dim(self) -> int:
+        """P, the number of parameters."""
+        ...
+
+    def elbo(self, mean: Array, rho: Array, *, seed: int, step: int) -> tuple[float, Array, Array]:
+        """Estimate of the ELBO and its gradient in (mean, rho); the noise is addressed."""
+        ...
+
+
+@runtime_checkable
+class MaskedDensity(Protocol):
+    """A target whose Dropout layers can be masked by address (MC dropout)."""
+
+    @property
+    def dim(self) -> int:
+        """P, the number of parameters."""
+        ...
+
+    def masked_value_and_grad(
+        self, theta: Array, rows: Any, *, rates: Array, seed: int, step: int
+    ) -> tuple[Array, Array]:
+        """Log density and gradient under the dropout masks of (seed, step)."""
+        ...

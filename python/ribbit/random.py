@@ -1,0 +1,117 @@
+"""Random numbers by address: the seed and a place decide a number, no state is kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks, _core
+from ribbit._checks import FloatArray
+from ribbit.errors import ShapeError
+
+__all__ = ["normal", "reparameterize"]
+
+
+def normal(
+    shape: int | tuple[int, ...],
+    seed: int,
+    *,
+    stream: int = 0,
+    dtype: npt.DTypeLike = np.float32,
+) -> FloatArray:
+    """Draw standard normals; the same arguments give the same numbers.
+
+    Element e in C order is normal e % 4 of Philox block e // 4 under (seed, stream), so a shorter
+    array is the beginning of a longer one. Philox4x32-10 (Salmon et al. 2011), Box-Muller; the
+    largest possible abs(z) is sqrt(66 ln 2) = 6.76.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of the result; sizes may be zero.
+    seed : int
+        In [0, 2**64).
+    stream : int, default 0
+        In [0, 2**32); streams of one seed are independent.
+    dtype : dtype, default float32
+        float32 or float64; both come from the same random words.
+
+    Returns
+    -------
+    numpy.ndarray
+        Normals of the given shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is out of its range, or the array has more than 2**34 elements.
+    """
+    name = "random.normal"
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    dims = tuple(_checks.integer(name, "shape", n, minimum=0, maximum=2**34) for n in sizes)
+    if math.prod(dims) > 2**34:
+        raise ShapeError(f"[{name}] expected at most 2**34 elements, got shape {dims}")
+    number = _checks.seed(name, seed)
+    place = _checks.integer(name, "stream", stream, minimum=0, maximum=2**32 - 1)
+    chosen = _checks.float_dtype(name, dtype)
+    if math.prod(dims) == 0:
+        return np.empty(dims, dtype=chosen)
+    out: FloatArray = _backend.normal(
+        np,
+        (1, math.prod(dims)),
+        chosen,
+        seed=number,
+        step=0,
+        chains=np.array([place], dtype=np.uint32),
+        purpose=_backend.PUBLIC,
+    )
+    return out.reshape(dims)
+
+
+def reparameterize(
+    mean: FloatArray, rho: FloatArray, num_samples: int, seed: int, *, step: int = 0
+) -> FloatArray:
+    """Draw weight samples mean + softplus(rho) * eps (Blundell et al. 2015, section 3.2).
+
+    Parameters
+    ----------
+    mean, rho : numpy.ndarray
+        (P,), both float32 or both float64.
+    num_samples : int
+        Number of samples S, >= 1.
+    seed : int
+        In [0, 2**64).
+    step : int, default 0
+        In [0, 2**40); a training loop passes its step.
+
+    Returns
+    -------
+    numpy.ndarray
+        (S, P) in the dtype of `mean`; sample s does not depend on S.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or dtypes do not fit or a number is out of range. NaN passes through.
+    """
+    name = "reparameterize"
+    dtype = _checks.float_dtype(name, getattr(mean, "dtype", None))
+    if getattr(mean, "ndim", 0) != 1:
+        raise ShapeError(f"[{name}] expected mean of shape (P,), got {_checks.summary(mean)}")
+    dim = mean.shape[0]
+    first, _ = _checks.position(name, "mean", mean, dtype, dim)
+    second, single = _checks.position(name, "rho", rho, dtype, dim)
+    if not single or dim == 0:
+        raise ShapeError(
+            f"[{name}] expected mean and rho of shape (P,) with P >= 1, "
+            f"got {_checks.summary(mean)} and {_checks.summary(rho)}"
+        )
+    samples = _checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
+    number = _checks.seed(name, seed)
+    place = _checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1)
+    native: Any = _core.reparameterize32 if dtype == np.float32 else _core.reparameterize64
+    out: FloatArray = native(first[0], second[0], samples, number, place)
+    return out

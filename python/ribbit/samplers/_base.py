@@ -1,0 +1,442 @@
+"""The only loop over draws."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks
+from ribbit.draws import Draws
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.predict import Prediction, RunningPrediction
+from ribbit.protocols import Array
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.state import State
+
+__all__ = ["Sampler"]
+
+Info: TypeAlias = dict[str, Array]
+ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
+
+_DEFAULT_CHAINS = 4
+_DEFAULT_WARMUP = 500  # where something is adapted
+
+
+class Sampler(ABC):
+    """What all samplers share: :meth:`sample`. A subclass gives ``init``, ``step`` and the rest."""
+
+    settings: dict[str, Any]
+
+    def __init__(self, density: Density) -> None:
+        self._density = density
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
+        return f"{type(self).__name__}({type(self._density.target).__name__}, {knobs})"
+
+    @property
+    @abstractmethod
+    def adapts(self) -> bool:
+        """Whether warmup tunes anything."""
+
+    @abstractmethod
+    def _init(
+        self,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> State:
+        """Start at `position` (C, P)."""
+
+    @abstractmethod
+    def _adopt(self, function: str, state: State) -> State:
+        """Check a state and put this sampler's fixed settings into it."""
+
+    @abstractmethod
+    def _advance(
+        self, state: State, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[State, Info]:
+        """Make steps; a pure function of `state`."""
+
+    def sample(
+        self,
+        num_draws: int,
+        *,
+        warmup: int | None = None,
+        thin: int = 1,
+        chains: int | Sequence[int] | None = None,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: State | Draws | None = None,
+        progress: ProgressOption = None,
+        predict_at: Array | tuple[Array, Array] | None = None,
+        quantiles: Sequence[float] | None = None,
+        keep_draws: bool = True,
+        keep_warmup: bool = False,
+        max_seconds: float | None = None,
+    ) -> Draws:
+        """Run chains and keep their draws.
+
+        A draw is decided by (seed, chain id, number of the step) alone: not by threads, progress,
+        thinning, restarts or the other chains.
+
+        Parameters
+        ----------
+        num_draws : int
+            Draws to keep per chain, D.
+        warmup : int, optional
+            Steps before the first kept draw. Default 500 when the sampler adapts something, else 0.
+        thin : int
+            Steps per kept draw; every thin-th step after warmup is kept.
+        chains : int or sequence of int, optional
+            How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
+            else 4.
+        seed : int
+            64-bit key of all random numbers.
+        init : (P,) or (C, P) array, optional
+            Start of all chains or of each. Default: ``target.init`` per chain.
+        resume : State or Draws, optional
+            Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
+            (`seed`, `chains`, `warmup` and `init` are not looked at); warmup steps it still owes
+            are done first. The result holds the new draws only.
+        progress : bool or callable, optional
+            None reports long runs, True and False always and never; a callable gets a dict.
+        predict_at : array or tuple (x, y), optional
+            Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
+        quantiles : sequence of float, optional
+            With `predict_at`: quantiles that ``draws.prediction`` must be able to give although
+            ``keep_draws=False``.
+        keep_draws : bool
+            False: ``draws.positions`` has no draws; memory for predictions does not grow with D.
+        keep_warmup : bool
+            Keep positions and statistics of warmup as ``draws.warmup_positions`` and
+            ``draws.warmup_stats``.
+        max_seconds : float, optional
+            End the run after the step during which this time is over, with ``complete=False``.
+
+        Returns
+        -------
+        Draws
+            ``complete=False`` after Ctrl-C (with a warning) or `max_seconds`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments or a bad start, before any work.
+        """
+        name = f"{type(self).__name__}.sample"
+        num_draws = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
+        thin = _checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
+        keep_draws = _checks.boolean(name, "keep_draws", keep_draws)
+        keep_warmup = _checks.boolean(name, "keep_warmup", keep_warmup)
+        if max_seconds is not None:
+            max_seconds = _checks.positive(name, "max_seconds", max_seconds)
+        running = self._running(name, predict_at, quantiles, keep_draws)
+        with InterruptGuard() as guard:
+            if resume is None:
+                state = self._start(name, warmup, chains, seed, init, guard)
+            else:
+                state = self._adopt(name, resume.state if isinstance(resume, Draws) else resume)
+            run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
+            run.loop(guard, progress, max_seconds)
+        return run.finish(name, guard.requested)
+
+    def _start(
+        self,
+        name: str,
+        warmup: int | None,
+        chains: int | Sequence[int] | None,
+        seed: int,
+        init: Array | None,
+        guard: InterruptGuard,
+    ) -> State:
+        if warmup is None:
+            warmup = _DEFAULT_WARMUP if self.adapts else 0
+        warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
+        if self.adapts and warmup == 0:
+            raise ValueError(
+                f"[{name}] expected warmup > 0 for a sampler that adapts in warmup, got 0"
+            )
+        seed = _checks.seed(name, seed)
+        ids = None if chains is None else _checks.chain_ids(name, chains)
+        if ids is not None and np.unique(ids).size != ids.size:
+            raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
+        if init is None:
+            ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
+            position = self._target_init(name, seed, ids)
+        else:
+            position = self._position(name, init)
+            single = getattr(init, "ndim", np.ndim(init)) == 1
+            if ids is None:
+                count = _DEFAULT_CHAINS if single else position.shape[0]
+                ids = np.arange(count, dtype=np.uint32)
+            if single:
+                position = self._density.xp.concat([position] * ids.shape[0], axis=0)
+            elif position.shape[0] != ids.shape[0]:
+                raise ShapeError(
+                    f"[{name}] expected init ({self._density.dim},) or "
+                    f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
+                )
+        return self._init(position, seed, ids, warmup, guard)
+
+    def _target_init(self, name: str, seed: int, ids: npt.NDArray[np.uint32]) -> Array:
+        make = getattr(self._density.target, "init", None)
+        if make is None:
+            raise ValueError(
+                f"[{name}] expected init=, or a target with init(seed, chains), "
+                f"got {type(self._density.target).__name__} without it"
+            )
+        plain = bool((ids == np.arange(ids.shape[0])).all())
+        return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
+
+    def _position(self, name: str, position: Array) -> Array:
+        """Copy of a start as (C, P) in the target's dtype."""
+        density, xp = self._density, self._density.xp
+        if _backend.is_array(position):
+            if _backend.namespace(position, function=name) is not xp:
+                raise DTypeError(
+                    f"[{name}] expected a position of {xp.__name__}, "
+                    f"got {_checks.summary(position)}"
+                )
+            if not xp.isdtype(position.dtype, ("real floating", "integral")):
+                raise DTypeError(
+                    f"[{name}] expected a position of real numbers, got dtype {position.dtype}"
+                )
+            array = position
+        else:
+            host = _checks.numeric(name, "position", position)
+            array = _backend.from_host(xp, np.array(host, dtype=np.float64))
+        if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
+            raise ShapeError(
+                f"[{name}] expected a position ({density.dim},) or (C, {density.dim}), "
+                f"got shape {tuple(array.shape)}"
+            )
+        with _backend.errstate(xp):
+            array = xp.astype(array, _backend.dtype_in(xp, density.dtype), copy=True)
+        return xp.asarray(xp.reshape(array, (-1, density.dim)), copy=True)
+
+    def _running(
+        self,
+        name: str,
+        predict_at: Array | tuple[Array, Array] | None,
+        quantiles: Sequence[float] | None,
+        keep_draws: bool,
+    ) -> RunningPrediction | None:
+        if predict_at is None:
+            if quantiles is not None:
+                raise ValueError(f"[{name}] expected predict_at= together with quantiles, got none")
+            return None
+        x, y = predict_at, None
+        if isinstance(predict_at, tuple):
+            if len(predict_at) != 2:
+                raise ValueError(
+                    f"[{name}] expected predict_at as x or (x, y), "
+                    f"got a tuple of length {len(predict_at)}"
+                )
+            x, y = predict_at
+        return RunningPrediction(
+            self._density.target,
+            x,
+            y,
+            dim=self._density.dim,
+            quantiles=None if keep_draws else quantiles,
+            function=name,
+        )
+
+
+class _Run:
+    """One call of ``sample``: buffers, and where they are filled to."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        state: State,
+        num_draws: int,
+        thin: int,
+        keep_draws: bool,
+        keep_warmup: bool,
+        running: RunningPrediction | None,
+    ) -> None:
+        self.sampler, self.state = sampler, state
+        self.num_draws, self.thin = num_draws, thin
+        self.keep_draws = keep_draws
+        self.running = running
+        self.kept = 0
+        self.warm = 0
+        owed = max(0, state.warmup - state.step)
+        if running is not None:
+            running.reserve(num_draws * state.position.shape[0])
+        self.draws = _Record(state, num_draws, positions=keep_draws)
+        self.warmup = _Record(state, owed, positions=True) if keep_warmup else None
+        # Draws sit at fixed step numbers, whatever the step of a resumed state is.
+        self.past = max(0, state.step - state.warmup) % thin
+        self.total = owed + num_draws * thin - self.past
+
+    def loop(
+        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+    ) -> None:
+        """Make steps until all draws are kept, Ctrl-C, or the time is over."""
+        from ribbit.progress import open_progress
+
+        sampler, state, running = self.sampler, self.state, self.running
+        first, warmup, thin = state.step, state.warmup, self.thin
+        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        reporter = open_progress(
+            progress,
+            total=self.total,
+            chains=state.position.shape[0],
+            warmup=max(0, warmup - first),
+            thin=thin,
+            title=type(sampler).__name__,
+        )
+        report = _Report(reporter, on_host=sampler._density.xp is np)
+        with reporter:
+            while self.kept < self.num_draws and not guard.requested:
+                try:
+                    state, info = sampler._advance(self.state, 1, guard)
+                    keep = state.step > warmup and (state.step - warmup) % thin == 0
+                    batch = None
+                    if keep and running is not None:
+                        batch = running.evaluate(state.position, guard)
+                except (_backend.Interrupted, KeyboardInterrupt):
+                    if not guard.requested:
+                        raise
+                    break  # the step is discarded; resuming makes it again
+                # No exception from here on: draw, statistics and state belong together.
+                if keep:
+                    if batch is not None and running is not None:
+                        running.add(batch)
+                    self.draws.put(self.kept, state, info)
+                    self.kept += 1
+                elif self.warmup is not None and state.step <= warmup:
+                    self.warmup.put(self.warm, state, info)
+                    self.warm += 1
+                self.state = state
+                report.update(state.step - first, info)
+                if end is not None and time.perf_counter() >= end:
+                    break
+            report.flush()
+
+    def finish(self, name: str, interrupted: bool) -> Draws:
+        """Pack what there is."""
+        complete = self.kept == self.num_draws
+        if interrupted:
+            warnings.warn(
+                f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
+                "returning these (go on with resume=draws)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        sampler, state = self.sampler, self.state
+        target = sampler._density.target
+        positions, stats = self.draws.upto(self.kept)
+        warmup_positions, warmup_stats = (
+            (None, None) if self.warmup is None else self.warmup.upto(self.warm)
+        )
+        predictive = target if callable(getattr(target, "predictive", None)) else None
+        prediction = None
+        if self.running is not None:
+            prediction = Prediction(
+                self.running.predictive,
+                self.running.x,
+                positions=positions if self.keep_draws else None,
+                running=self.running,
+            )
+        return Draws(
+            positions=positions,
+            stats=stats,
+            complete=complete,
+            state=state,
+            settings={
+                "sampler": type(sampler).__name__,
+                **sampler.settings,
+                "num_draws": self.num_draws,
+                "warmup": state.warmup,
+                "thin": self.thin,
+                "chains": state.chains.tolist(),
+                "seed": state.seed,
+                "dtype": sampler._density.dtype.name,
+                "keep_draws": self.keep_draws,
+                "versions": _versions(),
+            },
+            predictive=predictive,
+            prediction=prediction,
+            warmup_positions=warmup_positions,
+            warmup_stats=warmup_stats,
+        )
+
+
+class _Record:
+    """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
+
+    def __init__(self, state: State, size: int, *, positions: bool) -> None:
+        self.xp = _backend.namespace(state.position)
+        self.chains, dim = state.position.shape
+        self.size = size
+        self.positions = self.xp.empty(
+            (self.chains, size if positions else 0, dim), dtype=state.position.dtype
+        )
+        self.keep_positions = positions
+        self.stats: dict[str, Array] = {}
+
+    def put(self, index: int, state: State, info: Mapping[str, Array]) -> None:
+        if not self.stats:
+            self.stats = {
+                name: self.xp.empty((self.chains, self.size), dtype=value.dtype)
+                for name, value in info.items()
+            }
+        if self.keep_positions:
+            self.positions[:, index, :] = state.position
+        for name, value in info.items():
+            self.stats[name][:, index] = value
+
+    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
+        """The first `count` entries; views."""
+        return self.positions[:, :count, :], {k: v[:, :count] for k, v in self.stats.items()}
+
+
+class _Report:
+    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
+
+    def __init__(self, reporter: Any, *, on_host: bool) -> None:
+        self.reporter, self.on_host = reporter, on_host
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        self.due = time.perf_counter() + 0.25
+
+    def update(self, done: int, info: Mapping[str, Array]) -> None:
+        if self.on_host:
+            self.reporter.update(done, info)
+            return
+        self.pending.append((done, info))
+        if time.perf_counter() >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        pending, self.pending = self.pending, []
+        for done, info in pending:
+            self.reporter.update(done, {k: _backend.to_host(v) for k, v in info.items()})
+        self.due = time.perf_counter() + 0.25
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib import metadata
+
+    try:
+        own = metadata.version("ribbit")
+    except metadata.PackageNotFoundError:
+        own = "unknown"
+    return {"ribbit": own, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def _short(value: Any) -> str:
+    return f"[{len(value)} values]" if isinstance(value, list) and len(value) > 8 else repr(value)

@@ -1,0 +1,165 @@
+"""Warmup: step size by dual averaging, diagonal mass in windows; every chain on its own.
+
+The sums live on the host as float64 (one number per chain), the running variances where the
+positions are. Everything is part of the state, so that a warmup can be cut and resumed bit-exactly.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit.protocols import Array
+
+__all__ = ["Adaptation", "DualAveraging", "Welford", "windows"]
+
+HostArray = npt.NDArray[np.float64]
+
+# Hoffman and Gelman 2014, section 3.2.1.
+_GAMMA = 0.05
+_T0 = 10.0
+_KAPPA = 0.75
+# Step sizes stay in a range where their reciprocal and square are harmless.
+_LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DualAveraging:
+    """Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5).
+
+    Attributes
+    ----------
+    log_step : (C,) float64
+        Log of the step size to use next.
+    log_average : (C,) float64
+        Log of the averaged step size, the one to keep in the end.
+    error : (C,) float64
+        Running mean of target minus observed acceptance (the paper's H-bar).
+    centre : (C,) float64
+        Where log_step is drawn to (the paper's mu, log of 10 times the first step size).
+    count : int
+        Updates so far.
+    """
+
+    log_step: HostArray
+    log_average: HostArray
+    error: HostArray
+    centre: HostArray
+    count: int
+
+    @staticmethod
+    def start(step_size: HostArray) -> DualAveraging:
+        """Begin at `step_size` (C,)."""
+        log_step = _each(math.log, step_size)
+        zero = np.zeros_like(log_step)
+        return DualAveraging(log_step, zero, zero, _each(lambda e: math.log(10.0 * e), step_size), 0)
+
+    def update(self, acceptance: HostArray, target: float) -> DualAveraging:
+        """Take the acceptance (C,) of one more transition into account."""
+        count = self.count + 1
+        weight = 1.0 / (count + _T0)
+        decay = count**-_KAPPA
+        pull = math.sqrt(count) / _GAMMA
+        error = (1.0 - weight) * self.error + weight * (target - acceptance)
+        log_step = np.clip(self.centre - pull * error, _LOG_MIN, _LOG_MAX)
+        log_average = decay * log_step + (1.0 - decay) * self.log_average
+        return DualAveraging(log_step, log_average, error, self.centre, count)
+
+    def step_size(self) -> HostArray:
+        """Step size to explore with, (C,)."""
+        return _each(math.exp, self.log_step)
+
+    def average(self) -> HostArray:
+        """Step size to keep, (C,)."""
+        return _each(math.exp, self.log_average if self.count else self.log_step)
+
+
+def _each(function: object, values: HostArray) -> HostArray:
+    """Apply a scalar function per chain; a vectorised one may round the last chains differently."""
+    return np.array([function(float(v)) for v in values])  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Welford:
+    """Running mean and sum of squares per chain and parameter, float64 (Welford 1962).
+
+    Attributes
+    ----------
+    mean, squares : (C, P) float64 array
+    count : int
+    """
+
+    mean: Array
+    squares: Array
+    count: int
+
+    @staticmethod
+    def start(xp: ModuleType, shape: tuple[int, ...]) -> Welford:
+        """Nothing seen yet."""
+        zero = xp.zeros(shape, dtype=xp.float64)
+        return Welford(zero, zero, 0)
+
+    def update(self, xp: ModuleType, position: Array) -> Welford:
+        """Take one more position (C, P)."""
+        count = self.count + 1
+        position = xp.astype(position, xp.float64)
+        delta = position - self.mean
+        mean = self.mean + delta / count
+        return Welford(mean, self.squares + delta * (position - mean), count)
+
+    def variance(self) -> Array:
+        """Variance (C, P), shrunk towards 1e-3 as in Stan: weight n/(n+5) against 5/(n+5)."""
+        n = self.count
+        return (n / (n + 5.0)) * (self.squares / (n - 1)) + 1e-3 * (5.0 / (n + 5.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adaptation:
+    """What is being adapted; None for what is fixed."""
+
+    dual: DualAveraging | None
+    welford: Welford | None
+
+
+@functools.lru_cache(maxsize=32)
+def windows(warmup: int) -> tuple[int, frozenset[int]]:
+    """Windows of the mass adaptation, Stan's schedule.
+
+    A fast start of 75 transitions, slow windows of 25, 50, 100, ... and a fast end of 50; a short
+    warmup scales the three to 15, 75 and 10 %. Under 20 transitions there are no windows.
+
+    Parameters
+    ----------
+    warmup : int
+        Transitions of warmup in all.
+
+    Returns
+    -------
+    first : int
+        The transition from which positions are collected.
+    ends : frozenset of int
+        Counts of done transitions at which a window closes: the mass is set from its positions and
+        the collection starts again.
+    """
+    if warmup < 20:
+        return warmup, frozenset()
+    start, base, end = 75, 25, 50
+    if start + base + end > warmup:
+        start, end = int(0.15 * warmup), int(0.1 * warmup)
+        base = warmup - start - end
+    last = warmup - end
+    close, size = start + base, base
+    ends = [close]
+    while close != last:
+        size *= 2
+        close += size
+        # A window too short to be followed by one of twice its size reaches to the end.
+        if close != last and close + 2 * size > last:
+            close = last
+        ends.append(close)
+    return start, frozenset(ends)

@@ -1,0 +1,564 @@
+"""Hamiltonian Monte Carlo."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers._base import Sampler
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford, windows
+from ribbit.samplers.leapfrog import Density, total
+from ribbit.samplers.metropolis import accept
+from ribbit.samplers.state import State
+
+__all__ = ["HMC"]
+
+_OPTIONS = (
+    "give trajectory_length or num_leapfrog_steps, or inverse_mass_matrix='prior', 'adapt' or an "
+    "array, or one prior sd for all weights"
+)
+# The momentum of the step size search has a layer of its own: it shares no number with a draw.
+_SEARCH_LAYER = 1
+
+
+class HMC(Sampler):
+    """Hamiltonian Monte Carlo with a fixed trajectory length (Duane et al. 1987; Neal 2011).
+
+    Every transition draws a momentum from N(0, M), runs L leapfrog steps and accepts with
+    probability min(1, exp(-dH)). Chains never influence each other, not even in warmup.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
+    step_size : float, (C,) array or "auto"
+        Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
+        averaging (Hoffman and Gelman 2014, algorithm 5).
+    trajectory_length : float, optional
+        Length tau in units of position (of whitened position when an inverse mass matrix is in
+        use). L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is absent too:
+        (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by all network
+        weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it is required.
+    num_leapfrog_steps : int, optional
+        L itself; excludes `trajectory_length`.
+    inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
+        Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
+        the variances of each chain in warmup, in Stan's windows. None: the identity.
+    jitter : float
+        In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
+        1 + jitter); L stays.
+    target_acceptance : float
+        What "auto" aims for.
+    max_num_leapfrog_steps : int
+        Cap of L, with a warning and the statistic "capped".
+    divergence_threshold : float
+        A larger energy error flags a transition as diverging.
+
+    Raises
+    ------
+    TypeError
+        For arguments of another kind, a target that is none, or one with Dropout layers.
+    ValueError
+        For values out of range, or when no trajectory length can be derived.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        step_size: float | Array | str = 1e-3,
+        trajectory_length: float | None = None,
+        num_leapfrog_steps: int | None = None,
+        inverse_mass_matrix: Array | str | None = None,
+        jitter: float = 0.0,
+        target_acceptance: float = 0.8,
+        max_num_leapfrog_steps: int = 100_000,
+        divergence_threshold: float = 1000.0,
+    ) -> None:
+        density = Density(target, function="HMC")
+        layers = tuple(getattr(target, "dropout_layers", ()))
+        if layers:
+            raise TypeError(
+                f"[HMC] expected a target without Dropout layers, got {', '.join(map(str, layers))}"
+                " (use MCDropout, or take the layer out)"
+            )
+        super().__init__(density)
+        self._jitter = _checks.fraction("HMC", "jitter", jitter, zero=True)
+        self._target_acceptance = _checks.fraction("HMC", "target_acceptance", target_acceptance)
+        self._max_steps = _checks.integer(
+            "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
+        )
+        self._threshold = _checks.positive("HMC", "divergence_threshold", divergence_threshold)
+        self._step_size = _step_size(step_size)  # None: "auto"
+        self._adapt_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
+        self._inverse_mass = self._fixed_mass(inverse_mass_matrix)
+        self._length, self._num_steps = self._trajectory(
+            trajectory_length, num_leapfrog_steps, inverse_mass_matrix is not None
+        )
+        if self._step_size is not None:
+            self._warn_capped(self._steps_for(np.atleast_1d(self._step_size))[1])
+        self.settings = {
+            "step_size": "auto" if self._step_size is None else self._step_size.tolist(),
+            "trajectory_length": self._length,
+            "num_leapfrog_steps": self._num_steps,
+            "inverse_mass_matrix": inverse_mass_matrix
+            if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
+            else _backend.to_host(inverse_mass_matrix).tolist(),
+            "jitter": self._jitter,
+            "target_acceptance": self._target_acceptance,
+            "max_num_leapfrog_steps": self._max_steps,
+            "divergence_threshold": self._threshold,
+        }
+
+    @property
+    def adapts(self) -> bool:
+        """Whether warmup tunes anything."""
+        return self._step_size is None or self._adapt_mass
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: int = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> State:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int
+            64-bit key of all random numbers.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Transitions during which :meth:`step` adapts what is "auto" or "adapt".
+
+        Returns
+        -------
+        State
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position that is not finite or has no finite log
+            density or gradient; the text names the chain, and the parameter where it is known.
+        """
+        return self._init(position, seed, chains, warmup, None)
+
+    def _init(
+        self,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> State:
+        name, density, xp = "HMC.init", self._density, self._density.xp
+        seed = _checks.seed(name, seed)
+        warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
+        q = self._position(name, position)
+        ids = _checks.chain_ids(name, q.shape[0] if chains is None else chains)
+        if ids.shape[0] != q.shape[0]:
+            raise ShapeError(f"[{name}] expected {ids.shape[0]} positions, got {q.shape[0]}")
+        _finite(name, "position", ids, _backend.to_host(q))
+        terms, grad = density.terms_and_grad(q, guard)
+        with _backend.errstate(xp):
+            logdensity = total(terms)
+        values = _backend.to_host(logdensity)
+        if not np.isfinite(values).all():
+            bad = int(np.argmin(np.isfinite(values)))
+            raise ValueError(
+                f"[{name}] expected a finite log density at the initial positions, "
+                f"got {values[bad]} for chain {ids[bad]}"
+            )
+        _finite(name, "gradient", ids, _backend.to_host(grad))
+        mass = self._inverse_mass
+        if self._step_size is not None:
+            step_size = self._broadcast(self._step_size, q.shape[0])
+        else:
+            step_size = self._search(q, terms, grad, mass, seed, 0, ids, guard)
+        adaptation = None
+        if warmup and self.adapts:
+            adaptation = Adaptation(
+                DualAveraging.start(step_size) if self._step_size is None else None,
+                Welford.start(xp, q.shape) if self._adapt_mass else None,
+            )
+        num_steps, capped = self._steps_for(step_size)
+        return State(
+            position=q,
+            logdensity=logdensity,
+            grad=grad,
+            terms=terms,
+            step=0,
+            seed=seed,
+            chains=ids,
+            step_size=_backend.from_host(xp, step_size),
+            num_steps=num_steps,
+            capped=capped,
+            inverse_mass=mass,
+            adaptation=adaptation,
+            warmup=warmup,
+        )
+
+    def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
+        """Make `num_steps` transitions.
+
+        Parameters
+        ----------
+        state : State
+            Not changed.
+        num_steps : int
+            Transitions (not leapfrog steps), at least 1.
+
+        Returns
+        -------
+        state : State
+        info : dict of (C,) arrays
+            Statistics of the last transition: lp, acceptance_rate, accepted, diverging, energy,
+            energy_error, n_steps, step_size, capped.
+        """
+        count = _checks.integer("HMC.step", "num_steps", num_steps, minimum=1)
+        return self._advance(self._adopt("HMC.step", state), count, None)
+
+    def _advance(
+        self, state: State, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[State, dict[str, Array]]:
+        for _ in range(num_steps):
+            state, info = self._transition(state, guard)
+        return state, info
+
+    def _transition(
+        self, state: State, guard: InterruptGuard | None
+    ) -> tuple[State, dict[str, Array]]:
+        density, xp = self._density, self._density.xp
+        seed, step, ids = state.seed, state.step, state.chains
+        chains = ids.shape[0]
+        mass = state.inverse_mass
+        p0 = _backend.normal(
+            xp,
+            (chains, density.dim),
+            density.dtype,
+            seed=seed,
+            step=step,
+            chains=ids,
+            purpose=_backend.MOMENTUM,
+        )
+        if mass is not None:
+            p0 = p0 / xp.sqrt(mass)
+        step_size = state.step_size
+        if self._jitter:
+            u = _backend.uniform(
+                xp, (chains, 1), seed=seed, step=step, chains=ids, purpose=_backend.JITTER
+            )
+            step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
+        q, p, terms, grad = density.leapfrog(
+            state.position, p0, state.grad, step_size, state.num_steps, mass, guard
+        )
+        with _backend.errstate(xp):
+            kinetic0 = _backend.kinetic_energy(xp, p0, mass)
+            kinetic = _backend.kinetic_energy(xp, p, mass)
+            # A sum of differences. It is finite only if every term, the kinetic energy and so every
+            # momentum is; position and gradient are looked at below.
+            error = (kinetic - kinetic0) + total(state.terms - terms)
+            finite = xp.isfinite(error)
+            finite = finite & xp.all(xp.isfinite(q), axis=1) & xp.all(xp.isfinite(grad), axis=1)
+            error = xp.where(finite, error, xp.inf)
+            accepted, rate = accept(xp, error, seed=seed, step=step, chains=ids)
+            diverging = error > self._threshold  # inf included
+            pick = accepted[:, None]
+            terms = xp.where(pick, terms, state.terms)
+            logdensity = total(terms)
+            info = {
+                "lp": logdensity,
+                "acceptance_rate": rate,
+                "accepted": accepted,
+                "diverging": diverging,
+                "energy": xp.where(accepted, kinetic, kinetic0) - logdensity,
+                "energy_error": error,
+                "n_steps": _backend.from_host(xp, state.num_steps),
+                "step_size": step_size,
+                "capped": _backend.from_host(xp, state.capped),
+            }
+        state = State(
+            position=xp.where(pick, q, state.position),
+            logdensity=logdensity,
+            grad=xp.where(pick, grad, state.grad),
+            terms=terms,
+            step=step + 1,
+            seed=seed,
+            chains=ids,
+            step_size=state.step_size,
+            num_steps=state.num_steps,
+            capped=state.capped,
+            inverse_mass=mass,
+            adaptation=state.adaptation,
+            warmup=state.warmup,
+        )
+        if state.adaptation is not None:
+            state = self._adapt(state, rate, guard)
+        return state, info
+
+    def _adapt(self, state: State, acceptance: Array, guard: InterruptGuard | None) -> State:
+        """Adaptation after a transition of warmup; the only place that waits for a device."""
+        xp, done = self._density.xp, state.step
+        assert state.adaptation is not None
+        dual, welford = state.adaptation.dual, state.adaptation.welford
+        mass = state.inverse_mass
+        if dual is not None:
+            dual = dual.update(_backend.to_host(acceptance), self._target_acceptance)
+        if welford is not None:
+            first, ends = windows(state.warmup)
+            if first < done <= max(ends, default=0):
+                welford = welford.update(xp, state.position)
+            if done in ends:
+                mass = xp.astype(welford.variance(), state.position.dtype)
+                welford = Welford.start(xp, state.position.shape)
+                if dual is not None:  # a new metric needs a new step size
+                    dual = DualAveraging.start(
+                        self._search(
+                            state.position,
+                            state.terms,
+                            state.grad,
+                            mass,
+                            state.seed,
+                            done,
+                            state.chains,
+                            guard,
+                        )
+                    )
+        last = done >= state.warmup
+        changes: dict[str, Any] = {
+            "inverse_mass": mass,
+            "adaptation": None if last else Adaptation(dual, welford),
+        }
+        if dual is not None:
+            step_size = dual.average() if last else dual.step_size()
+            num_steps, capped = self._steps_for(step_size)
+            if last:
+                self._warn_capped(capped)
+            changes |= {
+                "step_size": _backend.from_host(xp, step_size),
+                "num_steps": num_steps,
+                "capped": capped,
+            }
+        return dataclasses.replace(state, **changes)
+
+    def _search(
+        self,
+        position: Array,
+        terms: Array,
+        grad: Array,
+        mass: Array | None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        guard: InterruptGuard | None,
+    ) -> npt.NDArray[np.float64]:
+        """Step size at which one leapfrog step is accepted about half the time, per chain, (C,).
+
+        Hoffman and Gelman 2014, algorithm 4, from a small step upwards.
+        """
+        density, xp = self._density, self._density.xp
+        p0 = _backend.normal(
+            xp,
+            (chains.shape[0], density.dim),
+            density.dtype,
+            seed=seed,
+            step=step,
+            chains=chains,
+            purpose=_backend.MOMENTUM,
+            layer=_SEARCH_LAYER,
+        )
+        if mass is not None:
+            p0 = p0 / xp.sqrt(mass)
+        kinetic0 = _backend.kinetic_energy(xp, p0, mass)
+        one = np.ones(chains.shape[0], dtype=np.int64)
+        scale = 1.0 if self._length is None else min(1.0, self._length)
+        eps = np.full(chains.shape[0], 0.01 * scale)
+        direction: npt.NDArray[np.float64] | None = None
+        active = np.ones(chains.shape[0], dtype=bool)
+        while True:
+            _, p, new_terms, _ = density.leapfrog(
+                position, p0, grad, _backend.from_host(xp, eps.copy()), one, mass, guard
+            )
+            with _backend.errstate(xp):
+                kinetic = _backend.kinetic_energy(xp, p, mass)
+                drop = -_backend.to_host((kinetic - kinetic0) + total(terms - new_terms))
+            drop = np.where(np.isfinite(drop), drop, -np.inf)  # log acceptance ratio
+            if direction is None:
+                direction = np.where(drop > math.log(0.5), 1.0, -1.0)
+            active &= direction * drop > -direction * math.log(2.0)
+            active &= (eps > 1e-12) & (eps < 1e7)
+            if not active.any():
+                return eps
+            eps = np.where(active, eps * 2.0**direction, eps)
+
+    def _adopt(self, function: str, state: State) -> State:
+        """The state under this sampler's fixed settings; what was adapted stays."""
+        if not isinstance(state, State):
+            raise TypeError(f"[{function}] expected a State, got {_checks.summary(state)}")
+        density, xp = self._density, self._density.xp
+        position = state.position
+        if position.shape[1] != density.dim:
+            raise ShapeError(
+                f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}"
+            )
+        if (
+            _backend.namespace(position, function=function) is not xp
+            or _backend.host_dtype(position) != density.dtype
+        ):
+            raise DTypeError(
+                f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
+                f"got {_checks.summary(position)}"
+            )
+        changes: dict[str, Any] = {}
+        if not self._adapt_mass and state.inverse_mass is not self._inverse_mass:
+            changes["inverse_mass"] = self._inverse_mass
+        step_size = _backend.to_host(state.step_size)
+        if self._step_size is not None:
+            step_size = self._broadcast(self._step_size, position.shape[0])
+            changes["step_size"] = _backend.from_host(xp, step_size)
+        num_steps, capped = self._steps_for(step_size)
+        return dataclasses.replace(state, num_steps=num_steps, capped=capped, **changes)
+
+    def _steps_for(
+        self, step_size: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """L per chain and whether it was capped."""
+        if self._length is None:
+            assert self._num_steps is not None
+            steps = np.full(step_size.shape, float(self._num_steps))
+        else:
+            # A quotient that only rounding has lifted over an integer is that integer.
+            steps = np.maximum(np.ceil(self._length / step_size * (1.0 - 1e-14)), 1.0)
+        capped = steps > self._max_steps
+        return np.where(capped, self._max_steps, steps).astype(np.int64), capped
+
+    def _warn_capped(self, capped: npt.NDArray[np.bool_]) -> None:
+        if capped.any():
+            warnings.warn(
+                f"[HMC] expected at most {self._max_steps} leapfrog steps per trajectory "
+                f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
+                "sizes: those trajectories are shorter than trajectory_length",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _broadcast(
+        self, step_size: npt.NDArray[np.float64], chains: int
+    ) -> npt.NDArray[np.float64]:
+        if step_size.shape not in ((), (chains,)):
+            raise ShapeError(
+                f"[HMC] expected step_size as a number or ({chains},) for {chains} chains, "
+                f"got {step_size.shape}"
+            )
+        return np.broadcast_to(step_size, (chains,)).copy()
+
+    def _fixed_mass(self, matrix: Array | str | None) -> Array | None:
+        density, xp = self._density, self._density.xp
+        name = "inverse_mass_matrix"
+        if matrix is None:
+            return None
+        if isinstance(matrix, str):
+            _checks.choice("HMC", name, matrix, ("prior", "adapt"))
+            if matrix == "adapt":
+                return None
+            sd = getattr(density.target, "prior_sd", None)
+            if sd is None:
+                raise ValueError(
+                    "[HMC] expected a target with prior_sd for inverse_mass_matrix='prior', "
+                    f"got {type(density.target).__name__} without it"
+                )
+            sd = _backend.to_host(sd).astype(np.float64)
+            host = sd**2 * self._temperature()
+        elif _backend.is_array(matrix):
+            if _backend.namespace(matrix, function="HMC") is not xp:
+                raise DTypeError(
+                    f"[HMC] expected {name} as an array of {xp.__name__}, "
+                    f"got {_checks.summary(matrix)}"
+                )
+            host = _checks.numeric("HMC", name, _backend.to_host(matrix))
+        else:
+            host = _checks.numeric("HMC", name, matrix)
+        if host.shape != (density.dim,):
+            raise ShapeError(
+                f"[HMC] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
+                f"got shape {host.shape}"
+            )
+        with np.errstate(all="ignore"):
+            cast = np.array(host, dtype=density.dtype)
+        _checks.all_true(
+            "HMC", f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0)
+        )
+        return _backend.from_host(xp, cast)
+
+    def _trajectory(
+        self, length: float | None, steps: int | None, whitened: bool
+    ) -> tuple[float | None, int | None]:
+        """(trajectory length, None) or (None, L)."""
+        if length is not None and steps is not None:
+            raise ValueError(
+                "[HMC] expected at most one of trajectory_length and num_leapfrog_steps, got both"
+            )
+        if steps is not None:
+            return None, _checks.integer(
+                "HMC", "num_leapfrog_steps", steps, minimum=1, maximum=self._max_steps
+            )
+        if length is not None:
+            return _checks.positive("HMC", "trajectory_length", length), None
+        if whitened:
+            return 0.5 * math.pi, None
+        shared = getattr(self._density.target, "shared_prior_sd", None)
+        if shared is None:
+            raise ValueError(
+                f"[HMC] expected a trajectory length, got none and no default for it: {_OPTIONS}"
+            )
+        if not (math.isfinite(shared) and shared > 0.0):
+            raise ValueError(f"[HMC] expected a finite prior sd > 0, got {shared}: {_OPTIONS}")
+        return 0.5 * math.pi * float(shared) * math.sqrt(self._temperature()), None
+
+    def _temperature(self) -> float:
+        return _checks.positive(
+            "HMC", "target.temperature", getattr(self._density.target, "temperature", 1.0)
+        )
+
+
+def _step_size(value: Any) -> npt.NDArray[np.float64] | None:
+    """() or (C,) float64; None for "auto"."""
+    if isinstance(value, str):
+        _checks.choice("HMC", "step_size", value, ("auto",))
+        return None
+    if not _backend.is_array(value) and not isinstance(value, list | tuple):
+        return np.array(_checks.positive("HMC", "step_size", value))
+    host = _backend.to_host(value) if _backend.is_array(value) else value
+    array = _checks.data("HMC", "step_size", host, np.dtype(np.float64))
+    if array.ndim > 1 or array.size == 0:
+        raise ShapeError(
+            f"[HMC] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
+        )
+    _checks.all_true("HMC", "step_size > 0", "step_size", array, array > 0.0)
+    return array
+
+
+def _finite(
+    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
+) -> None:
+    good = np.isfinite(values)
+    if not good.all():
+        chain, parameter = np.unravel_index(int(np.argmin(good)), values.shape)
+        raise ValueError(
+            f"[{function}] expected a finite initial {what}, got {values[chain, parameter]} for "
+            f"chain {chains[chain]}, parameter {parameter}"
+        )

@@ -1,0 +1,334 @@
+"""Leapfrog trajectories: a target's own, or a loop over its gradient."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers._interrupt import InterruptGuard
+
+__all__ = ["Density", "Trajectory", "leapfrog"]
+
+
+class Density:
+    """A target with the optional members of its protocol filled in.
+
+    Attributes
+    ----------
+    target
+        The object itself.
+    dim : int
+    dtype : numpy dtype
+        float32 or float64.
+    xp : module
+        Library of its arrays.
+    interruptible : bool
+        Whether its native trajectory polls an interrupt flag.
+    """
+
+    def __init__(self, target: Any, *, function: str) -> None:
+        if not callable(getattr(target, "value_and_grad", None)) and not callable(
+            getattr(target, "terms_and_grad", None)
+        ):
+            raise TypeError(
+                f"[{function}] expected a target with dim and value_and_grad(theta), "
+                f"got {_checks.summary(target)}"
+            )
+        dim = getattr(target, "dim", None)
+        if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+            raise TypeError(
+                f"[{function}] expected target.dim as a positive integer, got {_checks.summary(dim)}"
+            )
+        self.target = target
+        self.dim = int(dim)
+        self.dtype = _checks.float_dtype(function, getattr(target, "dtype", np.float64))
+        self.xp: ModuleType = getattr(target, "array_namespace", None) or np
+        self.interruptible = bool(getattr(target, "interruptible", False))
+        self._function = function
+        self._native = getattr(target, "leapfrog", None)
+        self._terms = getattr(target, "terms_and_grad", None)
+        self._dtype = self.dtype if self.xp is np else _backend.dtype_in(self.xp, self.dtype)
+
+    def terms_and_grad(
+        self, theta: Array, guard: InterruptGuard | None = None
+    ) -> tuple[Array, Array]:
+        """Terms (C, M) float64 and gradient (C, P); the target sees a copy and is copied from."""
+        xp = self.xp
+        copy = xp.asarray(theta, copy=True)
+        if guard is not None:
+            guard.foreign = True
+        try:
+            if self._terms is not None:
+                value, grad = self._pair(self._terms(copy))
+            else:
+                value, grad = self._pair(self.target.value_and_grad(copy))
+        finally:
+            if guard is not None:
+                guard.foreign = False
+        chains = theta.shape[0]
+        value = self._checked("log density", value, xp.float64)
+        grad = self._checked("gradient", grad, self._dtype)
+        if self._terms is None:
+            if value.shape != (chains,):
+                raise self._shape("a log density", f"({chains},)", value)
+            value = xp.reshape(value, (chains, 1))
+        elif value.ndim != 2 or value.shape[0] != chains:
+            raise self._shape("terms", f"({chains}, M)", value)
+        if grad.shape != (chains, self.dim):
+            raise self._shape("a gradient", f"({chains}, {self.dim})", grad)
+        return value, grad
+
+    def leapfrog(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array,
+        step_size: Array,
+        num_steps: npt.NDArray[np.int64],
+        inverse_mass: Array | None,
+        guard: InterruptGuard | None = None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Position, momentum (C, P), terms (C, M) and gradient at the ends of trajectories."""
+        if self._native is None:
+            return _python_leapfrog(
+                self, position, momentum, grad, step_size, num_steps, inverse_mass, guard
+            )
+        if guard is None or self.interruptible:
+            flag = None if guard is None else guard.flag
+            end = self._native(
+                position,
+                momentum,
+                grad,
+                step_size,
+                num_steps,
+                inverse_mass=inverse_mass,
+                interrupt=flag,
+            )
+        else:
+            guard.foreign = True
+            try:
+                end = self._native(
+                    position, momentum, grad, step_size, num_steps, inverse_mass=inverse_mass
+                )
+            finally:
+                guard.foreign = False
+        q, p, terms, g = end
+        shape = position.shape
+        if q.shape != shape or p.shape != shape or g.shape != shape or len(terms) != len(position):
+            raise ShapeError(
+                f"[{self._function}] expected target.leapfrog to return position, momentum "
+                f"{shape}, terms ({shape[0]}, M) and gradient {shape}, "
+                f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
+            )
+        return q, p, terms, g
+
+    def _pair(self, result: Any) -> tuple[Any, Any]:
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(
+                f"[{self._function}] expected the target to return (log density, gradient), "
+                f"got {_checks.summary(result)}"
+            )
+        return result[0], result[1]
+
+    def _checked(self, name: str, array: Any, dtype: Any) -> Array:
+        """Copy of what a target returned, in `dtype`."""
+        xp = self.xp
+        if _backend.namespace(array, function=self._function) is not xp:
+            raise DTypeError(
+                f"[{self._function}] expected the target's {name} as an array of {xp.__name__}, "
+                f"got {_checks.summary(array)}"
+            )
+        if array.dtype != dtype:
+            if not xp.isdtype(array.dtype, "real floating"):
+                raise DTypeError(
+                    f"[{self._function}] expected the target's {name} as real floats, "
+                    f"got dtype {array.dtype}"
+                )
+            return xp.astype(array, dtype)
+        return xp.asarray(array, copy=True)
+
+    def _shape(self, what: str, expected: str, got: Array) -> ShapeError:
+        return ShapeError(
+            f"[{self._function}] expected {what} {expected} from the target, got shape {got.shape}"
+        )
+
+
+def _python_leapfrog(
+    density: Density,
+    position: Array,
+    momentum: Array,
+    grad: Array,
+    step_size: Array,
+    num_steps: npt.NDArray[np.int64],
+    inverse_mass: Array | None,
+    guard: InterruptGuard | None,
+) -> tuple[Array, Array, Array, Array]:
+    """The same trajectory from gradients alone; chains leave the batch as they finish."""
+    xp = density.xp
+    q, p, g = position, momentum, grad
+    eps = xp.astype(step_size, q.dtype)[:, None]  # (C, 1)
+    rows = np.arange(num_steps.shape[0])  # chains still on their way
+    ended: list[tuple[npt.NDArray[np.intp], Array, Array, Array, Array]] = []
+    step = 0
+    with _backend.errstate(xp):
+        drift = eps if inverse_mass is None else eps * inverse_mass
+        p = p + (0.5 * eps) * g
+    while True:
+        if guard is not None and guard.requested:
+            raise _backend.Interrupted
+        step += 1
+        with _backend.errstate(xp):
+            q = q + drift * p
+        terms, g = density.terms_and_grad(q, guard)
+        ends = num_steps[rows] == step
+        if xp is np:
+            # A lost chain stops here: user code never sees the NaN that would follow. Elsewhere
+            # the check would wait for the device.
+            ends |= ~(np.isfinite(g).all(axis=1) & np.isfinite(terms).all(axis=1))
+        with _backend.errstate(xp):
+            if ends.all():
+                ended.append((rows, q, p + (0.5 * eps) * g, terms, g))
+                break
+            if ends.any():
+                out, stay = np.flatnonzero(ends), np.flatnonzero(~ends)
+                last = p + (0.5 * eps) * g
+                ended.append((rows[out], *_take(xp, out, q, last, terms, g)))
+                rows = rows[stay]
+                q, p, g, eps = _take(xp, stay, q, p, g, eps)
+                drift = _take(xp, stay, drift)[0] if drift.shape[0] == ends.shape[0] else drift
+            p = p + eps * g
+    if len(ended) == 1:
+        return ended[0][1:]
+    back = np.argsort(np.concatenate([group[0] for group in ended]))
+    columns = [xp.concat([group[i] for group in ended], axis=0) for i in range(1, 5)]
+    q, p, terms, g = _take(xp, back, *columns)
+    return q, p, terms, g
+
+
+def _take(xp: ModuleType, rows: npt.NDArray[np.intp], *arrays: Array) -> list[Array]:
+    index = _backend.from_host(xp, rows)
+    return [xp.take(array, index, axis=0) for array in arrays]
+
+
+class Trajectory(NamedTuple):
+    """End of a leapfrog trajectory; shapes are (P,) and () when one position was given."""
+
+    position: Array
+    momentum: Array
+    logdensity: Array
+    grad: Array
+
+
+def leapfrog(
+    target: Any,
+    position: Array,
+    momentum: Array,
+    step_size: float | Array,
+    num_steps: int | npt.ArrayLike,
+    *,
+    inverse_mass_matrix: Array | None = None,
+) -> Trajectory:
+    """Run leapfrog trajectories of the Hamiltonian -log density + p' M^-1 p / 2.
+
+    Uses the target's native trajectory where it has one. Reversible: negate the final momentum and
+    run again. (Duane et al. 1987; Neal 2011, eq. 5.18-5.20.)
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`.
+    position, momentum : (P,) or (C, P) array
+        In the target's dtype. Not changed.
+    step_size : float or (C,)
+        Nonzero; one for all chains or one each.
+    num_steps : int or (C,)
+        At least 1.
+    inverse_mass_matrix : (P,) or (C, P) array, optional
+        Diagonal; the identity when absent.
+
+    Returns
+    -------
+    Trajectory
+        position, momentum, logdensity (float64) and grad at the end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind, dtype or shape.
+    """
+    name = "leapfrog"
+    density = Density(target, function=name)
+    xp, dim = density.xp, density.dim
+    single = getattr(position, "ndim", 0) == 1
+    q = _positions(density, "position", position)
+    p = _positions(density, "momentum", momentum)
+    if p.shape != q.shape:
+        raise ShapeError(f"[{name}] expected momentum {q.shape}, got {p.shape}")
+    chains = q.shape[0]
+    eps = _checks.numeric(name, "step_size", _backend.to_host(step_size)).astype(np.float64)
+    if eps.shape not in ((), (1,), (chains,)) or not np.all(np.isfinite(eps) & (eps != 0.0)):
+        raise ValueError(
+            f"[{name}] expected step_size finite and nonzero, () or ({chains},), got {step_size!r}"
+        )
+    steps = np.atleast_1d(np.asarray(num_steps))
+    if steps.dtype.kind not in "iu" or steps.shape not in ((1,), (chains,)) or steps.min() < 1:
+        raise ValueError(
+            f"[{name}] expected num_steps >= 1, () or ({chains},) integers, got {num_steps!r}"
+        )
+    mass = inverse_mass_matrix
+    if mass is not None:
+        if _backend.namespace(mass, function=name) is not xp or mass.shape not in (
+            (dim,),
+            (chains, dim),
+        ):
+            raise ShapeError(
+                f"[{name}] expected inverse_mass_matrix ({dim},) or ({chains}, {dim}) of "
+                f"{xp.__name__}, got {_checks.summary(mass)}"
+            )
+        mass = xp.astype(mass, q.dtype)
+    _, grad = density.terms_and_grad(q)
+    q, p, terms, grad = density.leapfrog(
+        q,
+        p,
+        grad,
+        _backend.from_host(xp, np.broadcast_to(eps, (chains,)).copy()),
+        np.broadcast_to(steps, (chains,)).astype(np.int64),
+        mass,
+    )
+    with _backend.errstate(xp):
+        value = total(terms)
+    return Trajectory(q[0, :], p[0, :], value[0], grad[0, :]) if single else Trajectory(
+        q, p, value, grad
+    )
+
+
+def total(terms: Array) -> Array:
+    """Sum (C, M) over M, (C,), in one fixed order whatever C is."""
+    value = terms[:, 0]
+    for m in range(1, terms.shape[1]):
+        value = value + terms[:, m]
+    return value
+
+
+def _positions(density: Density, name: str, array: Array) -> Array:
+    """Copy of `array` as (C, P)."""
+    function, xp = "leapfrog", density.xp
+    if _backend.namespace(array, function=function) is not xp or (
+        _backend.host_dtype(array) != density.dtype
+    ):
+        raise DTypeError(
+            f"[{function}] expected {name} as an array of {xp.__name__}, dtype {density.dtype}, "
+            f"got {_checks.summary(array)}"
+        )
+    if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} ({density.dim},) or (C, {density.dim}), "
+            f"got shape {array.shape}"
+        )
+    return xp.asarray(xp.reshape(array, (-1, density.dim)), copy=True)

@@ -1,0 +1,87 @@
+"""The accept step."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks
+from ribbit.errors import ShapeError
+from ribbit.protocols import Array
+
+__all__ = ["metropolis"]
+
+
+def accept(
+    xp: ModuleType,
+    energy_error: Array,
+    *,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+) -> tuple[Array, Array]:
+    """Return accepted (C,) bool and acceptance probability (C,) for energy errors (C,) float64."""
+    finite = xp.isfinite(energy_error)
+    u = _backend.uniform(
+        xp, (chains.shape[0], 1), seed=seed, step=step, chains=chains, purpose=_backend.ACCEPT
+    )[:, 0]
+    drop = -energy_error
+    accepted = finite & (xp.log(u) < drop)
+    rate = xp.where(finite, xp.exp(xp.where(drop < 0.0, drop, 0.0)), 0.0)
+    return accepted, rate
+
+
+def metropolis(
+    energy_error: Array,
+    *,
+    seed: int = 0,
+    step: int = 0,
+    chains: int | npt.ArrayLike | None = None,
+) -> tuple[Array, Array]:
+    """Accept or reject proposals, with the uniforms that :class:`ribbit.HMC` would use.
+
+    A proposal is accepted when ``log(u) < -energy_error`` (Metropolis et al. 1953); a NaN or
+    infinite energy error, of either sign, is rejected.
+
+    Parameters
+    ----------
+    energy_error : (C,) float64 array
+        Energy of the proposal minus energy of the old state, the energy being minus the log density
+        plus the kinetic energy.
+    seed : int
+        64-bit key.
+    step : int
+        Number of the transition; the uniform of (seed, step, chain) never changes.
+    chains : int or (C,) ids, optional
+        Ids of the chains. Default 0..C-1.
+
+    Returns
+    -------
+    accepted : (C,) bool array
+    acceptance_rate : (C,) float64 array
+        min(1, exp(-energy_error)); 0 where that is not finite.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or shape.
+    """
+    name = "metropolis"
+    xp = _backend.namespace(energy_error, function=name)
+    if energy_error.ndim != 1 or energy_error.shape[0] == 0:
+        raise ShapeError(f"[{name}] expected energy_error (C,), got shape {energy_error.shape}")
+    ids = _checks.chain_ids(name, energy_error.shape[0] if chains is None else chains)
+    if ids.shape != energy_error.shape:
+        raise ShapeError(
+            f"[{name}] expected {energy_error.shape[0]} chains, got {ids.shape[0]} chain ids"
+        )
+    with _backend.errstate(xp):
+        return accept(
+            xp,
+            xp.astype(energy_error, xp.float64),
+            seed=_checks.seed(name, seed),
+            step=_checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1),
+            chains=ids,
+        )

@@ -1,0 +1,60 @@
+"""Fixtures and profiles that every test may use."""
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# derandomize: a red run is the same red run for everyone; HYPOTHESIS_PROFILE=slow is the long set
+settings.register_profile(
+    "quick",
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("slow", parent=settings.get_profile("quick"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+SEED = 20_211_011  # of every NumPy generator that a test makes by itself
+
+
+def _namespaces() -> list[str]:
+    """NumPy always, CuPy when it is installed and a device answers."""
+    names = ["numpy"]
+    try:
+        import cupy
+
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            names.append("cupy")
+    except Exception:  # no CuPy, no driver, no device: all the same here
+        pass
+    return names
+
+
+@pytest.fixture(params=_namespaces())
+def xp(request: pytest.FixtureRequest) -> ModuleType:
+    """Array library under test."""
+    return pytest.importorskip(request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A NumPy generator with the fixed seed of the tests."""
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the development data sets; the test is skipped where there is none.
+
+    Found through RIBBIT_SHARED_DATA, or as ../shared/data beside the checkout.
+    """
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("RIBBIT_SHARED_DATA", default))
+    if not folder.is_dir():
+        pytest.skip("no development data (set RIBBIT_SHARED_DATA)")
+    return folder

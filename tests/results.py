@@ -1,0 +1,82 @@
+"""Run the statistical gates and write their figures: ``python -m tests.results [gate ...]``.
+
+Without names all gates run (about ten minutes on two cores) and docs/results.md is written; with
+names only those run and their tables are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))  # the gates import one another as pytest has them
+
+GATES = {  # name: (module, whether it needs the development data)
+    "integrator": ("test_integrator", False),
+    "conjugate": ("test_conjugate", False),
+    "invariance": ("test_invariance", False),
+    "posteriordb": ("test_posteriordb", True),
+    "uci": ("test_uci_hmc", True),
+    "synth_reg": ("test_synth_reg", True),
+}
+
+
+def data_folder() -> Path | None:
+    """Folder of the development data, or None; the rule is conftest's."""
+    folder = Path(os.environ.get("RIBBIT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    return folder if folder.is_dir() else None
+
+
+def revision() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.results", description=__doc__)
+    parser.add_argument("gates", nargs="*", help=f"of {', '.join(GATES)}; default: all")
+    chosen = parser.parse_args().gates or list(GATES)
+    if unknown := set(chosen) - set(GATES):
+        parser.error(f"unknown gates: {', '.join(sorted(unknown))}")
+
+    import ribbit as rb
+    from ribbit import _core
+
+    tables = []
+    for name in chosen:
+        module, needs_data = GATES[name]
+        folder = data_folder()
+        if needs_data and folder is None:
+            print(f"{name}: skipped, no development data (set RIBBIT_SHARED_DATA)")
+            continue
+        gate = __import__(module)
+        found = gate.results(folder) if needs_data else gate.results()
+        print("\n".join(table.markdown() for table in found), flush=True)
+        tables += found
+    if chosen == list(GATES):
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        head = (
+            "# Results of the statistical gates\n\n"
+            f"Ribbit {rb.__version__}, commit {revision()}, {now}, instruction set {_core.isa()}, "
+            f"{_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
+        )
+        path = ROOT / "docs" / "results.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(head + "\n".join(table.markdown() for table in tables))
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0 if all(table.holds for table in tables) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
