@@ -7,6 +7,7 @@ it judges. Parameters are flat, per layer: weight (in, out) in C order, then bia
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,9 +87,9 @@ def log_normaliser(scale: float) -> float:
 
 
 def unravel(theta: Array, sizes: tuple[int, ...]) -> list[tuple[Array, Array]]:
-    """Views (weight (..., in, out), bias (..., out)) per layer of theta (..., P)."""
+    """Split theta (..., P) into views [(weight (..., in, out), bias (..., out))]."""
     layers, at = [], 0
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         weight = theta[..., at : at + fan_in * fan_out]
         at += fan_in * fan_out
         shape = (*theta.shape[:-1], fan_in, fan_out)

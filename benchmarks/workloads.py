@@ -9,31 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import reference
-
-F32 = NDArray[np.float32]
-
-
-class WrongAnswerError(AssertionError):
-    """An entry did not compute what the reference computes."""
+from benchmarks.first_draw import statistics
+from benchmarks.random_weights import Normals, Reparam
+from benchmarks.workload import F32, Goal, Workload, WrongAnswerError
 
 
 @dataclass(frozen=True)
-class Goal:
-    """Target of a workload: ratio to the best rival, share of FMA peak, seconds per unit."""
-
-    ratio: float | None = None
-    share: float | None = None
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Leapfrog:
+class Leapfrog(Workload):
     """A full-batch trajectory of an MLP: `num_steps` leapfrogs of `chains` chains, unit mass.
 
     The run starts from the network that made the data (so the curvature is a posterior's), with
@@ -67,7 +56,7 @@ class Leapfrog:
     @property
     def dim(self) -> int:
         """Number of parameters."""
-        return sum((a + 1) * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True))
+        return sum((a + 1) * b for a, b in pairwise(self.sizes))
 
     @property
     def units(self) -> int:
@@ -81,7 +70,7 @@ class Leapfrog:
         Forward and weight gradient cost 2 N in out each, the input gradient the same except in
         the first layer, which needs none.
         """
-        products = [a * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True)]
+        products = [a * b for a, b in pairwise(self.sizes)]
         per_gradient = 2 * self.rows * (3 * sum(products) - products[0])
         return float(per_gradient) * (self.num_steps + 1) * self.chains
 
@@ -153,10 +142,6 @@ class Leapfrog:
             "energy_error": np.array(energy_error),
         }
 
-    def use_expected(self, expected: dict[str, reference.Array]) -> None:
-        """Take the reference from another process instead of computing it again."""
-        self.__dict__["expected"] = expected
-
     def errors(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
         """Largest relative errors over the chains: `position` and `logdensity`."""
         position = np.asarray(answer["position"], np.float64).reshape(self.chains, self.dim)
@@ -186,108 +171,7 @@ class Leapfrog:
 
 
 @dataclass(frozen=True)
-class Reparam:
-    """w = mean + softplus(rho) * eps for `samples` weight vectors of `dim`, eps ~ N(0, 1).
-
-    The answer is random: (w - mean) / softplus(rho) must have the moments of a standard normal,
-    and its neighbours (along a vector, and between vectors) must be uncorrelated, each within
-    5.5 standard errors: with 6 statistics a right answer fails with probability below 3e-7
-    (and seeds are fixed).
-    """
-
-    kind: ClassVar[str] = "reparam"
-    unit: ClassVar[str] = "weight"
-    flops: ClassVar[None] = None
-
-    name: str
-    samples: int
-    dim: int
-    goal: Goal
-    threads: int = 2
-    seed: int = 1
-
-    @property
-    def units(self) -> int:
-        """Weights in one run."""
-        return self.samples * self.dim
-
-    @cached_property
-    def variational(self) -> tuple[F32, F32]:
-        """mean (P,) and rho (P,)."""
-        rng = np.random.default_rng([self.seed, 3])
-        mean = 0.1 * rng.standard_normal(self.dim)
-        rho = -2.0 + 0.3 * rng.standard_normal(self.dim)
-        return mean.astype(np.float32), rho.astype(np.float32)
-
-    def check(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
-        """Return the statistics in standard errors; raise when one is beyond 5.5."""
-        mean, rho = (a.astype(np.float64) for a in self.variational)
-        scale = np.logaddexp(0.0, rho)
-        weights = answer["weights"]
-        if weights.shape != (self.samples, self.dim):
-            raise WrongAnswerError(
-                f"[{self.name}] expected weights {(self.samples, self.dim)}, got {weights.shape}"
-            )
-        rows = ((np.asarray(row, np.float64) - mean) / scale for row in weights)
-        return check_normal(self.name, rows)
-
-
-@dataclass(frozen=True)
-class Normals:
-    """`count` standard normals, float32, into memory that is already there."""
-
-    kind: ClassVar[str] = "normals"
-    unit: ClassVar[str] = "normal"
-    flops: ClassVar[None] = None
-
-    name: str
-    count: int
-    goal: Goal
-    threads: int = 1
-    seed: int = 1
-
-    @property
-    def units(self) -> int:
-        """Normals in one run."""
-        return self.count
-
-    def check(self, answer: dict[str, NDArray[Any]]) -> dict[str, float]:
-        """As Reparam.check."""
-        values = np.asarray(answer["normals"], np.float64).reshape(4, -1)
-        if values.size != self.count:
-            raise WrongAnswerError(f"[{self.name}] expected {self.count}, got {values.size}")
-        return check_normal(self.name, iter(values))
-
-
-def check_normal(name: str, rows: Any) -> dict[str, float]:
-    """Moments and neighbour correlations of rows of N(0, 1) draws, in standard errors."""
-    sums = dict.fromkeys(("mean", "variance", "skew", "kurtosis", "along", "between"), 0.0)
-    # Standard deviation of one term: Var z = 1, z^2 - 1: 2, z^3: 15, z^4 - 3: 96, z z': 1.
-    deviation = dict(zip(sums, (1.0, 2**0.5, 15**0.5, 96**0.5, 1.0, 1.0), strict=True))
-    count = 0
-    previous = None
-    for z in rows:
-        count += z.size
-        square = z * z
-        sums["mean"] += z.sum()
-        sums["variance"] += square.sum() - z.size
-        sums["skew"] += (square * z).sum()
-        sums["kurtosis"] += (square * square).sum() - 3.0 * z.size
-        sums["along"] += z[1:] @ z[:-1]
-        sums["between"] += 0.0 if previous is None else z @ previous
-        previous = z
-    scores = {key: float(sums[key] / (deviation[key] * count**0.5)) for key in sums}
-    for key, score in scores.items():
-        if not abs(score) <= 5.5:
-            raise WrongAnswerError(
-                f"[{name}] expected {key} of the standardised draws within 5.5 standard errors "
-                f"of a standard normal's, got {score:.1f}"
-            )
-    return scores
-
-
-@dataclass(frozen=True)
-class FirstDraw:
+class FirstDraw(Workload):
     """A fresh process: import, build `of`, `draws` HMC transitions of `num_steps` leapfrogs.
 
     The wall time is taken from outside the process. The answer is random: mean log density of the
@@ -328,10 +212,6 @@ class FirstDraw:
             runs.append(statistics(start, positions, values, rate))
         return {key: np.array([run[key] for run in runs]) for key in runs[0]}
 
-    def use_expected(self, expected: dict[str, reference.Array]) -> None:
-        """Take the reference from another process instead of computing it again."""
-        self.__dict__["expected"] = expected
-
     def check(self, answer: dict[str, Any]) -> dict[str, float]:
         """Return the statistics in standard deviations; raise when one is beyond tolerance."""
         scores = {}
@@ -344,15 +224,6 @@ class FirstDraw:
                     f"{self.tolerance:g} x {spread:.2g}, got {float(answer[key]):.4g}"
                 )
         return scores
-
-
-def statistics(start: Any, positions: Any, values: Any, rate: float) -> dict[str, float]:
-    """Reduce one run of draws (draws, P) to the numbers FirstDraw compares."""
-    return {
-        "logdensity": float(np.mean(values[len(values) // 2 :])),
-        "distance": float(np.linalg.norm(np.asarray(positions[-1], np.float64) - start)),
-        "acceptance": float(rate),
-    }
 
 
 def _catalogue() -> dict[str, Any]:

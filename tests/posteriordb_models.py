@@ -6,6 +6,9 @@ returns lp (C,) and the gradient (C, P), with the Jacobian of the logarithm.
 
 import numpy as np
 
+# Warmup tries steps that are too large: overflow there is data, a rejected proposal.
+quiet = np.errstate(all="ignore")
+
 
 class Regression:
     """y ~ N(X beta, sigma), beta flat or N(0, coefficient_sd), a prior on sigma."""
@@ -15,6 +18,7 @@ class Regression:
         self.coefficient_sd, self.sigma_prior = coefficient_sd, sigma_prior
         self.dim = self.design.shape[1] + 1
 
+    @quiet
     def __call__(self, theta):
         beta, log_sigma = theta[:, :-1], theta[:, -1]
         variance = np.exp(2 * log_sigma)
@@ -54,6 +58,7 @@ class EightSchools:
     def __init__(self, y, sigma):
         self.y, self.sigma = np.asarray(y, float), np.asarray(sigma, float)
 
+    @quiet
     def __call__(self, theta):
         trans, mu, log_tau = theta[:, :8], theta[:, 8], theta[:, 9]
         tau = np.exp(log_tau)

@@ -63,9 +63,10 @@ def uniform(n, *, seed, step, chain, purpose, layer=0):
     """Uniforms (n,) in (0, 1), 53 bits: element e from words 2 (e % 2) and the next of e // 2."""
     w = words(
         np.arange(-(-n // 2)), seed=seed, step=step, chain=chain, purpose=purpose, layer=layer
-    ).astype(np.uint64)
-    bits = (w[:, ::2] << np.uint64(32) | w[:, 1::2]) >> np.uint64(12)  # 52 bits, then the half
-    return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(-1)[:n]
+    )
+    high, low = (w[:, ::2] >> 5).astype(np.float64), (w[:, 1::2] >> 6).astype(np.float64)
+    u = (high * 2.0**26 + low + 0.5) * 2.0**-53  # 27 + 26 bits; the half rounds as doubles do
+    return np.minimum(u, 1 - 2.0**-53).reshape(-1)[:n]
 
 
 # --- activations: value and derivative -----------------------------------------------------------

@@ -5,6 +5,8 @@ parameter, 8 parameters) and standard deviations within 5 % (38,400 draws: their
 is about 0.4 %). Controls: the same draws against closed forms that are slightly wrong.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import ribbit as rb
@@ -52,11 +54,12 @@ def sample(target, chains=CHAINS, draws=DRAWS, warmup=100, seed=3, **options):
 
 EXPLICIT = np.repeat([0.04, 0.02, 0.006, 0.03], NUM_OUT)
 
+# Without jitter no tau / sd may be near a multiple of pi: such a mode only flips its sign.
 CASES = {
-    "unit mass": {"step_size": 0.05, "num_leapfrog_steps": 12},
+    "unit mass": {"step_size": 0.05, "num_leapfrog_steps": 7},
     "default trajectory length": {"step_size": 0.08, "jitter": 0.2},
     "trajectory length and jitter": {"step_size": 0.06, "trajectory_length": 0.5, "jitter": 0.5},
-    "float64": {"step_size": 0.05, "num_leapfrog_steps": 12, "dtype": np.float64},
+    "float64": {"step_size": 0.05, "num_leapfrog_steps": 7, "dtype": np.float64},
     "automatic step size": {"step_size": "auto", "num_leapfrog_steps": 10},
     "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior", "jitter": 0.2},
     "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt", "jitter": 0.2},
@@ -77,6 +80,7 @@ CASES = {
 }
 
 
+@functools.cache
 def run(name):
     """Draws of one case, and the temperatures that it had."""
     options = dict(CASES[name])
@@ -115,7 +119,7 @@ def test_a_wrong_closed_form_is_refused(wrong):
 
 
 def test_a_single_chain_is_enough():
-    draws = sample(posterior(), chains=1, draws=20_000, step_size=0.05, num_leapfrog_steps=12)
+    draws = sample(posterior(), chains=1, draws=20_000, step_size=0.05, num_leapfrog_steps=7)
     mean, sd = closed_form()
     batched = draws.positions.reshape(100, 200, -1)  # batches longer than the correlation time
     assert agreement(batched, mean, sd).holds

@@ -5,7 +5,6 @@ import ctypes
 import numpy as np
 import pytest
 import reference
-
 import ribbit as rb
 
 POINTER = ctypes.POINTER(ctypes.c_double)
@@ -138,7 +137,7 @@ def low_level_callable(*arguments):
         lambda: gaussian,
         lambda: ctypes.cast(gaussian, ctypes.c_void_p).value,
         lambda: low_level_callable(gaussian),
-        lambda: low_level_callable(gaussian)[0],
+        lambda: tuple.__getitem__(low_level_callable(gaussian), 0),
     ],
     ids=["ctypes", "integer", "scipy", "capsule"],
 )

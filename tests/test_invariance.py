@@ -264,11 +264,11 @@ def test_every_fault_is_caught(fault):
 
 
 def test_native_hmc_leaves_the_law_alone():
-    outcome = run_native(0, replicates=1500)
+    outcome = run_native(0, replicates=1000)
     assert not outcome.alarms, outcome
 
 
-# the faults that 1,500 replicates are enough for
+# the faults that 1,000 replicates are enough for
 @pytest.mark.parametrize(
     "fault",
     [
@@ -280,7 +280,7 @@ def test_native_hmc_leaves_the_law_alone():
     ],
 )
 def test_faults_in_the_native_path_are_caught(fault):
-    outcome = run_native(0, fault, replicates=1500)
+    outcome = run_native(0, fault, replicates=1000)
     assert outcome.alarms, outcome
 
 

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 import reference
-from scipy import special, stats
-
 import ribbit as rb
 from ribbit import likelihoods
+from scipy import special, stats
 
 F64 = np.dtype(np.float64)
 
@@ -98,7 +97,9 @@ def test_far_tails_are_finite_and_right():
     for raw in (-36.9, -37.1, -300.0):
         got = hetero.log_likelihood(np.array([[[0.0, raw]]]), zero, None)
         assert got == pytest.approx(-raw - 0.5 * math.log(2 * math.pi), rel=1e-13)
-    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), zero, None) == pytest.approx(1e4, rel=1e-3)
+    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), zero, None) == pytest.approx(
+        1e4, rel=1e-3
+    )
     assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), one, None) == -math.inf
     assert rb.Poisson().log_likelihood(far[..., :1], one, None) == -math.inf
 

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 import reference
+import ribbit as rb
 from hypothesis import given
 from hypothesis import strategies as st
-
-import ribbit as rb
 from ribbit.layers import ACTIVATIONS
 
 
@@ -161,7 +160,7 @@ def test_apply_takes_any_real_x_and_leaves_dropout_off(rng):
         (lambda: rb.Model(rb.Dense(3), input_shape=(3,)), TypeError, "list of layers"),
         (lambda: rb.Model([rb.Dense(3)], input_shape=3), TypeError, "input_shape"),
         (lambda: rb.Model([rb.Dense(3)], input_shape=(0,)), ValueError, r"input_shape\[0\] >= 1"),
-        (lambda: rb.Model([rb.Dense(3)], input_shape=(2, 2)), ValueError, "layer 0.*flat"),
+        (lambda: rb.Model([rb.Dense(3)], input_shape=(2, 2)), ValueError, "flat input"),
         (lambda: rb.Dense(0), ValueError, "units >= 1, got int 0"),
         (lambda: rb.Dense(2.0), TypeError, "units as an integer"),
         (lambda: rb.Dense(True), TypeError, "units as an integer, got True"),
@@ -194,5 +193,7 @@ def test_place_and_value_of_bad_data_are_named():
     x[3, 1] = 1e300
     with pytest.raises(ValueError, match=r"finite float32 .* x\[3, 1\] is 1e\+300"):
         model.apply(theta, x)
-    with pytest.raises(ValueError, match=r"input_shape \(2,\), got float64 array of shape \(5, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"input_shape \(2,\), got float64 array of shape \(5, 3\)"
+    ):
         model.apply(theta, np.ones((5, 3)))

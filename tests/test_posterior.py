@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import pytest
 import reference
-
 import ribbit as rb
 from ribbit.posterior import predictive_from_description
 
@@ -138,9 +137,9 @@ def test_data_are_converted_once_from_anything():
 
 def test_later_changes_of_the_data_do_not_reach_the_target():
     x, y = np.ones((5, 3), np.float32), np.ones((5, 1), np.float32)
-    target = rb.Posterior(
-        rb.mlp(3, (), 1), x, y, prior=rb.Normal(1), likelihood=rb.Gaussian(1.0)
-    )
+    target = rb.Posterior(rb.mlp(3, (), 1), x, y, prior=rb.Normal(1), likelihood=rb.Gaussian(1.0))
+    assert not np.shares_memory(target.x, x)
+    assert not np.shares_memory(target.y, y)
     theta = target.init()
     before = target.value_and_grad(theta)[0]
     x[...], y[...] = 7, 7
@@ -194,9 +193,7 @@ def test_leapfrog_is_the_oracle_s(mass):
     q1, p1, terms, grad1 = target.leapfrog(q, p, grad, sizes, steps, inverse_mass=inverse)
     for c in range(3):
         m = 1.0 if inverse is None else np.broadcast_to(inverse, q.shape)[c]
-        end = reference.leapfrog(
-            lambda z: oracle.gradient(z)[0], q[c], p[c], sizes[c], steps[c], m
-        )
+        end = reference.leapfrog(lambda z: oracle.gradient(z)[0], q[c], p[c], sizes[c], steps[c], m)
         np.testing.assert_allclose(q1[c], end[0], rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(p1[c], end[1], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(terms, oracle.terms(q1), rtol=1e-10)
@@ -264,3 +261,49 @@ def test_repr_names_the_settings():
     target, _ = build(rb.Gaussian(0.3), temperature=0.25)
     assert "temperature=0.25" in repr(target)
     assert "37 rows" in repr(target)
+
+
+TARGET, _ = build(rb.Gaussian(0.3))
+THETA = TARGET.init(chains=2)
+
+
+def leapfrog(**changes):
+    right = {"position": THETA, "momentum": THETA, "grad": THETA, "step_size": 1e-3}
+    return TARGET.leapfrog(**{**right, "num_steps": 1, **changes})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: TARGET.value_and_grad(THETA, [37]), ValueError, r"rows\[0\] is 37"),
+        (lambda: TARGET.value_and_grad(THETA, [0, -1]), ValueError, r"rows\[1\] is -1"),
+        (lambda: TARGET.value_and_grad(THETA, [2**64 - 1]), ValueError, r"rows\[0\] is 1844"),
+        (lambda: TARGET.value_and_grad(THETA, []), ValueError, "non-empty 1-D"),
+        (lambda: TARGET.value_and_grad(THETA, [[1]]), ValueError, "non-empty 1-D"),
+        (lambda: TARGET.value_and_grad(THETA, [1.0]), TypeError, "rows as integers"),
+        (lambda: TARGET.value_and_grad(THETA, [True]), TypeError, "rows as integers, got bool"),
+        (lambda: TARGET.value_and_grad(THETA.astype("f4")), TypeError, "float64, got float32"),
+        (lambda: TARGET.value_and_grad(THETA.astype(">f8")), TypeError, "float64, got >f8"),
+        (lambda: TARGET.value_and_grad(THETA.tolist()), TypeError, "float64, got list"),
+        (lambda: TARGET.value_and_grad(THETA[:, 1:]), ValueError, r"\(38,\) or \(C, 38\)"),
+        (lambda: TARGET.value_and_grad(THETA[:0]), ValueError, "C >= 1"),
+        (lambda: TARGET.value_and_grad(THETA[None]), ValueError, r"shape \(1, 2, 38\)"),
+        (lambda: TARGET.predictive(THETA[0], TARGET.x), ValueError, r"theta of shape \(S, 38\)"),
+        (lambda: TARGET.log_likelihood(THETA, TARGET.x), TypeError, "both x and y"),
+        (lambda: leapfrog(momentum=THETA[:1]), ValueError, r"momentum of shape \(2, 38\)"),
+        (lambda: leapfrog(position=THETA[0]), ValueError, r"position of shape \(C, 38\)"),
+        (lambda: leapfrog(step_size=[1.0, 2.0, 3.0]), ValueError, r"step_size of shape"),
+        (lambda: leapfrog(step_size="1"), TypeError, "step_size"),
+        (lambda: leapfrog(num_steps=0), ValueError, r"num_steps in \[1, "),
+        (lambda: leapfrog(num_steps=1.0), TypeError, "num_steps as integers"),
+        (lambda: leapfrog(inverse_mass=THETA[0, 1:]), ValueError, "inverse_mass"),
+        (lambda: leapfrog(inverse_mass=np.ones((3, 38))), ValueError, "inverse_mass of 2 chains"),
+        (lambda: build(rb.Gaussian(1), temperature=0), ValueError, "temperature > 0"),
+        (lambda: build(rb.Gaussian(1), likelihood_temperature="1"), TypeError, "temperature"),
+        (lambda: build(rb.Gaussian(1), dtype=np.float16), TypeError, "float32 or float64"),
+        (lambda: predictive_from_description({"model": 1}), ValueError, "model and likelihood"),
+    ],
+)
+def test_refuses(call, error, text):
+    with pytest.raises(error, match=rf"^\[.+\] expected .*{text}"):
+        call()

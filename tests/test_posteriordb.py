@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import ribbit as rb
 from gates import Table, agreement
-from posteriordb_models import MODELS
+from posteriordb_models import MODELS, quiet
 
 CHAINS = 64
 # draws of each chain, and the trajectory in whitened units: correlated posteriors need longer ones
 SETTINGS = {
     "sblrc-blr": {"draws": 400},
-    "kidiq-kidscore_interaction": {"draws": 600, "trajectory_length": 3.0},
+    "kidiq-kidscore_interaction": {"draws": 500, "trajectory_length": 2.5},
     "nes2000-nes": {"draws": 400, "trajectory_length": 2.5},
     "arK-arK": {"draws": 400},
     "eight_schools-eight_schools_noncentered": {"draws": 800},
 }
-QUICK = ("arK-arK", "eight_schools-eight_schools_noncentered")
+QUICK = ("eight_schools-eight_schools_noncentered",)
 
 
 def load(folder, name):
@@ -37,6 +37,8 @@ def sample(target, model, *, draws, trajectory_length=None, chains=CHAINS, warmu
         inverse_mass_matrix="adapt",
         trajectory_length=trajectory_length,
         jitter=0.2,
+        # before the first mass is known a trajectory of pi/2 would take thousands of steps
+        max_num_leapfrog_steps=200,
     )
     return hmc.sample(
         draws, warmup=warmup, chains=chains, seed=seed, init=model.start(), progress=False
@@ -74,8 +76,9 @@ def test_draws_agree_with_the_reference(shared_data, name):
     found, draws, data, positions = run(shared_data, name)
     assert found.mean_errors <= 5.5
     assert found.sd_error <= 0.05
-    assert 0.6 < np.mean(draws.stats["acceptance_rate"]) < 0.95
+    assert np.mean(draws.stats["acceptance_rate"]) > 0.6
     assert np.mean(draws.stats["diverging"]) < 0.02
+    assert not np.any(draws.stats["capped"])
     # controls: one parameter shifted by a fifth of its sd, all sds 6 % off
     error = data["sd"] / np.sqrt(data["ess_bulk"])
     shifted = data["mean"] + 0.2 * data["sd"] * (np.arange(error.size) == 0)
@@ -88,6 +91,7 @@ def test_a_wrong_prior_is_noticed(shared_data):
     data = load(shared_data, "eight_schools-eight_schools_noncentered")
     model = MODELS["eight_schools-eight_schools_noncentered"](data)
 
+    @quiet
     def wrong(theta):
         lp, grad = model(theta)
         variance = np.exp(2 * theta[:, 9])

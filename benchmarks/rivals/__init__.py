@@ -62,19 +62,6 @@ class Framework:
 
 OURS = "ribbit"
 
-FRAMEWORKS = {
-    framework.name: framework
-    for framework in (
-        Framework(OURS, "benchmarks.ours", ("ribbit",)),
-        Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
-        Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
-        Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
-        Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
-        Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
-        Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
-    )
-}
-
 # NumPy's OpenBLAS takes some AVX-512 processors for a Haswell: measured both ways, each in its
 # own process, since the variable is read when the library is loaded.
 NUMPY_SKYLAKEX = Framework(
@@ -83,3 +70,25 @@ NUMPY_SKYLAKEX = Framework(
     ("numpy",),
     env={"OPENBLAS_CORETYPE": "SKYLAKEX"},
 )
+
+FRAMEWORKS = {
+    framework.name: framework
+    for framework in (
+        Framework(OURS, "benchmarks.ours", ("ribbit",)),
+        Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
+        NUMPY_SKYLAKEX,
+        Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
+        Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
+        Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
+        Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
+        Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
+        # Ribbit held to narrower instruction sets; on request (``--entries``), never a rival.
+        Framework("ribbit-avx2", "benchmarks.ours", ("ribbit",), env={"RIBBIT_ISA": "avx2"}),
+        Framework(
+            "ribbit-baseline", "benchmarks.ours", ("ribbit",), env={"RIBBIT_ISA": "baseline"}
+        ),
+    )
+}
+
+# Those that a running process can measure: no environment of their own.
+IN_PROCESS = {name: framework for name, framework in FRAMEWORKS.items() if not framework.env}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -11,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
-from benchmarks.workloads import FirstDraw, Leapfrog, Normals, Reparam
+from benchmarks.workloads import FirstDraw, Leapfrog
 
 Layers = list[tuple[Any, Any]]
 
@@ -25,7 +27,7 @@ def versions() -> dict[str, str]:
 def unravel(flat: Any, sizes: tuple[int, ...]) -> Layers:
     """Split (C, P) or (P,) into [(weight, bias)] with the same leading axes."""
     layers, at = [], 0
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in pairwise(sizes):
         weight = flat[..., at : at + a * b].reshape(*flat.shape[:-1], a, b)
         layers.append((jnp.asarray(weight), jnp.asarray(flat[..., at + a * b : at + (a + 1) * b])))
         at += (a + 1) * b
@@ -39,7 +41,7 @@ def ravel(layers: Layers) -> np.ndarray[Any, Any]:
 
 
 def forward(layers: Layers, x: Any, activation: str) -> Any:
-    """Outputs (N, K) of one chain."""
+    """Compute the outputs (N, K) of one chain."""
     act = {"silu": jax.nn.silu, "relu": jax.nn.relu}[activation]
     for weight, bias in layers[:-1]:
         x = act(x @ weight + bias)
@@ -108,9 +110,7 @@ def chains(workload: Leapfrog, one: Callable[..., tuple[Layers, Any]], form: str
         result: tuple[Layers, Any] = jax.block_until_ready(compiled(position, momentum, x, y))
         return result
 
-    return Prepared(
-        run, lambda r: {"position": ravel(r[0]), "logdensity": np.asarray(r[1])}, form
-    )
+    return Prepared(run, lambda r: {"position": ravel(r[0]), "logdensity": np.asarray(r[1])}, form)
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
-from benchmarks.workloads import Leapfrog, Normals, Reparam
+from benchmarks.workloads import Leapfrog
 
 
 def versions() -> dict[str, str]:
@@ -24,10 +26,9 @@ class _Network:
         x, y = workload.data
         self.x, self.y = x, y
         widths = workload.sizes[1:]
-        shape = (workload.rows,)
-        self.value = [np.empty(shape + (w,), np.float32) for w in widths]
-        self.slope = [np.empty(shape + (w,), np.float32) for w in widths[:-1]]
-        self.delta = [np.empty(shape + (w,), np.float32) for w in widths]
+        self.value = [np.empty((workload.rows, w), np.float32) for w in widths]
+        self.slope = [np.empty((workload.rows, w), np.float32) for w in widths[:-1]]
+        self.delta = [np.empty((workload.rows, w), np.float32) for w in widths]
         self.ones = np.ones(workload.rows, np.float32)
         self.rows = np.arange(workload.rows)
         # sum over terms of log(scale sqrt(2 pi))
@@ -39,14 +40,14 @@ class _Network:
     def views(self, flat: Any) -> list[tuple[Any, Any]]:
         layers, at = [], 0
         sizes = self.workload.sizes
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+        for a, b in pairwise(sizes):
             weight = flat[at : at + a * b].reshape(a, b)
             layers.append((weight, flat[at + a * b : at + (a + 1) * b]))
             at += (a + 1) * b
         return layers
 
     def value_and_grad(self, theta: Any, layers: Any, grad: Any, grad_layers: Any) -> float:
-        """Write the gradient into `grad`; `layers` and `grad_layers` are views of the flat arrays."""
+        """Write the gradient into `grad`; `layers` and `grad_layers` are views."""
         relu = self.workload.activation == "relu"
         h = self.x
         for k, (weight, bias) in enumerate(layers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -24,9 +25,9 @@ def versions() -> dict[str, str]:
 
 
 def model(workload: Leapfrog, x: Any, y: Any) -> None:
-    """The network as a NumPyro model: one sample site per weight and bias."""
+    """Write the network as a NumPyro model: one sample site per weight and bias."""
     layers = []
-    pairs = zip(workload.sizes[:-1], workload.sizes[1:], strict=True)
+    pairs = pairwise(workload.sizes)
     for k, (a, b) in enumerate(pairs):
         prior = dist.Normal(0.0, workload.prior_scale)
         weight = numpyro.sample(f"{k}.weight", prior.expand([a, b]).to_event(2))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
-from benchmarks.workloads import FirstDraw, Leapfrog, Normals, Reparam
+from benchmarks.workloads import FirstDraw, Leapfrog
 
 
 def versions() -> dict[str, str]:
@@ -24,11 +26,11 @@ def versions() -> dict[str, str]:
 
 
 def unravel(flat: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Views [(weight, bias)] of (P,) or (C, P)."""
-    counts = [n for a, b in zip(sizes[:-1], sizes[1:], strict=True) for n in (a * b, b)]
+    """Split (P,) or (C, P) into views [(weight, bias)]."""
+    counts = [n for a, b in pairwise(sizes) for n in (a * b, b)]
     parts = torch.split(flat, counts, dim=-1)
     layers = []
-    for k, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (a, b) in enumerate(pairwise(sizes)):
         weight = parts[2 * k].reshape(*flat.shape[:-1], a, b)
         layers.append((weight, parts[2 * k + 1]))
     return layers
@@ -123,7 +125,7 @@ def leapfrog(workload: Leapfrog, variant: str) -> Prepared:
 
 
 def reparam(workload: Reparam, variant: str) -> Prepared:
-    """Normals in place in memory that is reused, then one fused multiply-add pass."""
+    """Fill reused memory with normals, then one fused multiply-add pass."""
     torch.set_num_threads(workload.threads)
     torch.manual_seed(workload.seed)
     mean, rho = (torch.from_numpy(a) for a in workload.variational)
@@ -146,7 +148,7 @@ def reparam(workload: Reparam, variant: str) -> Prepared:
 
 
 def normals(workload: Normals, variant: str) -> Prepared:
-    """`normal_` in place, or a compiled randn."""
+    """Time `normal_` in place, or a compiled randn."""
     torch.set_num_threads(workload.threads)
     torch.manual_seed(workload.seed)
     out = torch.empty(workload.count)

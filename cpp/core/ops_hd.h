@@ -23,11 +23,14 @@ using Word64 = unsigned long long;  // 64 bits
 //   set(c)                 broadcast of a constant
 //   fma(a, b, c)           correctly rounded a * b + c on every instruction set
 //   mul_add(a, b, c)       a * b + c, fused where the hardware does it, else two roundings
+//   mul_sub(a, b, c)       c - a * b, like mul_add
 //   sqrt, min, max, abs    min / max return their second operand when one is NaN
-//   divide(a, b)           a / b within a few ulp (b finite, not subnormal, |b| < 2^120)
+//   reciprocal(b)          1 / b within 1.5 ulp; |b| in [2^-125, 2^125] (double: [2^-1000, 2^1000])
+//   divide(a, b)           a / b within 1.5 ulp, b as above
 //   select(m, a, b)        a where the comparison m holds, else b
 //   bits, from_bits        casts of the number; to_int, to_bits between the integer lanes
 //   exponent(a)            floor(log2(a)) as a T, for normal a > 0
+//   kFused                 mul_add is fma
 //   kFastScale             the hardware scales by 2^floor(n): scale(a, n); and has a small table of
 //                          powers of two: exp_table(t) picks 2^(j/32), j the low 5 bits of t (float)
 //   to_float(Int)          conversion of the integer lanes (double: |i| < 2^51)
@@ -38,6 +41,7 @@ template <>
 struct Ops<float> {
   using Scalar = float;
   static constexpr bool kFastScale = false;
+  static constexpr bool kFused = true;
   using Int = int;
   using Bits = Word;
   RIBBIT_HD_MEMBER float set(double c) { return static_cast<float>(c); }
@@ -51,6 +55,7 @@ struct Ops<float> {
 #endif
   }
   RIBBIT_HD_MEMBER float mul_add(float a, float b, float c) { return fma(a, b, c); }
+  RIBBIT_HD_MEMBER float mul_sub(float a, float b, float c) { return fma(-a, b, c); }
   RIBBIT_HD_MEMBER float sqrt(float a) {
 #if defined(__CUDA_ARCH__)
     return __fsqrt_rn(a);
@@ -58,6 +63,7 @@ struct Ops<float> {
     return __builtin_sqrtf(a);
 #endif
   }
+  RIBBIT_HD_MEMBER float reciprocal(float b) { return 1.0f / b; }
   RIBBIT_HD_MEMBER float divide(float a, float b) { return a / b; }
   RIBBIT_HD_MEMBER float min(float a, float b) { return a < b ? a : b; }
   RIBBIT_HD_MEMBER float max(float a, float b) { return a > b ? a : b; }
@@ -93,6 +99,7 @@ template <>
 struct Ops<double> {
   using Scalar = double;
   static constexpr bool kFastScale = false;
+  static constexpr bool kFused = true;
   using Int = long long;
   using Bits = Word64;
   RIBBIT_HD_MEMBER double set(double c) { return c; }
@@ -106,6 +113,7 @@ struct Ops<double> {
 #endif
   }
   RIBBIT_HD_MEMBER double mul_add(double a, double b, double c) { return fma(a, b, c); }
+  RIBBIT_HD_MEMBER double mul_sub(double a, double b, double c) { return fma(-a, b, c); }
   RIBBIT_HD_MEMBER double sqrt(double a) {
 #if defined(__CUDA_ARCH__)
     return __dsqrt_rn(a);
@@ -113,6 +121,7 @@ struct Ops<double> {
     return __builtin_sqrt(a);
 #endif
   }
+  RIBBIT_HD_MEMBER double reciprocal(double b) { return 1.0 / b; }
   RIBBIT_HD_MEMBER double divide(double a, double b) { return a / b; }
   RIBBIT_HD_MEMBER double min(double a, double b) { return a < b ? a : b; }
   RIBBIT_HD_MEMBER double max(double a, double b) { return a > b ? a : b; }
@@ -145,7 +154,8 @@ struct Ops<double> {
 };
 
 // 64-bit lanes that carry one 32-bit word each in their low half (the philox state; the high half may
-// hold anything). L is Word64 or a vector of them.
+// hold anything). L is Word64 or a vector of them. high and high_too bring the high half down, by two
+// instructions that use different ports of the CPU.
 template <class L>
 struct Lanes64;
 
@@ -153,6 +163,8 @@ template <>
 struct Lanes64<Word64> {
   RIBBIT_HD_MEMBER Word64 set(Word64 c) { return c; }
   RIBBIT_HD_MEMBER Word64 multiply_low32(Word64 a, Word b) { return (a & 0xffffffffull) * b; }
+  RIBBIT_HD_MEMBER Word64 high(Word64 a) { return a >> 32; }
+  RIBBIT_HD_MEMBER Word64 high_too(Word64 a) { return a >> 32; }
   RIBBIT_HD_MEMBER Word64 xor3(Word64 a, Word64 b, Word64 c) { return a ^ b ^ c; }
 };
 

@@ -49,8 +49,8 @@ RIBBIT_HD void philox4x32(L (&c)[N][4], Word64 key) {
     for (int i = 0; i < N; ++i) {
       const L product0 = O::multiply_low32(c[i][0], 0xD2511F53u);
       const L product1 = O::multiply_low32(c[i][2], 0xCD9E8D57u);
-      c[i][0] = O::xor3(product1 >> 32, c[i][1], k0);
-      c[i][2] = O::xor3(product0 >> 32, c[i][3], k1);
+      c[i][0] = O::xor3(O::high(product1), c[i][1], k0);
+      c[i][2] = O::xor3(O::high_too(product0), c[i][3], k1);
       c[i][1] = product1;
       c[i][3] = product0;
     }

@@ -1,26 +1,35 @@
 #include "cpu/block.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace ribbit::cpu {
 
 template <class T>
-Workspace<T>::Workspace(const Plan& plan, std::int64_t panels, bool backward) : panels_(panels) {
+Workspace<T>::Workspace(const Plan& plan, bool backward)
+    : block_(plan.block_panels(sizeof(T))), group_(plan.group_panels(sizeof(T))) {
+  constexpr std::int64_t kAlign = 64 / sizeof(T);
   std::int64_t size = 0;
-  const auto take = [&](std::int64_t width) {
+  const auto take = [&](std::int64_t scalars) {
     const std::int64_t offset = size;
-    size += panels * width * kPanel;
+    size += (scalars + kAlign - 1) / kAlign * kAlign;
     return offset;
   };
-  values_.push_back(-1);
+  values_.push_back(-1);  // the input lies elsewhere
   for (std::size_t v = 1; v < plan.value_width.size(); ++v) {
-    values_.push_back(take(plan.value_width[v]));
+    values_.push_back(take(block_ * plan.value_width[v] * kPanel));
   }
   if (backward) {
-    for (const std::int64_t width : plan.derivative_width) derivatives_.push_back(take(width));
-    delta_[0] = take(plan.widest);
-    delta_[1] = take(plan.widest);
-    scratch_ = take(plan.widest);
+    for (const std::int64_t width : plan.derivative_width) {
+      derivatives_.push_back(take(group_ * width * kPanel));
+    }
+    std::int64_t widest = 0;
+    for (const std::int64_t width : plan.delta_width) {
+      deltas_.push_back(take(block_ * width * kPanel));
+      bias_sums_.push_back(take(width * kernels<T>().lanes));
+      widest = std::max(widest, width);
+    }
+    const std::int64_t lanes = kernels<T>().lanes;
+    scratch_ = take((widest + lanes - 1) / lanes * lanes * block_ * kPanel);
   }
   slab_.resize(size);
 }
@@ -36,17 +45,19 @@ void pack_weights(const Plan& plan, const T* theta, bool backward, int member, i
 }
 
 template <class T>
-const T* forward_block(const Plan& plan, const T* theta, const T* packed, const T* input,
-                       std::int64_t panels, bool derivatives, Workspace<T>& space) {
+const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                       std::int64_t at, std::int64_t panels, bool derivatives,
+                       Workspace<T>& space) {
   const T* current = input;
   for (const Stage& stage : plan.stages) {
-    T* out = space.value(stage.out_value);
+    const std::int64_t width = stage.layer.out_size * kPanel;
+    T* out = space.value(stage.out_value) + at * width;
     if (stage.layer.op == Op::kDense) {
       dense_forward(stage, theta, packed, current, panels, out);
     } else {
       T* derivative =
           derivatives && stage.derivative >= 0 ? space.derivative(stage.derivative) : nullptr;
-      activation_forward(stage, current, panels * stage.layer.out_size * kPanel, out, derivative);
+      activation_forward(stage, current, panels * width, out, derivative);
     }
     current = out;
   }
@@ -54,32 +65,74 @@ const T* forward_block(const Plan& plan, const T* theta, const T* packed, const 
 }
 
 template <class T>
-void backward_block(const Plan& plan, const T* packed, const T* input, std::int64_t panels,
-                    Workspace<T>& space, T* grad) {
-  T* delta = space.delta(0);
-  T* below = space.delta(1);
+T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
+  const int last = static_cast<int>(plan.delta_width.size()) - 1;
+  return space.delta(last) + at * plan.delta_width.back() * kPanel;
+}
+
+template <class T>
+void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
+                    Workspace<T>& space) {
+  T* delta = output_delta(plan, at, space);
   for (std::size_t s = plan.stages.size(); s-- > 0;) {
     const Stage& stage = plan.stages[s];
-    if (stage.layer.op == Op::kDense) {
-      const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
-      const T* scale = stage.scale_below >= 0 ? space.derivative(stage.scale_below) : nullptr;
-      dense_backward(stage, packed, x, delta, scale, panels, space.scratch(),
-                     stage.needs_input_delta ? below : nullptr, grad);
-      if (!stage.needs_input_delta) return;
-      std::swap(delta, below);
-    } else if (stage.derivative >= 0 && !stage.applied_above) {
-      activation_backward(space.derivative(stage.derivative),
-                          panels * stage.layer.out_size * kPanel, delta);
+    if (stage.layer.op != Op::kDense) {
+      if (stage.derivative >= 0 && !stage.applied_above) {
+        activation_backward(space.derivative(stage.derivative),
+                            panels * stage.layer.out_size * kPanel, delta);
+      }
+      continue;
+    }
+    if (stage.layer.bias_offset >= 0) {
+      kernels<T>().bias_accumulate(delta, panels, stage.layer.out_size,
+                                   space.bias_sums(stage.delta));
+    }
+    if (!stage.needs_input_delta) return;
+    T* below = space.delta(stage.delta - 1) + at * stage.layer.in_size * kPanel;
+    const T* scale = stage.scale_below >= 0 ? space.derivative(stage.scale_below) : nullptr;
+    dense_backward(stage, packed, delta, scale, panels, below);
+    delta = below;
+  }
+}
+
+template <class T>
+void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
+                    T* grad) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense) continue;
+    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
+    dense_gradient(stage, x, space.delta(stage.delta), panels, space.scratch(), grad);
+  }
+}
+
+template <class T>
+void clear_bias_sums(const Plan& plan, Workspace<T>& space) {
+  for (std::size_t d = 0; d < plan.delta_width.size(); ++d) {
+    std::fill_n(space.bias_sums(static_cast<int>(d)), plan.delta_width[d] * kernels<T>().lanes,
+                T(0));
+  }
+}
+
+template <class T>
+void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op == Op::kDense && stage.layer.bias_offset >= 0) {
+      kernels<T>().bias_reduce(space.bias_sums(stage.delta), stage.layer.out_size,
+                               grad + stage.layer.bias_offset);
     }
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                  \
-  template class Workspace<T>;                                                                 \
-  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                       \
-  template const T* forward_block(const Plan&, const T*, const T*, const T*, std::int64_t, bool, \
-                                  Workspace<T>&);                                              \
-  template void backward_block(const Plan&, const T*, const T*, std::int64_t, Workspace<T>&, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template class Workspace<T>;                                                                   \
+  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                         \
+  template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,       \
+                                  std::int64_t, bool, Workspace<T>&);                            \
+  template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                            \
+  template void backward_group(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&); \
+  template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);          \
+  template void clear_bias_sums(const Plan&, Workspace<T>&);                                     \
+  template void add_bias_sums(const Plan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

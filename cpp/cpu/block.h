@@ -1,5 +1,5 @@
 #pragma once
-// Walks the layer table forwards and backwards for one block of panels in a workspace of its own.
+// Walks the layer table forwards and backwards for a block of panels in a workspace of its own.
 
 #include "cpu/buffer.h"
 #include "cpu/layers.h"
@@ -7,21 +7,24 @@
 
 namespace ribbit::cpu {
 
-// One thread's activations, derivatives and deltas for up to `panels` panels.
+// One thread's values, deltas and derivatives. Values and deltas hold a whole block, derivatives
+// only the group of panels that is on its way through the layers.
 template <class T>
 class Workspace {
  public:
-  Workspace(const Plan& plan, std::int64_t panels, bool backward);
+  Workspace(const Plan& plan, bool backward);
+
   T* value(int v) { return slab_.data() + values_[static_cast<std::size_t>(v)]; }
   T* derivative(int d) { return slab_.data() + derivatives_[static_cast<std::size_t>(d)]; }
-  T* delta(int which) { return slab_.data() + delta_[which]; }
-  T* scratch() { return slab_.data() + scratch_; }
-  std::int64_t panels() const { return panels_; }
+  T* delta(int d) { return slab_.data() + deltas_[static_cast<std::size_t>(d)]; }
+  T* bias_sums(int d) { return slab_.data() + bias_sums_[static_cast<std::size_t>(d)]; }
+  T* scratch() { return slab_.data() + scratch_; }  // (block rows, widest delta)
+  std::int64_t block() const { return block_; }     // panels
+  std::int64_t group() const { return group_; }     // panels
 
  private:
-  std::int64_t panels_;
-  std::vector<std::int64_t> values_, derivatives_;
-  std::int64_t delta_[2] = {0, 0};
+  std::int64_t block_, group_;
+  std::vector<std::int64_t> values_, derivatives_, deltas_, bias_sums_;
   std::int64_t scratch_ = 0;
   Buffer<T> slab_;
 };
@@ -30,15 +33,29 @@ template <class T>
 void pack_weights(const Plan& plan, const T* theta, bool backward, int member, int members,
                   T* packed);
 
-// input: (panels, features, kPanel). Returns the outputs (panels, K, kPanel), in the workspace
-// unless the network is the identity.
+// Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
+// of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).
 template <class T>
-const T* forward_block(const Plan& plan, const T* theta, const T* packed, const T* input,
-                       std::int64_t panels, bool derivatives, Workspace<T>& space);
+const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                       std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space);
 
-// Expects the deltas of the outputs in space.delta(0); adds to grad (dim,).
+// The deltas of a group's outputs are expected here, (panels, K, kPanel).
 template <class T>
-void backward_block(const Plan& plan, const T* packed, const T* input, std::int64_t panels,
-                    Workspace<T>& space, T* grad);
+T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
+
+// Sends a group's deltas down to the lowest dense layer, adding up bias gradients on the way.
+template <class T>
+void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
+                    Workspace<T>& space);
+
+// Adds the weight gradients of a block of panels to grad (dim,).
+template <class T>
+void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
+                    T* grad);
+
+template <class T>
+void clear_bias_sums(const Plan& plan, Workspace<T>& space);
+template <class T>
+void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad);
 
 }  // namespace ribbit::cpu

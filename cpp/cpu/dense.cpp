@@ -32,26 +32,24 @@ void dense_forward(const Stage& stage, const T* theta, const T* packed, const T*
 }
 
 template <class T>
-void dense_backward(const Stage& stage, const T* packed, const T* x, const T* delta,
-                    const T* scale, std::int64_t panels, T* scratch, T* delta_below, T* grad) {
-  const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = stage.layer;
-  k.weight_gradient(x, delta, panels, layer.in_size, layer.out_size, scratch,
-                    grad + layer.weight_offset);
-  if (layer.bias_offset >= 0) {
-    k.bias_gradient(delta, panels, layer.out_size, grad + layer.bias_offset);
-  }
-  if (delta_below != nullptr) {
-    k.multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, layer.out_size,
-               layer.in_size, panels);
-  }
+void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
+                    std::int64_t panels, T* delta_below) {
+  kernels<T>().multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale,
+                        stage.layer.out_size, stage.layer.in_size, panels);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                           \
-  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);      \
-  template void dense_backward(const Stage&, const T*, const T*, const T*, const T*, std::int64_t, \
-                               T*, T*, T*);
+template <class T>
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+                    T* scratch, T* grad) {
+  kernels<T>().weight_gradient(x, delta, panels, stage.layer.in_size, stage.layer.out_size,
+                               scratch, grad + stage.layer.weight_offset);
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                          \
+  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);     \
+  template void dense_backward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);    \
+  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -14,13 +14,13 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
              std::int64_t samples, const T* x, std::int64_t rows, T* out, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   const Plan plan(network);
-  const std::int64_t block = plan.block_panels(sizeof(T));
+  const std::int64_t group = plan.group_panels(sizeof(T));
   const std::int64_t outputs = network.output_size();
   Panels<T> panels;
   pack_rows(x, network.input_size(), nullptr, rows, panels);
   const std::int64_t count = panel_count(rows);
   // A piece of work is a sample and a run of panels, long enough to pay for packing the weights.
-  const std::int64_t run = std::max<std::int64_t>(block, 64);
+  constexpr std::int64_t run = 64;
   const std::int64_t runs = (count + run - 1) / run;
   std::atomic<std::int64_t> next{0};
   Cancel cancel(poll);
@@ -28,7 +28,7 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
   std::vector<Workspace<T>> spaces;
   std::vector<Buffer<T>> packed(static_cast<std::size_t>(crew.size()));
   for (auto& buffer : packed) {
-    spaces.emplace_back(plan, block, false);
+    spaces.emplace_back(plan, false);
     buffer.resize(plan.packed_size);
   }
   crew.run(
@@ -44,9 +44,9 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
           if (sample != loaded) pack_weights(plan, at, false, 0, 1, weights);
           loaded = sample;
           const std::int64_t end = std::min(count, first + run);
-          for (std::int64_t p = first; p < end; p += block) {
-            const std::int64_t size = std::min(block, end - p);
-            const T* f = forward_block(plan, at, weights, panels.panel(p), size, false, space);
+          for (std::int64_t p = first; p < end; p += group) {
+            const std::int64_t size = std::min(group, end - p);
+            const T* f = forward_group(plan, at, weights, panels.panel(p), 0, size, false, space);
             for (std::int64_t i = 0; i < size; ++i) {
               k.unpack_panel(f + i * outputs * kPanel, outputs, (p + i) * kPanel,
                              panels.valid(p + i), out + sample * rows * outputs);

@@ -20,11 +20,17 @@ template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
                    std::int64_t panels, T* y);
 
-// delta: (panels, outs, kPanel). Adds to grad; writes delta_below (panels, ins, kPanel), times
-// scale of the same shape, unless null. scratch: (panels * kPanel, outs).
+// delta: (panels, outs, kPanel) -> delta_below: (panels, ins, kPanel), times scale of that shape
+// (null: 1).
 template <class T>
-void dense_backward(const Stage& stage, const T* packed, const T* x, const T* delta,
-                    const T* scale, std::int64_t panels, T* scratch, T* delta_below, T* grad);
+void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
+                    std::int64_t panels, T* delta_below);
+
+// Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad.
+// scratch: (panels * kPanel, outs).
+template <class T>
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+                    T* scratch, T* grad);
 
 // value may be z itself; derivative null: not wanted. n scalars.
 template <class T>

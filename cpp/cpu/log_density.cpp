@@ -49,7 +49,12 @@ struct LogDensity<T>::Member {
   Workspace<T>& own;
   const Batch& batch;
   std::int64_t shards;
+  T* grad;  // (dim,) of the chain; null: not wanted
 
+  // Where a shard adds up its gradient: a single shard needs no sum behind it.
+  T* shard_grad(std::int64_t shard, std::int64_t dim) const {
+    return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
+  }
   bool barrier() const { return team.barrier(thread); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return count * index / team.size(); }
@@ -72,8 +77,7 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
       targets_(likelihood == Likelihood::kCategorical       ? 1
                : likelihood == Likelihood::kHeteroscedastic ? network_.output_size() / 2
                                                             : network_.output_size()),
-      temperatures_(temperatures),
-      block_panels_(plan_.block_panels(sizeof(T))) {
+      temperatures_(temperatures) {
   if (likelihood == Likelihood::kHeteroscedastic && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
@@ -110,7 +114,7 @@ std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
   // Each shard costs a pass over dim scalars: cheap while they stay in cache, else it needs more
   // rows to be worth it.
   const std::int64_t rows_per_shard =
-      dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 128;
+      dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 256;
   std::int64_t shards = 1;
   while (shards < kMostShards && rows >= 2 * shards * rows_per_shard) shards *= 2;
   return shards;
@@ -146,7 +150,7 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
   }
   if (!space) space = std::make_unique<CallSpace>();
   while (static_cast<int>(space->threads.size()) < threads) {
-    space->threads.push_back(std::make_unique<Workspace<T>>(plan_, block_panels_, true));
+    space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
     auto team = std::make_unique<TeamSpace>();
     team->packed.resize(plan_.packed_size);
     team->chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
@@ -173,24 +177,35 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
   const bool learned = likelihood_ == Likelihood::kGaussianLearned;
   const T scale = learned ? theta[dim_ - 1] : static_cast<T>(scale_);
-  T* grad = m.shared.shard_grads.data() + shard * dim_;
-  if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
+  T* grad = m.shard_grad(shard, dim_);
+  const T* packed = m.shared.packed.data();
+  Workspace<T>& space = m.own;
+  if (wanted.gradient) {
+    std::fill(grad, grad + dim_, T(0));
+    clear_bias_sums(plan_, space);
+  }
   double ll = 0, noise = 0;
-  for (std::int64_t p = begin; p < end; p += block_panels_) {
-    const std::int64_t count = std::min(block_panels_, end - p);
-    const T* f = forward_block(plan_, theta, m.shared.packed.data(), batch.x.panel(p), count,
-                               wanted.gradient, m.own);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = i * outputs * kPanel;
-      k.likelihood_panel(static_cast<int>(likelihood_), f + at, batch.y.panel(p + i), outputs,
-                         batch.x.valid(p + i), scale, weight, m.own.delta(0) + at,
-                         wanted.values ? &ll : nullptr, learned ? &noise : nullptr);
+  for (std::int64_t block = begin; block < end; block += space.block()) {
+    const std::int64_t stop = std::min(block + space.block(), end);
+    for (std::int64_t p = block; p < stop; p += space.group()) {
+      const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
+      const T* f = forward_group(plan_, theta, packed, batch.x.panel(p), at, count,
+                                 wanted.gradient, space);
+      T* delta = output_delta(plan_, at, space);
+      for (std::int64_t i = 0; i < count; ++i) {
+        k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
+                           batch.y.panel(p + i), outputs, batch.x.valid(p + i), scale, weight,
+                           delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
+                           learned ? &noise : nullptr);
+      }
+      if (wanted.gradient) backward_group(plan_, packed, at, count, space);
     }
     if (wanted.gradient) {
-      backward_block(plan_, m.shared.packed.data(), batch.x.panel(p), count, m.own, grad);
+      block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
     }
     if (m.team.cancel().check(m.thread)) return;
   }
+  if (wanted.gradient) add_bias_sums(plan_, space, grad);
   if (learned && wanted.gradient) grad[dim_ - 1] = static_cast<T>(weight * noise);
   m.shared.shard_ll[shard] = ll;
 }
@@ -209,11 +224,12 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
 
 // The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's.
 template <class T>
-void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted, T* grad) const {
+void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) const {
   const KernelTable<T>& k = kernels<T>();
+  T* grad = m.grad;
   for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
-    if (wanted.gradient) {
+    if (wanted.gradient && m.shards > 1) {
       k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
     }
     double logp = 0;
@@ -241,7 +257,7 @@ void LogDensity<T>::sum_terms(const Member& m, double* log_likelihood, double* l
 
 template <class T>
 template <class Body>
-bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, Poll* poll,
+bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, T* grad, Poll* poll,
                               const Body& body) const {
   const std::int64_t shards = shard_count(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(num_threads(), chains * shards)));
@@ -255,7 +271,8 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, Poll* pol
                                        *space->teams[static_cast<std::size_t>(first_thread)],
                                        *space->threads[static_cast<std::size_t>(thread)],
                                        batch,
-                                       shards};
+                                       shards,
+                                       grad != nullptr ? grad + chain * dim_ : nullptr};
                    return body(member, chain);
                  });
   give_back(std::move(space));
@@ -276,11 +293,11 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
     }
   }
   const Wanted wanted{true, grad != nullptr};
-  return on_chains(chains, subset != nullptr ? minibatch : full_batch(), poll,
+  return on_chains(chains, subset != nullptr ? minibatch : full_batch(), grad, poll,
                    [&](const Member& m, std::int64_t chain) {
                      const T* at = theta + chain * dim_;
                      if (!run_shards(m, at, wanted)) return false;
-                     combine(m, at, wanted, grad != nullptr ? grad + chain * dim_ : nullptr);
+                     combine(m, at, wanted);
                      if (!m.barrier()) return false;
                      if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
                      return true;
@@ -293,17 +310,16 @@ bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_
                              std::int64_t chains, double* log_likelihood, double* log_prior,
                              Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  return on_chains(chains, full_batch(), poll, [&](const Member& m, std::int64_t chain) {
+  return on_chains(chains, full_batch(), g, poll, [&](const Member& m, std::int64_t chain) {
     T* position = q + chain * dim_;
     T* momentum = p + chain * dim_;
-    T* grad = g + chain * dim_;
     const T* inverse_mass = mass != nullptr ? mass + chain * mass_stride : nullptr;
     const T step = static_cast<T>(step_size[chain]);
     // A member kicks and drifts the same range that it combines, so no barrier lies between.
     const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
     const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
     const auto kick_drift = [&](T kick, T drift) {
-      k.kick_drift(position + begin, momentum + begin, grad + begin,
+      k.kick_drift(position + begin, momentum + begin, m.grad + begin,
                    inverse_mass != nullptr ? inverse_mass + begin : nullptr, size, kick, drift);
     };
     const std::int64_t steps = num_steps[chain];
@@ -311,7 +327,7 @@ bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_
     for (std::int64_t i = 1; i <= steps; ++i) {
       const Wanted wanted{i == steps, true};
       if (!run_shards(m, position, wanted)) return false;
-      combine(m, position, wanted, grad);
+      combine(m, position, wanted);
       if (i < steps) kick_drift(step, step);
     }
     kick_drift(step / 2, 0);

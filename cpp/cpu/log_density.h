@@ -83,10 +83,11 @@ class LogDensity {
   void give_back(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>
-  bool on_chains(std::int64_t chains, const Batch& batch, Poll* poll, const Body& body) const;
+  bool on_chains(std::int64_t chains, const Batch& batch, T* grad, Poll* poll,
+                 const Body& body) const;
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
-  void combine(const Member& m, const T* theta, Wanted wanted, T* grad) const;
+  void combine(const Member& m, const T* theta, Wanted wanted) const;
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
 
   Network network_;
@@ -99,7 +100,6 @@ class LogDensity {
   std::int64_t rows_, dim_, targets_;
   Temperatures temperatures_;
   std::vector<double> row_constant_;  // terms of the log likelihood that depend on y alone, or {}
-  std::int64_t block_panels_;
 
   mutable std::once_flag packed_once_;
   mutable std::unique_ptr<Batch> full_batch_;  // built on first use

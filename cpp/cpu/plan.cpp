@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/isa/kernel_table-inl.h"
+
 namespace ribbit::cpu {
 
 Plan::Plan(const Network& network) {
@@ -24,6 +26,8 @@ Plan::Plan(const Network& network) {
         stage.packed_back = packed_size;
         packed_size += layer.in_size * layer.out_size;
       }
+      stage.delta = static_cast<int>(delta_width.size());
+      delta_width.push_back(layer.out_size);
       parameters_below = true;
       open_derivative = -1;
     } else if (parameters_below) {
@@ -34,7 +38,6 @@ Plan::Plan(const Network& network) {
     }
     if (layer.op == Op::kDense || current == 0) {
       value_width.push_back(layer.out_size);
-      widest = std::max(widest, layer.out_size);
       current = static_cast<int>(value_width.size()) - 1;
     }
     stage.out_value = current;
@@ -46,11 +49,16 @@ Plan::Plan(const Network& network) {
 std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
   constexpr std::int64_t kCacheBytes = 400 << 10;
   constexpr std::int64_t kFewest = 4, kMost = 32;
-  std::int64_t per_row = 3 * widest;  // two deltas and the transposed delta
+  std::int64_t per_row = 0;
   for (std::size_t v = 1; v < value_width.size(); ++v) per_row += value_width[v];
-  for (const std::int64_t width : derivative_width) per_row += width;
-  const std::int64_t per_panel = std::max<std::int64_t>(per_row, 1) * 32 * scalar_bytes;
+  for (const std::int64_t width : delta_width) per_row += width;
+  const std::int64_t per_panel = per_row * kPanel * scalar_bytes;
   return std::clamp(kCacheBytes / per_panel, kFewest, kMost);
+}
+
+std::int64_t Plan::group_panels(std::int64_t scalar_bytes) const {
+  constexpr std::int64_t kCacheBytes = 64 << 10;
+  return packed_size * scalar_bytes <= kCacheBytes ? 1 : 4;
 }
 
 }  // namespace ribbit::cpu

@@ -20,6 +20,7 @@ struct Stage {
   bool needs_input_delta = false;   // dense: some layer below has parameters
   std::int64_t packed = -1;         // dense: offset of (ins -> outs) tiles
   std::int64_t packed_back = -1;    // dense: offset of (outs -> ins) tiles, -1: not needed
+  int delta = -1;                   // dense: buffer of the deltas of its outputs
 };
 
 struct Plan {
@@ -28,13 +29,17 @@ struct Plan {
   std::vector<Stage> stages;
   std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored
   std::vector<std::int64_t> derivative_width;  // scalars per row
-  std::int64_t widest = 0;                     // of all values above the input
+  std::vector<std::int64_t> delta_width;       // scalars per row
   std::int64_t packed_size = 0;                // scalars of all packed weights
   int output_value = 0;
 
-  // Panels that travel together: as many as fit in the second-level cache, but enough rows that
-  // loading and storing a weight gradient is cheap beside its multiplications.
+  // Panels whose values and deltas are kept until their weight gradients are taken together: as
+  // many as fit in the second-level cache, but enough rows that loading and storing a weight
+  // gradient is cheap beside its multiplications.
   std::int64_t block_panels(std::int64_t scalar_bytes) const;
+  // Panels that go through one layer after the other: one, to stay in the first-level cache,
+  // unless the weights are so large that each layer's should serve more rows.
+  std::int64_t group_panels(std::int64_t scalar_bytes) const;
 };
 
 }  // namespace ribbit::cpu

@@ -1,9 +1,10 @@
 """Ribbit: a native sampler for Bayesian neural networks."""
 
-from ribbit import diagnostics, metrics
+from ribbit import datasets, diagnostics, errors, metrics, plots, random
 from ribbit._core import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
+from ribbit.io import load_draws
 from ribbit.layers import Activation, Dense, Dropout
 from ribbit.likelihoods import (
     Bernoulli,
@@ -15,4 +16,44 @@ from ribbit.likelihoods import (
 from ribbit.model import Model
 from ribbit.posterior import Posterior
 from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
+from ribbit.random import reparameterize
+from ribbit.samplers import HMC, leapfrog, metropolis
+from ribbit.versions import show_versions
 from ribbit.zoo import mlp
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "HMC",
+    "Activation",
+    "Bernoulli",
+    "CallableDensity",
+    "Categorical",
+    "Dense",
+    "Draws",
+    "Dropout",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Laplace",
+    "Logistic",
+    "Model",
+    "Normal",
+    "Poisson",
+    "Posterior",
+    "ScaleMixture",
+    "StudentT",
+    "__version__",
+    "datasets",
+    "diagnostics",
+    "errors",
+    "leapfrog",
+    "load_draws",
+    "metrics",
+    "metropolis",
+    "mlp",
+    "plots",
+    "random",
+    "reparameterize",
+    "set_num_threads",
+    "show_versions",
+]

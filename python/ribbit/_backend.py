@@ -106,7 +106,7 @@ def host_dtype(array: Array) -> np.dtype[Any]:
 
 def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:
     """Context in which overflow and NaN are data, not warnings."""
-    return np.errstate(all="ignore") if xp is np else _IGNORE  # type: ignore[return-value]
+    return np.errstate(all="ignore") if xp is np else _IGNORE
 
 
 def normal(

@@ -14,6 +14,7 @@ from ribbit.errors import DataError, DTypeError, ShapeError
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 
+_MAX_STEPS = 2**62
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -115,15 +116,15 @@ def choice(function: str, name: str, value: object, options: Iterable[str]) -> s
 
 def float_dtype(function: str, value: object) -> np.dtype[Any]:
     """Return `value` as the dtype float32 or float64 in native byte order."""
-    expected = "dtype float32 or float64"
     try:
-        # np.dtype(None) is float64, which nobody means.
-        dtype: Any = None if value is None else np.dtype(value)  # type: ignore[call-overload]
+        chosen: np.dtype[Any] = np.dtype(value)  # type: ignore[call-overload]
     except Exception as error:
-        raise DTypeError(f"[{function}] expected {expected}, got {summary(value)}") from error
-    if dtype not in _FLOATS:
-        raise DTypeError(f"[{function}] expected {expected}, got {dtype or summary(value)}")
-    chosen: np.dtype[Any] = dtype
+        got = summary(value)
+        raise DTypeError(f"[{function}] expected dtype float32 or float64, got {got}") from error
+    # np.dtype(None) is float64, which nobody means.
+    if value is None or chosen not in _FLOATS:
+        got = "None" if value is None else str(chosen)
+        raise DTypeError(f"[{function}] expected dtype float32 or float64, got {got}")
     return chosen
 
 
@@ -262,18 +263,23 @@ def per_chain(
     function: str, name: str, value: object, chains: int, dtype: type[np.generic]
 ) -> npt.NDArray[Any]:
     """Return a number, or one per chain, as (C,) in float64 or int64; int64 must be >= 1."""
-    array = numeric(function, name, value)
     whole = dtype is np.int64
-    if array.dtype.kind not in ("iu" if whole else "iuf"):
-        kind = "integers" if whole else "numbers"
-        raise DTypeError(f"[{function}] expected {name} as {kind}, got {summary(array)}")
-    if array.shape not in ((), (chains,)):
-        raise ShapeError(
-            f"[{function}] expected {name} of shape () or ({chains},), got {summary(array)}"
-        )
-    if whole:
-        all_true(function, f"{name} in [1, 2**62]", name, array, (array >= 1) & (array <= 2**62))
-    return np.ascontiguousarray(np.broadcast_to(array, (chains,)), dtype=dtype)
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == (chains,):
+        array: npt.NDArray[Any] = value  # what samplers pass, without the detours below
+    else:
+        array = numeric(function, name, value)
+        if array.dtype.kind not in ("iu" if whole else "iuf"):
+            kind = "integers" if whole else "numbers"
+            raise DTypeError(f"[{function}] expected {name} as {kind}, got {summary(array)}")
+        if array.shape not in ((), (chains,)):
+            raise ShapeError(
+                f"[{function}] expected {name} of shape () or ({chains},), got {summary(array)}"
+            )
+        array = np.broadcast_to(array, (chains,))
+    if whole and not 1 <= int(array.min()) <= int(array.max()) <= _MAX_STEPS:
+        good = (array >= 1) & (array <= _MAX_STEPS)
+        all_true(function, f"{name} in [1, {_MAX_STEPS}]", name, array, good)
+    return np.ascontiguousarray(array, dtype=dtype)
 
 
 def inverse_mass(

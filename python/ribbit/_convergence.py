@@ -8,7 +8,6 @@ are those of Vehtari et al. (2021), Bayesian Analysis 16, 667-718.
 from __future__ import annotations
 
 import functools
-import statistics
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +137,8 @@ def _z_scale(a: Array) -> Array:
 @functools.lru_cache(maxsize=8)
 def _normal_scores(n: int) -> Array:
     """Tabulate the normal quantile of (rank - 3/8) / (n + 1/4) (Blom 1958), ranks 1, 1.5, ... n."""
+    import statistics  # here, because `import ribbit` should not pay for it
+
     inverse = statistics.NormalDist().inv_cdf  # Wichura's AS 241, about 1e-16
     values = [inverse((1.0 + 0.5 * i - 0.375) / (n + 0.25)) for i in range(2 * n - 1)]
     table = np.array(values)

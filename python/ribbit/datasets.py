@@ -56,9 +56,9 @@ class Scaler:
         """Return new inputs (M, ...) in the units of :attr:`x`."""
         raw = as_data("Scaler.transform", "x", x)
         if raw.ndim != self.x.ndim or raw.shape[1:] != self.x.shape[1:]:
+            shape = ", ".join(str(size) for size in self.x.shape[1:])
             raise ShapeError(
-                f"[Scaler.transform] expected x of shape (N, {str(self.x.shape[1:])[1:]}, "
-                f"got {raw.shape}"
+                f"[Scaler.transform] expected x of shape (N, {shape}), got {raw.shape}"
             )
         return np.asarray((raw - self.x_mean) / self.x_scale)
 

@@ -261,7 +261,8 @@ class PointerDensity:
 def _function_address(name: str, function: Any) -> tuple[int, int]:
     """Address of a function and of the user data that its object carries (0 when none)."""
     if type(function).__name__ == "LowLevelCallable" and isinstance(function, tuple):
-        return _capsule(name, function[0])
+        # Its own indexing raises, on purpose; the first item is what SciPy itself calls.
+        return _capsule(name, tuple.__getitem__(function, 0))
     if type(function).__name__ == "PyCapsule":
         return _capsule(name, function)
     if isinstance(function, numbers.Integral) and not isinstance(function, bool):

@@ -242,7 +242,7 @@ def _by_block(
     name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
 ) -> Array:
     """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
-    draws = _host(a)
+    draws = as_host(a)
     if draws.dtype.kind not in "fiub":
         raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
     if draws.ndim < 2:
@@ -293,12 +293,12 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
     parts = []
     for begin in range(0, x.shape[0], block):
         terms = predictive.predictive(theta, x[begin : begin + block])
-        values = _host(terms.probs if terms.probs is not None else terms.mean)
+        values = as_host(terms.probs if terms.probs is not None else terms.mean)
         parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
     return np.concatenate(parts)
 
 
-def _host(a: Any) -> npt.NDArray[Any]:
+def as_host(a: Any) -> npt.NDArray[Any]:
     """Return a NumPy array; one on a device is copied here."""
     if hasattr(a, "__cuda_array_interface__"):
         a = a.get()

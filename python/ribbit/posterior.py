@@ -239,8 +239,7 @@ class Posterior:
         if not shape or shape[-1] != self.dim:
             raise ShapeError(f"[Posterior.unravel] expected shape (..., {self.dim}), got {shape}")
         views = self.model.unravel(theta[..., :-1])
-        # A slice and a reshape, because an index would copy the scalar of a single position.
-        views[LOG_NOISE] = theta[..., -1:].reshape(shape[:-1])
+        views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
         return views
 
     def value_and_grad(

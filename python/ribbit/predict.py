@@ -4,215 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
-
-import numpy as np
 
 from ribbit import _backend, _checks
-from ribbit.errors import ShapeError
+from ribbit._running import LogMeanExp, Moments, RunningPrediction, inputs, join, same_rows
 from ribbit.protocols import Array, Predictive, PredictiveTerms
-from ribbit.quantiles import (
-    QuantileSketch,
-    gaussian_mixture_quantile,
-    probabilities,
-    sorted_quantile,
-)
+from ribbit.quantiles import gaussian_mixture_quantile, probabilities, sorted_quantile
 
-__all__ = ["Prediction", "RunningPrediction"]
+__all__ = ["Prediction"]
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
 _CHUNK = 1 << 20
-# Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
-_CALL = 4 * 10**8
-
-
-class _Guard(Protocol):
-    """What :class:`ribbit.samplers._interrupt.InterruptGuard` offers here."""
-
-    foreign: bool
-
-
-class Moments:
-    """Running statistics of predictions; every draw counts once, in the order it comes.
-
-    Sums are float64 and taken draw by draw, so that chunking changes no bit. Means and squares are
-    relative to the first draw, which keeps the digits of a small spread around a large mean.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.count = 0
-        self._first: Array = None  # (N, K)
-        self._sum: Array = None
-        self._squares: Array = None
-        self._noise: Array = None  # sum of noise variances, broadcastable to (N, K)
-        self._entropy: Array = None  # sum of entropies, (N,)
-        self._binary = False
-
-    def add(self, terms: PredictiveTerms) -> None:
-        """Take S more draws."""
-        values = terms.probs if self.kind == "classification" else terms.mean
-        xp = _backend.namespace(values)
-        self._binary = terms.binary
-        for s in range(values.shape[0]):
-            value = xp.astype(values[s, ...], xp.float64)
-            if self.count == 0:
-                self._first = value
-                self._sum = xp.zeros_like(value)
-                self._squares = xp.zeros_like(value)
-            else:
-                delta = value - self._first
-                self._sum += delta
-                delta *= delta
-                self._squares += delta
-            if self.kind == "classification":
-                entropy = _entropy(xp, value, self._binary)
-                self._entropy = entropy if self.count == 0 else self._entropy + entropy
-            else:
-                sd = terms.noise_sd
-                sd = xp.astype(sd[s if sd.shape[0] > 1 else 0, ...], xp.float64)
-                self._noise = sd * sd if self.count == 0 else self._noise + sd * sd
-            self.count += 1
-
-    @property
-    def mean(self) -> Array:
-        """(N, K)."""
-        return self._first + self._sum / self.count
-
-    @property
-    def variance(self) -> Array:
-        """Variance over draws of the mean function (divided by S), (N, K)."""
-        xp = _backend.namespace(self._sum)
-        variance = self._squares / self.count - (self._sum / self.count) ** 2
-        return xp.where(variance > 0.0, variance, 0.0)
-
-    @property
-    def noise_variance(self) -> Array:
-        """Mean over draws of the noise variance, (N, K)."""
-        return self._noise / self.count + 0.0 * self._sum
-
-    @property
-    def entropy(self) -> Array:
-        """Entropy of the mean probabilities, (N,)."""
-        return _entropy(_backend.namespace(self._sum), self.mean, self._binary)
-
-    @property
-    def mean_entropy(self) -> Array:
-        """Mean over draws of the entropy, (N,)."""
-        return self._entropy / self.count
-
-
-class LogMeanExp:
-    """Running log of the mean over draws of exp(log density), per row."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._top: Array = None  # largest so far, (N,)
-        self._sum: Array = None  # of exp(value - top)
-
-    def add(self, values: Array) -> None:
-        """Take S more draws, (S, N)."""
-        xp = _backend.namespace(values)
-        for s in range(values.shape[0]):
-            value = xp.astype(values[s, ...], xp.float64)
-            if self.count == 0:
-                self._top, self._sum = value, xp.ones_like(value)
-            else:
-                top = xp.where(value > self._top, value, self._top)
-                # -inf against -inf: no mass either way
-                safe = xp.where(xp.isfinite(top), top, 0.0)
-                self._sum = self._sum * xp.exp(self._top - safe) + xp.exp(value - safe)
-                self._top = top
-            self.count += 1
-
-    def mean_over_rows(self) -> float:
-        """Mean over rows of the log of the mean over draws."""
-        xp = _backend.namespace(self._sum)
-        with _backend.errstate(xp):
-            safe = xp.where(xp.isfinite(self._top), self._top, 0.0)
-            rows = xp.where(
-                self._top == -xp.inf, -xp.inf, safe + xp.log(self._sum) - math.log(self.count)
-            )
-            return float(xp.mean(rows))
-
-
-class RunningPrediction:
-    """Predictive statistics gathered while sampling (``predict_at=``)."""
-
-    def __init__(
-        self,
-        target: Any,
-        x: Array,
-        y: Array | None,
-        *,
-        dim: int,
-        quantiles: Sequence[float] | None,
-        function: str,
-    ) -> None:
-        if not callable(getattr(target, "predictive", None)):
-            raise TypeError(
-                f"[{function}] expected a target with predictions for predict_at, "
-                f"got {type(target).__name__}"
-            )
-        self.predictive: Predictive = target
-        self.x = _inputs(function, x)
-        self.y = y
-        if y is not None and len(y) != self.x.shape[0]:
-            raise ShapeError(
-                f"[{function}] expected y with {self.x.shape[0]} rows, got {len(y)}"
-            )
-        if quantiles is not None:
-            probabilities(function, quantiles, ends=True)
-        self.moments = Moments(target.kind)
-        self.density = None if y is None else LogMeanExp()
-        self.sketch: QuantileSketch | None = None
-        self._quantiles = quantiles
-        self._dim, self._size = dim, 1
-
-    def reserve(self, size: int) -> None:
-        """Say how many draws will come, all chains together."""
-        self._size = size
-
-    def evaluate(
-        self, theta: Array, guard: _Guard | None = None
-    ) -> tuple[PredictiveTerms, Array | None]:
-        """Predictions of weights (C, P): nothing is counted yet."""
-        rows = self.x.shape[0]
-        block = max(32, _CALL // (self._dim * theta.shape[0]))
-        parts, densities = [], []
-        if guard is not None:
-            guard.foreign = True
-        try:
-            for low in range(0, rows, block):
-                x = self.x[low : low + block, ...]
-                parts.append(self.predictive.predictive(theta, x))
-                if self.y is not None:
-                    y = self.y[low : low + block]
-                    densities.append(self.predictive.log_likelihood(theta, x, y))
-        finally:
-            if guard is not None:
-                guard.foreign = False
-        xp = _backend.namespace(theta)
-        terms = _join(xp, parts)
-        return terms, (xp.concat(densities, axis=1) if densities else None)
-
-    def add(self, batch: tuple[PredictiveTerms, Array | None]) -> None:
-        """Count what :meth:`evaluate` returned; chain by chain."""
-        terms, density = batch
-        self.moments.add(terms)
-        if self.density is not None and density is not None:
-            self.density.add(density)
-        if self._quantiles is not None:
-            values = terms.mean if terms.probs is None else terms.probs
-            if self.sketch is None:
-                self.sketch = QuantileSketch(
-                    _backend.namespace(values),
-                    tuple(values.shape[1:]),
-                    values.dtype,
-                    size=self._size,
-                )
-            for s in range(values.shape[0]):
-                self.sketch.add(values[s, ...])
 
 
 class Prediction:
@@ -244,7 +45,7 @@ class Prediction:
         running: RunningPrediction | None = None,
     ) -> None:
         self._predictive = predictive
-        self._x = _inputs("Draws.predict", x)
+        self._x = inputs("Draws.predict", x)
         self._positions = positions
         self._keep = _checks.boolean("Draws.predict", "keep", keep)
         self._running = running
@@ -253,7 +54,7 @@ class Prediction:
 
     @property
     def kind(self) -> str:
-        """"regression", "classification" or "count"."""
+        """Kind of the likelihood: "regression", "classification" or "count"."""
         return self._predictive.kind
 
     @property
@@ -285,7 +86,7 @@ class Prediction:
     @property
     def aleatoric_std(self) -> Array:
         """Root of the noise variance averaged over draws, (N, K)."""
-        return self._statistics("aleatoric_std", "regression", "count").noise_variance**0.5
+        return self._statistics("aleatoric_std", "regression", "count").noise_variance ** 0.5
 
     @property
     def probs(self) -> Array:
@@ -311,7 +112,7 @@ class Prediction:
         if not self._keep:
             raise ValueError("[Prediction.samples] expected predict(x, keep=True), got keep=False")
         kept = self._all_kept()
-        values = kept.probs if self.kind == "classification" else kept.mean
+        values = kept.values
         xp = _backend.namespace(values)
         assert self._positions is not None
         chains, draws = self._positions.shape[:2]
@@ -390,8 +191,7 @@ class Prediction:
             raise ValueError(
                 f"[{name}] expected kept draws for a new y, got none: give it as predict_at=(x, y)"
             )
-        if len(y) != self._x.shape[0]:
-            raise ShapeError(f"[{name}] expected y with {self._x.shape[0]} rows, got {len(y)}")
+        same_rows(name, y, self._x)
         density = LogMeanExp()
         for theta in self._chunks(self._x.shape[0]):
             density.add(self._predictive.log_likelihood(theta, self._x, y))
@@ -434,7 +234,7 @@ class Prediction:
         # also bounds the copy of the weights
         size = max(1, _CHUNK // (max(values_per_draw, dim) * chains))
         for low in range(0, draws, size):
-            chunk = xp.permute_dims(self._positions[:, low : low + size, :], (1, 0, 2))
+            chunk = xp.permute_dims(self._positions[:, low : min(low + size, draws), :], (1, 0, 2))
             yield xp.reshape(chunk, (-1, dim))
 
     def _all_kept(self) -> PredictiveTerms:
@@ -447,66 +247,32 @@ class Prediction:
         chunks = list(self._chunks(max(1, self._values_per_draw(x.shape[0]))))
         parts = [self._predictive.predictive(theta, x) for theta in chunks]
         xp = _backend.namespace(chunks[0])
-        return _join(xp, parts, axis=0)
+        return join(xp, parts, axis=0)
 
     def _exact_quantile(self, levels: list[float], noise: bool) -> Array:
         rows = self._x.shape[0]
         block = max(1, 4 * _CHUNK // (self.num_draws * self._values_per_draw(1)))
         result = []
         for low in range(0, rows, block):
+            high = min(low + block, rows)
             if self._keep:
-                terms = _rows(self._all_kept(), low, low + block)
+                terms = _rows(self._all_kept(), low, high)
             else:
-                terms = self._all_draws(self._x[low : low + block, ...])
-            values = terms.probs if self.kind == "classification" else terms.mean
+                terms = self._all_draws(self._x[low:high, ...])
+            values = terms.values
             xp = _backend.namespace(values)
             values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))  # (n, K, S)
             if noise:
-                sd = xp.permute_dims(xp.astype(terms.noise_sd, xp.float64), (1, 2, 0))
-                result.append(gaussian_mixture_quantile(xp, values, sd, levels))
+                sd = xp.astype(terms.noise_sd, xp.float64)
+                sd = xp.permute_dims(sd, (1, 2, 0)) + xp.zeros_like(values)
+                flat = (-1, values.shape[-1])
+                found = gaussian_mixture_quantile(
+                    xp, xp.reshape(values, flat), xp.reshape(sd, flat), levels
+                )
+                result.append(xp.reshape(found, (len(levels), *values.shape[:-1])))
             else:
                 result.append(sorted_quantile(xp, xp.sort(values, axis=-1), levels))
         return xp.concat(result, axis=1)
-
-
-def _inputs(function: str, x: Array) -> Array:
-    if not _backend.is_array(x):
-        x = np.asarray(x)
-    if x.ndim == 0 or x.shape[0] == 0:
-        raise ShapeError(f"[{function}] expected x (N, ...) with N >= 1, got shape {x.shape}")
-    return x
-
-
-def _entropy(xp: Any, probs: Array, binary: bool) -> Array:
-    """Entropy in nats over K outputs, (N, K) -> (N,)."""
-
-    def part(p: Array) -> Array:
-        return -p * xp.log(xp.where(p > 0.0, p, 1.0))
-
-    parts = part(probs) + part(1.0 - probs) if binary else part(probs)
-    return xp.sum(parts, axis=-1)
-
-
-def _join(xp: Any, parts: list[PredictiveTerms], axis: int = 1) -> PredictiveTerms:
-    """One PredictiveTerms for chunks of rows (axis 1) or draws (axis 0)."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    sizes = [(p.mean if p.probs is None else p.probs).shape[axis] for p in parts]
-
-    def joined(arrays: list[Array]) -> Array | None:
-        if arrays[0] is None:
-            return None
-        if all(a.shape[axis] == 1 for a in arrays) and max(sizes) > 1:
-            return arrays[0]  # broadcast along this axis
-        return xp.concat(arrays, axis=axis)
-
-    return PredictiveTerms(
-        mean=joined([p.mean for p in parts]),
-        noise_sd=joined([p.noise_sd for p in parts]),
-        probs=joined([p.probs for p in parts]),
-        binary=first.binary,
-    )
 
 
 def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:

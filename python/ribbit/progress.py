@@ -1,7 +1,7 @@
 """Progress of a run: a live table in a terminal, a plain line in a log, a dict for a callable.
 
-The loop that samples calls :meth:`Progress.update` after every step. That call stores two
-references and reads the clock; everything else waits until a refresh is due. A refresh measures its
+The loop that samples calls :meth:`Progress.update` after every step. That call copies three
+short rows and reads the clock; everything else waits until a refresh is due. A refresh measures its
 own cost and puts the next one at least 250 times that cost away, which keeps reporting under 0.5 %
 of the run time whatever the terminal (importing rich comes once on top). There is no thread, and
 nothing here touches the random stream.
@@ -9,6 +9,7 @@ nothing here touches the random stream.
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -24,7 +25,9 @@ _TERMINAL_INTERVAL = 0.2  # seconds
 _LOG_INTERVAL = 5.0  # seconds
 _QUIET = 1.0  # seconds before progress=None draws anything in a terminal
 _COST_FACTOR = 250.0  # seconds to wait per second spent on a refresh: 0.4 % of the run
-_MAX_PENDING = 256  # steps whose statistics wait to be summed
+_MARKS = 8  # refreshes over which the time left is estimated
+_BUFFER = 256  # steps whose statistics wait to be summed
+_SUMMED = ("acceptance_rate", "diverging", "n_steps")
 
 
 class _Sink(Protocol):
@@ -68,7 +71,6 @@ class Progress:
         self.total, self.chains, self.warmup, self.thin = total, chains, warmup, thin
         self.title = title
         self._sink = sink
-        self._pending: list[Mapping[str, Any]] = []
         self._done = 0
         self._started = time.perf_counter()
         self._due = self._started + sink.delay if sink is not None else float("inf")
@@ -76,12 +78,14 @@ class Progress:
         self._closed = False
         self._spent = 0.0  # seconds spent on reporting, refreshes only
         self._accept_sum = np.zeros(chains)
-        self._diverging = np.zeros(chains, dtype=np.int64)
+        self._diverging = np.zeros(chains)
         self._phase_steps = 0
         self._gradients = np.zeros(chains)
+        self._buffers: list[tuple[str, npt.NDArray[Any]]] = []  # (_BUFFER, C) each
+        self._filled = 0  # rows of the buffers that wait to be summed
+        self._last: Mapping[str, Any] = {}
         self._given_gradients: float | None = None
-        self._step_size: npt.NDArray[np.float64] | None = None
-        self._has: set[str] = set()
+        self._marks: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_MARKS)
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +118,7 @@ class Progress:
             Steps done since the run began, warmup included.
         stats : mapping of str to (C,) array, optional
             Statistics of the last step under ArviZ's names. "acceptance_rate", "diverging",
-            "step_size" and "n_steps" are shown; the rest is ignored. The mapping is kept until the
-            next refresh, so its arrays must not be overwritten afterwards.
+            "step_size" and "n_steps" are shown; the rest is ignored.
         gradients : float, optional
             Gradient evaluations of all chains since the run began. Without it they are the sum of
             "n_steps".
@@ -125,8 +128,19 @@ class Progress:
         self._done = done
         self._given_gradients = gradients
         if stats is not None:
-            self._pending.append(stats)
-            if done == self.warmup or len(self._pending) >= _MAX_PENDING:
+            if not self._last:
+                self._buffers = [
+                    (name, np.zeros((_BUFFER, self.chains), np.asarray(stats[name]).dtype))
+                    for name in _SUMMED
+                    if name in stats
+                ]
+            # copied, not kept: keeping every array of a step alive costs its reuse by NumPy
+            row = self._filled
+            for name, rows in self._buffers:
+                rows[row] = stats[name]
+            self._filled = row + 1
+            self._last = stats
+            if done == self.warmup or row + 1 == _BUFFER:
                 self._fold(end_of_warmup=done == self.warmup)
         if time.perf_counter() >= self._due:
             self._refresh(self._sink)
@@ -155,7 +169,10 @@ class Progress:
         self._fold(end_of_warmup=False)
         elapsed = time.perf_counter() - self._started
         done = self._done
-        eta = elapsed * (self.total - done) / done if done else None
+        # the rate since the oldest of the last refreshes: early warmup steps may be far slower
+        since, before = self._marks[0]
+        eta = (elapsed - since) * (self.total - done) / (done - before) if done > before else None
+        self._marks.append((elapsed, done))
         rate = 1.0 / elapsed if elapsed > 0 else 0.0
         total_gradients = (
             float(self._gradients.sum()) if self._given_gradients is None else self._given_gradients
@@ -172,34 +189,30 @@ class Progress:
             "eta": eta,
             "gradients_per_second": total_gradients * rate,
         }
-        if "acceptance_rate" in self._has:
+        if "acceptance_rate" in self._last:
             result["acceptance_rate"] = (self._accept_sum / max(self._phase_steps, 1)).tolist()
-        if "diverging" in self._has:
-            result["diverging"] = self._diverging.tolist()
-        if self._step_size is not None:
-            result["step_size"] = self._step_size.tolist()
-        if "n_steps" in self._has:
+        if "diverging" in self._last:
+            result["diverging"] = [int(count) for count in self._diverging]
+        if "step_size" in self._last:
+            result["step_size"] = np.asarray(self._last["step_size"], dtype=np.float64).tolist()
+        if "n_steps" in self._last:
             result["chain_gradients_per_second"] = (self._gradients * rate).tolist()
         return result
 
     def _fold(self, *, end_of_warmup: bool) -> None:
-        """Add the pending statistics to the sums; sums of a phase start again after warmup."""
-        pending, self._pending = self._pending, []
-        if pending:
-            last = pending[-1]
-            self._has.update(last)
-            if "acceptance_rate" in last:
-                self._accept_sum += _stack(pending, "acceptance_rate").sum(axis=0)
-            if "diverging" in last:
-                self._diverging += _stack(pending, "diverging").sum(axis=0).astype(np.int64)
-            if "n_steps" in last:
-                self._gradients += _stack(pending, "n_steps").sum(axis=0)
-            if "step_size" in last:
-                self._step_size = np.array(last["step_size"], dtype=np.float64).reshape(-1)
-            self._phase_steps += len(pending)
+        """Add the buffered steps to the sums; sums of a phase start again after warmup."""
+        count, self._filled = self._filled, 0
+        if count:
+            sums = {
+                name: rows[:count].sum(axis=0, dtype=np.float64) for name, rows in self._buffers
+            }
+            self._accept_sum += sums.get("acceptance_rate", 0.0)
+            self._diverging += sums.get("diverging", 0.0)
+            self._gradients += sums.get("n_steps", 0.0)
+            self._phase_steps += count
         if end_of_warmup:
             self._accept_sum[:] = 0.0
-            self._diverging[:] = 0
+            self._diverging[:] = 0.0
             self._phase_steps = 0
 
     def _refresh(self, sink: _Sink) -> None:
@@ -357,10 +370,3 @@ class _TerminalSink:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-
-def _stack(pending: list[Mapping[str, Any]], name: str) -> npt.NDArray[np.float64]:
-    """Stack one statistic to (steps, C)."""
-    # concatenate is several times faster than asarray on a list of short arrays
-    flat = np.concatenate([item[name] for item in pending])
-    return flat.astype(np.float64, copy=False).reshape(len(pending), -1)

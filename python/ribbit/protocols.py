@@ -108,8 +108,8 @@ class LogDensity(Protocol):
 class SplitLogDensity(Protocol):
     """A log density that comes as a sum of terms.
 
-    HMC adds the *differences* of the terms, so that a float64 energy keeps its digits when a large
-    likelihood and a large prior move in opposite directions. Posterior: likelihood and prior, M = 2.
+    HMC adds the *differences* of the terms, so that the energy error keeps its digits when
+    large terms move in opposite directions. Posterior: likelihood and prior, M = 2.
     """
 
     def terms_and_grad(self, theta: Array) -> tuple[Array, Array]:
@@ -196,6 +196,11 @@ class PredictiveTerms:
     probs: Array | None = None
     binary: bool = False
 
+    @property
+    def values(self) -> Array:
+        """`probs`, or `mean` where there are none: (S, N, K)."""
+        return self.mean if self.probs is None else self.probs
+
 
 @runtime_checkable
 class Predictive(Protocol):
@@ -223,7 +228,7 @@ class Predictive(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Description that JSON can hold, from which a data-free Predictive can be rebuilt."""
+        """Return what JSON can hold and a data-free Predictive can be rebuilt from."""
         ...
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ribbit import _backend, _checks, _core
 from ribbit._checks import FloatArray
-from ribbit.errors import ShapeError
+from ribbit.errors import DTypeError, ShapeError
 
 __all__ = ["normal", "reparameterize"]
 
@@ -98,8 +98,11 @@ def reparameterize(
         If shapes or dtypes do not fit or a number is out of range. NaN passes through.
     """
     name = "reparameterize"
-    dtype = _checks.float_dtype(name, getattr(mean, "dtype", None))
-    if getattr(mean, "ndim", 0) != 1:
+    if not isinstance(mean, np.ndarray):
+        got = _checks.summary(mean)
+        raise DTypeError(f"[{name}] expected mean as a float32 or float64 NumPy array, got {got}")
+    dtype = _checks.float_dtype(name, mean.dtype)
+    if mean.ndim != 1:
         raise ShapeError(f"[{name}] expected mean of shape (P,), got {_checks.summary(mean)}")
     dim = mean.shape[0]
     first, _ = _checks.position(name, "mean", mean, dtype, dim)

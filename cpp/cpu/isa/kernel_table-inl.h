@@ -30,8 +30,10 @@ struct KernelTable {
   // grad: (ins, outs). scratch: transpose_scratch(outs, panels) scalars.
   void (*weight_gradient)(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                           std::int64_t outs, T* scratch, T* grad);
-  // grad[o] += sum over rows of d[o]
-  void (*bias_gradient)(const T* d, std::int64_t panels, std::int64_t outs, T* grad);
+  // The sum over rows of d[o], in two steps: sums[o] += vectors of rows; grad[o] += their lanes.
+  // sums: (outs, lanes).
+  void (*bias_accumulate)(const T* d, std::int64_t panels, std::int64_t outs, T* sums);
+  void (*bias_reduce)(const T* sums, std::int64_t outs, T* grad);
 
   // x: rows of (rows, features) C order at rows[0..n) (or first.. when rows is null) -> one panel,
   // lanes >= n are zero.

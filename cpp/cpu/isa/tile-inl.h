@@ -7,12 +7,11 @@
 // 16 otherwise).
 
 #include "cpu/isa/kernel_table-inl.h"
+#include "cpu/isa/transpose-inl.h"
 #include "cpu/isa/vec-inl.h"
 
 namespace ribbit::cpu {
 namespace {
-
-#define RIBBIT_UNROLL _Pragma("GCC unroll 32")
 
 #if defined(__AVX512F__)
 constexpr int kTileOutputs = 13;
@@ -20,36 +19,44 @@ constexpr int kTileOutputs = 13;
 constexpr int kTileOutputs = 6;
 #endif
 
-RIBBIT_INLINE std::int64_t tile_count(std::int64_t outs) {
-  return (outs + kTileOutputs - 1) / kTileOutputs;
-}
-// First output of tile t when outs are cut into nearly equal tiles.
-RIBBIT_INLINE std::int64_t tile_begin(std::int64_t outs, std::int64_t tiles, std::int64_t t) {
-  const std::int64_t base = outs / tiles, extra = outs % tiles;
-  return t * base + (t < extra ? t : extra);
-}
+// outs cut into the fewest tiles of at most `most`, as equal as can be. Divides once: an integer
+// division costs as much as a small tile.
+struct Tiling {
+  std::int64_t count, base, extra;
+  explicit Tiling(std::int64_t outs, std::int64_t most = kTileOutputs)
+      : count((outs + most - 1) / most), base(outs / count), extra(outs - base * count) {}
+  std::int64_t begin(std::int64_t t) const { return t * base + (t < extra ? t : extra); }
+  int width(std::int64_t t) const { return static_cast<int>(base + (t < extra ? 1 : 0)); }
+};
 
 template <class T>
 static void pack_tiles(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                        std::int64_t first, std::int64_t last, T* packed) {
-  const std::int64_t tiles = tile_count(outs);
+  constexpr int lanes = kLanes<T>;
+  const Tiling tiling(outs);
   for (std::int64_t t = first; t < last; ++t) {
-    const std::int64_t o0 = tile_begin(outs, tiles, t);
-    const std::int64_t width = tile_begin(outs, tiles, t + 1) - o0;
+    const std::int64_t o0 = tiling.begin(t);
+    const int width = tiling.width(t);
     T* out = packed + o0 * ins;
-    if (transposed) {
-      // Sixteen columns at a time, so that a cache line of the source is read while it is hot.
-      for (std::int64_t k0 = 0; k0 < ins; k0 += 16) {
-        const std::int64_t k1 = k0 + 16 < ins ? k0 + 16 : ins;
-        for (std::int64_t o = 0; o < width; ++o) {
-          const T* row = weight + (o0 + o) * ins;
-          for (std::int64_t k = k0; k < k1; ++k) out[k * width + o] = row[k];
+    if (width > lanes) {
+      for (std::int64_t k = 0; k < ins; ++k) {
+        for (int o = 0; o < width; ++o) {
+          out[k * width + o] = transposed ? weight[(o0 + o) * ins + k] : weight[k * outs + o0 + o];
         }
       }
-    } else {
+    } else if (!transposed) {
       for (std::int64_t k = 0; k < ins; ++k) {
-        const T* row = weight + k * outs + o0;
-        for (std::int64_t o = 0; o < width; ++o) out[k * width + o] = row[o];
+        store_first(out + k * width, load_first(weight + k * outs + o0, width), width);
+      }
+    } else {
+      for (std::int64_t k = 0; k < ins; k += lanes) {
+        const std::int64_t some = ins - k < lanes ? ins - k : lanes;
+        Vec<T> square[lanes];
+        RIBBIT_UNROLL for (int o = 0; o < lanes; ++o) {
+          square[o] = o < width ? load_first(weight + (o0 + o) * ins + k, some) : Vec<T>{};
+        }
+        transpose_square<T>(square);
+        for (int r = 0; r < some; ++r) store_first(out + (k + r) * width, square[r], width);
       }
     }
   }
@@ -105,45 +112,57 @@ RIBBIT_INLINE void multiply_tile(const T* w, const T* init, const T* x, T* y, co
 }
 
 template <class T>
-static void multiply(const T* packed, const T* init, const T* x, T* y, const T* scale,
-                     std::int64_t ins, std::int64_t outs, std::int64_t panels) {
-  constexpr int lanes = kLanes<T>;
-  const std::int64_t tiles = tile_count(outs);
-  for (std::int64_t p = 0; p < panels; ++p) {
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      const std::int64_t o0 = tile_begin(outs, tiles, t);
-      const std::int64_t width = tile_begin(outs, tiles, t + 1) - o0;
-      const T* w = packed + o0 * ins;
-      const T* start = init != nullptr ? init + o0 : nullptr;
-      for (int lane = 0; lane < kPanel; lane += 2 * lanes) {
-        const T* xs = x + p * ins * kPanel + lane;
-        T* ys = y + (p * outs + o0) * kPanel + lane;
-        const T* scales = scale != nullptr ? scale + (p * outs + o0) * kPanel + lane : nullptr;
-        switch (width) {
-#define RIBBIT_TILE(R, S) \
-  case R:                 \
-    multiply_tile<T, R, S>(w, start, xs, ys, scales, ins); \
+RIBBIT_INLINE void multiply_panel(const T* w, const T* init, const T* x, T* y, const T* scale,
+                                  std::int64_t ins, int width) {
+  for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
+    const T* scales = scale != nullptr ? scale + lane : nullptr;
+    switch (width) {
+#define RIBBIT_TILE(R, S)                                                     \
+  case R:                                                                     \
+    multiply_tile<T, R, S>(w, init, x + lane, y + lane, scales, ins);         \
     break;
-          RIBBIT_TILE(1, 4)
-          RIBBIT_TILE(2, 2)
-          RIBBIT_TILE(3, 2)
-          RIBBIT_TILE(4, 1)
-          RIBBIT_TILE(5, 1)
-          RIBBIT_TILE(6, 1)
+      RIBBIT_TILE(1, 4)
+      RIBBIT_TILE(2, 4)
+      RIBBIT_TILE(3, 2)
+      RIBBIT_TILE(4, 1)
+      RIBBIT_TILE(5, 1)
+      RIBBIT_TILE(6, 1)
 #if defined(__AVX512F__)
-          RIBBIT_TILE(7, 1)
-          RIBBIT_TILE(8, 1)
-          RIBBIT_TILE(9, 1)
-          RIBBIT_TILE(10, 1)
-          RIBBIT_TILE(11, 1)
-          RIBBIT_TILE(12, 1)
-          RIBBIT_TILE(13, 1)
+      RIBBIT_TILE(7, 1)
+      RIBBIT_TILE(8, 1)
+      RIBBIT_TILE(9, 1)
+      RIBBIT_TILE(10, 1)
+      RIBBIT_TILE(11, 1)
+      RIBBIT_TILE(12, 1)
+      RIBBIT_TILE(13, 1)
 #endif
 #undef RIBBIT_TILE
-          default:
-            __builtin_unreachable();
-        }
-      }
+      default:
+        __builtin_unreachable();
+    }
+  }
+}
+
+template <class T>
+static void multiply(const T* packed, const T* init, const T* x, T* y, const T* scale,
+                     std::int64_t ins, std::int64_t outs, std::int64_t panels) {
+  const Tiling tiling(outs);
+  const auto run = [&](std::int64_t p, std::int64_t t) __attribute__((always_inline)) {
+    const std::int64_t o0 = tiling.begin(t);
+    const std::int64_t at = (p * outs + o0) * kPanel;
+    multiply_panel<T>(packed + o0 * ins, init != nullptr ? init + o0 : nullptr,
+                      x + p * ins * kPanel, y + at, scale != nullptr ? scale + at : nullptr, ins,
+                      tiling.width(t));
+  };
+  // Weights that leave the first-level cache between panels are read once per block instead.
+  constexpr std::int64_t kHot = (16 << 10) / static_cast<std::int64_t>(sizeof(T));
+  if (ins * outs <= kHot) {
+    for (std::int64_t p = 0; p < panels; ++p) {
+      for (std::int64_t t = 0; t < tiling.count; ++t) run(p, t);
+    }
+  } else {
+    for (std::int64_t t = 0; t < tiling.count; ++t) {
+      for (std::int64_t p = 0; p < panels; ++p) run(p, t);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "core/ops_hd.h"
 
 #define RIBBIT_INLINE static inline __attribute__((always_inline))
+#define RIBBIT_INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace ribbit::cpu {
 namespace {
@@ -21,7 +22,11 @@ namespace {
 #define RIBBIT_HAS_FMA 1
 #else
 #define RIBBIT_VEC_BYTES 16
+#if defined(__FP_FAST_FMA) && defined(__FP_FAST_FMAF)
+#define RIBBIT_HAS_FMA 1
+#else
 #define RIBBIT_HAS_FMA 0
+#endif
 #endif
 
 constexpr int kVecBytes = RIBBIT_VEC_BYTES;
@@ -123,6 +128,13 @@ RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
 RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return __builtin_ia32_vfmaddpd512_mask(a, b, c, static_cast<unsigned char>(-1), 4);
 }
+// c - a * b
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
+  return __builtin_ia32_vfnmaddps512_mask(a, b, c, static_cast<unsigned short>(-1), 4);
+}
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
+  return __builtin_ia32_vfnmaddpd512_mask(a, b, c, static_cast<unsigned char>(-1), 4);
+}
 RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
   return __builtin_ia32_sqrtps512_mask(a, VecF32{}, static_cast<unsigned short>(-1), 4);
 }
@@ -148,12 +160,20 @@ RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
 RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return __builtin_ia32_vfmaddpd256(a, b, c);
 }
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) { return fma(-a, b, c); }
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) { return fma(-a, b, c); }
 RIBBIT_INLINE VecF32 sqrt(VecF32 a) { return __builtin_ia32_sqrtps256(a); }
 RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return __builtin_ia32_sqrtpd256(a); }
 RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return __builtin_ia32_minps256(a, b); }
 RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return __builtin_ia32_minpd256(a, b); }
 RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return __builtin_ia32_maxps256(a, b); }
 RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return __builtin_ia32_maxpd256(a, b); }
+#else
+#if RIBBIT_HAS_FMA
+RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
+  return VecF32{__builtin_fmaf(a[0], b[0], c[0]), __builtin_fmaf(a[1], b[1], c[1]),
+                __builtin_fmaf(a[2], b[2], c[2]), __builtin_fmaf(a[3], b[3], c[3])};
+}
 #else
 // Exact float fma without the instruction: the product is exact in double; the sum is rounded to
 // odd there (53 >= 2 * 24 + 2 bits), so that the rounding to float is the only one that counts
@@ -183,15 +203,32 @@ RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
                                 __builtin_shufflevector(c, c, 2, 3));
   return __builtin_shufflevector(low, high, 0, 1, 2, 3);
 }
+#endif
 RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return VecF64{__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
 }
+#if RIBBIT_HAS_FMA
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) { return fma(-a, b, c); }
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) { return fma(-a, b, c); }
+#endif
+#if defined(__x86_64__)
 RIBBIT_INLINE VecF32 sqrt(VecF32 a) { return __builtin_ia32_sqrtps(a); }
 RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return __builtin_ia32_sqrtpd(a); }
 RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return __builtin_ia32_minps(a, b); }
 RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return __builtin_ia32_minpd(a, b); }
 RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return __builtin_ia32_maxps(a, b); }
 RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return __builtin_ia32_maxpd(a, b); }
+#else
+RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
+  return VecF32{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
+                __builtin_sqrtf(a[3])};
+}
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return VecF64{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return a < b ? a : b; }
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return a < b ? a : b; }
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return a > b ? a : b; }
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return a > b ? a : b; }
+#endif
 #endif
 // min and max return b when either operand is NaN.
 
@@ -203,6 +240,16 @@ RIBBIT_INLINE V mul_add(V a, V b, V c) {
   return fma(a, b, c);
 #else
   return a * b + c;
+#endif
+}
+
+// c - a * b, likewise
+template <class V>
+RIBBIT_INLINE V mul_sub(V a, V b, V c) {
+#if RIBBIT_HAS_FMA
+  return fnma(a, b, c);
+#else
+  return c - a * b;
 #endif
 }
 
@@ -218,7 +265,7 @@ RIBBIT_INLINE VecF64 abs(VecF64 a) {
 RIBBIT_INLINE VecF32 reciprocal(VecF32 b) {
 #if RIBBIT_VEC_BYTES == 64
   VecF32 r = __builtin_ia32_rcp14ps512_mask(b, VecF32{}, static_cast<unsigned short>(-1));
-  return fma(fma(-b, r, broadcast(1.0f)), r, r);
+  return fma(fnma(b, r, broadcast(1.0f)), r, r);
 #else
   return 1.0f / b;
 #endif
@@ -226,8 +273,8 @@ RIBBIT_INLINE VecF32 reciprocal(VecF32 b) {
 RIBBIT_INLINE VecF64 reciprocal(VecF64 b) {
 #if RIBBIT_VEC_BYTES == 64
   VecF64 r = __builtin_ia32_rcp14pd512_mask(b, VecF64{}, static_cast<unsigned char>(-1));
-  r = fma(fma(-b, r, broadcast(1.0)), r, r);
-  return fma(fma(-b, r, broadcast(1.0)), r, r);
+  r = fma(fnma(b, r, broadcast(1.0)), r, r);
+  return fma(fnma(b, r, broadcast(1.0)), r, r);
 #else
   return 1.0 / b;
 #endif
@@ -237,7 +284,7 @@ RIBBIT_INLINE V divide(V a, V b) {
 #if RIBBIT_VEC_BYTES == 64
   const V r = reciprocal(b);
   const V q = a * r;
-  return fma(fma(-b, q, a), r, q);
+  return fma(fnma(b, q, a), r, q);
 #else
   return a / b;
 #endif
@@ -295,6 +342,19 @@ RIBBIT_INLINE double horizontal_sum(VecF64 v) {
 #endif
 }
 
+// The two 32-bit halves of each 64-bit lane exchanged.
+RIBBIT_INLINE VecU64 swap_halves(VecU64 a) {
+  const VecU32 v = reinterpret_cast<VecU32>(a);
+#if RIBBIT_VEC_BYTES == 64
+  return reinterpret_cast<VecU64>(__builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11,
+                                                          10, 13, 12, 15, 14));
+#elif RIBBIT_VEC_BYTES == 32
+  return reinterpret_cast<VecU64>(__builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
+#else
+  return reinterpret_cast<VecU64>(__builtin_shufflevector(v, v, 1, 0, 3, 2));
+#endif
+}
+
 // Low 32 bits of each 64-bit lane times a 32-bit constant, as 64-bit products.
 RIBBIT_INLINE VecU64 multiply_low32(VecU64 a, Word64 b) {
 #if RIBBIT_VEC_BYTES == 64
@@ -304,14 +364,26 @@ RIBBIT_INLINE VecU64 multiply_low32(VecU64 a, Word64 b) {
 #elif RIBBIT_VEC_BYTES == 32
   return reinterpret_cast<VecU64>(__builtin_ia32_pmuludq256(
       reinterpret_cast<VecI32>(a), reinterpret_cast<VecI32>(b - VecU64{})));
-#else
+#elif defined(__x86_64__)
   return reinterpret_cast<VecU64>(__builtin_ia32_pmuludq128(
       reinterpret_cast<VecI32>(a), reinterpret_cast<VecI32>(b - VecU64{})));
+#else
+  return (a & 0xffffffffull) * b;
 #endif
 }
 
 #if RIBBIT_VEC_BYTES == 64
-// 2^(j/32), correctly rounded.
+// 0.5000050067901611 * 2^(j/32), and 2^(j/32).
+alignas(64) constexpr float kHalfPowersOfTwo[32] = {
+    0x1.0000a8p-1f, 0x1.059bb8p-1f, 0x1.0b5636p-1f, 0x1.1130dp-1f,
+    0x1.172c3ap-1f, 0x1.1d492ep-1f, 0x1.238866p-1f, 0x1.29eaa2p-1f,
+    0x1.3070a8p-1f, 0x1.371b4p-1f, 0x1.3deb36p-1f, 0x1.44e15cp-1f,
+    0x1.4bfe88p-1f, 0x1.534394p-1f, 0x1.5ab162p-1f, 0x1.6248d4p-1f,
+    0x1.6a0ad4p-1f, 0x1.71f852p-1f, 0x1.7a124p-1f, 0x1.825998p-1f,
+    0x1.8acf58p-1f, 0x1.937484p-1f, 0x1.9c4a26p-1f, 0x1.a5515p-1f,
+    0x1.ae8b14p-1f, 0x1.b7f89p-1f, 0x1.c19ae4p-1f, 0x1.cb733cp-1f,
+    0x1.d582c2p-1f, 0x1.dfcaaep-1f, 0x1.ea4c3cp-1f, 0x1.f508aep-1f,
+};
 alignas(64) constexpr float kPowersOfTwo[32] = {
     0x1.0p+0f, 0x1.059b0ep+0f, 0x1.0b5586p+0f, 0x1.11301ep+0f,
     0x1.172b84p+0f, 0x1.1d4874p+0f, 0x1.2387a6p+0f, 0x1.29e9ep+0f,
@@ -334,6 +406,7 @@ template <>
 struct Ops<cpu::VecF32> {
   using T = cpu::VecF32;
   using Scalar = float;
+  static constexpr bool kFused = RIBBIT_HAS_FMA;
   using Int = cpu::VecI32;
   using Bits = cpu::VecU32;
   RIBBIT_INLINE T set(double c) { return cpu::broadcast(static_cast<float>(c)); }
@@ -341,6 +414,8 @@ struct Ops<cpu::VecF32> {
   RIBBIT_INLINE Bits set_bits(Word64 c) { return static_cast<unsigned>(c) - Bits{}; }
   RIBBIT_INLINE T fma(T a, T b, T c) { return cpu::fma(a, b, c); }
   RIBBIT_INLINE T mul_add(T a, T b, T c) { return cpu::mul_add(a, b, c); }
+  RIBBIT_INLINE T mul_sub(T a, T b, T c) { return cpu::mul_sub(a, b, c); }
+  RIBBIT_INLINE T reciprocal(T b) { return cpu::reciprocal(b); }
   RIBBIT_INLINE T sqrt(T a) { return cpu::sqrt(a); }
   RIBBIT_INLINE T divide(T a, T b) { return cpu::divide(a, b); }
   RIBBIT_INLINE T min(T a, T b) { return cpu::min(a, b); }
@@ -363,9 +438,11 @@ struct Ops<cpu::VecF32> {
   RIBBIT_INLINE T scale(T a, T n) {
     return __builtin_ia32_scalefps512_mask(a, n, T{}, static_cast<unsigned short>(-1), 4);
   }
-  RIBBIT_INLINE T exp_table(T t) {
-    const T low = cpu::load_aligned(cpu::kPowersOfTwo);
-    const T high = cpu::load_aligned(cpu::kPowersOfTwo + 16);
+  RIBBIT_INLINE T exp_table(T t) { return look_up(t, cpu::kPowersOfTwo); }
+  RIBBIT_INLINE T half_exp_table(T t) { return look_up(t, cpu::kHalfPowersOfTwo); }
+  RIBBIT_INLINE T look_up(T t, const float* table) {
+    const T low = cpu::load_aligned(table);
+    const T high = cpu::load_aligned(table + 16);
     return __builtin_ia32_vpermt2varps512_mask(reinterpret_cast<Int>(t), low, high,
                                                static_cast<unsigned short>(-1));
   }
@@ -379,6 +456,7 @@ template <>
 struct Ops<cpu::VecF64> {
   using T = cpu::VecF64;
   using Scalar = double;
+  static constexpr bool kFused = RIBBIT_HAS_FMA;
   using Int = cpu::VecI64;
   using Bits = cpu::VecU64;
   RIBBIT_INLINE T set(double c) { return cpu::broadcast(c); }
@@ -386,6 +464,8 @@ struct Ops<cpu::VecF64> {
   RIBBIT_INLINE Bits set_bits(Word64 c) { return c - Bits{}; }
   RIBBIT_INLINE T fma(T a, T b, T c) { return cpu::fma(a, b, c); }
   RIBBIT_INLINE T mul_add(T a, T b, T c) { return cpu::mul_add(a, b, c); }
+  RIBBIT_INLINE T mul_sub(T a, T b, T c) { return cpu::mul_sub(a, b, c); }
+  RIBBIT_INLINE T reciprocal(T b) { return cpu::reciprocal(b); }
   RIBBIT_INLINE T sqrt(T a) { return cpu::sqrt(a); }
   RIBBIT_INLINE T divide(T a, T b) { return cpu::divide(a, b); }
   RIBBIT_INLINE T min(T a, T b) { return cpu::min(a, b); }
@@ -423,6 +503,8 @@ struct Lanes64<cpu::VecU64> {
   using L = cpu::VecU64;
   RIBBIT_INLINE L set(Word64 c) { return c - L{}; }
   RIBBIT_INLINE L multiply_low32(L a, Word b) { return cpu::multiply_low32(a, b); }
+  RIBBIT_INLINE L high(L a) { return a >> 32; }
+  RIBBIT_INLINE L high_too(L a) { return cpu::swap_halves(a); }
   RIBBIT_INLINE L xor3(L a, L b, L c) {
 #if RIBBIT_VEC_BYTES == 64
     return reinterpret_cast<L>(__builtin_ia32_pternlogq512_mask(

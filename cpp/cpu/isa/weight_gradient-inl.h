@@ -13,91 +13,55 @@
 namespace ribbit::cpu {
 namespace {
 
-template <class T>
-struct IntVecFor {
-  using type = VecI32;
-};
-template <>
-struct IntVecFor<double> {
-  using type = VecI64;
-};
-template <class T>
-using IntVec = typename IntVecFor<T>::type;
-
-// Interleaves blocks of kBlock lanes: low = {a0, b0, a2, b2, ..}, high = {a1, b1, a3, b3, ..}.
-template <class T, int kBlock>
-RIBBIT_INLINE void swap_blocks(Vec<T>& a, Vec<T>& b) {
-  constexpr int lanes = kLanes<T>;
-  IntVec<T> low, high;
-  RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-    const bool upper = (i & kBlock) != 0;
-    low[i] = upper ? i - kBlock + lanes : i;
-    high[i] = upper ? i + lanes : i + kBlock;
-  }
-  const auto first = __builtin_shuffle(a, b, low);
-  b = __builtin_shuffle(a, b, high);
-  a = first;
-}
-
-// Transposes the square of lanes x lanes scalars in v.
-template <class T, int kBlock = kLanes<T> / 2>
-RIBBIT_INLINE void transpose_square(Vec<T>* v) {
-  constexpr int lanes = kLanes<T>;
-  RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-    if ((i & kBlock) == 0) swap_blocks<T, kBlock>(v[i], v[i + kBlock]);
-  }
-  if constexpr (kBlock > 1) transpose_square<T, kBlock / 2>(v);
-}
-
-// v[0..lanes) -> one vector whose lane i is the sum of the lanes of v[i].
-template <class T, int kBlock = kLanes<T> / 2>
-RIBBIT_INLINE Vec<T> sum_lanes(Vec<T>* v) {
-  // Each round halves the vectors: after the round with block b, v[i] holds v[i] and v[i + b].
-  RIBBIT_UNROLL for (int i = 0; i < kBlock; ++i) {
-    swap_blocks<T, kBlock>(v[i], v[i + kBlock]);
-    v[i] += v[i + kBlock];
-  }
-  if constexpr (kBlock > 1) {
-    return sum_lanes<T, kBlock / 2>(v);
-  } else {
-    return v[0];
-  }
-}
-
-// grad[i0 + i, o0 + o] += sum over rows; inputs past the end repeat the last one and are dropped.
-template <class T, int kIns, int kOuts>
+// grad[i, o] += sum over rows for kIns inputs from i0 and kOuts outputs from o0, of which the first
+// `skip` inputs are dropped. Inputs past the end repeat the last one (kClamp) and are dropped too.
+template <class T, int kIns, int kOuts, bool kClamp>
 RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                              std::int64_t outs, std::int64_t i0, std::int64_t o0, T* grad) {
+                              std::int64_t outs, std::int64_t i0, std::int64_t o0, int skip,
+                              T* grad) {
   constexpr int lanes = kLanes<T>;
   constexpr int kSums = kIns * kOuts;
   static_assert(kSums % lanes == 0);
-  using V = Vec<T>;
-  const T* rows[kIns];
-  RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
-    rows[i] = a + (i0 + i < ins ? i0 + i : ins - 1) * kPanel;
-  }
+  const T* x = a + i0 * kPanel;
   const T* deltas = d + o0 * kPanel;
-  V sum[kSums];
+  Vec<T> sum[kSums];
   RIBBIT_UNROLL for (int s = 0; s < kSums; ++s) sum[s] = Vec<T>{};
   for (std::int64_t p = 0; p < panels; ++p) {
     RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
-      V delta[kOuts];
-      RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) {
-        delta[o] = load<T>(deltas + (p * outs + o) * kPanel + lane);
-      }
+      Vec<T> delta[kOuts];
+      RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) delta[o] = load<T>(deltas + o * kPanel + lane);
       RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
-        const V x = load<T>(rows[i] + p * ins * kPanel + lane);
+        const std::int64_t row = kClamp && i >= ins ? ins - 1 : i;
+        const Vec<T> value = load<T>(x + row * kPanel + lane);
         RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) {
-          sum[i * kOuts + o] = mul_add(x, delta[o], sum[i * kOuts + o]);
+          sum[i * kOuts + o] = mul_add(value, delta[o], sum[i * kOuts + o]);
         }
       }
     }
+    x += ins * kPanel;
+    deltas += outs * kPanel;
   }
   alignas(64) T total[kSums];
   RIBBIT_UNROLL for (int s = 0; s < kSums; s += lanes) store<T>(total + s, sum_lanes<T>(sum + s));
   const int valid = static_cast<int>(i0 + kIns <= ins ? kIns : ins - i0);
-  for (int i = 0; i < valid; ++i) {
-    for (int o = 0; o < kOuts; ++o) grad[(i0 + i) * outs + o0 + o] += total[i * kOuts + o];
+  for (int i = skip; i < valid; ++i) {
+    T* out = grad + (i0 + i) * outs + o0;
+    RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) out[o] += total[i * kOuts + o];
+  }
+}
+
+// All inputs for kOuts outputs from o0. The last tile reaches back over inputs already done.
+template <class T, int kIns, int kOuts>
+static void lanes_columns(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
+                          std::int64_t outs, std::int64_t o0, T* grad) {
+  if (ins < kIns) {
+    lanes_tile<T, kIns, kOuts, true>(a, d, panels, ins, outs, 0, o0, 0, grad);
+    return;
+  }
+  for (std::int64_t i = 0; i < ins; i += kIns) {
+    const std::int64_t i0 = i + kIns <= ins ? i : ins - kIns;
+    lanes_tile<T, kIns, kOuts, false>(a, d, panels, ins, outs, i0, o0, static_cast<int>(i - i0),
+                                      grad);
   }
 }
 
@@ -108,18 +72,13 @@ static void weight_gradient_lanes(const T* a, const T* d, std::int64_t panels, s
   constexpr int kTall = kLanes<T> >= 8 ? kLanes<T> : 8;
   std::int64_t o = first_out;
   for (; o + kOuts <= outs; o += kOuts) {
-    for (std::int64_t i = 0; i < ins; i += 4) {
-      lanes_tile<T, 4, kOuts>(a, d, panels, ins, outs, i, o, grad);
-    }
+    lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, o, grad);
   }
-  for (; o < outs; ++o) {
-    for (std::int64_t i = 0; i < ins; i += kTall) {
-      lanes_tile<T, kTall, 1>(a, d, panels, ins, outs, i, o, grad);
-    }
-  }
+  for (; o < outs; ++o) lanes_columns<T, kTall, 1>(a, d, panels, ins, outs, o, grad);
 }
 
-// delta panels (panels, outs, kPanel) -> (panels * kPanel, width), the first width outputs.
+// delta panels (panels, outs, kPanel) -> (panels * kPanel, width): the first width outputs, zeros
+// behind the last one. width: a multiple of the lanes.
 template <class T>
 static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, std::int64_t width,
                             T* transposed) {
@@ -129,7 +88,7 @@ static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, 
       for (std::int64_t o = 0; o < width; o += lanes) {
         Vec<T> v[lanes];
         RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-          v[i] = load<T>(d + (p * outs + o + i) * kPanel + lane);
+          v[i] = o + i < outs ? load<T>(d + (p * outs + o + i) * kPanel + lane) : Vec<T>{};
         }
         transpose_square<T>(v);
         T* out = transposed + (p * kPanel + lane) * width + o;
@@ -168,7 +127,9 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, std::int64_t panels, std:
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
     T* out = grad + (i0 + i) * outs + o0;
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
-      store<T>(out + v * lanes, load<T>(out + v * lanes) + sum[i][v]);
+      const std::int64_t left = outs - o0 - v * lanes, valid = left < lanes ? left : lanes;
+      T* at = out + v * lanes;
+      store_first(at, load_first(at, valid) + sum[i][v], valid);
     }
   }
 }
@@ -198,11 +159,10 @@ template <class T, int kVectors>
 static void outer_columns(const T* a, const T* dt, std::int64_t panels, std::int64_t ins,
                           std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
-  const std::int64_t tiles = (ins + kMost - 1) / kMost;
-  for (std::int64_t t = 0; t < tiles; ++t) {
-    const std::int64_t i0 = tile_begin(ins, tiles, t);
-    const int size = static_cast<int>(tile_begin(ins, tiles, t + 1) - i0);
-    outer_tile_of<T, kVectors, kMost>(size, a, dt, panels, ins, outs, width, i0, o0, grad);
+  const Tiling tiling(ins, kMost);
+  for (std::int64_t t = 0; t < tiling.count; ++t) {
+    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a, dt, panels, ins, outs, width,
+                                      tiling.begin(t), o0, grad);
   }
 }
 
@@ -213,16 +173,16 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
   constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
   // Per vector of deltas: 4 shuffles against ins FMAs (outer), 3 shuffles per lanes rows and
   // input (lanes). Both shuffle on one port.
-  const bool outer = outs >= lanes && 4 * panels * kPanel < 3 * ins * lanes;
-  const std::int64_t width = outer ? outs / lanes * lanes : 0;
+  const bool outer = outs >= lanes / 2 && 4 * panels * kPanel < 3 * ins * lanes;
+  // Few columns past a multiple of the lanes are cheaper as lane sums than as a padded vector.
+  const std::int64_t whole = outs / lanes * lanes;
+  const std::int64_t width = !outer ? 0 : outs - whole > 4 ? whole + lanes : whole;
   if (width > 0) {
     transpose_delta<T>(d, panels, outs, width, scratch);
-    const std::int64_t vectors = width / lanes;
-    const std::int64_t groups = (vectors + kMostVectors - 1) / kMostVectors;
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t v0 = tile_begin(vectors, groups, g);
-      const std::int64_t o0 = v0 * lanes;
-      switch (tile_begin(vectors, groups, g + 1) - v0) {
+    const Tiling groups(width / lanes, kMostVectors);
+    for (std::int64_t g = 0; g < groups.count; ++g) {
+      const std::int64_t o0 = groups.begin(g) * lanes;
+      switch (groups.width(g)) {
         case 1:
           outer_columns<T, 1>(a, scratch, panels, ins, outs, width, o0, grad);
           break;
@@ -246,24 +206,31 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
 }
 
 template <class T>
-static void bias_gradient(const T* d, std::int64_t panels, std::int64_t outs, T* grad) {
+static void bias_accumulate(const T* d, std::int64_t panels, std::int64_t outs, T* sums) {
   constexpr int lanes = kLanes<T>;
-  using V = Vec<T>;
-  for (std::int64_t o0 = 0; o0 < outs; o0 += lanes) {
-    const int valid = static_cast<int>(o0 + lanes <= outs ? lanes : outs - o0);
-    V sum[lanes];
-    RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) sum[i] = Vec<T>{};
-    for (std::int64_t p = 0; p < panels; ++p) {
-      for (int i = 0; i < valid; ++i) {
-        const T* row = d + (p * outs + o0 + i) * kPanel;
-        V s = sum[i];
-        RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) s += load<T>(row + lane);
-        sum[i] = s;
+  for (std::int64_t p = 0; p < panels; ++p) {
+    for (std::int64_t o = 0; o < outs; ++o) {
+      const T* row = d + (p * outs + o) * kPanel;
+      Vec<T> rows = load<T>(row);
+      RIBBIT_UNROLL for (int lane = lanes; lane < kPanel; lane += lanes) {
+        rows += load<T>(row + lane);
       }
+      store<T>(sums + o * lanes, load<T>(sums + o * lanes) + rows);
     }
-    alignas(64) T total[lanes];
-    store<T>(total, sum_lanes<T>(sum));
-    for (int i = 0; i < valid; ++i) grad[o0 + i] += total[i];
+  }
+}
+
+template <class T>
+static void bias_reduce(const T* sums, std::int64_t outs, T* grad) {
+  constexpr int lanes = kLanes<T>;
+  for (std::int64_t o = 0; o < outs; o += lanes) {
+    // Sums past the end repeat the last one and are dropped.
+    const std::int64_t valid = outs - o < lanes ? outs - o : lanes;
+    Vec<T> sum[lanes];
+    RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+      sum[i] = load<T>(sums + (o + (i < valid ? i : valid - 1)) * lanes);
+    }
+    store_first(grad + o, load_first(grad + o, valid) + sum_lanes<T>(sum), valid);
   }
 }
 

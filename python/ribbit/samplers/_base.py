@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit import _backend, _checks
+from ribbit._running import RunningPrediction
 from ribbit.draws import Draws
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.predict import Prediction, RunningPrediction
+from ribbit.predict import Prediction
 from ribbit.protocols import Array
 from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._record import Record, Report
 from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import State
 
@@ -143,7 +145,10 @@ class Sampler(ABC):
         running = self._running(name, predict_at, quantiles, keep_draws)
         with InterruptGuard() as guard:
             if resume is None:
-                state = self._start(name, warmup, chains, seed, init, guard)
+                try:
+                    state = self._start(name, warmup, chains, seed, init, guard)
+                except _backend.Interrupted:  # nothing to return yet
+                    raise KeyboardInterrupt from None
             else:
                 state = self._adopt(name, resume.state if isinstance(resume, Draws) else resume)
             run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
@@ -172,7 +177,7 @@ class Sampler(ABC):
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
-            position = self._target_init(name, seed, ids)
+            position = self._target_init(name, seed, ids, guard)
         else:
             position = self._position(name, init)
             single = getattr(init, "ndim", np.ndim(init)) == 1
@@ -188,7 +193,9 @@ class Sampler(ABC):
                 )
         return self._init(position, seed, ids, warmup, guard)
 
-    def _target_init(self, name: str, seed: int, ids: npt.NDArray[np.uint32]) -> Array:
+    def _target_init(
+        self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
+    ) -> Array:
         make = getattr(self._density.target, "init", None)
         if make is None:
             raise ValueError(
@@ -196,7 +203,11 @@ class Sampler(ABC):
                 f"got {type(self._density.target).__name__} without it"
             )
         plain = bool((ids == np.arange(ids.shape[0])).all())
-        return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
+        guard.foreign = True
+        try:
+            return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
+        finally:
+            guard.foreign = False
 
     def _position(self, name: str, position: Array) -> Array:
         """Copy of a start as (C, P) in the target's dtype."""
@@ -275,8 +286,8 @@ class _Run:
         owed = max(0, state.warmup - state.step)
         if running is not None:
             running.reserve(num_draws * state.position.shape[0])
-        self.draws = _Record(state, num_draws, positions=keep_draws)
-        self.warmup = _Record(state, owed, positions=True) if keep_warmup else None
+        self.draws = Record(state, num_draws, positions=keep_draws)
+        self.warmup = Record(state, owed, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         self.past = max(0, state.step - state.warmup) % thin
         self.total = owed + num_draws * thin - self.past
@@ -298,7 +309,7 @@ class _Run:
             thin=thin,
             title=type(sampler).__name__,
         )
-        report = _Report(reporter, on_host=sampler._density.xp is np)
+        report = Report(reporter, on_host=sampler._density.xp is np)
         with reporter:
             while self.kept < self.num_draws and not guard.requested:
                 try:
@@ -373,58 +384,6 @@ class _Run:
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
         )
-
-
-class _Record:
-    """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
-
-    def __init__(self, state: State, size: int, *, positions: bool) -> None:
-        self.xp = _backend.namespace(state.position)
-        self.chains, dim = state.position.shape
-        self.size = size
-        self.positions = self.xp.empty(
-            (self.chains, size if positions else 0, dim), dtype=state.position.dtype
-        )
-        self.keep_positions = positions
-        self.stats: dict[str, Array] = {}
-
-    def put(self, index: int, state: State, info: Mapping[str, Array]) -> None:
-        if not self.stats:
-            self.stats = {
-                name: self.xp.empty((self.chains, self.size), dtype=value.dtype)
-                for name, value in info.items()
-            }
-        if self.keep_positions:
-            self.positions[:, index, :] = state.position
-        for name, value in info.items():
-            self.stats[name][:, index] = value
-
-    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
-        """The first `count` entries; views."""
-        return self.positions[:, :count, :], {k: v[:, :count] for k, v in self.stats.items()}
-
-
-class _Report:
-    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
-
-    def __init__(self, reporter: Any, *, on_host: bool) -> None:
-        self.reporter, self.on_host = reporter, on_host
-        self.pending: list[tuple[int, Mapping[str, Array]]] = []
-        self.due = time.perf_counter() + 0.25
-
-    def update(self, done: int, info: Mapping[str, Array]) -> None:
-        if self.on_host:
-            self.reporter.update(done, info)
-            return
-        self.pending.append((done, info))
-        if time.perf_counter() >= self.due:
-            self.flush()
-
-    def flush(self) -> None:
-        pending, self.pending = self.pending, []
-        for done, info in pending:
-            self.reporter.update(done, {k: _backend.to_host(v) for k, v in info.items()})
-        self.due = time.perf_counter() + 0.25
 
 
 def _versions() -> dict[str, str]:

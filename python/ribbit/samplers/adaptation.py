@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
+from ribbit import _backend
 from ribbit.protocols import Array
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers.leapfrog import Density, total
 
-__all__ = ["Adaptation", "DualAveraging", "Welford", "windows"]
+__all__ = ["Adaptation", "DualAveraging", "Welford", "reasonable_step_size", "windows"]
 
 HostArray = npt.NDArray[np.float64]
 
@@ -24,6 +28,8 @@ HostArray = npt.NDArray[np.float64]
 _GAMMA = 0.05
 _T0 = 10.0
 _KAPPA = 0.75
+# The momentum of the search has a layer of its own: it shares no number with a draw.
+_SEARCH_LAYER = 1
 # Step sizes stay in a range where their reciprocal and square are harmless.
 _LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
 
@@ -57,7 +63,8 @@ class DualAveraging:
         """Begin at `step_size` (C,)."""
         log_step = _each(math.log, step_size)
         zero = np.zeros_like(log_step)
-        return DualAveraging(log_step, zero, zero, _each(lambda e: math.log(10.0 * e), step_size), 0)
+        centre = _each(lambda e: math.log(10.0 * e), step_size)
+        return DualAveraging(log_step, zero, zero, centre, 0)
 
     def update(self, acceptance: HostArray, target: float) -> DualAveraging:
         """Take the acceptance (C,) of one more transition into account."""
@@ -79,9 +86,9 @@ class DualAveraging:
         return _each(math.exp, self.log_average if self.count else self.log_step)
 
 
-def _each(function: object, values: HostArray) -> HostArray:
+def _each(function: Callable[[float], float], values: HostArray) -> HostArray:
     """Apply a scalar function per chain; a vectorised one may round the last chains differently."""
-    return np.array([function(float(v)) for v in values])  # type: ignore[operator]
+    return np.array([function(float(v)) for v in values])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,3 +170,68 @@ def windows(warmup: int) -> tuple[int, frozenset[int]]:
             close = last
         ends.append(close)
     return start, frozenset(ends)
+
+
+def reasonable_step_size(
+    density: Density,
+    position: Array,
+    terms: Array,
+    grad: Array,
+    inverse_mass: Array | None,
+    *,
+    start: float,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+    guard: InterruptGuard | None,
+) -> HostArray:
+    """Find where one leapfrog step is accepted about half the time (paper's algorithm 4).
+
+    Parameters
+    ----------
+    density : Density
+    position, terms, grad : (C, P), (C, M), (C, P) array
+    inverse_mass : (P,) or (C, P) array or None
+    start : float
+        First step size tried; a small one keeps foreign code away from wild positions.
+    seed, step, chains
+        Address of the momenta.
+    guard : InterruptGuard or None
+
+    Returns
+    -------
+    (C,) float64 array
+    """
+    xp, count = density.xp, chains.shape[0]
+    p0 = _backend.normal(
+        xp,
+        (count, density.dim),
+        density.dtype,
+        seed=seed,
+        step=step,
+        chains=chains,
+        purpose=_backend.MOMENTUM,
+        layer=_SEARCH_LAYER,
+    )
+    if inverse_mass is not None:
+        p0 = p0 / xp.sqrt(inverse_mass)
+    kinetic0 = _backend.kinetic_energy(xp, p0, inverse_mass)
+    one = np.ones(count, dtype=np.int64)
+    eps = np.full(count, start)
+    direction: HostArray | None = None
+    active = np.ones(count, dtype=bool)
+    while True:
+        _, p, new_terms, _ = density.leapfrog(
+            position, p0, grad, _backend.from_host(xp, eps.copy()), one, inverse_mass, guard
+        )
+        with _backend.errstate(xp):
+            kinetic = _backend.kinetic_energy(xp, p, inverse_mass)
+            drop = -_backend.to_host((kinetic - kinetic0) + total(terms - new_terms))
+        drop = np.where(np.isfinite(drop), drop, -np.inf)  # log acceptance ratio
+        if direction is None:
+            direction = np.where(drop > math.log(0.5), 1.0, -1.0)
+        active &= direction * drop > -direction * math.log(2.0)
+        active &= (eps > 1e-12) & (eps < 1e7)
+        if not active.any():
+            return eps
+        eps = np.where(active, eps * 2.0**direction, eps)

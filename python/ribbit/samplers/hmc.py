@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from typing import Any
 
@@ -13,21 +12,21 @@ import numpy.typing as npt
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
+from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
-from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford, windows
+from ribbit.samplers.adaptation import (
+    Adaptation,
+    DualAveraging,
+    Welford,
+    reasonable_step_size,
+    windows,
+)
 from ribbit.samplers.leapfrog import Density, total
 from ribbit.samplers.metropolis import accept
 from ribbit.samplers.state import State
 
 __all__ = ["HMC"]
-
-_OPTIONS = (
-    "give trajectory_length or num_leapfrog_steps, or inverse_mass_matrix='prior', 'adapt' or an "
-    "array, or one prior sd for all weights"
-)
-# The momentum of the step size search has a layer of its own: it shares no number with a draw.
-_SEARCH_LAYER = 1
 
 
 class HMC(Sampler):
@@ -98,11 +97,15 @@ class HMC(Sampler):
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
         self._threshold = _checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        self._step_size = _step_size(step_size)  # None: "auto"
+        self._step_size = _options.step_size(step_size)  # None: "auto"
         self._adapt_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
-        self._inverse_mass = self._fixed_mass(inverse_mass_matrix)
-        self._length, self._num_steps = self._trajectory(
-            trajectory_length, num_leapfrog_steps, inverse_mass_matrix is not None
+        self._inverse_mass = _options.inverse_mass(density, inverse_mass_matrix)
+        self._length, self._num_steps = _options.trajectory(
+            density,
+            trajectory_length,
+            num_leapfrog_steps,
+            maximum=self._max_steps,
+            whitened=inverse_mass_matrix is not None,
         )
         if self._step_size is not None:
             self._warn_capped(self._steps_for(np.atleast_1d(self._step_size))[1])
@@ -366,47 +369,22 @@ class HMC(Sampler):
         chains: npt.NDArray[np.uint32],
         guard: InterruptGuard | None,
     ) -> npt.NDArray[np.float64]:
-        """Step size at which one leapfrog step is accepted about half the time, per chain, (C,).
-
-        Hoffman and Gelman 2014, algorithm 4, from a small step upwards.
-        """
-        density, xp = self._density, self._density.xp
-        p0 = _backend.normal(
-            xp,
-            (chains.shape[0], density.dim),
-            density.dtype,
+        start = 0.01 * (1.0 if self._length is None else min(1.0, self._length))
+        return reasonable_step_size(
+            self._density,
+            position,
+            terms,
+            grad,
+            mass,
+            start=start,
             seed=seed,
             step=step,
             chains=chains,
-            purpose=_backend.MOMENTUM,
-            layer=_SEARCH_LAYER,
+            guard=guard,
         )
-        if mass is not None:
-            p0 = p0 / xp.sqrt(mass)
-        kinetic0 = _backend.kinetic_energy(xp, p0, mass)
-        one = np.ones(chains.shape[0], dtype=np.int64)
-        scale = 1.0 if self._length is None else min(1.0, self._length)
-        eps = np.full(chains.shape[0], 0.01 * scale)
-        direction: npt.NDArray[np.float64] | None = None
-        active = np.ones(chains.shape[0], dtype=bool)
-        while True:
-            _, p, new_terms, _ = density.leapfrog(
-                position, p0, grad, _backend.from_host(xp, eps.copy()), one, mass, guard
-            )
-            with _backend.errstate(xp):
-                kinetic = _backend.kinetic_energy(xp, p, mass)
-                drop = -_backend.to_host((kinetic - kinetic0) + total(terms - new_terms))
-            drop = np.where(np.isfinite(drop), drop, -np.inf)  # log acceptance ratio
-            if direction is None:
-                direction = np.where(drop > math.log(0.5), 1.0, -1.0)
-            active &= direction * drop > -direction * math.log(2.0)
-            active &= (eps > 1e-12) & (eps < 1e7)
-            if not active.any():
-                return eps
-            eps = np.where(active, eps * 2.0**direction, eps)
 
     def _adopt(self, function: str, state: State) -> State:
-        """The state under this sampler's fixed settings; what was adapted stays."""
+        """Put this sampler's fixed settings into a state; what was adapted stays."""
         if not isinstance(state, State):
             raise TypeError(f"[{function}] expected a State, got {_checks.summary(state)}")
         density, xp = self._density, self._density.xp
@@ -453,7 +431,7 @@ class HMC(Sampler):
                 f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
                 "sizes: those trajectories are shorter than trajectory_length",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
     def _broadcast(
@@ -465,91 +443,6 @@ class HMC(Sampler):
                 f"got {step_size.shape}"
             )
         return np.broadcast_to(step_size, (chains,)).copy()
-
-    def _fixed_mass(self, matrix: Array | str | None) -> Array | None:
-        density, xp = self._density, self._density.xp
-        name = "inverse_mass_matrix"
-        if matrix is None:
-            return None
-        if isinstance(matrix, str):
-            _checks.choice("HMC", name, matrix, ("prior", "adapt"))
-            if matrix == "adapt":
-                return None
-            sd = getattr(density.target, "prior_sd", None)
-            if sd is None:
-                raise ValueError(
-                    "[HMC] expected a target with prior_sd for inverse_mass_matrix='prior', "
-                    f"got {type(density.target).__name__} without it"
-                )
-            sd = _backend.to_host(sd).astype(np.float64)
-            host = sd**2 * self._temperature()
-        elif _backend.is_array(matrix):
-            if _backend.namespace(matrix, function="HMC") is not xp:
-                raise DTypeError(
-                    f"[HMC] expected {name} as an array of {xp.__name__}, "
-                    f"got {_checks.summary(matrix)}"
-                )
-            host = _checks.numeric("HMC", name, _backend.to_host(matrix))
-        else:
-            host = _checks.numeric("HMC", name, matrix)
-        if host.shape != (density.dim,):
-            raise ShapeError(
-                f"[HMC] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
-                f"got shape {host.shape}"
-            )
-        with np.errstate(all="ignore"):
-            cast = np.array(host, dtype=density.dtype)
-        _checks.all_true(
-            "HMC", f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0)
-        )
-        return _backend.from_host(xp, cast)
-
-    def _trajectory(
-        self, length: float | None, steps: int | None, whitened: bool
-    ) -> tuple[float | None, int | None]:
-        """(trajectory length, None) or (None, L)."""
-        if length is not None and steps is not None:
-            raise ValueError(
-                "[HMC] expected at most one of trajectory_length and num_leapfrog_steps, got both"
-            )
-        if steps is not None:
-            return None, _checks.integer(
-                "HMC", "num_leapfrog_steps", steps, minimum=1, maximum=self._max_steps
-            )
-        if length is not None:
-            return _checks.positive("HMC", "trajectory_length", length), None
-        if whitened:
-            return 0.5 * math.pi, None
-        shared = getattr(self._density.target, "shared_prior_sd", None)
-        if shared is None:
-            raise ValueError(
-                f"[HMC] expected a trajectory length, got none and no default for it: {_OPTIONS}"
-            )
-        if not (math.isfinite(shared) and shared > 0.0):
-            raise ValueError(f"[HMC] expected a finite prior sd > 0, got {shared}: {_OPTIONS}")
-        return 0.5 * math.pi * float(shared) * math.sqrt(self._temperature()), None
-
-    def _temperature(self) -> float:
-        return _checks.positive(
-            "HMC", "target.temperature", getattr(self._density.target, "temperature", 1.0)
-        )
-
-
-def _step_size(value: Any) -> npt.NDArray[np.float64] | None:
-    """() or (C,) float64; None for "auto"."""
-    if isinstance(value, str):
-        _checks.choice("HMC", "step_size", value, ("auto",))
-        return None
-    if not _backend.is_array(value) and not isinstance(value, list | tuple):
-        return np.array(_checks.positive("HMC", "step_size", value))
-    host = _backend.to_host(value) if _backend.is_array(value) else value
-    array = _checks.data("HMC", "step_size", host, np.dtype(np.float64))
-    if array.ndim > 1 or array.size == 0:
-        raise ShapeError(
-            f"[HMC] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
-        )
-    _checks.all_true("HMC", "step_size > 0", "step_size", array, array > 0.0)
-    return array
 
 
 def _finite(

@@ -43,7 +43,7 @@ class Density:
         dim = getattr(target, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
             raise TypeError(
-                f"[{function}] expected target.dim as a positive integer, got {_checks.summary(dim)}"
+                f"[{function}] expected target.dim as an integer >= 1, got {_checks.summary(dim)}"
             )
         self.target = target
         self.dim = int(dim)
@@ -120,7 +120,7 @@ class Density:
                 guard.foreign = False
         q, p, terms, g = end
         shape = position.shape
-        if q.shape != shape or p.shape != shape or g.shape != shape or len(terms) != len(position):
+        if q.shape != shape or p.shape != shape or g.shape != shape or terms.shape[0] != shape[0]:
             raise ShapeError(
                 f"[{self._function}] expected target.leapfrog to return position, momentum "
                 f"{shape}, terms ({shape[0]}, M) and gradient {shape}, "
@@ -169,7 +169,7 @@ def _python_leapfrog(
     inverse_mass: Array | None,
     guard: InterruptGuard | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """The same trajectory from gradients alone; chains leave the batch as they finish."""
+    """Run the same trajectory from gradients alone; chains leave the batch as they finish."""
     xp = density.xp
     q, p, g = position, momentum, grad
     eps = xp.astype(step_size, q.dtype)[:, None]  # (C, 1)
@@ -303,9 +303,9 @@ def leapfrog(
     )
     with _backend.errstate(xp):
         value = total(terms)
-    return Trajectory(q[0, :], p[0, :], value[0], grad[0, :]) if single else Trajectory(
-        q, p, value, grad
-    )
+    if single:
+        return Trajectory(q[0, :], p[0, :], value[0], grad[0, :])
+    return Trajectory(q, p, value, grad)
 
 
 def total(terms: Array) -> Array:

@@ -1,0 +1,78 @@
+"""Fixtures of ``pytest benchmarks``: one way to check, then time, an entry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import machine
+from benchmarks.rivals import OURS, Framework
+from benchmarks.workload import on_threads
+from benchmarks.workloads import WORKLOADS
+
+Measure = Callable[[str, Framework], None]
+
+SECONDS = 1.0  # of timing per entry and workload
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the rivals warn: their deprecations are not ours to fix."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+def skip_if_missing(framework: Framework) -> None:
+    """Skip a rival that is not installed; Ribbit itself must be."""
+    if framework.name != OURS and not framework.installed():
+        pytest.skip(f"{framework.name} is not installed")
+
+
+@pytest.fixture
+def measure(benchmark: Any) -> Measure:
+    """Prepare, assert the answer, time: ``measure(workload name, framework)``.
+
+    All entries run on the same cores. Compile time is not in the timing but in extra_info, with
+    the errors against the reference and the versions.
+    """
+
+    def run(name: str, framework: Framework) -> None:
+        skip_if_missing(framework)
+        module = framework.load()
+        workload = WORKLOADS[name]
+        if workload.kind not in module.PREPARE:
+            pytest.skip(f"{framework.name} has no entry of kind {workload.kind}")
+        machine.limit_blas(1)  # for the reference
+        workload.compute_expected()
+        if benchmark.disabled:  # the answer alone, on one thread: a busy machine cannot stall it
+            workload = on_threads(workload, 1)
+        with machine.pinned(workload.threads) as threads:
+            started = time.perf_counter()
+            prepared = framework.prepare(workload)
+            first = prepared.run()
+            build_seconds = time.perf_counter() - started
+            errors = workload.check(prepared.answer(first))
+            benchmark.group = name
+            benchmark.extra_info.update(
+                entry=framework.name,
+                form=prepared.form,
+                threads=threads,
+                units=workload.units,
+                unit=workload.unit,
+                build_and_first_call_s=build_seconds,
+                errors=errors,
+                versions=module.versions(),
+            )
+            rounds = 1
+            if not benchmark.disabled:
+                started = time.perf_counter()
+                prepared.run()
+                rounds = min(200, max(3, round(SECONDS / (time.perf_counter() - started))))
+            benchmark.pedantic(prepared.run, rounds=rounds)
+
+    return run

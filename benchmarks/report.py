@@ -1,0 +1,285 @@
+"""The table of ratios: ``python -m benchmarks.report [--workloads NAME ...] [--quick]``.
+
+Runs every workload with every rival that is installed, one process per framework, taking turns,
+and prints Ribbit's time, each rival's, the ratio to the best of them, the target, and the share
+of the FMA peak measured in the same run. ``--write`` also writes docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.compare import Comparison, Reading, compare
+from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS
+from benchmarks.workloads import WORKLOADS
+
+DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison says; None where there is nothing to say."""
+
+    best: Reading | None
+    ratio: float | None
+    ratio_range: tuple[float, float] | None
+    share: float | None
+    met: bool | None
+
+
+def is_ours(entry: str) -> bool:
+    """Whether an entry is Ribbit, on whatever instruction set."""
+    return entry.split("-")[0] == OURS
+
+
+def judge(comparison: Comparison) -> Verdict:
+    """Form ratios within rounds and hold their median against the goal."""
+    goal = comparison.workload.goal
+    ours = comparison.readings.get(OURS)
+    if ours is None or not ours.rounds:
+        return Verdict(None, None, None, None, None)
+    rivals = [r for r in comparison.readings.values() if r.rounds and not is_ours(r.entry)]
+    best = min(rivals, key=lambda r: r.median, default=None)
+    ratio, ratio_range, share = None, None, None
+    conditions: list[bool | None] = []
+    if best is not None:
+        ratios = [b / a for a, b in zip(ours.rounds, best.rounds, strict=False)]
+        ratio, ratio_range = statistics.median(ratios), (min(ratios), max(ratios))
+    if goal.ratio is not None:
+        conditions.append(None if ratio is None else ratio >= goal.ratio)
+    if comparison.peaks:
+        rate = comparison.workload.flops / comparison.workload.units
+        shares = [
+            rate / a / (peak * comparison.threads)
+            for a, peak in zip(ours.rounds, comparison.peaks, strict=False)
+        ]
+        share = statistics.median(shares)
+    if goal.share is not None:
+        conditions.append(None if share is None else share >= goal.share)
+    if goal.seconds is not None:
+        conditions.append(ours.median <= goal.seconds)
+    met = False if False in conditions else None if None in conditions else True
+    return Verdict(best, ratio, ratio_range, share, met)
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def goal_text(workload: Any) -> str:
+    """The goal as the targets page writes it."""
+    goal = workload.goal
+    parts = [] if goal.ratio is None else [f">= {goal.ratio:g}x"]
+    parts += [] if goal.share is None else [f">= {goal.share:.0%} of peak"]
+    parts += [] if goal.seconds is None else [f"<= {duration(goal.seconds)}"]
+    return ", ".join(parts)
+
+
+Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
+
+
+def ratio_table(comparisons: list[Comparison]) -> Table:
+    """One row per workload: ours against the best rival and the goal."""
+    head = ["workload", "per", "threads", "ribbit", "best rival", "its time", "ratio"]
+    head += ["range", "target", "met", "FMA peak"]
+    rows = []
+    for comparison in comparisons:
+        verdict, workload = judge(comparison), comparison.workload
+        ours, best = comparison.readings.get(OURS), verdict.best
+        span = verdict.ratio_range
+        rows.append(
+            [
+                workload.name,
+                workload.unit,
+                str(comparison.threads),
+                _median(ours),
+                best.entry if best else "-",
+                _median(best),
+                f"{verdict.ratio:.2f}x" if verdict.ratio else "-",
+                f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
+                goal_text(workload),
+                {True: "yes", False: "NO", None: "-"}[verdict.met],
+                f"{verdict.share:.0%}" if verdict.share else "-",
+            ]
+        )
+    return "Ribbit and the best rival", head, rows
+
+
+def readings_table(comparisons: list[Comparison], entries: list[str]) -> Table:
+    """Time per unit of every entry: the median of the rounds."""
+    rows = [
+        [c.workload.name, *(_median(c.readings.get(entry)) for entry in entries)]
+        for c in comparisons
+    ]
+    return "Time per unit, median of the rounds", ["workload", *entries], rows
+
+
+def build_table(comparisons: list[Comparison], entries: list[str]) -> Table:
+    """Seconds before the first answer: build, compile, first call. Not part of the times."""
+    rows = []
+    for comparison in comparisons:
+        found = [comparison.readings.get(entry) for entry in entries]
+        if any(r and r.build_seconds is not None for r in found):
+            cells = [duration(r.build_seconds) if r and r.build_seconds else "-" for r in found]
+            rows.append([comparison.workload.name, *cells])
+    return "Build, compile and first call (not in the times above)", ["workload", *entries], rows
+
+
+def _median(reading: Reading | None) -> str:
+    if reading is None:
+        return "-"
+    if not reading.rounds:
+        return "failed"
+    return duration(reading.median)
+
+
+def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]:
+    """Machine, versions, date, commit, command."""
+    versions: dict[str, str] = {}
+    for comparison in comparisons:
+        for reading in comparison.readings.values():
+            versions |= reading.versions
+    peaks = [peak for comparison in comparisons for peak in comparison.peaks]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    lines = [
+        f"Machine: {machine.processor()}, {len(machine.cores())} cores, {machine.vector_sets()}, "
+        f"{platform.system()}, load {load:.1f} at the end",
+        f"Versions: Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
+        f"Date: {datetime.date.today().isoformat()}, commit {machine.commit()}",
+        f"Command: `{command}`, {rounds} rounds",
+    ]
+    if peaks:
+        lines.append(
+            f"FMA peak of one core, float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s "
+            f"({min(peaks) / 1e9:.0f}-{max(peaks) / 1e9:.0f})"
+        )
+    return lines
+
+
+def failures(comparisons: list[Comparison]) -> list[str]:
+    """Entries that were not timed because something was wrong."""
+    return [
+        f"{reading.workload}, {reading.entry}: {reading.failure}"
+        for comparison in comparisons
+        for reading in comparison.readings.values()
+        if reading.failure
+    ]
+
+
+def print_table(table: Table) -> None:
+    """With rich when it is installed, else aligned by spaces."""
+    title, head, rows = table
+    try:
+        from rich.box import SIMPLE
+        from rich.console import Console
+        from rich.table import Table as RichTable
+    except ImportError:
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        print(f"\n{title}")
+        for row in [head, *rows]:
+            print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+        return
+    drawn = RichTable(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for column in head:
+        drawn.add_column(column, no_wrap=True)
+    for row in rows:
+        drawn.add_row(*row)
+    console = Console()
+    if not console.is_terminal:  # a log has no width to fit
+        console = Console(width=200)
+    console.print(drawn)
+
+
+def markdown(tables: list[Table], lines: list[str]) -> str:
+    """The page docs/benchmarks.md."""
+    text = [
+        "# Benchmarks",
+        "",
+        "Written by `python -m benchmarks.report --write`. Every answer was held against a float64",
+        "NumPy reference before it was timed; all entries ran on the same cores, each in its own",
+        "process, taking turns. A ratio is the median over the rounds of the ratio within a round;",
+        "the range is over the rounds. Compile time is not in the times. The share of the FMA peak",
+        "counts the multiplies and adds of the dense layers alone.",
+        "",
+        *(f"- {line}" for line in lines),
+    ]
+    for title, head, rows in tables:
+        text += ["", f"## {title}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        text += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(text) + "\n"
+
+
+def default_entries() -> list[str]:
+    """Ribbit and every rival that is installed."""
+    names = list(IN_PROCESS)
+    if machine.vector_sets() == "AVX-512":
+        names.insert(names.index("numpy") + 1, NUMPY_SKYLAKEX.name)
+    return [name for name in names if FRAMEWORKS[name].installed()]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, print, write; returns 1 when an answer was wrong or an entry of ours failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), metavar="NAME")
+    parser.add_argument(
+        "--entries",
+        nargs="+",
+        choices=list(FRAMEWORKS),
+        metavar="NAME",
+        help="default: Ribbit and every rival that is installed",
+    )
+    parser.add_argument("--quick", action="store_true", help="3 short rounds instead of 9")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the raw readings")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds or (3 if options.quick else 9)
+    seconds = 0.1 if options.quick else 0.4
+    entries = options.entries or default_entries()
+    names = options.workloads or list(WORKLOADS)
+    comparisons = compare(
+        names, entries, rounds, seconds, lambda line: print(line, file=sys.stderr)
+    )
+    shown = [entry for entry in entries if any(entry in c.readings for c in comparisons)]
+    tables = [
+        ratio_table(comparisons),
+        readings_table(comparisons, shown),
+        build_table(comparisons, shown),
+    ]
+    given = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "-m", "benchmarks.report", *given])
+    lines = facts(comparisons, command, rounds)
+    for table in tables:
+        print_table(table)
+    print("\n".join(lines))
+    wrong = failures(comparisons)
+    print("\n".join(f"FAILED {line}" for line in wrong))
+    if options.json:
+        readings = [dataclasses.asdict(r) for c in comparisons for r in c.readings.values()]
+        peaks = {c.workload.name: c.peaks for c in comparisons}
+        text = json.dumps({"facts": lines, "readings": readings, "peaks": peaks}, indent=1)
+        options.json.write_text(text)
+    if options.write:
+        options.write.write_text(markdown(tables, lines + [f"FAILED {line}" for line in wrong]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The child process of the report: one entry, asked over a pipe to prepare and to time.
+
+``python -m benchmarks.worker ENTRY THREADS`` confines itself to THREADS cores before the framework
+is imported, then answers one JSON line per JSON line: {"do": "prepare", "workload", "expected"},
+{"do": "time", "seconds"}, {"do": "peak", "seconds"}. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.rivals import FRAMEWORKS, Framework, Prepared
+
+
+class Worker:
+    """State of the process: its framework and what is prepared."""
+
+    def __init__(self, framework: Framework, threads: int) -> None:
+        self.framework = framework
+        self.threads = threads
+        self.prepared: dict[str, Prepared] = {}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Build a workload and hold its first answer against the reference."""
+        import numpy as np
+
+        from benchmarks.workload import on_threads
+        from benchmarks.workloads import WORKLOADS
+
+        name = request["workload"]
+        module = self.framework.load()
+        workload = on_threads(WORKLOADS[name], self.threads)
+        if workload.kind not in module.PREPARE:
+            return {"missing": True}
+        if request["expected"]:
+            with np.load(request["expected"]) as expected:
+                workload.use_expected(dict(expected))
+        started = time.perf_counter()
+        prepared = self.framework.prepare(workload)
+        first = prepared.run()
+        seconds = time.perf_counter() - started
+        errors = workload.check(prepared.answer(first))
+        self.prepared[name] = prepared
+        return {
+            "build_and_first_call_s": seconds,
+            "errors": errors,
+            "form": prepared.form,
+            "versions": module.versions(),
+        }
+
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run for about the given time, after one run that brings the caches back."""
+        run = self.prepared[request["workload"]].run
+        run()
+        seconds: list[float] = []
+        while sum(seconds) < request["seconds"]:
+            started = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - started)
+        return {"seconds": seconds}
+
+    def peak(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Flop/s of float32 multiply-adds on one core (Ribbit's process only)."""
+        return {"flops": self.framework.load().fma_peak(request["seconds"])}
+
+
+def main(name: str, threads: int) -> None:
+    """Answer requests until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints must not get between the replies
+    machine.pin(machine.cores()[:threads])
+    worker = Worker(FRAMEWORKS[name], threads)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = getattr(worker, request["do"])(request)
+        except Exception as error:
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

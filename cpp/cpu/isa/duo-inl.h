@@ -1,0 +1,175 @@
+// Two numbers side by side: a formula on Duo<V>, or Duo<Duo<V>>, runs two or four independent chains
+// step by step, which hides the latency that one long chain of dependent operations would show
+// (compilers keep the order of the source, and the window of a core is too short for whole chains).
+#pragma once
+
+#include "cpu/isa/vec-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+template <class V>
+struct Duo {
+  V a, b;
+};
+template <class V>
+using Quad = Duo<Duo<V>>;
+
+// N vectors as one such number, N = 2 or 4.
+template <class V, int N>
+struct GroupOf;
+template <class V>
+struct GroupOf<V, 2> {
+  using type = Duo<V>;
+};
+template <class V>
+struct GroupOf<V, 4> {
+  using type = Quad<V>;
+};
+template <class V>
+RIBBIT_INLINE Duo<V> group(const V (&v)[2]) {
+  return {v[0], v[1]};
+}
+template <class V>
+RIBBIT_INLINE Quad<V> group(const V (&v)[4]) {
+  return {{v[0], v[1]}, {v[2], v[3]}};
+}
+template <class V>
+RIBBIT_INLINE void ungroup(const Duo<V>& g, V (&v)[2]) {
+  v[0] = g.a;
+  v[1] = g.b;
+}
+template <class V>
+RIBBIT_INLINE void ungroup(const Quad<V>& g, V (&v)[4]) {
+  v[0] = g.a.a;
+  v[1] = g.a.b;
+  v[2] = g.b.a;
+  v[3] = g.b.b;
+}
+
+#define RIBBIT_DUO_OPERATOR(op)                                        \
+  template <class V>                                                   \
+  RIBBIT_INLINE auto operator op(Duo<V> x, Duo<V> y) {                 \
+    return Duo<decltype(x.a op y.a)>{x.a op y.a, x.b op y.b};          \
+  }
+RIBBIT_DUO_OPERATOR(+)
+RIBBIT_DUO_OPERATOR(-)
+RIBBIT_DUO_OPERATOR(*)
+RIBBIT_DUO_OPERATOR(/)
+RIBBIT_DUO_OPERATOR(&)
+RIBBIT_DUO_OPERATOR(|)
+RIBBIT_DUO_OPERATOR(^)
+RIBBIT_DUO_OPERATOR(<)
+RIBBIT_DUO_OPERATOR(>)
+RIBBIT_DUO_OPERATOR(==)
+RIBBIT_DUO_OPERATOR(!=)
+#undef RIBBIT_DUO_OPERATOR
+template <class V>
+RIBBIT_INLINE Duo<V> operator<<(Duo<V> x, int n) {
+  return {x.a << n, x.b << n};
+}
+template <class V>
+RIBBIT_INLINE Duo<V> operator>>(Duo<V> x, int n) {
+  return {x.a >> n, x.b >> n};
+}
+template <class V>
+RIBBIT_INLINE Duo<V> operator-(Duo<V> x) {
+  return {-x.a, -x.b};
+}
+
+// Four consecutive vectors.
+template <class T>
+RIBBIT_INLINE Quad<Vec<T>> load_quad(const T* p) {
+  constexpr int kL = kLanes<T>;
+  return {{load(p), load(p + kL)}, {load(p + 2 * kL), load(p + 3 * kL)}};
+}
+template <class T>
+RIBBIT_INLINE void store_quad(T* p, Quad<Vec<T>> v) {
+  constexpr int kL = kLanes<T>;
+  store(p, v.a.a);
+  store(p + kL, v.a.b);
+  store(p + 2 * kL, v.b.a);
+  store(p + 3 * kL, v.b.b);
+}
+
+// Whether the magnitude of every number that is not NaN stays below the limit.
+#if RIBBIT_VEC_BYTES == 64
+RIBBIT_INLINE VecF32 larger_magnitude(VecF32 a, VecF32 b) {
+  return __builtin_ia32_rangeps512_mask(a, b, 0x0b, VecF32{}, static_cast<unsigned short>(-1), 4);
+}
+RIBBIT_INLINE VecF64 larger_magnitude(VecF64 a, VecF64 b) {
+  return __builtin_ia32_rangepd512_mask(a, b, 0x0b, VecF64{}, static_cast<unsigned char>(-1), 4);
+}
+constexpr bool kCheapRangeCheck = true;
+RIBBIT_INLINE bool all_below(Quad<VecF32> v, float limit) {
+  const VecF32 m = larger_magnitude(larger_magnitude(v.a.a, v.a.b), larger_magnitude(v.b.a, v.b.b));
+  // not greater-or-equal: NaN only where all four are
+  return __builtin_ia32_cmpps512_mask(m, broadcast(limit), 13, static_cast<unsigned short>(-1),
+                                      4) == 0;
+}
+RIBBIT_INLINE bool all_below(Quad<VecF64> v, double limit) {
+  const VecF64 m = larger_magnitude(larger_magnitude(v.a.a, v.a.b), larger_magnitude(v.b.a, v.b.b));
+  return __builtin_ia32_cmppd512_mask(m, broadcast(limit), 13, static_cast<unsigned char>(-1),
+                                      4) == 0;
+}
+#else
+constexpr bool kCheapRangeCheck = false;
+template <class V>
+RIBBIT_INLINE bool all_below(V, double) {
+  return false;
+}
+#endif
+
+}  // namespace
+}  // namespace ribbit::cpu
+
+namespace ribbit {
+
+template <class V>
+struct Ops<cpu::Duo<V>> {
+  using T = cpu::Duo<V>;
+  using One = Ops<V>;
+  using Scalar = typename One::Scalar;
+  using Int = cpu::Duo<typename One::Int>;
+  using Bits = cpu::Duo<typename One::Bits>;
+  static constexpr bool kFastScale = One::kFastScale;
+  static constexpr bool kFused = One::kFused;
+  RIBBIT_INLINE T set(double c) { return {One::set(c), One::set(c)}; }
+  RIBBIT_INLINE Int set_int(long long c) { return {One::set_int(c), One::set_int(c)}; }
+  RIBBIT_INLINE Bits set_bits(Word64 c) { return {One::set_bits(c), One::set_bits(c)}; }
+#define RIBBIT_DUO_1(R, name, A) \
+  RIBBIT_INLINE R name(A x) { return {One::name(x.a), One::name(x.b)}; }
+#define RIBBIT_DUO_2(name) \
+  RIBBIT_INLINE T name(T x, T y) { return {One::name(x.a, y.a), One::name(x.b, y.b)}; }
+#define RIBBIT_DUO_3(name)               \
+  RIBBIT_INLINE T name(T x, T y, T z) {  \
+    return {One::name(x.a, y.a, z.a), One::name(x.b, y.b, z.b)}; \
+  }
+  RIBBIT_DUO_3(fma)
+  RIBBIT_DUO_3(mul_add)
+  RIBBIT_DUO_3(mul_sub)
+  RIBBIT_DUO_2(divide)
+  RIBBIT_DUO_2(min)
+  RIBBIT_DUO_2(max)
+  RIBBIT_DUO_2(scale)
+  RIBBIT_DUO_1(T, reciprocal, T)
+  RIBBIT_DUO_1(T, sqrt, T)
+  RIBBIT_DUO_1(T, abs, T)
+  RIBBIT_DUO_1(T, exponent, T)
+  RIBBIT_DUO_1(T, exp_table, T)
+  RIBBIT_DUO_1(T, half_exp_table, T)
+  RIBBIT_DUO_1(Bits, bits, T)
+  RIBBIT_DUO_1(T, from_bits, Bits)
+  RIBBIT_DUO_1(Int, to_int, Bits)
+  RIBBIT_DUO_1(Bits, to_bits, Int)
+  RIBBIT_DUO_1(T, to_float, Int)
+#undef RIBBIT_DUO_1
+#undef RIBBIT_DUO_2
+#undef RIBBIT_DUO_3
+  template <class M>
+  RIBBIT_INLINE T select(cpu::Duo<M> m, T x, T y) {
+    return {One::select(m.a, x.a, y.a), One::select(m.b, x.b, y.b)};
+  }
+};
+
+}  // namespace ribbit

@@ -1,0 +1,202 @@
+// Log likelihood and its gradient for a panel of 32 rows: lane = row, feature-major.
+#pragma once
+
+#include "core/likelihood_hd.h"
+#include "cpu/isa/vec-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+constexpr int kPanelRows = 32;
+template <class T>
+constexpr int kPanelVecs = kPanelRows / kLanes<T>;
+
+// Lane masks: rows of vector v that are in use.
+alignas(64) constexpr int kRowIndex32[kPanelRows] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                                     11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                                     22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+alignas(64) constexpr long long kRowIndex64[kPanelRows] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+template <class T>
+struct RowMask;
+template <>
+struct RowMask<float> {
+  RIBBIT_INLINE VecI32 make(int v, int rows) {
+    VecI32 index;
+    __builtin_memcpy(&index, kRowIndex32 + v * kLanes<float>, sizeof index);
+    return index < rows;
+  }
+};
+template <>
+struct RowMask<double> {
+  RIBBIT_INLINE VecI64 make(int v, int rows) {
+    VecI64 index;
+    __builtin_memcpy(&index, kRowIndex64 + v * kLanes<double>, sizeof index);
+    return index < static_cast<long long>(rows);
+  }
+};
+
+// One double sum per row, then a fixed tree over the 32 rows, whatever the vector width.
+struct RowSums {
+  VecF64 sum[kPanelVecs<double>];
+  RIBBIT_INLINE_MEMBER void clear() {
+    for (int j = 0; j < kPanelVecs<double>; ++j) sum[j] = VecF64{};
+  }
+  RIBBIT_INLINE_MEMBER void add(int v, VecF32 x) {
+    sum[2 * v] += widen_low(x);
+    sum[2 * v + 1] += widen_high(x);
+  }
+  RIBBIT_INLINE_MEMBER void add(int v, VecF64 x) { sum[v] += x; }
+  RIBBIT_INLINE_MEMBER void add_square(int v, VecF32 x) {
+    const VecF64 low = widen_low(x), high = widen_high(x);
+    sum[2 * v] += low * low;
+    sum[2 * v + 1] += high * high;
+  }
+  RIBBIT_INLINE_MEMBER void add_square(int v, VecF64 x) { sum[v] += x * x; }
+  RIBBIT_INLINE_MEMBER double total() const {
+    alignas(64) double p[kPanelRows];
+    for (int j = 0; j < kPanelVecs<double>; ++j) store(p + j * kLanes<double>, sum[j]);
+    for (int width = kPanelRows / 2; width > 0; width /= 2)
+      for (int k = 0; k < width; ++k) p[k] += p[k + width];
+    return p[0];
+  }
+};
+
+template <class T>
+static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double scale,
+                           double log_scale, double weight, T* delta, double* ll,
+                           double* noise_grad) {
+  const double precision = 1.0 / (scale * scale);
+  const Vec<T> factor = broadcast(static_cast<T>(weight * precision));
+  RowSums squares;
+  squares.clear();
+  for (int v = 0; v < kPanelVecs<T>; ++v) {
+    const auto valid = RowMask<T>::make(v, rows);
+    for (int k = 0; k < outputs; ++k) {
+      const int at = k * kPanelRows + v * kLanes<T>;
+      const Vec<T> difference = load_aligned(y + at) - load_aligned(f + at);
+      const Vec<T> residual = valid ? difference : Vec<T>{};
+      store_aligned(delta + at, factor * residual);
+      squares.add_square(v, residual);
+    }
+  }
+  if (ll == nullptr && noise_grad == nullptr) return;
+  const double quadratic = precision * squares.total();
+  const double count = static_cast<double>(rows) * outputs;
+  if (ll != nullptr) *ll += -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+  if (noise_grad != nullptr) *noise_grad += quadratic - count;
+}
+
+template <class T>
+static void heteroscedastic_panel(const T* f, const T* y, int outputs, int rows, double weight,
+                                  T* delta, double* ll) {
+  const int targets = outputs / 2;
+  const Vec<T> w = broadcast(static_cast<T>(weight));
+  RowSums terms;
+  terms.clear();
+  for (int v = 0; v < kPanelVecs<T>; ++v) {
+    const auto valid = RowMask<T>::make(v, rows);
+    for (int k = 0; k < targets; ++k) {
+      const int at = k * kPanelRows + v * kLanes<T>;
+      const int raw_at = at + targets * kPanelRows;
+      Vec<T> term, mean_derivative, raw_derivative;
+      heteroscedastic_term<Vec<T>>(load_aligned(f + at), load_aligned(f + raw_at),
+                                   load_aligned(y + at), term, mean_derivative, raw_derivative);
+      store_aligned(delta + at, valid ? w * mean_derivative : Vec<T>{});
+      store_aligned(delta + raw_at, valid ? w * raw_derivative : Vec<T>{});
+      terms.add(v, valid ? term : Vec<T>{});
+    }
+  }
+  if (ll != nullptr) *ll += terms.total() - kHalfLogTwoPi * static_cast<double>(rows) * targets;
+}
+
+// Softmax with the maximum taken off; a NaN anywhere in a row reaches its sum.
+template <class T>
+static void categorical_panel(const T* f, const T* y, int outputs, int rows, double weight,
+                              T* delta, double* ll) {
+  using O = Ops<Vec<T>>;
+  const Vec<T> w = broadcast(static_cast<T>(weight));
+  RowSums terms;
+  terms.clear();
+  for (int v = 0; v < kPanelVecs<T>; ++v) {
+    const int lane = v * kLanes<T>;
+    const auto valid = RowMask<T>::make(v, rows);
+    const Vec<T> label = load_aligned(y + lane);
+    Vec<T> largest = load_aligned(f + lane);
+    for (int k = 1; k < outputs; ++k)
+      largest = max(load_aligned(f + k * kPanelRows + lane), largest);
+    Vec<T> sum{}, at_label{};
+    for (int k = 0; k < outputs; ++k) {
+      const Vec<T> shifted = load_aligned(f + k * kPanelRows + lane) - largest;
+      const Vec<T> e = exp_bounded<Vec<T>>(max(O::set(-kExpLimit<Vec<T>>), shifted));
+      at_label = (label == O::set(k)) ? shifted : at_label;
+      sum = sum + e;
+      store_aligned(delta + k * kPanelRows + lane, e);
+    }
+    if (ll != nullptr) {
+      const Vec<T> term = at_label - log<Vec<T>>(sum);
+      terms.add(v, valid ? term : Vec<T>{});
+    }
+    const Vec<T> factor = -w / sum;
+    for (int k = 0; k < outputs; ++k) {
+      const int at = k * kPanelRows + lane;
+      const Vec<T> own = (label == O::set(k)) ? w : Vec<T>{};
+      const Vec<T> d = mul_add(load_aligned(delta + at), factor, own);
+      store_aligned(delta + at, valid ? d : Vec<T>{});
+    }
+  }
+  if (ll != nullptr) *ll += terms.total();
+}
+
+template <int Kind, class T>
+static void elementwise_panel(const T* f, const T* y, int outputs, int rows, double weight,
+                              T* delta, double* ll) {
+  const Vec<T> w = broadcast(static_cast<T>(weight));
+  RowSums terms;
+  terms.clear();
+  for (int v = 0; v < kPanelVecs<T>; ++v) {
+    const auto valid = RowMask<T>::make(v, rows);
+    for (int k = 0; k < outputs; ++k) {
+      const int at = k * kPanelRows + v * kLanes<T>;
+      Vec<T> term, derivative;
+      if constexpr (Kind == kBernoulli)
+        bernoulli_term<Vec<T>>(load_aligned(f + at), load_aligned(y + at), term, derivative);
+      else
+        poisson_term<Vec<T>>(load_aligned(f + at), load_aligned(y + at), term, derivative);
+      store_aligned(delta + at, valid ? w * derivative : Vec<T>{});
+      terms.add(v, valid ? term : Vec<T>{});
+    }
+  }
+  if (ll != nullptr) *ll += terms.total();
+}
+
+// f, delta: (outputs, 32); y: (Ky, 32); rows of them in use. delta = weight * d ll / d f, 0 in unused
+// lanes; *ll += the rows' log likelihood without what depends on y alone (null: skip); *noise_grad
+// += sum of d ll / d log_noise (kGaussianLearned; null: skip).
+template <class T>
+static void likelihood_panel(int kind, const T* f, const T* y, int outputs, int rows,
+                             T scale_or_log_noise, double weight, T* delta, double* ll,
+                             double* noise_grad) {
+  const double parameter = static_cast<double>(scale_or_log_noise);
+  switch (kind) {
+    case kGaussian:
+      return gaussian_panel<T>(f, y, outputs, rows, parameter, __builtin_log(parameter), weight,
+                               delta, ll, nullptr);
+    case kGaussianLearned:
+      return gaussian_panel<T>(f, y, outputs, rows, __builtin_exp(parameter), parameter, weight,
+                               delta, ll, noise_grad);
+    case kHeteroscedastic:
+      return heteroscedastic_panel<T>(f, y, outputs, rows, weight, delta, ll);
+    case kCategorical:
+      return categorical_panel<T>(f, y, outputs, rows, weight, delta, ll);
+    case kBernoulli:
+      return elementwise_panel<kBernoulli, T>(f, y, outputs, rows, weight, delta, ll);
+    default:
+      return elementwise_panel<kPoisson, T>(f, y, outputs, rows, weight, delta, ll);
+  }
+}
+
+}  // namespace
+}  // namespace ribbit::cpu

@@ -1,0 +1,162 @@
+// The native gradient against a scalar forward pass and central differences, at odd widths (run
+// once per instruction set); and the same bits from any number of threads and chains.
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "check.h"
+#include "cpu/forward.h"
+#include "cpu/log_density.h"
+
+using namespace ribbit;
+using namespace ribbit::cpu;
+
+namespace {
+
+struct Problem {
+  Network network;
+  std::vector<double> x, y, theta;
+  std::int64_t rows, dim;
+};
+
+// A deterministic stand-in for random numbers in (-1, 1).
+double wave(std::int64_t i) { return std::sin(12.9898 * static_cast<double>(i) + 1.0); }
+
+Problem make(const std::vector<std::int64_t>& widths, int activation, std::int64_t rows,
+             std::int64_t targets) {
+  std::vector<std::int64_t> table;
+  std::vector<double> rates;
+  std::int64_t offset = 0;
+  for (std::size_t l = 0; l + 1 < widths.size(); ++l) {
+    const std::int64_t in = widths[l], out = widths[l + 1];
+    const std::int64_t index = static_cast<std::int64_t>(rates.size());
+    table.insert(table.end(), {0, in, out, offset, offset + in * out, 0, index, 0});
+    rates.push_back(0);
+    offset += in * out + out;
+    if (l + 2 < widths.size()) {
+      table.insert(table.end(), {1, out, out, 0, -1, activation, index + 1, 0});
+      rates.push_back(0);
+    }
+  }
+  Problem p{Network::from_table(table.data(), rates.data(),
+                                static_cast<std::int64_t>(rates.size())),
+            {},
+            {},
+            {},
+            rows,
+            offset};
+  for (std::int64_t i = 0; i < rows * widths.front(); ++i) p.x.push_back(wave(i));
+  for (std::int64_t i = 0; i < rows * targets; ++i) p.y.push_back(wave(7 * i + 3));
+  for (std::int64_t i = 0; i < 3 * offset; ++i) p.theta.push_back(0.4 * wave(3 * i + 1));
+  return p;
+}
+
+void check_differences(const std::vector<std::int64_t>& widths, int activation, std::int64_t rows) {
+  const Problem p = make(widths, activation, rows, widths.back());
+  const LogDensity<double> density(p.network, {{0, p.dim, 0, 0.7, 0, 0}}, Likelihood::kGaussian,
+                                   0.5, p.x.data(), p.y.data(), rows, {1.5, 0.5});
+  std::vector<double> grad(static_cast<std::size_t>(p.dim));
+  double ll = 0, lp = 0;
+  CHECK(density.evaluate(p.theta.data(), 1, nullptr, 0, &ll, &lp, grad.data(), nullptr));
+  const auto value = [&](std::vector<double> theta) {
+    double a = 0, b = 0;
+    CHECK(density.evaluate(theta.data(), 1, nullptr, 0, &a, &b, nullptr, nullptr));
+    return (a / 0.5 + b) / 1.5;
+  };
+  double scale = 0;
+  for (const double g : grad) scale = std::max(scale, std::fabs(g));
+  for (std::int64_t i = 0; i < p.dim; i += 1 + p.dim / 17) {
+    std::vector<double> theta(p.theta.begin(), p.theta.begin() + p.dim);
+    const double h = 1e-5;
+    theta[static_cast<std::size_t>(i)] += h;
+    const double up = value(theta);
+    theta[static_cast<std::size_t>(i)] -= 2 * h;
+    const double difference = (up - value(theta)) / (2 * h);
+    CHECK(std::fabs(difference - grad[static_cast<std::size_t>(i)]) <= 1e-7 * scale);
+  }
+  // Control: a gradient that is 1e-5 off must be noticed.
+  CHECK(std::fabs(grad[0] * (1 + 1e-5) - grad[0]) > 0 || grad[0] == 0);
+}
+
+// evaluate and leapfrog: the same bits for 1, 2, 3 threads and for chains alone or together.
+void check_bits(std::int64_t rows) {
+  const Problem p = make({5, 33, 18, 2}, 3, rows, 2);
+  std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
+      theta(p.theta.begin(), p.theta.end());
+  const LogDensity<float> density(p.network, {{0, p.dim, 0, 0.7, 0, 0}}, Likelihood::kGaussian, 0.5,
+                                  x.data(), y.data(), rows, {});
+  const auto chains = static_cast<std::size_t>(3), n = static_cast<std::size_t>(p.dim);
+  const double eps[3] = {1e-3, 2e-3, 5e-4};
+  const std::int64_t steps[3] = {7, 4, 9};
+  const auto run = [&](int threads, bool together) {
+    set_num_threads(threads);
+    std::vector<float> q = theta, m(chains * n), g(chains * n);
+    for (std::size_t i = 0; i < m.size(); ++i) m[i] = static_cast<float>(wave(static_cast<std::int64_t>(i)));
+    std::vector<double> ll(chains), lp(chains);
+    CHECK(density.evaluate(q.data(), 3, nullptr, 0, ll.data(), lp.data(), g.data(), nullptr));
+    if (together) {
+      CHECK(density.leapfrog(q.data(), m.data(), g.data(), nullptr, 0, eps, steps, 3, ll.data(),
+                             lp.data(), nullptr));
+    } else {
+      for (std::size_t c = 0; c < chains; ++c) {
+        CHECK(density.leapfrog(&q[c * n], &m[c * n], &g[c * n], nullptr, 0, eps + c, steps + c, 1,
+                               &ll[c], &lp[c], nullptr));
+      }
+    }
+    q.insert(q.end(), m.begin(), m.end());
+    q.insert(q.end(), g.begin(), g.end());
+    for (std::size_t c = 0; c < chains; ++c) q.push_back(static_cast<float>(ll[c] + lp[c]));
+    return q;
+  };
+  const auto reference = run(1, true);
+  for (const int threads : {1, 2, 3, 4}) {
+    for (const bool together : {true, false}) {
+      const auto other = run(threads, together);
+      CHECK(std::memcmp(reference.data(), other.data(), reference.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+void check_forward() {
+  const Problem p = make({3, 19, 4}, 2, 70, 4);
+  std::vector<double> out(2 * 70 * 4);
+  CHECK(forward(p.network, p.theta.data(), p.dim, 2, p.x.data(), 70, out.data(), nullptr));
+  for (std::size_t s = 0; s < 2; ++s) {
+    const double* w = p.theta.data() + static_cast<std::int64_t>(s) * p.dim;
+    for (std::size_t r = 0; r < 70; ++r) {
+      for (std::size_t k = 0; k < 4; ++k) {
+        double f = w[3 * 19 + 19 + 19 * 4 + k];
+        for (std::size_t h = 0; h < 19; ++h) {
+          double z = w[3 * 19 + h];
+          for (std::size_t i = 0; i < 3; ++i) z += p.x[r * 3 + i] * w[i * 19 + h];
+          f += std::tanh(z) * w[3 * 19 + 19 + h * 4 + k];
+        }
+        CHECK(std::fabs(f - out[(s * 70 + r) * 4 + k]) < 1e-12);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  try {
+    instruction_set();
+  } catch (const std::invalid_argument&) {
+    return 77;  // RIBBIT_ISA names a set this CPU lacks
+  }
+  for (int activation = 0; activation <= 6; ++activation) {
+    check_differences({3, 7, 2}, activation, 33);
+  }
+  check_differences({1, 17, 14, 13, 1}, 3, 100);
+  check_differences({65, 1, 50, 3}, 2, 31);
+  check_differences({40, 35}, 0, 64);
+  check_bits(1);
+  check_bits(700);
+  check_forward();
+  return report("check_gradient");
+}

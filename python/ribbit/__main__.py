@@ -1,0 +1,84 @@
+"""Command line: ``python -m ribbit demo | doctor | versions``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line without the program's name.
+
+    Returns
+    -------
+    int
+        Exit code: 0 for success, 1 for a failed self-test or a missing package, 2 for bad usage.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m ribbit",
+        description="Ribbit: a native sampler for Bayesian neural networks.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    demo = commands.add_parser(
+        "demo",
+        help="sample a Bayesian neural network on scikit-learn's diabetes data",
+        description="HMC over a 10-50-1 network on scikit-learn's diabetes data, beside linear "
+        "regression: a table and a picture.",
+    )
+    demo.add_argument("--quick", action="store_true", help="fewer draws: a few seconds")
+    demo.add_argument(
+        "--out", default="ribbit-demo.png", metavar="PATH", help="picture (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the chains (default: 0)"
+    )
+    commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
+    commands.add_parser("versions", help="print versions and facts about the machine")
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    if options.command == "versions":
+        from ribbit.versions import show_versions
+
+        show_versions()
+        return 0
+    if options.command == "doctor":
+        return doctor()
+    from ribbit.demo import run_demo
+
+    try:
+        run_demo(quick=options.quick, out=options.out, seed=options.seed)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"ribbit demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def doctor() -> int:
+    """Print versions, run the self-test, and return the exit code: 0 when all checks pass."""
+    from ribbit._selftest import run_checks
+    from ribbit.versions import show_versions
+
+    show_versions()
+    print("\nself-test")
+    checks = run_checks()
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok  " if check.passed else "FAIL"
+        print(f"  {mark}  {check.name:<{width}}  {check.detail}")
+    failed = sum(not check.passed for check in checks)
+    seconds = sum(check.seconds for check in checks)
+    verdict = f"{failed} of {len(checks)} checks FAILED" if failed else "all checks passed"
+    print(f"\n{verdict} ({seconds:.1f} s)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Where draws and statistics go while a run goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ribbit import _backend
+from ribbit.protocols import Array
+from ribbit.samplers.state import State
+
+__all__ = ["Record", "Report"]
+
+
+class Record:
+    """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
+
+    def __init__(self, state: State, size: int, *, positions: bool) -> None:
+        self.xp = _backend.namespace(state.position)
+        self.chains, dim = state.position.shape
+        self.size = size
+        self.positions = self.xp.empty(
+            (self.chains, size if positions else 0, dim), dtype=state.position.dtype
+        )
+        self.keep_positions = positions
+        self.stats: dict[str, Array] = {}
+
+    def put(self, index: int, state: State, info: Mapping[str, Array]) -> None:
+        """Write entry `index`."""
+        if not self.stats:
+            self.stats = {
+                name: self.xp.empty((self.chains, self.size), dtype=value.dtype)
+                for name, value in info.items()
+            }
+        if self.keep_positions:
+            self.positions[:, index, :] = state.position
+        for name, value in info.items():
+            self.stats[name][:, index] = value
+
+    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
+        """Return the first `count` entries; views."""
+        return self.positions[:, :count, :], {k: v[:, :count] for k, v in self.stats.items()}
+
+
+class Report:
+    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
+
+    def __init__(self, reporter: Any, *, on_host: bool) -> None:
+        self.reporter, self.on_host = reporter, on_host
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        self.due = time.perf_counter() + 0.25
+
+    def update(self, done: int, info: Mapping[str, Array]) -> None:
+        """Report one step."""
+        if self.on_host:
+            self.reporter.update(done, info)
+            return
+        self.pending.append((done, info))
+        if time.perf_counter() >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is waiting."""
+        pending, self.pending = self.pending, []
+        for done, info in pending:
+            self.reporter.update(done, {k: _backend.to_host(v) for k, v in info.items()})
+        self.due = time.perf_counter() + 0.25

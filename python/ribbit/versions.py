@@ -1,0 +1,104 @@
+"""What is installed and what it runs on, for bug reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from ribbit import _core
+
+__all__ = ["show_versions", "versions"]
+
+_FALLBACK = ("numpy", "matplotlib", "rich", "scikit-learn", "arviz-base", "arviz-stats")
+
+
+def versions() -> dict[str, str]:
+    """Collect versions and facts about the machine, in the order in which they are shown.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    info = _core.build_info()
+    rows = {
+        "ribbit": _version("ribbit") or f"{info.get('version', 'unknown')} (not installed)",
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": f"{_usable_cores()} usable of {os.cpu_count()}",
+        "threads": str(_core.num_threads()),
+        "instruction set": f"{_core.isa()} (available: {', '.join(_core.available_isas())})",
+        "compiler": str(info.get("compiler", "unknown")),
+        "cuda": _cuda(bool(info.get("cuda"))),
+    }
+    for name in _requirements():
+        rows[name] = _version(name) or "not installed"
+    for name in ("RIBBIT_ISA", "RIBBIT_NUM_THREADS"):
+        if name in os.environ:
+            rows[name] = os.environ[name]
+    return rows
+
+
+def show_versions() -> None:
+    """Print versions and facts about the machine; paste it into a bug report.
+
+    ``python -m ribbit doctor`` prints the same with a self-test.
+    """
+    rows = versions()
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _requirements() -> list[str]:
+    """Names of the packages that ribbit or one of its extras asks for."""
+    try:
+        lines = metadata.requires("ribbit") or []
+    except metadata.PackageNotFoundError:
+        return list(_FALLBACK)
+    names: list[str] = []
+    for line in lines:
+        found = re.match(r"[A-Za-z0-9._-]+", line)
+        if found and found.group() not in (*names, "ribbit"):
+            names.append(found.group())
+    return names
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    if sys.platform == "linux":
+        try:
+            text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            text = ""
+        found = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
+        if found:
+            return found.group(1).strip()
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _cuda(built: bool) -> str:
+    driver = ""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
+        driver = f", driver {found.group(1)}" if found else ", a driver is loaded"
+    except OSError:
+        driver = ", no driver"
+    return ("built in" if built else "not built in") + driver

@@ -1,0 +1,100 @@
+"""Small targets for the tests of the samplers; every array library, no network."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ribbit.protocols import PredictiveTerms
+
+
+class Gaussian:
+    """Independent normals with sds `sd`; only ``dim`` and ``value_and_grad`` are required."""
+
+    def __init__(self, sd, xp=np, dtype=np.float64):
+        self.array_namespace, self.dtype = xp, np.dtype(dtype)
+        self.sd = xp.asarray(np.asarray(sd, dtype=dtype))
+        self.dim = int(self.sd.shape[0])
+        self.calls = 0
+
+    def value_and_grad(self, theta, rows=None):
+        xp = self.array_namespace
+        self.calls += 1
+        scaled = theta / self.sd
+        return -0.5 * xp.sum(scaled * scaled, axis=1), -scaled / self.sd
+
+
+class Line(Gaussian):
+    """Gaussian prior on the P weights of y = x @ theta, with predictions."""
+
+    kind = "regression"
+    noise = 0.5
+
+    def init(self, seed=0, chains=None):
+        ids = np.arange(chains) if isinstance(chains, int) else np.asarray(chains)
+        start = 0.1 * np.cos(ids[:, None] + np.arange(self.dim) + seed)
+        return self.array_namespace.asarray(start.astype(self.dtype))
+
+    def outputs(self, theta, x):
+        xp = self.array_namespace
+        return xp.reshape(theta @ xp.matrix_transpose(x), (theta.shape[0], x.shape[0], 1))
+
+    def predictive(self, theta, x):
+        xp = self.array_namespace
+        noise = xp.full((1, 1, 1), self.noise, dtype=theta.dtype)
+        return PredictiveTerms(mean=self.outputs(theta, x), noise_sd=noise)
+
+    def log_likelihood(self, theta, x, y):
+        xp = self.array_namespace
+        residual = (y[None, :, :] - self.outputs(theta, x)) / self.noise
+        constant = np.log(self.noise) + 0.5 * np.log(2 * np.pi)
+        value = xp.sum(-0.5 * residual * residual - float(constant), axis=-1)
+        return xp.astype(value, xp.float64)
+
+    def describe(self):
+        return {"test": "line"}
+
+
+class Classes(Line):
+    """Two or more classes from theta reshaped to (K, features)."""
+
+    kind = "classification"
+
+    def __init__(self, sd, classes, *, binary=False):
+        super().__init__(sd)
+        self.classes, self.binary = classes, binary
+
+    def predictive(self, theta, x):
+        logits = np.einsum("skf,nf->snk", theta.reshape(len(theta), self.classes, -1), x)
+        if self.binary:
+            return PredictiveTerms(probs=1 / (1 + np.exp(-logits)), binary=True)
+        e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return PredictiveTerms(probs=e / e.sum(axis=-1, keepdims=True))
+
+    def outputs(self, theta, x):
+        return np.einsum("skf,nf->snk", theta.reshape(len(theta), self.classes, -1), x)
+
+    def log_likelihood(self, theta, x, y):
+        return np.log(self.predictive(theta, x).probs[:, np.arange(len(y)), y])
+
+
+class Scripted(Gaussian):
+    """A native trajectory that returns what the test wants, to reach every branch."""
+
+    interruptible = True
+
+    def __init__(self, dim, end, dtype=np.float64):
+        super().__init__(np.ones(dim), dtype=dtype)
+        self.end = end
+
+    def leapfrog(
+        self, position, momentum, grad, step_size, num_steps, *, inverse_mass=None, interrupt=None
+    ):
+        q, p = position + 0.25, momentum.copy()
+        terms, g = -0.5 * np.sum(q**2, axis=1, dtype=np.float64)[:, None], -q
+        return self.end(q, p, terms, g)
+
+
+def same(a, b):
+    """Whether two arrays of any library hold the same bits."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
