@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
+import ribbit as rb
 from ribbit.protocols import PredictiveTerms
 
 
@@ -35,8 +35,9 @@ class Line(Gaussian):
         return self.array_namespace.asarray(start.astype(self.dtype))
 
     def outputs(self, theta, x):
-        xp = self.array_namespace
-        return xp.reshape(theta @ xp.matrix_transpose(x), (theta.shape[0], x.shape[0], 1))
+        xp = self.array_namespace  # no matmul: BLAS rounds by the shape of the whole call
+        product = theta[:, None, :] * x[None, :, :]
+        return xp.sum(product, axis=-1, keepdims=True)
 
     def predictive(self, theta, x):
         xp = self.array_namespace
@@ -98,3 +99,36 @@ def same(a, b):
     """Whether two arrays of any library hold the same bits."""
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def equal(a, b, chains=slice(None), rows=slice(None)):
+    """The draws and statistics of b are those chains and rows of a, bit for bit."""
+    assert same(a.positions[chains, rows], b.positions)
+    assert set(a.stats) == set(b.stats)
+    for name in a.stats:
+        assert same(a.stats[name][chains, rows], b.stats[name]), name
+
+
+def posterior(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(70, 3))
+    return rb.Posterior(
+        rb.mlp(3, (9,), 1, activation="tanh"),
+        x,
+        np.sin(x[:, 0]) + 0.1 * rng.normal(size=70),
+        prior=rb.Normal(0.7),
+        likelihood=rb.Gaussian(0.2),
+        dtype=dtype,
+    )
+
+
+TARGETS = {"network": posterior, "python": lambda: Line([1.0, 2.0, 0.3], dtype=np.float32)}
+OPTIONS = {
+    "fixed": {"step_size": 0.02, "num_leapfrog_steps": 6},
+    "adapted": {
+        "step_size": "auto",
+        "inverse_mass_matrix": "adapt",
+        "jitter": 0.1,
+        "trajectory_length": 0.2,
+    },
+}

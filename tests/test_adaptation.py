@@ -4,16 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from targets import Gaussian, Line, same
-
 from ribbit.samplers import HMC
 from ribbit.samplers.adaptation import DualAveraging, Welford, windows
+from targets import Gaussian, Line, same
 
 
 def stan_windows(warmup, start, end, base):
     """Stan's windowed_adaptation, counter by counter; the ends as counts of done transitions."""
-    counter, size, following, ends = 0, base, start + base - 1, []
-    for _ in range(warmup):
+    size, following, ends = base, start + base - 1, []
+    for counter in range(warmup):
         in_window = start <= counter < warmup - end and counter != warmup
         if in_window and counter == following:
             ends.append(counter + 1)
@@ -22,7 +21,6 @@ def stan_windows(warmup, start, end, base):
                 following = counter + size
                 if following != warmup - end - 1 and following + 2 * size >= warmup - end:
                     following = warmup - end - 1
-        counter += 1
     return ends
 
 
@@ -40,7 +38,8 @@ def test_windows_of_1000_steps():
 @pytest.mark.parametrize("warmup", range(20, 150, 7))
 def test_windows_of_a_short_warmup(warmup):
     first, ends = windows(warmup)
-    assert first == int(0.15 * warmup) and ends == {warmup - int(0.1 * warmup)}
+    assert first == int(0.15 * warmup)
+    assert ends == {warmup - int(0.1 * warmup)}
 
 
 def test_no_windows_in_a_very_short_warmup():
@@ -68,7 +67,8 @@ def test_dual_averaging_stays_finite():
     dual = DualAveraging.start(np.array([1.0, 1.0]))
     for _ in range(20_000):
         dual = dual.update(np.array([0.0, 1.0]), 0.8)
-    assert np.isfinite(dual.step_size()).all() and (dual.step_size() > 0).all()
+    assert np.isfinite(dual.step_size()).all()
+    assert (dual.step_size() > 0).all()
 
 
 def test_welford_is_the_variance_with_shrinkage():
@@ -103,7 +103,9 @@ def test_adapted_mass_finds_the_scales():
     hmc = HMC(Gaussian(SDS), step_size="auto", inverse_mass_matrix="adapt", jitter=0.2)
     draws = hmc.sample(10, warmup=450, init=np.zeros((3, 4)), seed=2)
     ratio = draws.state.inverse_mass / SDS**2
-    assert ratio.shape == (3, 4) and (ratio > 0.5).all() and (ratio < 2.0).all()
+    assert ratio.shape == (3, 4)
+    assert (ratio > 0.5).all()
+    assert (ratio < 2.0).all()
     assert draws.state.adaptation is None
     assert (draws.stats["n_steps"] < 10).all()  # whitened: few steps for pi / 2
     assert np.unique(draws.state.step_size).size == 3
@@ -112,7 +114,8 @@ def test_adapted_mass_finds_the_scales():
 def test_mass_is_adapted_at_a_fixed_step_size_too():
     hmc = HMC(Gaussian(SDS), step_size=0.3, inverse_mass_matrix="adapt", trajectory_length=1.5)
     draws = hmc.sample(5, warmup=300, init=np.zeros((2, 4)))
-    assert (draws.stats["step_size"] == 0.3).all() and draws.state.inverse_mass is not None
+    assert (draws.stats["step_size"] == 0.3).all()
+    assert draws.state.inverse_mass is not None
 
 
 def test_adaptation_ends_with_warmup_and_state_keeps_it():
@@ -124,10 +127,13 @@ def test_adaptation_ends_with_warmup_and_state_keeps_it():
         state, info = hmc.step(state)
         sizes.append(info["step_size"].copy())
     assert state.adaptation is None
-    assert same(sizes[100], sizes[104]) and not same(sizes[98], sizes[99])
+    assert same(sizes[100], sizes[104])
+    assert not same(sizes[98], sizes[99])
     masses = hmc.step(hmc.init(np.zeros((2, 4)), warmup=100), num_steps=89)[0].inverse_mass
     assert masses is None  # until the window ends at 90
-    assert hmc.step(hmc.init(np.zeros((2, 4)), warmup=100), num_steps=90)[0].inverse_mass is not None
+    assert (
+        hmc.step(hmc.init(np.zeros((2, 4)), warmup=100), num_steps=90)[0].inverse_mass is not None
+    )
 
 
 def test_chains_adapt_alone():
@@ -139,9 +145,7 @@ def test_chains_adapt_alone():
             stuck = theta[:, 0] > 100.0
             return np.where(stuck, -1e6 * (theta[:, 0] - 200.0) ** 2, lp), grad
 
-    hmc = HMC(
-        Wall([1.0, 2.0]), step_size="auto", inverse_mass_matrix="adapt", num_leapfrog_steps=5
-    )
+    hmc = HMC(Wall([1.0, 2.0]), step_size="auto", inverse_mass_matrix="adapt", num_leapfrog_steps=5)
     start = np.array([[0.0, 0.0], [200.0, 0.0], [0.5, 0.1]])
     together = hmc.sample(5, warmup=60, init=start, keep_warmup=True)
     alone = hmc.sample(5, warmup=60, init=start[2:], chains=[2], keep_warmup=True)
@@ -174,7 +178,8 @@ def test_flat_and_impossible_densities_end():
     draws = HMC(Spike(SDS), step_size="auto", num_leapfrog_steps=2).sample(
         3, warmup=30, init=np.zeros((2, 4))
     )
-    assert draws.stats["diverging"].all() and not draws.positions.any()
+    assert draws.stats["diverging"].all()
+    assert not draws.positions.any()
 
 
 def test_cap_is_reported_after_warmup():

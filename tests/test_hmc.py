@@ -7,10 +7,9 @@ import warnings
 import numpy as np
 import pytest
 import reference
-from targets import Gaussian, Line, Scripted, same
-
 import ribbit as rb
 from ribbit.samplers import HMC, leapfrog, metropolis
+from targets import OPTIONS, TARGETS, Gaussian, Scripted, equal, posterior, same
 
 SDS = [1.0, 2.0, 0.5]
 START = np.array([[0.3, -1.0, 0.2], [0.0, 0.5, 0.0]])
@@ -60,10 +59,13 @@ def test_statistics_fit_together():
         s["lp"], -0.5 * np.sum((draws.positions / SDS) ** 2, axis=-1), rtol=1e-12
     )
     np.testing.assert_allclose(s["acceptance_rate"], np.exp(np.minimum(0, -s["energy_error"])))
-    assert s["accepted"].any() and not s["accepted"].all()
+    assert s["accepted"].any()
+    assert not s["accepted"].all()
     assert (s["energy"] + s["lp"] > 0).all()  # kinetic energy
-    assert (s["n_steps"] == 5).all() and (s["step_size"] == 0.7).all()
-    assert not s["diverging"].any() and not s["capped"].any()
+    assert (s["n_steps"] == 5).all()
+    assert (s["step_size"] == 0.7).all()
+    assert not s["diverging"].any()
+    assert not s["capped"].any()
     rejected = np.argwhere(~s["accepted"][:, 1:])
     for c, d in rejected:  # a rejected proposal repeats the old draw
         assert same(draws.positions[c, d + 1], draws.positions[c, d])
@@ -120,7 +122,8 @@ def test_leapfrog_is_reversible():
     end = leapfrog(target, q, p, 0.1, 50)
     back = leapfrog(target, end.position, -end.momentum, 0.1, 50)
     np.testing.assert_allclose(back.position, q, atol=1e-13)
-    assert end.logdensity.shape == () and end.grad.shape == (3,)
+    assert end.logdensity.shape == ()
+    assert end.grad.shape == (3,)
 
 
 def test_metropolis_uses_the_uniforms_of_hmc():
@@ -130,7 +133,8 @@ def test_metropolis_uses_the_uniforms_of_hmc():
         assert np.array_equal(accepted, draws.stats["accepted"][:, step])
         assert np.array_equal(rate, draws.stats["acceptance_rate"][:, step])
     accepted, rate = metropolis(np.array([np.nan, np.inf, -np.inf]))
-    assert not accepted.any() and not rate.any()
+    assert not accepted.any()
+    assert not rate.any()
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -174,7 +178,8 @@ def test_cap_warns_and_is_a_statistic():
     with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):
         hmc = HMC(Gaussian(SDS), step_size=0.01, trajectory_length=1.0, max_num_leapfrog_steps=50)
     draws = hmc.sample(3, init=START)
-    assert draws.stats["capped"].all() and (draws.stats["n_steps"] == 50).all()
+    assert draws.stats["capped"].all()
+    assert (draws.stats["n_steps"] == 50).all()
     with pytest.raises(ValueError, match="max_num_leapfrog_steps"):
         HMC(Gaussian(SDS), num_leapfrog_steps=51, max_num_leapfrog_steps=50)
 
@@ -184,7 +189,9 @@ def test_jitter_changes_step_size_but_not_length():
     draws = hmc.sample(300, init=START)
     steps = draws.stats["step_size"]
     assert (draws.stats["n_steps"] == 10).all()
-    assert steps.min() >= 0.08 and steps.max() <= 0.12 and np.ptp(steps) > 0.039
+    assert steps.min() >= 0.08
+    assert steps.max() <= 0.12
+    assert np.ptp(steps) > 0.039
     assert np.unique(steps).size == steps.size
     u = reference.uniform(1, seed=0, step=17, chain=1, purpose=reference.JITTER)[0]
     assert steps[1, 17] == pytest.approx(0.1 * (0.8 + 0.4 * u), rel=1e-14)
@@ -333,7 +340,8 @@ def test_a_proposal_that_is_not_finite_is_rejected(which, value, dtype):
     assert info["accepted"].tolist() == [True, False, True]
     assert info["diverging"].tolist() == [False, True, False]
     assert info["acceptance_rate"].tolist() == [1.0, 0.0, 1.0]
-    assert info["energy_error"][1] == np.inf and np.isfinite(info["energy"]).all()
+    assert info["energy_error"][1] == np.inf
+    assert np.isfinite(info["energy"]).all()
     for name in ("position", "logdensity", "grad", "terms"):
         assert same(getattr(after, name)[1], getattr(before, name)[1])
         assert name in ("logdensity", "terms") or not same(
@@ -370,7 +378,8 @@ def test_python_trajectory_stops_where_the_density_is_lost():
     )
     assert np.abs(draws.positions).max() <= 1
     diverging = draws.stats["diverging"]
-    assert diverging.any() and not diverging.all()
+    assert diverging.any()
+    assert not diverging.all()
     assert not draws.stats["accepted"][diverging].any()
 
 
@@ -399,7 +408,8 @@ def test_step_is_pure_and_nothing_is_aliased():
     first, _ = odd.step(state, num_steps=3)
     again, _ = odd.step(state, num_steps=3)
     expected, _ = plain.step(plain.init(START), num_steps=3)
-    assert same(first.position, again.position) and same(first.position, expected.position)
+    assert same(first.position, again.position)
+    assert same(first.position, expected.position)
     assert same(first.grad, expected.grad)
     for array, old in zip((state.position, state.grad, state.terms), kept, strict=True):
         assert same(array, old)
@@ -462,31 +472,6 @@ def test_float32_results_are_converted():
 # --- what decides a draw -------------------------------------------------------------------------
 
 
-def posterior(dtype=np.float32):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(70, 3))
-    return rb.Posterior(
-        rb.mlp(3, (9,), 1, activation="tanh"),
-        x,
-        np.sin(x[:, 0]) + 0.1 * rng.normal(size=70),
-        prior=rb.Normal(0.7),
-        likelihood=rb.Gaussian(0.2),
-        dtype=dtype,
-    )
-
-
-TARGETS = {"network": posterior, "python": lambda: Line([1.0, 2.0, 0.3], dtype=np.float32)}
-OPTIONS = {
-    "fixed": {"step_size": 0.02, "num_leapfrog_steps": 6},
-    "adapted": {
-        "step_size": "auto",
-        "inverse_mass_matrix": "adapt",
-        "jitter": 0.1,
-        "trajectory_length": 0.2,
-    },
-}
-
-
 @pytest.fixture(params=list(TARGETS))
 def any_target(request):
     return TARGETS[request.param]()
@@ -495,14 +480,6 @@ def any_target(request):
 @pytest.fixture(params=list(OPTIONS))
 def hmc(request, any_target):
     return HMC(any_target, **OPTIONS[request.param])
-
-
-def equal(a, b, chains=slice(None), rows=slice(None)):
-    """The draws and statistics of b are those chains and rows of a, bit for bit."""
-    assert same(a.positions[chains, rows], b.positions)
-    assert set(a.stats) == set(b.stats)
-    for name in a.stats:
-        assert same(a.stats[name][chains, rows], b.stats[name]), name
 
 
 def test_a_draw_does_not_depend_on_the_other_chains(hmc):
@@ -523,7 +500,9 @@ def test_a_draw_does_not_depend_on_progress_or_what_is_kept(hmc, capfd):
     assert capfd.readouterr() == ("", "")
     seen = []
     equal(plain, hmc.sample(8, warmup=25, chains=2, seed=9, progress=seen.append))
-    assert seen and seen[-1]["done"] == 33 and seen[-1]["draws"] == 8
+    assert seen
+    assert seen[-1]["done"] == 33
+    assert seen[-1]["draws"] == 8
     equal(plain, hmc.sample(8, warmup=25, chains=2, seed=9, progress=True))
     equal(plain, hmc.sample(8, warmup=25, chains=2, seed=9, keep_warmup=True))
     x = np.zeros((4, 3), dtype=np.float32)
@@ -549,7 +528,8 @@ def test_a_draw_does_not_depend_on_the_number_of_threads():
 def test_seed_and_chain_change_a_draw(hmc):
     a = hmc.sample(5, warmup=20, chains=2, seed=1).positions
     b = hmc.sample(5, warmup=20, chains=2, seed=2).positions
-    assert not np.isclose(a, b).any() and not np.isclose(a[0], a[1]).any()
+    assert not np.isclose(a, b).any()
+    assert not np.isclose(a[0], a[1]).any()
 
 
 def test_step_is_what_sample_does(any_target):

@@ -4,11 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from targets import Gaussian, Line, same
-from test_hmc import OPTIONS, equal, posterior
-
-import ribbit as rb
+from ribbit.io import load_draws
 from ribbit.samplers import HMC
+from targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 WHOLE = {"warmup": 40, "chains": 3, "seed": 11}
 
@@ -77,17 +75,20 @@ def test_max_seconds_then_resume():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
     whole = hmc.sample(400, chains=2)
     first = hmc.sample(400, chains=2, max_seconds=0.005)
-    assert not first.complete and 0 < len(first) < 400
+    assert not first.complete
+    assert 0 < len(first) < 400
     assert first.positions.shape[1] == len(first) == first.stats["lp"].shape[1]
     second = hmc.sample(400 - len(first), resume=first)
-    assert second.complete and same(whole.positions, joined(first, second))
+    assert second.complete
+    assert same(whole.positions, joined(first, second))
 
 
 def test_fixed_settings_come_from_the_sampler_and_adapted_ones_from_the_state():
     target = Line([1.0, 2.0, 0.3])
     adapted = HMC(target, **OPTIONS["adapted"]).sample(2, **WHOLE)
     again = HMC(target, step_size=0.125, num_leapfrog_steps=3).sample(2, resume=adapted)
-    assert (again.stats["step_size"] == 0.125).all() and again.state.inverse_mass is None
+    assert (again.stats["step_size"] == 0.125).all()
+    assert again.state.inverse_mass is None
     kept = HMC(target, step_size="auto", inverse_mass_matrix="adapt").sample(2, resume=adapted)
     assert same(kept.state.step_size, adapted.state.step_size)
     assert same(kept.state.inverse_mass, adapted.state.inverse_mass)
@@ -124,4 +125,4 @@ def test_resume_from_a_file_inside_warmup(tmp_path):
     start = hmc.sample(1, **WHOLE)
     state, _ = hmc.step(hmc.init(target.init(11, 3), seed=11, warmup=40), num_steps=17)
     dataclasses.replace(start, state=state).save(tmp_path / "cut")
-    assert same(whole.positions, hmc.sample(5, resume=rb.load_draws(tmp_path / "cut")).positions)
+    assert same(whole.positions, hmc.sample(5, resume=load_draws(tmp_path / "cut")).positions)

@@ -1,6 +1,7 @@
 // Activation functions: value and derivative in one pass that shares the exponential.
 #pragma once
 
+#include "core/erf_hd.h"
 #include "core/math_hd.h"
 
 namespace ribbit {
@@ -15,8 +16,8 @@ enum ActivationCode : int {
   kSoftplus = 6,
 };
 
-// value = f(z), derivative = f'(z). NaN passes into the value. Limits at +-inf: relu, silu, gelu and
-// softplus give 0 (magnitude below 1e-35, 1e-296 in double) and inf.
+// value = f(z), derivative = f'(z). NaN passes into the value. Limits at +-inf: relu, silu, gelu
+// and softplus give 0 (magnitude below 1e-35, 1e-296 in double) and inf.
 // Errors with fma, in ulp, eps the spacing of T at 1 (check_math.cpp):
 //            value                  derivative
 //   tanh     3                      4

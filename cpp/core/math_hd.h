@@ -30,6 +30,15 @@ RIBBIT_HD T horner_exact(T x, double c0, Rest... rest) {
 template <class T>
 constexpr bool kIsFloat = sizeof(typename Ops<T>::Scalar) == 4;
 
+template <class T>
+RIBBIT_HD T infinity_of() {
+  return Ops<T>::from_bits(Ops<T>::set_bits(kIsFloat<T> ? 0x7f800000ull : 0x7ff0000000000000ull));
+}
+template <class T>
+RIBBIT_HD T nan_of() {
+  return Ops<T>::from_bits(Ops<T>::set_bits(kIsFloat<T> ? 0x7fc00000ull : 0x7ff8000000000000ull));
+}
+
 // min / max that let a NaN in x pass.
 template <class T>
 RIBBIT_HD T clamp(T x, double low, double high) {
@@ -39,7 +48,7 @@ RIBBIT_HD T clamp(T x, double low, double high) {
 template <class T>
 constexpr double kExpLimit = kIsFloat<T> ? 86.0 : 700.0;
 
-// x with the sign of s flipped in (s is any number, x >= 0).
+// x with the sign of s, for x >= 0.
 template <class T>
 RIBBIT_HD T with_sign(T x, T s) {
   using O = Ops<T>;
@@ -47,9 +56,9 @@ RIBBIT_HD T with_sign(T x, T s) {
   return O::from_bits(O::bits(x) | (O::bits(s) & mask));
 }
 
-// exp(Sign x) = scale * factor for |x| <= kExpLimit, Sign 1 or -1. Range reduction x = n ln 2 + r with n rounded by the
-// 1.5 * 2^k trick; scale = 2^n comes from the integer bits of that sum. Tight = false drops the low
-// part of ln 2 where it can: relative error 1.4e-7 + 3e-9 |x| (float).
+// exp(Sign x) = scale * factor for |x| <= kExpLimit, Sign 1 or -1. Range reduction x = n ln 2 + r,
+// n rounded by adding 1.5 * 2^k; scale = 2^n comes from the integer bits of that sum. Tight = false
+// drops the low part of ln 2 where it can: relative error 1.4e-7 + 3e-9 |x| (float).
 // factor: float minimax 3.1e-9, or 5.5e-8 with the table of 32 powers; double 3.4e-18.
 template <class T, bool Tight = true, int Sign = 1>
 RIBBIT_HD void exp_parts(T x, T& scale, T& factor) {
@@ -141,8 +150,8 @@ RIBBIT_HD T exp(T x) {
     return O::scale(factor, n);
   } else {
     // 2^n as a product of three powers in range: the first two exact, one rounding at the end.
-    const T third_magic = O::set((kIsFloat<T> ? 12582912.0 : 6755399441055744.0) +
-                                 (kIsFloat<T> ? 127.0 : 1023.0));
+    const T third_magic =
+        O::set((kIsFloat<T> ? 12582912.0 : 6755399441055744.0) + (kIsFloat<T> ? 127.0 : 1023.0));
     const T t1 = O::mul_add(n, O::set(1.0 / 3.0), third_magic);
     const T n1 = t1 - third_magic;
     const T t2 = (n - (n1 + n1)) + third_magic;
@@ -166,13 +175,12 @@ RIBBIT_HD T log_parts(T f, T e) {
     high = O::set(0.693359375);
     low = O::set(-2.1219444005469057e-4);
   } else {
-    q = horner<T>(f, 0.3333333333333314, -0.24999999999987976, 0.20000000000066617,
-                  -0.1666666666982584, 0.14285714280092862, -0.12499999691446956,
-                  0.11111111147477944, -0.10000015206101559, 0.09090923931530051,
-                  -0.08332913543675086, 0.0769152982538771, -0.07149439486001148,
-                  0.06684589052366535, -0.061966784765715814, 0.056683779334960674,
-                  -0.05677784603507098, 0.06503491066056542, -0.059817016352003295,
-                  0.026150922143760847);
+    q = horner<T>(
+        f, 0.3333333333333314, -0.24999999999987976, 0.20000000000066617, -0.1666666666982584,
+        0.14285714280092862, -0.12499999691446956, 0.11111111147477944, -0.10000015206101559,
+        0.09090923931530051, -0.08332913543675086, 0.0769152982538771, -0.07149439486001148,
+        0.06684589052366535, -0.061966784765715814, 0.056683779334960674, -0.05677784603507098,
+        0.06503491066056542, -0.059817016352003295, 0.026150922143760847);
     high = O::set(0x1.62e42feep-1);
     low = O::set(0x1.a39ef35793c76p-33);
   }
@@ -206,7 +214,7 @@ RIBBIT_HD T log_normal_range(T x) {
 template <class T>
 RIBBIT_HD T log(T x) {
   using O = Ops<T>;
-  const T infinity = O::set(__builtin_inf());
+  const T infinity = infinity_of<T>();
   const auto small = x < O::set(kIsFloat<T> ? 0x1p-126 : 0x1p-1022);
   const T scaled = O::select(small, x * O::set(0x1p54), x);
   T m, e;
@@ -214,16 +222,17 @@ RIBBIT_HD T log(T x) {
   e = O::select(small, e - O::set(54.0), e);
   T y = log_parts<T>(m - O::set(1.0), e);
   y = O::select(x < infinity, y, x);  // inf and NaN
-  y = O::select(x > O::set(0.0), y, O::select(x < O::set(0.0), O::set(__builtin_nan("")), y));
+  y = O::select(x > O::set(0.0), y, O::select(x < O::set(0.0), nan_of<T>(), y));
   return O::select(x == O::set(0.0), -infinity, y);
 }
 
-// ln(1 + x): 1.8 ulp; -1 -> -inf, below -> NaN. The rounding error of 1 + x is added to the mantissa.
+// ln(1 + x): 1.8 ulp; -1 -> -inf, below -> NaN. The rounding error of 1 + x is added to the
+// mantissa.
 template <class T>
 RIBBIT_HD T log1p(T x) {
   using O = Ops<T>;
   const T one = O::set(1.0);
-  const T infinity = O::set(__builtin_inf());
+  const T infinity = infinity_of<T>();
   const T u = one + x;
   const T lost = O::select(x < one, x - (u - one), one - (u - x));
   T m, e;
@@ -233,7 +242,7 @@ RIBBIT_HD T log1p(T x) {
   const T inverse_power = O::select(x < O::set(0x1p60), power, O::set(0.0));
   T y = log_parts<T>(O::mul_add(lost, inverse_power, m - one), e);
   y = O::select(x < infinity, y, x);
-  y = O::select(x < -one, O::set(__builtin_nan("")), y);
+  y = O::select(x < -one, nan_of<T>(), y);
   return O::select(x == -one, -infinity, y);
 }
 
@@ -263,15 +272,15 @@ RIBBIT_HD void sincos_quarter(T y, T& cosine, T& sine) {
   if constexpr (kIsFloat<T>) {
     sine = y * horner_exact<T>(u, 1.5707963267948966, -0.6459636092185974, 0.0796814113855362,
                                -0.004604834131896496);
-    cosine = horner_exact<T>(u, 1.0, -1.2337005138397217, 0.25366923213005066,
-                             -0.02086016535758972, 0.0009037665440700948);
+    cosine = horner_exact<T>(u, 1.0, -1.2337005138397217, 0.25366923213005066, -0.02086016535758972,
+                             0.0009037665440700948);
   } else {
     sine = y * horner_exact<T>(u, 1.5707963267948966, -0.6459640975062448, 0.0796926262460598,
                                -0.004681754132562604, 0.00016044115216855246,
                                -3.598647776030088e-06, 5.634463172405941e-08);
-    cosine = horner_exact<T>(u, 1.0, -1.2337005501361697, 0.2536695079010468,
-                             -0.02086348076331257, 0.000919260274191069, -2.5202036788300362e-05,
-                             4.710609669666902e-07, -6.321202103887686e-09);
+    cosine = horner_exact<T>(u, 1.0, -1.2337005501361697, 0.2536695079010468, -0.02086348076331257,
+                             0.000919260274191069, -2.5202036788300362e-05, 4.710609669666902e-07,
+                             -6.321202103887686e-09);
   }
 }
 
@@ -360,69 +369,6 @@ RIBBIT_HD T tanh(T x) {
   T value, derivative;
   tanh_parts<T>(x, value, derivative);
   return value;
-}
-
-// Upper tail of the normal law: Phi(-a) = density * ratio(a), density = exp(-a^2 / 2), for a >= 0
-// (a clipped at 13 or 37: no subnormals). ratio is smooth in u = (k - a) / (k + a); minimax relative error
-// 1.1e-8 (float, k = 3), 3.6e-18 (double, k = 5).
-// The rounding error of a^2 goes into the exponent, so Phi(-a) stays within 10 ulp out to the clip.
-template <class T>
-RIBBIT_HD void normal_tail(T a, T& density, T& tail) {
-  using O = Ops<T>;
-  a = O::min(O::set(kIsFloat<T> ? 13.0 : 37.0), a);
-  const T k = O::set(kIsFloat<T> ? 3.0 : 5.0);
-  const T half = O::set(0.5) * a;
-  const T exponent = half * a;
-  T lost;
-  if constexpr (O::kFused)
-    lost = O::mul_sub(half, a, exponent);  // exponent - half a, exactly
-  else
-    lost = O::set(0.0) - O::fma(half, a, -exponent);
-  T scale, factor;
-  exp_parts<T, true, -1>(exponent, scale, factor);
-  density = scale * O::mul_add(factor, lost, factor);
-  const T u = O::mul_add(k + k, O::reciprocal(k + a), O::set(-1.0));  // (k - a) / (k + a)
-  T p;
-  if constexpr (kIsFloat<T>) {
-    p = horner<T>(u, 0.12151394784450531, 0.20640261471271515, 0.12322505563497543,
-                  0.04621323570609093, 0.0061318110674619675, -0.0029042137321084738,
-                  -0.0009828222682699561, 0.00033854582579806447, 0.00011450450983829796,
-                  -5.267635060590692e-05);
-  } else {
-    p = horner<T>(u, 0.07691930497500629, 0.14345755526401197, 0.11606881188600329,
-                  0.08088387726412725, 0.04785535228416998, 0.02341390048769582,
-                  0.008991370550591035, 0.0023788443566565435, 0.00021955073761313642,
-                  -0.00013427684325819565, -6.042748276356471e-05, -9.613060938590818e-07,
-                  6.6444212115430195e-06, 1.2700747902532662e-06, -6.750786905308784e-07,
-                  -2.4334345707378324e-07, 7.710724438321258e-08, 3.916268835570358e-08,
-                  -1.0994091390316274e-08, -5.684726531651679e-09, 1.8241756653852455e-09,
-                  5.681005811417991e-10, -2.310049757096618e-10);
-  }
-  tail = density * p;
-}
-
-// erf(x): 2.5 ulp. A polynomial in x^2 up to |x| = 1, the normal tail beyond.
-template <class T>
-RIBBIT_HD T erf(T x) {
-  using O = Ops<T>;
-  const T a = O::abs(x);
-  const T u = O::min(O::set(1.0), a * a);
-  T p;
-  if constexpr (kIsFloat<T>) {
-    p = horner<T>(u, 1.1283791065216064, -0.3761262595653534, 0.1128358542919159,
-                  -0.026853812858462334, 0.005188327748328447, -0.0008010193123482168,
-                  7.853860006434843e-05);
-  } else {
-    p = horner<T>(u, 1.1283791670955126, -0.3761263890318375, 0.11283791670954857,
-                  -0.026866170645072896, 0.005223977624780875, -0.0008548326978742595,
-                  0.00012055331036911085, -1.4925593507102268e-05, 1.6460972819481492e-06,
-                  -1.6350025239598178e-07, 1.4657879901296016e-08, -1.1365666000861305e-09,
-                  5.945261529824205e-11);
-  }
-  T density, tail;
-  normal_tail<T>(a * O::set(1.4142135623730951), density, tail);
-  const T outer = with_sign<T>(O::mul_add(tail, O::set(-2.0), O::set(1.0)), x);
-  return O::select(a < O::set(1.0), x * p, outer);
 }
 
 }  // namespace ribbit

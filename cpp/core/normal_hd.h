@@ -1,10 +1,11 @@
-// Standard normals from random words (Box and Muller 1958). Only add, multiply, fma, sqrt and integer
-// operations, each correctly rounded by IEEE 754: the same bits on every instruction set and GPU.
+// Standard normals from random words (Box and Muller 1958). Only add, multiply, fma, sqrt and
+// integer operations, each rounded as IEEE 754 says: the same bits on every instruction set and
+// GPU.
 //
-// u1 = (w0 + 1/2) / 2^32, u2 = (w1 + 1/2) / 2^32; z0 = sqrt(-2 ln u1) cos(2 pi u2), z1 = .. sin(..).
-// The largest |z| is sqrt(66 ln 2) = 6.7637. Against the exact formula on the exact words, the error of
-// a normal is below 2.6e-7 (float) or 5e-16 (double) of its radius, out to both ends of u1: -2 ln u1 is
-// a sum of two terms of one sign.
+// u1 = (w0 + 1/2) / 2^32, u2 = (w1 + 1/2) / 2^32; z0 = sqrt(-2 ln u1) cos(2 pi u2), z1 = ..
+// sin(..). The largest |z| is sqrt(66 ln 2) = 6.7637. Against the exact formula on the exact words,
+// the error of a normal is below 2.6e-7 (float) or 5e-16 (double) of its radius, out to both ends
+// of u1: -2 ln u1 is a sum of two terms of one sign.
 #pragma once
 
 #include "core/math_hd.h"
@@ -24,10 +25,10 @@ RIBBIT_HD T signed_word(typename Ops<T>::Bits w) {
   }
 }
 
-// sqrt(-2 ln u1). s = signed(w0): u1 = a for s >= 0 and 1 + a for s < 0, where a = (s + 1/2) / 2^32,
-// so that neither end of (0, 1) loses bits. a = 2^e m, m in [1/2, 1), f = m - 1 (or f = a, e = 0);
-// -2 ln u1 = f Q(f) - 2 e ln 2, Q(f) = -2 log1p(f) / f on [-1/2, 0], minimax relative error 3.7e-9
-// (float), 1.1e-18 (double).
+// sqrt(-2 ln u1). s = signed(w0): u1 = a for s >= 0 and 1 + a for s < 0, where a = (s + 1/2) /
+// 2^32, so that neither end of (0, 1) loses bits. a = 2^e m, m in [1/2, 1), f = m - 1 (or f = a, e
+// = 0); -2 ln u1 = f Q(f) - 2 e ln 2, Q(f) = -2 log1p(f) / f on [-1/2, 0], minimax relative
+// error 3.7e-9 (float), 1.1e-18 (double).
 template <class T>
 RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
   using O = Ops<T>;
@@ -49,13 +50,13 @@ RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
                         -0.3513795733451843, 0.6820980310440063, 1.1907473802566528,
                         3.953453540802002, 4.964673042297363, 3.4919002056121826);
   } else {
-    q = horner_exact<T>(
-        f, -2.0, 1.0000000000000027, -0.6666666666656236, 0.5000000001418994, -0.39999999013508547,
-        0.3333337467205335, -0.2857028159068697, 0.25022372922647435, -0.21902668402708486,
-        0.2343893609975765, 0.10270268511362654, 2.001638409852147, 9.152128638875366,
-        37.41002332559913, 117.67939566413934, 292.6019429082457, 563.6807060803703,
-        827.562530447455, 894.6328775269691, 673.7325702564189, 316.5731936121436,
-        70.67144295668827);
+    q = horner_exact<T>(f, -2.0, 1.0000000000000027, -0.6666666666656236, 0.5000000001418994,
+                        -0.39999999013508547, 0.3333337467205335, -0.2857028159068697,
+                        0.25022372922647435, -0.21902668402708486, 0.2343893609975765,
+                        0.10270268511362654, 2.001638409852147, 9.152128638875366,
+                        37.41002332559913, 117.67939566413934, 292.6019429082457, 563.6807060803703,
+                        827.562530447455, 894.6328775269691, 673.7325702564189, 316.5731936121436,
+                        70.67144295668827);
   }
   return O::sqrt(O::fma(f, q, tail));
 }

@@ -15,24 +15,25 @@
 
 namespace ribbit {
 
-using Word = unsigned int;        // 32 bits on every platform of the project
+using Word = unsigned int;          // 32 bits on every platform of the project
 using Word64 = unsigned long long;  // 64 bits
 
 // Members of Ops<T>:
-//   Scalar, Int, Bits      lane types: T's scalar; T's lanes as signed / unsigned integers of equal width
+//   Scalar, Int, Bits      T's scalar; T's lanes as signed / unsigned integers of equal width
 //   set(c)                 broadcast of a constant
 //   fma(a, b, c)           correctly rounded a * b + c on every instruction set
 //   mul_add(a, b, c)       a * b + c, fused where the hardware does it, else two roundings
 //   mul_sub(a, b, c)       c - a * b, like mul_add
 //   sqrt, min, max, abs    min / max return their second operand when one is NaN
-//   reciprocal(b)          1 / b within 1.5 ulp; |b| in [2^-125, 2^125] (double: [2^-1000, 2^1000])
+//   reciprocal(b)          1 / b within 1.5 ulp; |b| from 2^-125 to 2^125 (double: 2^+-1000)
 //   divide(a, b)           a / b within 1.5 ulp, b as above
 //   select(m, a, b)        a where the comparison m holds, else b
 //   bits, from_bits        casts of the number; to_int, to_bits between the integer lanes
 //   exponent(a)            floor(log2(a)) as a T, for normal a > 0
 //   kFused                 mul_add is fma
 //   kFastScale             the hardware scales by 2^floor(n): scale(a, n); and has a small table of
-//                          powers of two: exp_table(t) picks 2^(j/32), j the low 5 bits of t (float)
+//                          powers of two: exp_table(t) picks 2^(j/32), j the low 5 bits of t
+//                          (float)
 //   to_float(Int)          conversion of the integer lanes (double: |i| < 2^51)
 template <class T>
 struct Ops;
@@ -153,9 +154,9 @@ struct Ops<double> {
   RIBBIT_HD_MEMBER double to_float(Int a) { return static_cast<double>(a); }
 };
 
-// 64-bit lanes that carry one 32-bit word each in their low half (the philox state; the high half may
-// hold anything). L is Word64 or a vector of them. high and high_too bring the high half down, by two
-// instructions that use different ports of the CPU.
+// 64-bit lanes that carry one 32-bit word each in their low half (the philox state; the high half
+// may hold anything). L is Word64 or a vector of them. high and high_too bring the high half down,
+// by two instructions that use different ports of the CPU.
 template <class L>
 struct Lanes64;
 

@@ -25,8 +25,12 @@ enum Purpose : Word {
 // Element e of a stream is word (or normal) e % 4 of the block whose counter is
 //   c0 = e / 4, c1 = low 32 bits of step, c2 = chain or sample,
 //   c3 = purpose << 24 | layer << 8 | bits 32..39 of step; the key is the 64-bit seed.
-RIBBIT_HD Word counter_block(Word64 element) { return static_cast<Word>(element >> 2); }
-RIBBIT_HD Word counter_step(Word64 step) { return static_cast<Word>(step); }
+RIBBIT_HD Word counter_block(Word64 element) {
+  return static_cast<Word>(element >> 2);
+}
+RIBBIT_HD Word counter_step(Word64 step) {
+  return static_cast<Word>(step);
+}
 RIBBIT_HD Word counter_purpose(Word purpose, Word layer, Word64 step) {
   return (purpose << 24) | ((layer & 0xffffu) << 8) | static_cast<Word>((step >> 32) & 0xffu);
 }

@@ -5,8 +5,8 @@
 // Errors are in ulp of T at the reference value, after an absolute allowance that the line states.
 
 #include <cmath>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -55,8 +55,8 @@ double ulp_error(T got, Real want, double absolute) {
   std::frexp(want, &exponent);
   const int lowest = std::numeric_limits<T>::min_exponent;
   if (want == 0 || exponent < lowest) exponent = lowest;
-  return static_cast<double>(
-      distance / std::ldexp(Real(1), exponent - std::numeric_limits<T>::digits));
+  return static_cast<double>(distance /
+                             std::ldexp(Real(1), exponent - std::numeric_limits<T>::digits));
 }
 
 // A dense grid of [low, high] (linear, and geometric towards 0 on both sides), and edge values.
@@ -90,7 +90,8 @@ void check(const char* where, const char* name, const std::vector<T>& x, Eval ev
   double worst = 0.0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double allowed = slope == 0.0 ? absolute : absolute + slope * std::fabs(static_cast<double>(x[i]));
+    const double allowed =
+        slope == 0.0 ? absolute : absolute + slope * std::fabs(static_cast<double>(x[i]));
     const double e = ulp_error<T>(y[i], reference(static_cast<Real>(x[i])), allowed);
     if (!(e <= worst)) {
       worst = e;
@@ -110,10 +111,18 @@ void check(const char* where, const char* name, const std::vector<T>& x, Eval ev
 
 // ---- references ---------------------------------------------------------------------------------
 const Real kPi = 3.14159265358979323846264338327950288L;
-Real sigmoid_ref(Real x) { return 1 / (1 + std::exp(-x)); }
-Real softplus_ref(Real x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
-Real normal_cdf_ref(Real x) { return std::erfc(-x / std::sqrt(Real(2))) / 2; }
-Real density_ref(Real x) { return std::exp(-x * x / 2) / std::sqrt(2 * kPi); }
+Real sigmoid_ref(Real x) {
+  return 1 / (1 + std::exp(-x));
+}
+Real softplus_ref(Real x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+Real normal_cdf_ref(Real x) {
+  return std::erfc(-x / std::sqrt(Real(2))) / 2;
+}
+Real density_ref(Real x) {
+  return std::exp(-x * x / 2) / std::sqrt(2 * kPi);
+}
 
 Real value_ref(int code, Real z) {
   switch (code) {
@@ -154,7 +163,7 @@ Real derivative_ref(int code, Real z) {
       return s;
   }
 }
-const char* const kActivationNames[] = {"identity", "relu", "tanh", "silu",
+const char* const kActivationNames[] = {"identity", "relu", "tanh",    "silu",
                                         "sigmoid",  "gelu", "softplus"};
 
 // ---- elementary functions -----------------------------------------------------------------------
@@ -183,37 +192,43 @@ void check_elementary(const char* where) {
   const auto positive = grid<T>(0, kF ? 10 : 100, true);
   const auto small = grid<T>(-12, 12, true);
   const auto turns = grid<T>(-2, 2, false);
-  check<T>(where, "exp", wide, over<V, T>([](V x) { return ribbit::exp<V>(x); }),
-           [](Real x) { return std::exp(x); }, 1.5 * slack);
-  check<T>(where, "exp_bounded", inner, over<V, T>([](V x) { return ribbit::exp_bounded<V>(x); }),
-           [](Real x) { return std::exp(x); }, 3.0 * slack);
-  check<T>(where, "log", positive, over<V, T>([](V x) { return ribbit::log<V>(x); }),
-           [](Real x) { return std::log(x); }, 1.5 * slack);
-  check<T>(where, "log1p", grid<T>(-0.99999, 8, true),
-           over<V, T>([](V x) { return ribbit::log1p<V>(x); }),
-           [](Real x) { return std::log1p(x); }, 1.8 * slack);
-  check<T>(where, "cos 2 pi u", turns, over<V, T>([](V x) {
-             V c, s;
-             ribbit::sincos_2pi<V>(x, c, s);
-             return c;
-           }),
-           [](Real x) { return std::cos(2 * kPi * (x - std::round(x))); }, 0.0,
-           kF ? 1.4e-7 : 2.5e-16);
-  check<T>(where, "sin 2 pi u", turns, over<V, T>([](V x) {
-             V c, s;
-             ribbit::sincos_2pi<V>(x, c, s);
-             return s;
-           }),
-           [](Real x) { return std::sin(2 * kPi * (x - std::round(x))); }, 0.0,
-           kF ? 1.4e-7 : 2.5e-16);
-  check<T>(where, "tanh", small, over<V, T>([](V x) { return ribbit::tanh<V>(x); }),
-           [](Real x) { return std::tanh(x); }, 3.0 * slack);
+  check<T>(
+      where, "exp", wide, over<V, T>([](V x) { return ribbit::exp<V>(x); }),
+      [](Real x) { return std::exp(x); }, 1.5 * slack);
+  check<T>(
+      where, "exp_bounded", inner, over<V, T>([](V x) { return ribbit::exp_bounded<V>(x); }),
+      [](Real x) { return std::exp(x); }, 3.0 * slack);
+  check<T>(
+      where, "log", positive, over<V, T>([](V x) { return ribbit::log<V>(x); }),
+      [](Real x) { return std::log(x); }, 1.5 * slack);
+  check<T>(
+      where, "log1p", grid<T>(-0.99999, 8, true),
+      over<V, T>([](V x) { return ribbit::log1p<V>(x); }), [](Real x) { return std::log1p(x); },
+      1.8 * slack);
+  check<T>(
+      where, "cos 2 pi u", turns, over<V, T>([](V x) {
+        V c, s;
+        ribbit::sincos_2pi<V>(x, c, s);
+        return c;
+      }),
+      [](Real x) { return std::cos(2 * kPi * (x - std::round(x))); }, 0.0, kF ? 1.4e-7 : 2.5e-16);
+  check<T>(
+      where, "sin 2 pi u", turns, over<V, T>([](V x) {
+        V c, s;
+        ribbit::sincos_2pi<V>(x, c, s);
+        return s;
+      }),
+      [](Real x) { return std::sin(2 * kPi * (x - std::round(x))); }, 0.0, kF ? 1.4e-7 : 2.5e-16);
+  check<T>(
+      where, "tanh", small, over<V, T>([](V x) { return ribbit::tanh<V>(x); }),
+      [](Real x) { return std::tanh(x); }, 3.0 * slack);
   check<T>(where, "sigmoid", grid<T>(-10, 40, true),
            over<V, T>([](V x) { return ribbit::sigmoid<V>(x); }), sigmoid_ref, 4.5 * slack, tiny);
   check<T>(where, "softplus", small, over<V, T>([](V x) { return ribbit::softplus<V>(x); }),
            softplus_ref, 3.5 * slack, tiny);
-  check<T>(where, "erf", small, over<V, T>([](V x) { return ribbit::erf<V>(x); }),
-           [](Real x) { return std::erf(x); }, 2.5 * slack);
+  check<T>(
+      where, "erf", small, over<V, T>([](V x) { return ribbit::erf<V>(x); }),
+      [](Real x) { return std::erf(x); }, 2.5 * slack);
 }
 
 // ---- through the kernel tables ------------------------------------------------------------------
@@ -230,9 +245,10 @@ void check_activations(const char* where, const KernelTable<T>& table, bool fuse
     const auto z = grid<T>(low, 30, true);
     const double bounds[] = {0, 0, 3.0, 4.5, 4.5, 10.0, 3.5};
     char name[60];
-    check<T>(where, kActivationNames[code], z,
-             [&](const T* x, std::int64_t n, T* y) { table.activation_forward(code, x, n, y); },
-             [code](Real x) { return value_ref(code, x); }, bounds[code] * slack, tiny);
+    check<T>(
+        where, kActivationNames[code], z,
+        [&](const T* x, std::int64_t n, T* y) { table.activation_forward(code, x, n, y); },
+        [code](Real x) { return value_ref(code, x); }, bounds[code] * slack, tiny);
     std::vector<T> value(z.size());
     std::snprintf(name, sizeof name, "%s'", kActivationNames[code]);
     const double derivative_ulp[] = {0, 0, 4.0, 3.0, 3.0, 4.2, 4.2};
@@ -241,17 +257,19 @@ void check_activations(const char* where, const KernelTable<T>& table, bool fuse
     auto finite = z;
     for (T& x : finite)
       if (std::isnan(x)) x = T(1);
-    check<T>(where, name, finite,
-             [&](const T* x, std::int64_t n, T* y) {
-               table.activation_forward_derivative(code, x, n, value.data(), y);
-             },
-             [code](Real x) { return derivative_ref(code, x); }, derivative_ulp[code] * slack,
-             derivative_absolute[code] * slack, slope * slack);
+    check<T>(
+        where, name, finite,
+        [&](const T* x, std::int64_t n, T* y) {
+          table.activation_forward_derivative(code, x, n, value.data(), y);
+        },
+        [code](Real x) { return derivative_ref(code, x); }, derivative_ulp[code] * slack,
+        derivative_absolute[code] * slack, slope * slack);
     if (tail) {
       std::snprintf(name, sizeof name, "%s, left tail", kActivationNames[code]);
-      check<T>(where, name, grid<T>(kF ? -85.9 : -699, -10, false),
-               [&](const T* x, std::int64_t n, T* y) { table.activation_forward(code, x, n, y); },
-               [code](Real x) { return value_ref(code, x); }, 8.0 * slack, tiny);
+      check<T>(
+          where, name, grid<T>(kF ? -85.9 : -699, -10, false),
+          [&](const T* x, std::int64_t n, T* y) { table.activation_forward(code, x, n, y); },
+          [code](Real x) { return value_ref(code, x); }, 8.0 * slack, tiny);
     }
     // any length, in place
     for (const int n : {1, 3, 17, 63, 65, 130}) {
@@ -268,7 +286,6 @@ void check_activations(const char* where, const KernelTable<T>& table, bool fuse
     }
   }
 }
-
 
 // An activation's bits depend on nothing but the number: not on its place, not on its neighbours.
 template <class T>
@@ -311,9 +328,8 @@ Real prior_ref(const PriorCase& p, Real x, bool score) {
       return score ? (x == 0 ? 0 : (x > 0 ? -1 : 1) / a) : -std::fabs(x) / a - std::log(2 * a);
     case ribbit::kStudentT:
       return score ? -(a + 1) * x / (a * b * b + x * x)
-                   : std::lgamma((a + 1) / 2) - std::lgamma(a / 2) -
-                         std::log(a * kPi) / 2 - std::log(b) -
-                         (a + 1) / 2 * std::log1p(x * x / (a * b * b));
+                   : std::lgamma((a + 1) / 2) - std::lgamma(a / 2) - std::log(a * kPi) / 2 -
+                         std::log(b) - (a + 1) / 2 * std::log1p(x * x / (a * b * b));
     case ribbit::kLogistic:
       return score ? -std::tanh(x / (2 * a)) / a
                    : -std::fabs(x) / a - 2 * std::log1p(std::exp(-std::fabs(x) / a)) - std::log(a);
@@ -335,14 +351,17 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
   for (const PriorCase& p : kPriors) {
     char name[60];
     std::snprintf(name, sizeof name, "%s score", p.name);
-    check<T>(where, name, theta,
-             [&](const T* x, std::int64_t m, T* y) {
-               for (std::int64_t i = 0; i < m; ++i) y[i] = T(0);
-               table.prior_segment(p.kind, p.a, p.b, p.c, x, m, 1.0, nullptr, y);
-             },
-             [&](Real x) { return prior_ref(p, x, true); },
-             p.kind == ribbit::kScaleMixture ? 20.0 : fused ? 5.0 : 8.0,
-             sizeof(T) == 4 ? 1e-36 : 1e-300);
+    check<T>(
+        where, name, theta,
+        [&](const T* x, std::int64_t m, T* y) {
+          for (std::int64_t i = 0; i < m; ++i) y[i] = T(0);
+          table.prior_segment(p.kind, p.a, p.b, p.c, x, m, 1.0, nullptr, y);
+        },
+        [&](Real x) { return prior_ref(p, x, true); },
+        p.kind == ribbit::kScaleMixture ? 20.0
+        : fused                         ? 5.0
+                                        : 8.0,
+        sizeof(T) == 4 ? 1e-36 : 1e-300);
     // one by one: the log density is computed in double whatever T is
     double worst = 0.0;
     Real total = 0;
@@ -487,14 +506,16 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       worst_ll = std::fmax(worst_ll, e);
       if (std::isnan(ll)) worst_ll = INFINITY;
       if (kind == ribbit::kGaussianLearned)
-        worst_noise = std::fmax(worst_noise, static_cast<double>(std::fabs(noise - 2.0 - want_noise) /
-                                                                 magnitude) / eps);
+        worst_noise =
+            std::fmax(worst_noise,
+                      static_cast<double>(std::fabs(noise - 2.0 - want_noise) / magnitude) / eps);
       else if (noise != 2.0)
         fail(names[kind], "touched the noise gradient");
       // a NaN in a row in use reaches ll and delta; null ll gives the same delta
       if (trial % 50 == 0) {
         alignas(64) T again[kMost * 32];
-        table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, nullptr, nullptr);
+        table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, nullptr,
+                               nullptr);
         for (int i = 0; i < outputs * 32; ++i)
           if (again[i] != delta[i]) fail(names[kind], "delta depends on ll being asked for");
         for (int k = 0; k < outputs; ++k) {
@@ -521,7 +542,8 @@ template <class T>
 void check_dot(const char* where, const KernelTable<T>& table, const KernelTable<T>& other) {
   const auto p = grid<T>(-3, 3, false);
   std::vector<T> m(p.size());
-  for (std::size_t i = 0; i < m.size(); ++i) m[i] = static_cast<T>(1.0 + 0.01 * static_cast<double>(i % 77));
+  for (std::size_t i = 0; i < m.size(); ++i)
+    m[i] = static_cast<T>(1.0 + 0.01 * static_cast<double>(i % 77));
   for (const std::size_t n : {std::size_t(0), std::size_t(1), std::size_t(15), std::size_t(16),
                               std::size_t(1000), p.size()}) {
     Real plain = 0, weighted = 0;
@@ -532,7 +554,8 @@ void check_dot(const char* where, const KernelTable<T>& table, const KernelTable
     const std::int64_t count = static_cast<std::int64_t>(n);
     const double a = table.dot_weighted(p.data(), nullptr, count);
     const double b = table.dot_weighted(p.data(), m.data(), count);
-    if (!(std::fabs(a - plain) <= 1e-13L * plain) || !(std::fabs(b - weighted) <= 1e-13L * weighted))
+    if (!(std::fabs(a - plain) <= 1e-13L * plain) ||
+        !(std::fabs(b - weighted) <= 1e-13L * weighted))
       fail(where, "dot_weighted");
     if (a != other.dot_weighted(p.data(), nullptr, count) ||
         b != other.dot_weighted(p.data(), m.data(), count))
@@ -546,14 +569,13 @@ void check_known_answers() {
   struct Known {
     std::uint32_t counter[4], key[2], answer[4];
   };
-  const Known known[] = {
-      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-      {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-       {0xffffffff, 0xffffffff},
-       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-       {0xa4093822, 0x299f31d0},
-       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+  const Known known[] = {{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+                         {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+                          {0xffffffff, 0xffffffff},
+                          {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                         {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                          {0xa4093822, 0x299f31d0},
+                          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (const Known& k : known) {
     const std::uint64_t key = (static_cast<std::uint64_t>(k.key[1]) << 32) | k.key[0];
     ribbit::Word64 c[1][4] = {{k.counter[0], k.counter[1], k.counter[2], k.counter[3]}};

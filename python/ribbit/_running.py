@@ -17,6 +17,8 @@ __all__ = ["LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same
 
 # Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
 _CALL = 4 * 10**8
+# Arrays of Moments that a file holds.
+_MOMENTS = ("first", "sum", "squares", "noise", "entropy")
 
 
 class _Guard(Protocol):
@@ -205,6 +207,43 @@ class RunningPrediction:
                 )
             for s in range(values.shape[0]):
                 self.sketch.add(values[s, ...])
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what a file must hold: plain values, and arrays."""
+        moments, density = self.moments, self.density
+        plain: dict[str, Any] = {"count": moments.count, "binary": moments._binary}
+        arrays = {"x": self.x}
+        arrays |= {name: getattr(moments, f"_{name}") for name in _MOMENTS}
+        if density is not None:
+            plain["density"] = density.count
+            arrays |= {"density/top": density._top, "density/sum": density._sum}
+        if self.sketch is not None:
+            plain["sketch"], sketched = self.sketch.pack()
+            arrays |= {f"sketch/{name}": array for name, array in sketched.items()}
+        return plain, {name: array for name, array in arrays.items() if array is not None}
+
+    @staticmethod
+    def unpack(
+        predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
+    ) -> RunningPrediction:
+        """Rebuild from :meth:`pack`."""
+        running = RunningPrediction(
+            predictive, arrays["x"], None, dim=1, quantiles=None, function="load_draws"
+        )
+        moments = running.moments
+        moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
+        for name in _MOMENTS:
+            setattr(moments, f"_{name}", arrays.get(name))
+        if "density" in plain:
+            running.density = LogMeanExp()
+            running.density.count = int(plain["density"])
+            running.density._top = arrays.get("density/top")
+            running.density._sum = arrays.get("density/sum")
+        if "sketch" in plain:
+            start = "sketch/"
+            own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+            running.sketch = QuantileSketch.unpack(np, plain["sketch"], own)
+        return running
 
 
 def inputs(function: str, x: Array) -> Array:

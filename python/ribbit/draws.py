@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -159,10 +160,19 @@ class Draws:
             "seed": str(self.settings.get("seed")),
             "complete": int(self.complete),
         }
-        return from_dict(
-            {name: group for name, group in groups.items() if group},
-            dims={"theta": ["theta_dim"]},
-            coords={"chain": self.settings.get("chains", list(range(self.positions.shape[0])))},
-            attrs={"/": attrs, "posterior": attrs},
-            save_warmup=True,
-        )
+        # A group of statistics that were never written, or positions that were not kept.
+        filled = {
+            name: group
+            for name, group in groups.items()
+            if group and all(values.shape[1] > 0 for values in group.values())
+        }
+        with warnings.catch_warnings():
+            # More chains than draws is no mistake here.
+            warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+            return from_dict(
+                filled,
+                dims={"theta": ["theta_dim"]},
+                coords={"chain": self.settings.get("chains", list(range(self.positions.shape[0])))},
+                attrs={"/": attrs, "posterior": attrs} if "posterior" in filled else {"/": attrs},
+                save_warmup=True,
+            )

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit import _backend
+from ribbit._running import RunningPrediction
 from ribbit.draws import Draws
 from ribbit.errors import DataError
+from ribbit.predict import Prediction
 from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford
 from ribbit.samplers.state import State
 
@@ -40,6 +42,8 @@ _DUAL_ARRAYS = ("log_step", "log_average", "error", "centre")
 def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
     """Write draws to `path`; see :meth:`ribbit.Draws.save`.
 
+    ``draws.prediction`` goes with them.
+
     The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8. It is
     written beside its destination, flushed to the disk, then renamed over it, and the folder is
     flushed: whatever happens meanwhile, the destination holds the old file or the new one.
@@ -62,6 +66,11 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
     if draws.warmup_positions is not None:
         arrays["warmup_positions"] = _backend.to_host(draws.warmup_positions)
         _put(arrays, "warmup_stats", draws.warmup_stats or {})
+    running = None if draws.prediction is None else draws.prediction.running
+    gathered: dict[str, Any] | None = None
+    if running is not None:
+        gathered, found = running.pack()
+        _put(arrays, "prediction", found)
     state = draws.state
     for name in _STATE_ARRAYS:
         value = getattr(state, name)
@@ -73,6 +82,7 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         "complete": draws.complete,
         "settings": draws.settings,
         "predictive": None if draws.predictive is None else draws.predictive.describe(),
+        "prediction": gathered,
         "state": {"step": state.step, "seed": state.seed, "warmup": state.warmup},
     }
     adaptation = state.adaptation
@@ -182,6 +192,16 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         from ribbit.posterior import predictive_from_description
 
         predictive = predictive_from_description(header["predictive"])
+    prediction = None
+    if header["prediction"] is not None and predictive is not None:
+        found = _get(arrays, "prediction")
+        running = RunningPrediction.unpack(predictive, header["prediction"], found)
+        prediction = Prediction(
+            predictive,
+            running.x,
+            positions=positions if positions.shape[1] else None,
+            running=running,
+        )
     warm = "warmup_positions" in arrays
     return Draws(
         positions=positions,
@@ -190,6 +210,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         state=state,
         settings=dict(header["settings"]),
         predictive=predictive,
+        prediction=prediction,
         warmup_positions=arrays["warmup_positions"] if warm else None,
         warmup_stats=_get(arrays, "warmup_stats") if warm else None,
     )

@@ -48,7 +48,7 @@ class Prediction:
         self._x = inputs("Draws.predict", x)
         self._positions = positions
         self._keep = _checks.boolean("Draws.predict", "keep", keep)
-        self._running = running
+        self.running = running
         self._moments = None if running is None else running.moments
         self._kept: PredictiveTerms | None = None
 
@@ -122,9 +122,9 @@ class Prediction:
     @property
     def quantile_rank_error(self) -> float:
         """Bound on the rank error of :meth:`quantile`, in draws; 0 when it is exact."""
-        if self._positions is not None or self._running is None or self._running.sketch is None:
+        if self._positions is not None or self.running is None or self.running.sketch is None:
             return 0.0
-        return self._running.sketch.rank_error
+        return self.running.sketch.rank_error
 
     def quantile(self, q: float | Sequence[float], *, noise: bool = False) -> Array:
         """Quantiles over draws.
@@ -158,8 +158,8 @@ class Prediction:
             )
         if self._positions is not None and self._positions.shape[1] > 0:
             result = self._exact_quantile(levels.tolist(), noise)
-        elif self._running is not None and self._running.sketch is not None and not noise:
-            result = self._running.sketch.quantile(levels.tolist())
+        elif self.running is not None and self.running.sketch is not None and not noise:
+            result = self.running.sketch.quantile(levels.tolist())
         else:
             raise ValueError(
                 f"[{name}] expected kept draws, or quantiles= named in sample with noise=False, "
@@ -182,11 +182,11 @@ class Prediction:
         """
         name = "Prediction.log_likelihood"
         if y is None:
-            if self._running is None or self._running.density is None:
+            if self.running is None or self.running.density is None:
                 raise ValueError(f"[{name}] expected y, got none (nor predict_at=(x, y) in sample)")
-            if self._running.density.count == 0:
+            if self.running.density.count == 0:
                 raise ValueError(f"[{name}] expected at least one draw, got none")
-            return self._running.density.mean_over_rows()
+            return self.running.density.mean_over_rows()
         if self._positions is None or self._positions.shape[1] == 0:
             raise ValueError(
                 f"[{name}] expected kept draws for a new y, got none: give it as predict_at=(x, y)"
@@ -263,11 +263,12 @@ class Prediction:
             xp = _backend.namespace(values)
             values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))  # (n, K, S)
             if noise:
-                sd = xp.astype(terms.noise_sd, xp.float64)
-                sd = xp.permute_dims(sd, (1, 2, 0)) + xp.zeros_like(values)
-                flat = (-1, values.shape[-1])
+                sd = xp.permute_dims(xp.astype(terms.noise_sd, xp.float64), (1, 2, 0))
+                # (n K, S) by way of (n K S,): C order, so that sums do not depend on the chunk
+                pair = [xp.reshape(a, (-1,)) for a in (values, sd + xp.zeros_like(values))]
+                rows_first = (-1, values.shape[-1])
                 found = gaussian_mixture_quantile(
-                    xp, xp.reshape(values, flat), xp.reshape(sd, flat), levels
+                    xp, xp.reshape(pair[0], rows_first), xp.reshape(pair[1], rows_first), levels
                 )
                 result.append(xp.reshape(found, (len(levels), *values.shape[:-1])))
             else:

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -139,6 +140,35 @@ class QuantileSketch:
             index = xp.sum(xp.astype(ranks < rank, xp.int64), axis=-1, keepdims=True)
             result.append(xp.take_along_axis(values, index, axis=-1)[..., 0])
         return xp.astype(xp.stack(result, axis=0), xp.float64)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what a file must hold: plain values, and arrays."""
+        plan = self._plan
+        plain = {
+            "buffers": plan.buffers,
+            "length": plan.length,
+            "count": plan.count,
+            "weights": sorted(plan.weights.items()),
+            "levels": sorted(plan._levels.items()),
+            "merges": plan._merges,
+            "bounds": [plan._low, plan._high],
+        }
+        arrays = {str(slot): values for slot, values in self._buffers.items()}
+        return plain, {**arrays, "filling": self._filling}
+
+    @staticmethod
+    def unpack(xp: ModuleType, plain: dict[str, Any], arrays: dict[str, Array]) -> QuantileSketch:
+        """Rebuild from :meth:`pack`."""
+        filling = arrays["filling"]
+        sketch = QuantileSketch(xp, tuple(filling.shape[:-1]), filling.dtype, size=1)
+        plan = sketch._plan = _Plan(int(plain["buffers"]), int(plain["length"]))
+        plan.count, plan._merges = int(plain["count"]), int(plain["merges"])
+        plan._low, plan._high = (int(v) for v in plain["bounds"])
+        plan.weights = {int(slot): int(weight) for slot, weight in plain["weights"]}
+        plan._levels = {int(slot): int(level) for slot, level in plain["levels"]}
+        sketch._filling = filling
+        sketch._buffers = {slot: arrays[str(slot)] for slot in plan.weights}
+        return sketch
 
     def _merge(self, buffers: list[Array], weights: list[int], first: int) -> Array:
         """One buffer for several: the values at weighted ranks first, first + W, first + 2 W ..."""
@@ -311,6 +341,7 @@ def _solve(xp: ModuleType, mean: Array, sd: Array, p: float) -> Array:
     x = xp.where((x > low) & (x < high), x, 0.5 * (low + high))
     inverse = 1.0 / sd
     moved = high - low
+    finished = low > high  # nowhere yet; a finished row rests, whatever rows share its block
     for _ in range(200):
         z = (x[:, None] - mean) * inverse
         excess = xp.mean(normal_cdf(xp, z), axis=-1) - p
@@ -325,7 +356,8 @@ def _solve(xp: ModuleType, mean: Array, sd: Array, p: float) -> Array:
         newton_helps = inside & (done | (xp.abs(step) <= 0.5 * moved))
         following = xp.where(newton_helps, newton, xp.where(done, x, 0.5 * (low + high)))
         moved = xp.abs(following - x)
-        x = following
-        if bool(xp.all(done)):
+        x = xp.where(finished, x, following)
+        finished = finished | done
+        if bool(xp.all(finished)):
             break
     return x

@@ -1,6 +1,7 @@
-// Two numbers side by side: a formula on Duo<V>, or Duo<Duo<V>>, runs two or four independent chains
-// step by step, which hides the latency that one long chain of dependent operations would show
-// (compilers keep the order of the source, and the window of a core is too short for whole chains).
+// Two numbers side by side: a formula on Duo<V>, or Duo<Duo<V>>, runs two or four independent
+// chains step by step, which hides the latency that one long chain of dependent operations would
+// show (compilers keep the order of the source, and the window of a core is too short for whole
+// chains).
 #pragma once
 
 #include "cpu/isa/vec-inl.h"
@@ -47,10 +48,10 @@ RIBBIT_INLINE void ungroup(const Quad<V>& g, V (&v)[4]) {
   v[3] = g.b.b;
 }
 
-#define RIBBIT_DUO_OPERATOR(op)                                        \
-  template <class V>                                                   \
-  RIBBIT_INLINE auto operator op(Duo<V> x, Duo<V> y) {                 \
-    return Duo<decltype(x.a op y.a)>{x.a op y.a, x.b op y.b};          \
+#define RIBBIT_DUO_OPERATOR(op)                               \
+  template <class V>                                          \
+  RIBBIT_INLINE auto operator op(Duo<V> x, Duo<V> y) {        \
+    return Duo<decltype(x.a op y.a)>{x.a op y.a, x.b op y.b}; \
   }
 RIBBIT_DUO_OPERATOR(+)
 RIBBIT_DUO_OPERATOR(-)
@@ -109,8 +110,8 @@ RIBBIT_INLINE bool all_below(Quad<VecF32> v, float limit) {
 }
 RIBBIT_INLINE bool all_below(Quad<VecF64> v, double limit) {
   const VecF64 m = larger_magnitude(larger_magnitude(v.a.a, v.a.b), larger_magnitude(v.b.a, v.b.b));
-  return __builtin_ia32_cmppd512_mask(m, broadcast(limit), 13, static_cast<unsigned char>(-1),
-                                      4) == 0;
+  return __builtin_ia32_cmppd512_mask(m, broadcast(limit), 13, static_cast<unsigned char>(-1), 4) ==
+         0;
 }
 #else
 constexpr bool kCheapRangeCheck = false;
@@ -141,8 +142,8 @@ struct Ops<cpu::Duo<V>> {
   RIBBIT_INLINE R name(A x) { return {One::name(x.a), One::name(x.b)}; }
 #define RIBBIT_DUO_2(name) \
   RIBBIT_INLINE T name(T x, T y) { return {One::name(x.a, y.a), One::name(x.b, y.b)}; }
-#define RIBBIT_DUO_3(name)               \
-  RIBBIT_INLINE T name(T x, T y, T z) {  \
+#define RIBBIT_DUO_3(name)                                       \
+  RIBBIT_INLINE T name(T x, T y, T z) {                          \
     return {One::name(x.a, y.a, z.a), One::name(x.b, y.b, z.b)}; \
   }
   RIBBIT_DUO_3(fma)

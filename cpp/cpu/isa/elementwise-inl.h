@@ -78,13 +78,7 @@ struct Partials {
   RIBBIT_INLINE_MEMBER void clear() {
     for (int j = 0; j < kPartialVecs; ++j) sum[j] = VecF64{};
   }
-  RIBBIT_INLINE_MEMBER double total() const {
-    alignas(64) double p[kPartials];
-    for (int j = 0; j < kPartialVecs; ++j) store(p + j * kLanes<double>, sum[j]);
-    for (int width = kPartials / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; ++k) p[k] += p[k + width];
-    return p[0];
-  }
+  RIBBIT_INLINE_MEMBER double total() const { return halving_sum<kPartialVecs>(sum); }
 };
 
 // Sixteen (float or double) numbers as double vectors.

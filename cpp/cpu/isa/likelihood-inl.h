@@ -55,21 +55,14 @@ struct RowSums {
     sum[2 * v + 1] += high * high;
   }
   RIBBIT_INLINE_MEMBER void add_square(int v, VecF64 x) { sum[v] += x * x; }
-  RIBBIT_INLINE_MEMBER double total() const {
-    alignas(64) double p[kPanelRows];
-    for (int j = 0; j < kPanelVecs<double>; ++j) store(p + j * kLanes<double>, sum[j]);
-    for (int width = kPanelRows / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; ++k) p[k] += p[k + width];
-    return p[0];
-  }
+  RIBBIT_INLINE_MEMBER double total() const { return halving_sum<kPanelVecs<double>>(sum); }
 };
 
-template <class T>
-static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double scale,
-                           double log_scale, double weight, T* delta, double* ll,
-                           double* noise_grad) {
-  const double precision = 1.0 / (scale * scale);
-  const Vec<T> factor = broadcast(static_cast<T>(weight * precision));
+// delta, and the sum of squares when Squares.
+template <bool Squares, class T>
+static double gaussian_residuals(const T* f, const T* y, int outputs, int rows, T factor,
+                                 T* delta) {
+  const Vec<T> scale = broadcast(factor);
   RowSums squares;
   squares.clear();
   for (int v = 0; v < kPanelVecs<T>; ++v) {
@@ -78,14 +71,31 @@ static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double
       const int at = k * kPanelRows + v * kLanes<T>;
       const Vec<T> difference = load_aligned(y + at) - load_aligned(f + at);
       const Vec<T> residual = valid ? difference : Vec<T>{};
-      store_aligned(delta + at, factor * residual);
-      squares.add_square(v, residual);
+      store_aligned(delta + at, scale * residual);
+      if constexpr (Squares) squares.add_square(v, residual);
     }
   }
-  if (ll == nullptr && noise_grad == nullptr) return;
-  const double quadratic = precision * squares.total();
+  return Squares ? squares.total() : 0.0;
+}
+
+// parameter: the scale, or its logarithm when Learned.
+template <bool Learned, class T>
+static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double parameter,
+                           double weight, T* delta, double* ll, double* noise_grad) {
+  const double precision =
+      Learned ? __builtin_exp(-2.0 * parameter) : 1.0 / (parameter * parameter);
+  const T factor = static_cast<T>(weight * precision);
+  if (ll == nullptr && noise_grad == nullptr) {
+    gaussian_residuals<false, T>(f, y, outputs, rows, factor, delta);
+    return;
+  }
+  const double quadratic =
+      precision * gaussian_residuals<true, T>(f, y, outputs, rows, factor, delta);
   const double count = static_cast<double>(rows) * outputs;
-  if (ll != nullptr) *ll += -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+  if (ll != nullptr) {
+    const double log_scale = Learned ? parameter : __builtin_log(parameter);
+    *ll += -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+  }
   if (noise_grad != nullptr) *noise_grad += quadratic - count;
 }
 
@@ -172,8 +182,9 @@ static void elementwise_panel(const T* f, const T* y, int outputs, int rows, dou
   if (ll != nullptr) *ll += terms.total();
 }
 
-// f, delta: (outputs, 32); y: (Ky, 32); rows of them in use. delta = weight * d ll / d f, 0 in unused
-// lanes; *ll += the rows' log likelihood without what depends on y alone (null: skip); *noise_grad
+// f, delta: (outputs, 32); y: (Ky, 32); rows of them in use. delta = weight * d ll / d f, 0 in
+// unused lanes; *ll += the rows' log likelihood without what depends on y alone (null: skip);
+// *noise_grad
 // += sum of d ll / d log_noise (kGaussianLearned; null: skip).
 template <class T>
 static void likelihood_panel(int kind, const T* f, const T* y, int outputs, int rows,
@@ -182,11 +193,9 @@ static void likelihood_panel(int kind, const T* f, const T* y, int outputs, int 
   const double parameter = static_cast<double>(scale_or_log_noise);
   switch (kind) {
     case kGaussian:
-      return gaussian_panel<T>(f, y, outputs, rows, parameter, __builtin_log(parameter), weight,
-                               delta, ll, nullptr);
+      return gaussian_panel<false, T>(f, y, outputs, rows, parameter, weight, delta, ll, nullptr);
     case kGaussianLearned:
-      return gaussian_panel<T>(f, y, outputs, rows, __builtin_exp(parameter), parameter, weight,
-                               delta, ll, noise_grad);
+      return gaussian_panel<true, T>(f, y, outputs, rows, parameter, weight, delta, ll, noise_grad);
     case kHeteroscedastic:
       return heteroscedastic_panel<T>(f, y, outputs, rows, weight, delta, ll);
     case kCategorical:

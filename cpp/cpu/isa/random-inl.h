@@ -10,11 +10,11 @@ namespace ribbit::cpu {
 namespace {
 
 constexpr int kCounters = kLanes<double>;  // per vector
-constexpr int kStreams = 4;  // vectors of counters in flight
+constexpr int kStreams = 4;                // vectors of counters in flight
 constexpr int kBlockElements = 4 * kCounters * kStreams;
 
-// Lane 2j holds counter j and lane 2j + 1 counter W/2 + j, so that interleaving within 128-bit lanes
-// brings a vector's words into their order in memory.
+// Lane 2j holds counter j and lane 2j + 1 counter W/2 + j, so that interleaving within 128-bit
+// lanes brings a vector's words into their order in memory.
 RIBBIT_INLINE VecU64 counter_lanes() {
 #if RIBBIT_VEC_BYTES == 64
   return VecU64{0, 4, 1, 5, 2, 6, 3, 7};

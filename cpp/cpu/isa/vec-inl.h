@@ -84,8 +84,12 @@ RIBBIT_INLINE void store_aligned(T* p, Vec<T> v) {
   *reinterpret_cast<typename VecFor<T>::aligned*>(p) = v;
 }
 
-RIBBIT_INLINE VecF32 broadcast(float a) { return a - VecF32{}; }
-RIBBIT_INLINE VecF64 broadcast(double a) { return a - VecF64{}; }
+RIBBIT_INLINE VecF32 broadcast(float a) {
+  return a - VecF32{};
+}
+RIBBIT_INLINE VecF64 broadcast(double a) {
+  return a - VecF64{};
+}
 
 // The first n lanes (0 <= n <= lanes), zeros behind; touches no memory behind them.
 #if RIBBIT_VEC_BYTES == 64
@@ -160,14 +164,30 @@ RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
 RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return __builtin_ia32_vfmaddpd256(a, b, c);
 }
-RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) { return fma(-a, b, c); }
-RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) { return fma(-a, b, c); }
-RIBBIT_INLINE VecF32 sqrt(VecF32 a) { return __builtin_ia32_sqrtps256(a); }
-RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return __builtin_ia32_sqrtpd256(a); }
-RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return __builtin_ia32_minps256(a, b); }
-RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return __builtin_ia32_minpd256(a, b); }
-RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return __builtin_ia32_maxps256(a, b); }
-RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return __builtin_ia32_maxpd256(a, b); }
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
+  return fma(-a, b, c);
+}
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
+  return fma(-a, b, c);
+}
+RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
+  return __builtin_ia32_sqrtps256(a);
+}
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) {
+  return __builtin_ia32_sqrtpd256(a);
+}
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) {
+  return __builtin_ia32_minps256(a, b);
+}
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) {
+  return __builtin_ia32_minpd256(a, b);
+}
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
+  return __builtin_ia32_maxps256(a, b);
+}
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
+  return __builtin_ia32_maxpd256(a, b);
+}
 #else
 #if RIBBIT_HAS_FMA
 RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
@@ -195,12 +215,12 @@ RIBBIT_INLINE HalfF32 fma_half(HalfF32 a, HalfF32 b, HalfF32 c) {
   return __builtin_convertvector(reinterpret_cast<VecF64>(odd), HalfF32);
 }
 RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
-  const HalfF32 low = fma_half(__builtin_shufflevector(a, a, 0, 1),
-                               __builtin_shufflevector(b, b, 0, 1),
-                               __builtin_shufflevector(c, c, 0, 1));
-  const HalfF32 high = fma_half(__builtin_shufflevector(a, a, 2, 3),
-                                __builtin_shufflevector(b, b, 2, 3),
-                                __builtin_shufflevector(c, c, 2, 3));
+  const HalfF32 low =
+      fma_half(__builtin_shufflevector(a, a, 0, 1), __builtin_shufflevector(b, b, 0, 1),
+               __builtin_shufflevector(c, c, 0, 1));
+  const HalfF32 high =
+      fma_half(__builtin_shufflevector(a, a, 2, 3), __builtin_shufflevector(b, b, 2, 3),
+               __builtin_shufflevector(c, c, 2, 3));
   return __builtin_shufflevector(low, high, 0, 1, 2, 3);
 }
 #endif
@@ -208,26 +228,52 @@ RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return VecF64{__builtin_fma(a[0], b[0], c[0]), __builtin_fma(a[1], b[1], c[1])};
 }
 #if RIBBIT_HAS_FMA
-RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) { return fma(-a, b, c); }
-RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) { return fma(-a, b, c); }
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
+  return fma(-a, b, c);
+}
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
+  return fma(-a, b, c);
+}
 #endif
 #if defined(__x86_64__)
-RIBBIT_INLINE VecF32 sqrt(VecF32 a) { return __builtin_ia32_sqrtps(a); }
-RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return __builtin_ia32_sqrtpd(a); }
-RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return __builtin_ia32_minps(a, b); }
-RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return __builtin_ia32_minpd(a, b); }
-RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return __builtin_ia32_maxps(a, b); }
-RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return __builtin_ia32_maxpd(a, b); }
+RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
+  return __builtin_ia32_sqrtps(a);
+}
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) {
+  return __builtin_ia32_sqrtpd(a);
+}
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) {
+  return __builtin_ia32_minps(a, b);
+}
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) {
+  return __builtin_ia32_minpd(a, b);
+}
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
+  return __builtin_ia32_maxps(a, b);
+}
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
+  return __builtin_ia32_maxpd(a, b);
+}
 #else
 RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
   return VecF32{__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
                 __builtin_sqrtf(a[3])};
 }
-RIBBIT_INLINE VecF64 sqrt(VecF64 a) { return VecF64{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])}; }
-RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) { return a < b ? a : b; }
-RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) { return a < b ? a : b; }
-RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) { return a > b ? a : b; }
-RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) { return a > b ? a : b; }
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) {
+  return VecF64{__builtin_sqrt(a[0]), __builtin_sqrt(a[1])};
+}
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
+  return a > b ? a : b;
+}
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
+  return a > b ? a : b;
+}
 #endif
 #endif
 // min and max return b when either operand is NaN.
@@ -291,29 +337,41 @@ RIBBIT_INLINE V divide(V a, V b) {
 }
 
 // ---- shapes -------------------------------------------------------------------------------------
+RIBBIT_INLINE VecF64 widen(HalfF32 v) {
+#if RIBBIT_VEC_BYTES == 64
+  return __builtin_ia32_cvtps2pd512_mask(v, VecF64{}, static_cast<unsigned char>(-1), 4);
+#elif RIBBIT_VEC_BYTES == 32
+  return __builtin_ia32_cvtps2pd256(v);
+#else
+  return __builtin_convertvector(v, VecF64);
+#endif
+}
 // Lanes 0 .. L/2-1 and L/2 .. L-1 of a float vector as double vectors.
 RIBBIT_INLINE VecF64 widen_low(VecF32 v) {
 #if RIBBIT_VEC_BYTES == 64
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), VecF64);
+  return widen(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7));
 #elif RIBBIT_VEC_BYTES == 32
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3), VecF64);
+  return widen(__builtin_shufflevector(v, v, 0, 1, 2, 3));
 #else
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1), VecF64);
+  return widen(__builtin_shufflevector(v, v, 0, 1));
 #endif
 }
 RIBBIT_INLINE VecF64 widen_high(VecF32 v) {
 #if RIBBIT_VEC_BYTES == 64
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15),
-                                 VecF64);
+  return widen(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
 #elif RIBBIT_VEC_BYTES == 32
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 4, 5, 6, 7), VecF64);
+  return widen(__builtin_shufflevector(v, v, 4, 5, 6, 7));
 #else
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 2, 3), VecF64);
+  return widen(__builtin_shufflevector(v, v, 2, 3));
 #endif
 }
 // Sum over two double halves of a vector, as one double vector: feeds double accumulators.
-RIBBIT_INLINE VecF64 widen_sum(VecF32 v) { return widen_low(v) + widen_high(v); }
-RIBBIT_INLINE VecF64 widen_sum(VecF64 v) { return v; }
+RIBBIT_INLINE VecF64 widen_sum(VecF32 v) {
+  return widen_low(v) + widen_high(v);
+}
+RIBBIT_INLINE VecF64 widen_sum(VecF64 v) {
+  return v;
+}
 
 // Sum of the lanes by halving: the same tree whatever the caller.
 RIBBIT_INLINE float horizontal_sum(VecF32 v) {
@@ -342,12 +400,25 @@ RIBBIT_INLINE double horizontal_sum(VecF64 v) {
 #endif
 }
 
+// Sum of the doubles of N vectors by halving: the tree depends on their number alone, not on the
+// width of a vector.
+template <int N>
+RIBBIT_INLINE double halving_sum(const VecF64 (&v)[N]) {
+  if constexpr (N == 1) {
+    return horizontal_sum(v[0]);
+  } else {
+    VecF64 half[N / 2];
+    for (int j = 0; j < N / 2; ++j) half[j] = v[j] + v[j + N / 2];
+    return halving_sum<N / 2>(half);
+  }
+}
+
 // The two 32-bit halves of each 64-bit lane exchanged.
 RIBBIT_INLINE VecU64 swap_halves(VecU64 a) {
   const VecU32 v = reinterpret_cast<VecU32>(a);
 #if RIBBIT_VEC_BYTES == 64
-  return reinterpret_cast<VecU64>(__builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11,
-                                                          10, 13, 12, 15, 14));
+  return reinterpret_cast<VecU64>(
+      __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
 #elif RIBBIT_VEC_BYTES == 32
   return reinterpret_cast<VecU64>(__builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
 #else
@@ -372,148 +443,7 @@ RIBBIT_INLINE VecU64 multiply_low32(VecU64 a, Word64 b) {
 #endif
 }
 
-#if RIBBIT_VEC_BYTES == 64
-// 0.5000050067901611 * 2^(j/32), and 2^(j/32).
-alignas(64) constexpr float kHalfPowersOfTwo[32] = {
-    0x1.0000a8p-1f, 0x1.059bb8p-1f, 0x1.0b5636p-1f, 0x1.1130dp-1f,
-    0x1.172c3ap-1f, 0x1.1d492ep-1f, 0x1.238866p-1f, 0x1.29eaa2p-1f,
-    0x1.3070a8p-1f, 0x1.371b4p-1f, 0x1.3deb36p-1f, 0x1.44e15cp-1f,
-    0x1.4bfe88p-1f, 0x1.534394p-1f, 0x1.5ab162p-1f, 0x1.6248d4p-1f,
-    0x1.6a0ad4p-1f, 0x1.71f852p-1f, 0x1.7a124p-1f, 0x1.825998p-1f,
-    0x1.8acf58p-1f, 0x1.937484p-1f, 0x1.9c4a26p-1f, 0x1.a5515p-1f,
-    0x1.ae8b14p-1f, 0x1.b7f89p-1f, 0x1.c19ae4p-1f, 0x1.cb733cp-1f,
-    0x1.d582c2p-1f, 0x1.dfcaaep-1f, 0x1.ea4c3cp-1f, 0x1.f508aep-1f,
-};
-alignas(64) constexpr float kPowersOfTwo[32] = {
-    0x1.0p+0f, 0x1.059b0ep+0f, 0x1.0b5586p+0f, 0x1.11301ep+0f,
-    0x1.172b84p+0f, 0x1.1d4874p+0f, 0x1.2387a6p+0f, 0x1.29e9ep+0f,
-    0x1.306fep+0f, 0x1.371a74p+0f, 0x1.3dea64p+0f, 0x1.44e086p+0f,
-    0x1.4bfdaep+0f, 0x1.5342b6p+0f, 0x1.5ab07ep+0f, 0x1.6247ecp+0f,
-    0x1.6a09e6p+0f, 0x1.71f75ep+0f, 0x1.7a1148p+0f, 0x1.82589ap+0f,
-    0x1.8ace54p+0f, 0x1.93737cp+0f, 0x1.9c4918p+0f, 0x1.a5503cp+0f,
-    0x1.ae89fap+0f, 0x1.b7f77p+0f, 0x1.c199bep+0f, 0x1.cb720ep+0f,
-    0x1.d5818ep+0f, 0x1.dfc974p+0f, 0x1.ea4afap+0f, 0x1.f50766p+0f,
-};
-#endif
-
 }  // namespace
 }  // namespace ribbit::cpu
 
-// ---- the formulas' view of a vector (see core/ops_hd.h) -----------------------------------------
-namespace ribbit {
-
-template <>
-struct Ops<cpu::VecF32> {
-  using T = cpu::VecF32;
-  using Scalar = float;
-  static constexpr bool kFused = RIBBIT_HAS_FMA;
-  using Int = cpu::VecI32;
-  using Bits = cpu::VecU32;
-  RIBBIT_INLINE T set(double c) { return cpu::broadcast(static_cast<float>(c)); }
-  RIBBIT_INLINE Int set_int(long long c) { return static_cast<int>(c) - Int{}; }
-  RIBBIT_INLINE Bits set_bits(Word64 c) { return static_cast<unsigned>(c) - Bits{}; }
-  RIBBIT_INLINE T fma(T a, T b, T c) { return cpu::fma(a, b, c); }
-  RIBBIT_INLINE T mul_add(T a, T b, T c) { return cpu::mul_add(a, b, c); }
-  RIBBIT_INLINE T mul_sub(T a, T b, T c) { return cpu::mul_sub(a, b, c); }
-  RIBBIT_INLINE T reciprocal(T b) { return cpu::reciprocal(b); }
-  RIBBIT_INLINE T sqrt(T a) { return cpu::sqrt(a); }
-  RIBBIT_INLINE T divide(T a, T b) { return cpu::divide(a, b); }
-  RIBBIT_INLINE T min(T a, T b) { return cpu::min(a, b); }
-  RIBBIT_INLINE T max(T a, T b) { return cpu::max(a, b); }
-  RIBBIT_INLINE Bits bits(T a) { return reinterpret_cast<Bits>(a); }
-  RIBBIT_INLINE T from_bits(Bits a) { return reinterpret_cast<T>(a); }
-  RIBBIT_INLINE T abs(T a) { return cpu::abs(a); }
-  RIBBIT_INLINE T to_float(Int a) { return __builtin_convertvector(a, T); }
-  template <class M>
-  RIBBIT_INLINE T select(M m, T a, T b) {
-    return m ? a : b;
-  }
-  RIBBIT_INLINE Int to_int(Bits a) { return reinterpret_cast<Int>(a); }
-  RIBBIT_INLINE Bits to_bits(Int a) { return reinterpret_cast<Bits>(a); }
-#if RIBBIT_VEC_BYTES == 64
-  static constexpr bool kFastScale = true;
-  RIBBIT_INLINE T exponent(T a) {
-    return __builtin_ia32_getexpps512_mask(a, T{}, static_cast<unsigned short>(-1), 4);
-  }
-  RIBBIT_INLINE T scale(T a, T n) {
-    return __builtin_ia32_scalefps512_mask(a, n, T{}, static_cast<unsigned short>(-1), 4);
-  }
-  RIBBIT_INLINE T exp_table(T t) { return look_up(t, cpu::kPowersOfTwo); }
-  RIBBIT_INLINE T half_exp_table(T t) { return look_up(t, cpu::kHalfPowersOfTwo); }
-  RIBBIT_INLINE T look_up(T t, const float* table) {
-    const T low = cpu::load_aligned(table);
-    const T high = cpu::load_aligned(table + 16);
-    return __builtin_ia32_vpermt2varps512_mask(reinterpret_cast<Int>(t), low, high,
-                                               static_cast<unsigned short>(-1));
-  }
-#else
-  static constexpr bool kFastScale = false;
-  RIBBIT_INLINE T exponent(T a) { return to_float(to_int(bits(a) >> 23) - 127); }
-#endif
-};
-
-template <>
-struct Ops<cpu::VecF64> {
-  using T = cpu::VecF64;
-  using Scalar = double;
-  static constexpr bool kFused = RIBBIT_HAS_FMA;
-  using Int = cpu::VecI64;
-  using Bits = cpu::VecU64;
-  RIBBIT_INLINE T set(double c) { return cpu::broadcast(c); }
-  RIBBIT_INLINE Int set_int(long long c) { return c - Int{}; }
-  RIBBIT_INLINE Bits set_bits(Word64 c) { return c - Bits{}; }
-  RIBBIT_INLINE T fma(T a, T b, T c) { return cpu::fma(a, b, c); }
-  RIBBIT_INLINE T mul_add(T a, T b, T c) { return cpu::mul_add(a, b, c); }
-  RIBBIT_INLINE T mul_sub(T a, T b, T c) { return cpu::mul_sub(a, b, c); }
-  RIBBIT_INLINE T reciprocal(T b) { return cpu::reciprocal(b); }
-  RIBBIT_INLINE T sqrt(T a) { return cpu::sqrt(a); }
-  RIBBIT_INLINE T divide(T a, T b) { return cpu::divide(a, b); }
-  RIBBIT_INLINE T min(T a, T b) { return cpu::min(a, b); }
-  RIBBIT_INLINE T max(T a, T b) { return cpu::max(a, b); }
-  RIBBIT_INLINE Bits bits(T a) { return reinterpret_cast<Bits>(a); }
-  RIBBIT_INLINE T from_bits(Bits a) { return reinterpret_cast<T>(a); }
-  RIBBIT_INLINE T abs(T a) { return cpu::abs(a); }
-  // 1.5 * 2^52 as an integer plus a small one is the double 1.5 * 2^52 + a: no conversion
-  // instruction is needed (AVX2 has none for 64-bit lanes).
-  RIBBIT_INLINE T to_float(Int a) {
-    return reinterpret_cast<T>(a + 0x4338000000000000ll) - 6755399441055744.0;
-  }
-  template <class M>
-  RIBBIT_INLINE T select(M m, T a, T b) {
-    return m ? a : b;
-  }
-  RIBBIT_INLINE Int to_int(Bits a) { return reinterpret_cast<Int>(a); }
-  RIBBIT_INLINE Bits to_bits(Int a) { return reinterpret_cast<Bits>(a); }
-#if RIBBIT_VEC_BYTES == 64
-  static constexpr bool kFastScale = true;
-  RIBBIT_INLINE T exponent(T a) {
-    return __builtin_ia32_getexppd512_mask(a, T{}, static_cast<unsigned char>(-1), 4);
-  }
-  RIBBIT_INLINE T scale(T a, T n) {
-    return __builtin_ia32_scalefpd512_mask(a, n, T{}, static_cast<unsigned char>(-1), 4);
-  }
-#else
-  static constexpr bool kFastScale = false;
-  RIBBIT_INLINE T exponent(T a) { return to_float(to_int(bits(a) >> 52) - 1023); }
-#endif
-};
-
-template <>
-struct Lanes64<cpu::VecU64> {
-  using L = cpu::VecU64;
-  RIBBIT_INLINE L set(Word64 c) { return c - L{}; }
-  RIBBIT_INLINE L multiply_low32(L a, Word b) { return cpu::multiply_low32(a, b); }
-  RIBBIT_INLINE L high(L a) { return a >> 32; }
-  RIBBIT_INLINE L high_too(L a) { return cpu::swap_halves(a); }
-  RIBBIT_INLINE L xor3(L a, L b, L c) {
-#if RIBBIT_VEC_BYTES == 64
-    return reinterpret_cast<L>(__builtin_ia32_pternlogq512_mask(
-        reinterpret_cast<cpu::VecI64>(a), reinterpret_cast<cpu::VecI64>(b),
-        reinterpret_cast<cpu::VecI64>(c), 0x96, static_cast<unsigned char>(-1)));
-#else
-    return a ^ b ^ c;
-#endif
-  }
-};
-
-}  // namespace ribbit
+#include "cpu/isa/ops-inl.h"

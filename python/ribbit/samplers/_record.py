@@ -40,7 +40,8 @@ class Record:
 
     def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
         """Return the first `count` entries; views."""
-        return self.positions[:, :count, :], {k: v[:, :count] for k, v in self.stats.items()}
+        positions = self.positions[:, :count, :] if self.keep_positions else self.positions
+        return positions, {k: v[:, :count] for k, v in self.stats.items()}
 
 
 class Report:
