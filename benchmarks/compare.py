@@ -75,7 +75,8 @@ class Process:
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send one request and wait for its reply."""
-        assert self._child.stdin is not None and self._child.stdout is not None
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         try:
             print(json.dumps({"do": do, **arguments}), file=self._child.stdin, flush=True)
             line = self._child.stdout.readline()
@@ -187,7 +188,7 @@ def _round(comparison: Comparison, running: dict[str, Process], seconds: float) 
 def _processes(
     comparison: Comparison, entries: list[str], rounds: int, folder: Path, say: Say
 ) -> None:
-    """The first-draw workload: every run is a process of its own."""
+    """Measure first-draw: every run is a process of its own."""
     workload = comparison.workload
     spec = folder / "first_draw.npz"
     first_draw.write_spec(workload, spec)

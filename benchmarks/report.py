@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def goal_text(workload: Any) -> str:
-    """The goal as the targets page writes it."""
+    """Write the goal as the targets page does."""
     goal = workload.goal
     parts = [] if goal.ratio is None else [f">= {goal.ratio:g}x"]
     parts += [] if goal.share is None else [f">= {goal.share:.0%} of peak"]
@@ -208,7 +208,7 @@ def print_table(table: Table) -> None:
 
 
 def markdown(tables: list[Table], lines: list[str]) -> str:
-    """The page docs/benchmarks.md."""
+    """Write the page docs/benchmarks.md."""
     text = [
         "# Benchmarks",
         "",

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
-
 from ribbit import datasets
+from scipy import stats
 
 
 def write(tmp_path, text):

@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-
 from ribbit import demo
 from ribbit.__main__ import main
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from ribbit import metrics, plots
 
 matplotlib = pytest.importorskip("matplotlib")

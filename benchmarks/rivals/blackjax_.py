@@ -22,21 +22,25 @@ def versions() -> dict[str, str]:
 
 def leapfrog(workload: Leapfrog) -> Prepared:
     """`velocity_verlet` with a unit Euclidean metric, as its HMC kernel uses it."""
-    value = jax_.logdensity(workload)
 
-    def one(q: Any, p: Any, x: Any, y: Any) -> Any:
-        def target(layers: Any) -> Any:
-            return value(layers, x, y)
+    def make(columns: bool) -> jax_.Chain:
+        value = jax_.logdensity(workload, columns)
 
-        metric = metrics.default_metric(jnp.ones(workload.dim, jnp.float32))
-        step = integrators.velocity_verlet(target, metric.kinetic_energy)
-        state = integrators.new_integrator_state(target, q, p)
-        state = lax.fori_loop(
-            0, workload.num_steps, lambda _, s: step(s, workload.step_size), state
-        )
-        return state.position, state.logdensity
+        def one(q: Any, p: Any, x: Any, y: Any) -> Any:
+            def target(layers: Any) -> Any:
+                return value(layers, x, y)
 
-    return jax_.chains(workload, one, "velocity_verlet in jit, fori_loop, vmap over chains")
+            metric = metrics.default_metric(jnp.ones(workload.dim, jnp.float32))
+            step = integrators.velocity_verlet(target, metric.kinetic_energy)
+            state = integrators.new_integrator_state(target, q, p)
+            state = lax.fori_loop(
+                0, workload.num_steps, lambda _, s: step(s, workload.step_size), state
+            )
+            return state.position, state.logdensity
+
+        return one
+
+    return jax_.chains(workload, make, "velocity_verlet in jit, fori_loop")
 
 
 def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks import machine
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.rivals import Prepared
+from benchmarks.rivals import Prepared, fastest
 from benchmarks.workloads import FirstDraw, Leapfrog
 
 Layers = list[tuple[Any, Any]]
+Chain = Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]
+
+# One CPU device per core that this process may use: chains can be shared out over them.
+jax.config.update("jax_num_cpu_devices", len(machine.cores()))
 
 
 def versions() -> dict[str, str]:
@@ -35,42 +41,46 @@ def unravel(flat: Any, sizes: tuple[int, ...]) -> Layers:
 
 
 def ravel(layers: Layers) -> np.ndarray[Any, Any]:
-    """Join [(weight, bias)] with a chain axis to (C, P)."""
-    blocks = [np.asarray(a) for layer in layers for a in layer]
-    return np.concatenate([a.reshape(len(a), -1) for a in blocks], axis=1)
+    """Join [(weight (..., in, out), bias (..., out))] to (C, P), C = all leading axes."""
+    lead = layers[0][1].shape[:-1]
+    blocks = [np.asarray(a).reshape(math.prod(lead), -1) for layer in layers for a in layer]
+    return np.concatenate(blocks, axis=1)
 
 
-def forward(layers: Layers, x: Any, activation: str) -> Any:
-    """Compute the outputs (N, K) of one chain."""
+def forward(layers: Layers, x: Any, activation: str, columns: bool = False) -> Any:
+    """Compute the outputs of one chain: (N, K), or with `columns` (K, N) from x (D, N)."""
     act = {"silu": jax.nn.silu, "relu": jax.nn.relu}[activation]
-    for weight, bias in layers[:-1]:
-        x = act(x @ weight + bias)
-    return x @ layers[-1][0] + layers[-1][1]
+    for k, (weight, bias) in enumerate(layers):
+        x = weight.T @ x + bias[:, None] if columns else x @ weight + bias
+        x = act(x) if k < len(layers) - 1 else x
+    return x
 
 
-def logdensity(workload: Leapfrog) -> Callable[[Layers, Any, Any], Any]:
-    """Normalised log density of one chain: f(layers, x, y)."""
+def logdensity(workload: Leapfrog, columns: bool = False) -> Callable[[Layers, Any, Any], Any]:
+    """Return the normalised log density of one chain: f(layers, x, y)."""
     half_log_2pi = 0.5 * math.log(2 * math.pi)
     prior_constant = workload.dim * (math.log(workload.prior_scale) + half_log_2pi)
     noise_constant = math.log(workload.noise_scale) + half_log_2pi
+    outputs = 0 if columns else 1  # the axis of K
 
     def value(layers: Layers, x: Any, y: Any) -> Any:
-        output = forward(layers, x, workload.activation)
+        output = forward(layers, x, workload.activation, columns)
         if workload.likelihood == "gaussian":
             residual = (y - output) / workload.noise_scale
             loglik = -0.5 * jnp.sum(residual**2) - y.size * noise_constant
         else:
-            logprobs = jax.nn.log_softmax(output)
-            loglik = jnp.sum(jnp.take_along_axis(logprobs, y[:, None], axis=1))
+            logprobs = jax.nn.log_softmax(output, axis=outputs)
+            labels = jnp.expand_dims(y, outputs)
+            loglik = jnp.sum(jnp.take_along_axis(logprobs, labels, axis=outputs))
         squares = sum(jnp.sum(a**2) for a in jax.tree.leaves(layers))
         return loglik - 0.5 * squares / workload.prior_scale**2 - prior_constant
 
     return value
 
 
-def trajectory(workload: Leapfrog) -> Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]:
+def trajectory(workload: Leapfrog, columns: bool = False) -> Chain:
     """One chain: (position, momentum, x, y) -> (position, log density)."""
-    value_and_grad = jax.value_and_grad(logdensity(workload))
+    value_and_grad = jax.value_and_grad(logdensity(workload, columns))
     eps = workload.step_size
 
     def run(position: Layers, momentum: Layers, x: Any, y: Any) -> tuple[Layers, Any]:
@@ -92,58 +102,98 @@ def trajectory(workload: Leapfrog) -> Callable[[Layers, Layers, Any, Any], tuple
     return run
 
 
-def chains(workload: Leapfrog, one: Callable[..., tuple[Layers, Any]], form: str) -> Prepared:
-    """Compile a one-chain trajectory for all chains; shared with the other JAX rivals."""
+def chains(workload: Leapfrog, make: Callable[[bool], Chain], form: str) -> Prepared:
+    """Run a one-chain trajectory for all chains, in the fastest of its forms.
+
+    The forms: x as (N, D) or as (D, N) ("columns"); chains by vmap, or shared out over one CPU
+    device per thread (pmap) and there one after the other. Also used by the rivals built on JAX.
+    """
     position, momentum = (unravel(a, workload.sizes) for a in workload.start)
-    x, y = (jnp.asarray(a) for a in workload.data)
-    if workload.chains == 1:  # a batch axis of one would only cost
+    forms: dict[str, Callable[[], Any]] = {}
+    devices = jax.devices()[: workload.threads]
+    for columns in (False, True):
+        x, y = (jnp.asarray(a.T if columns else a) for a in workload.data)
+        one, suffix = make(columns), ", columns" if columns else ""
+        if workload.chains == 1:
+            forms[f"one chain{suffix}"] = _single(one, position, momentum, x, y)
+            continue
+        batched = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))
+        forms[f"vmap{suffix}"] = _ready(batched, position, momentum, x, y)
+        if len(devices) > 1 and workload.chains % len(devices) == 0:
+            run = _shared(one, devices, position, momentum, x, y)
+            forms[f"pmap over {len(devices)} devices{suffix}"] = run
+    winner, wasted = fastest(forms)
 
-        def every(q: Layers, p: Layers, x: Any, y: Any) -> Any:
-            q, p = jax.tree.map(lambda a: a[0], (q, p))
-            return jax.tree.map(lambda a: a[None], one(q, p, x, y))
+    def answer(result: tuple[Layers, Any]) -> dict[str, Any]:
+        return {
+            "position": ravel(result[0]).reshape(workload.chains, -1),
+            "logdensity": np.asarray(result[1]).ravel(),
+        }
 
-    else:
-        every = jax.vmap(one, in_axes=(0, 0, None, None))
-    compiled = jax.jit(every)
+    return Prepared(forms[winner], answer, f"{form}; {winner}", wasted)
 
-    def run() -> tuple[Layers, Any]:
-        result: tuple[Layers, Any] = jax.block_until_ready(compiled(position, momentum, x, y))
-        return result
 
-    return Prepared(run, lambda r: {"position": ravel(r[0]), "logdensity": np.asarray(r[1])}, form)
+def _ready(compiled: Any, *arguments: Any) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(compiled(*arguments))
+
+
+def _single(one: Chain, position: Layers, momentum: Layers, x: Any, y: Any) -> Callable[[], Any]:
+    """Without a chain axis, which would only cost; the result has one again."""
+    q, p = jax.tree.map(lambda a: a[0], (position, momentum))
+    compiled = jax.jit(lambda *args: jax.tree.map(lambda a: a[None], one(*args)))
+    return _ready(compiled, q, p, x, y)
+
+
+def _shared(
+    one: Chain, devices: list[Any], position: Layers, momentum: Layers, x: Any, y: Any
+) -> Callable[[], Any]:
+    """Chains (devices, C / devices): mapped over devices, looped over on each."""
+
+    def several(q: Any, p: Any, x: Any, y: Any) -> Any:
+        return lax.map(lambda start: one(*start, x, y), (q, p))
+
+    compiled = jax.pmap(several, in_axes=(0, 0, None, None), devices=devices)
+    split = jax.tree.map(lambda a: a.reshape(len(devices), -1, *a.shape[1:]), (position, momentum))
+    return _ready(compiled, *split, x, y)
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:
     """Own leapfrog in fori_loop."""
-    return chains(workload, trajectory(workload), "jit, fori_loop, vmap over chains")
+
+    def make(columns: bool) -> Chain:
+        return trajectory(workload, columns)
+
+    return chains(workload, make, "jit, fori_loop")
 
 
 def reparam(workload: Reparam) -> Prepared:
-    """One fused program; the counter-based `rbg` generator is faster on a CPU than threefry."""
+    """Whole at once, or sample by sample; threefry beats the rbg generators on a CPU."""
     mean, rho = (jnp.asarray(a) for a in workload.variational)
-    key = jax.random.key(workload.seed, impl="unsafe_rbg")
-    shape = (workload.samples, workload.dim)
+    key = jax.random.key(workload.seed)
 
-    @jax.jit
-    def draw(key: Any, mean: Any, rho: Any) -> Any:
+    def one(key: Any, mean: Any, rho: Any, shape: tuple[int, ...] = (workload.dim,)) -> Any:
         return mean + jax.nn.softplus(rho) * jax.random.normal(key, shape)
 
+    def mapped(key: Any, mean: Any, rho: Any) -> Any:
+        keys = jax.random.split(key, workload.samples)
+        return lax.map(lambda k: one(k, mean, rho), keys)
+
+    shape = (workload.samples, workload.dim)
+    forms = {
+        "whole": _ready(jax.jit(partial(one, shape=shape)), key, mean, rho),
+        "lax.map over samples": _ready(jax.jit(mapped), key, mean, rho),
+    }
+    winner, wasted = fastest(forms)
     return Prepared(
-        lambda: draw(key, mean, rho).block_until_ready(),
-        lambda w: {"weights": np.asarray(w)},
-        "jit, unsafe_rbg keys",
+        forms[winner], lambda w: {"weights": np.asarray(w)}, f"jit, threefry; {winner}", wasted
     )
 
 
 def normals(workload: Normals) -> Prepared:
     """jax.random.normal of one shape."""
-    key = jax.random.key(workload.seed, impl="unsafe_rbg")
     draw = jax.jit(lambda key: jax.random.normal(key, (workload.count,)))
-    return Prepared(
-        lambda: draw(key).block_until_ready(),
-        lambda z: {"normals": np.asarray(z)},
-        "jit, unsafe_rbg keys",
-    )
+    run = _ready(draw, jax.random.key(workload.seed))
+    return Prepared(run, lambda z: {"normals": np.asarray(z)}, "jit, threefry")
 
 
 def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:

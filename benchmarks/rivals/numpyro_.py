@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
     return {"numpyro": numpyro.__version__, **jax_.versions()}
 
 
-def model(workload: Leapfrog, x: Any, y: Any) -> None:
+def model(workload: Leapfrog, x: Any, y: Any, columns: bool = False) -> None:
     """Write the network as a NumPyro model: one sample site per weight and bias."""
     layers = []
     pairs = pairwise(workload.sizes)
@@ -32,11 +32,13 @@ def model(workload: Leapfrog, x: Any, y: Any) -> None:
         prior = dist.Normal(0.0, workload.prior_scale)
         weight = numpyro.sample(f"{k}.weight", prior.expand([a, b]).to_event(2))
         layers.append((weight, numpyro.sample(f"{k}.bias", prior.expand([b]).to_event(1))))
-    output = jax_.forward(layers, x, workload.activation)
+    output = jax_.forward(layers, x, workload.activation, columns)
     if workload.likelihood == "gaussian":
         numpyro.sample("y", dist.Normal(output, workload.noise_scale).to_event(2), obs=y)
     else:
-        numpyro.sample("y", dist.Categorical(logits=output).to_event(1), obs=y)
+        numpyro.sample(
+            "y", dist.Categorical(logits=output.T if columns else output).to_event(1), obs=y
+        )
 
 
 def sites(layers: jax_.Layers) -> dict[str, Any]:
@@ -49,24 +51,27 @@ def sites(layers: jax_.Layers) -> dict[str, Any]:
 
 def leapfrog(workload: Leapfrog) -> Prepared:
     """`velocity_verlet` in a fori_loop, as its HMC kernel uses it."""
+    count = len(workload.sizes) - 1
 
-    def one(q: Any, p: Any, x: Any, y: Any) -> Any:
-        def potential(z: Any) -> Any:
-            return potential_energy(model, (workload, x, y), {}, z)
+    def make(columns: bool) -> jax_.Chain:
+        def one(q: Any, p: Any, x: Any, y: Any) -> Any:
+            def potential(z: Any) -> Any:
+                return potential_energy(model, (workload, x, y, columns), {}, z)
 
-        init, update = velocity_verlet(potential, euclidean_kinetic_energy)
-        mass = jnp.ones(workload.dim, jnp.float32)
-        state = lax.fori_loop(
-            0,
-            workload.num_steps,
-            lambda _, s: update(workload.step_size, mass, s),
-            init(sites(q), sites(p)),
-        )
-        count = len(workload.sizes) - 1
-        end = [(state.z[f"{k}.weight"], state.z[f"{k}.bias"]) for k in range(count)]
-        return end, -state.potential_energy
+            init, update = velocity_verlet(potential, euclidean_kinetic_energy)
+            mass = jnp.ones(workload.dim, jnp.float32)
+            state = lax.fori_loop(
+                0,
+                workload.num_steps,
+                lambda _, s: update(workload.step_size, mass, s),
+                init(sites(q), sites(p)),
+            )
+            end = [(state.z[f"{k}.weight"], state.z[f"{k}.bias"]) for k in range(count)]
+            return end, -state.potential_energy
 
-    return jax_.chains(workload, one, "velocity_verlet in jit, fori_loop, vmap over chains")
+        return one
+
+    return jax_.chains(workload, make, "velocity_verlet in jit, fori_loop")
 
 
 def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:

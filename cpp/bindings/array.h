@@ -3,6 +3,7 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +17,10 @@
 namespace ribbit::bindings {
 
 namespace py = pybind11;
+
+// Tuples of arrays, named by what they hold so that the stubs say it.
+template <class... T>
+using Arrays = py::typing::Tuple<py::array_t<T>...>;
 
 inline constexpr std::int64_t kAny = -1;
 inline constexpr int kAligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;

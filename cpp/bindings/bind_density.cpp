@@ -56,20 +56,20 @@ class Density {
   std::int64_t dim() const { return native_->dim(); }
   std::int64_t rows() const { return native_->rows(); }
 
-  py::tuple value_and_grad(const py::object& theta, const py::object& rows,
+  Arrays<double, double, T> value_and_grad(const py::object& theta, const py::object& rows,
                            const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(theta);
     py::array_t<T> grad = empty<T>({chains, dim()});
-    const py::tuple terms = evaluate(theta, rows, interrupt, grad.mutable_data());
+    const Arrays<double, double> terms = evaluate(theta, rows, interrupt, grad.mutable_data());
     return py::make_tuple(terms[0], terms[1], grad);
   }
 
-  py::tuple value(const py::object& theta, const py::object& rows,
+  Arrays<double, double> value(const py::object& theta, const py::object& rows,
                   const InterruptFlag* interrupt) const {
     return evaluate(theta, rows, interrupt, nullptr);
   }
 
-  py::tuple leapfrog(const py::object& position, const py::object& momentum,
+  Arrays<T, T, double, double, T> leapfrog(const py::object& position, const py::object& momentum,
                      const py::object& grad, const py::object& step_size,
                      const py::object& num_steps, const py::object& inverse_mass,
                      const InterruptFlag* interrupt) const {
@@ -99,7 +99,7 @@ class Density {
     return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
   }
 
-  py::tuple evaluate(const py::object& theta, const py::object& rows,
+  Arrays<double, double> evaluate(const py::object& theta, const py::object& rows,
                      const InterruptFlag* interrupt, T* grad) const {
     const py::array at = checked<T>(theta, "theta", {kAny, dim()});
     const std::int64_t chains = at.shape(0);
@@ -135,7 +135,7 @@ class Density {
 };
 
 template <class T>
-py::array forward(const py::object& table, const py::object& rates, const py::object& theta,
+py::array_t<T> forward(const py::object& table, const py::object& rates, const py::object& theta,
                   const py::object& x) {
   const Network network = network_of(table, rates);
   const py::array t = checked<T>(theta, "theta", {kAny, kAny});

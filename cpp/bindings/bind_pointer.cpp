@@ -17,7 +17,7 @@ class Pointer {
   }
   std::int64_t dim() const { return native_.dim(); }
 
-  py::tuple value_and_grad(const py::object& theta, const InterruptFlag* interrupt) const {
+  Arrays<double, double> value_and_grad(const py::object& theta, const InterruptFlag* interrupt) const {
     const py::array at = checked<double>(theta, "theta", {kAny, dim()});
     const std::int64_t chains = at.shape(0);
     py::array_t<double> lp = empty<double>({chains}), grad = empty<double>({chains, dim()});
@@ -32,7 +32,7 @@ class Pointer {
     return py::make_tuple(lp, grad);
   }
 
-  py::tuple leapfrog(const py::object& position, const py::object& momentum,
+  Arrays<double, double, double, double> leapfrog(const py::object& position, const py::object& momentum,
                      const py::object& grad, const py::object& step_size,
                      const py::object& num_steps, const py::object& inverse_mass,
                      const InterruptFlag* interrupt) const {

@@ -44,7 +44,7 @@ void fill_uniform(const py::object& out, std::uint64_t seed, std::uint64_t step,
 }
 
 // Raw blocks, for known-answer tests: the scalar source that the vector kernels also use.
-py::array philox4x32(const py::object& counters, const py::object& key) {
+py::array_t<std::uint32_t> philox4x32(const py::object& counters, const py::object& key) {
   const py::array c = checked<std::uint32_t>(counters, "counters", {kAny, 4});
   const py::array k = checked<std::uint32_t>(key, "key", {2});
   py::array_t<std::uint32_t> out = empty<std::uint32_t>({c.shape(0), 4});
@@ -60,7 +60,7 @@ py::array philox4x32(const py::object& counters, const py::object& key) {
 }
 
 template <class T>
-py::array reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
+py::array_t<T> reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
                          std::uint64_t seed, std::uint64_t step) {
   const cpu::Stream stream = stream_of(seed, step, 5, 0);
   const py::array m = checked<T>(mean, "mean", {kAny});
@@ -74,7 +74,7 @@ py::array reparameterize(const py::object& mean, const py::object& rho, std::int
   return out;
 }
 
-py::array kinetic_energy(const py::object& momentum, const py::object& inverse_mass) {
+py::array_t<double> kinetic_energy(const py::object& momentum, const py::object& inverse_mass) {
   const auto sum = [&](auto zero) {
     using T = decltype(zero);
     const py::array p = checked<T>(momentum, "momentum", {kAny, kAny});
@@ -86,7 +86,7 @@ py::array kinetic_energy(const py::object& momentum, const py::object& inverse_m
       const py::gil_scoped_release release;
       cpu::kinetic_energy(data<T>(p), mass.values, mass.stride, chains, n, values);
     }
-    return py::array(out);
+    return out;
   };
   if (py::isinstance<py::array>(momentum) &&
       py::reinterpret_borrow<py::array>(momentum).dtype().equal(py::dtype::of<float>())) {

@@ -39,8 +39,8 @@ void PythonPoll::rethrow() const {
 
 namespace {
 
-py::dict build_info() {
-  py::dict info;
+py::typing::Dict<py::str, py::object> build_info() {
+  py::typing::Dict<py::str, py::object> info;
   info["version"] = RIBBIT_VERSION;
   info["compiler"] = __VERSION__;
 #if defined(RIBBIT_WITH_CUDA)

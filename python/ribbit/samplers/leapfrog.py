@@ -271,15 +271,22 @@ def leapfrog(
     if p.shape != q.shape:
         raise ShapeError(f"[{name}] expected momentum {q.shape}, got {p.shape}")
     chains = q.shape[0]
-    eps = _checks.numeric(name, "step_size", _backend.to_host(step_size)).astype(np.float64)
+    host = _backend.to_host(step_size) if _backend.is_array(step_size) else step_size
+    eps = _checks.numeric(name, "step_size", host).astype(np.float64)
     if eps.shape not in ((), (1,), (chains,)) or not np.all(np.isfinite(eps) & (eps != 0.0)):
         raise ValueError(
-            f"[{name}] expected step_size finite and nonzero, () or ({chains},), got {step_size!r}"
+            f"[{name}] expected step_size finite and nonzero, () or ({chains},), "
+            f"got {_checks.summary(step_size)}"
         )
-    steps = np.atleast_1d(np.asarray(num_steps))
-    if steps.dtype.kind not in "iu" or steps.shape not in ((1,), (chains,)) or steps.min() < 1:
+    steps = np.atleast_1d(_checks.numeric(name, "num_steps", num_steps))
+    if (
+        steps.dtype.kind not in "iu"
+        or steps.shape not in ((1,), (chains,))
+        or not 1 <= int(steps.min()) <= int(steps.max()) < 2**62
+    ):
         raise ValueError(
-            f"[{name}] expected num_steps >= 1, () or ({chains},) integers, got {num_steps!r}"
+            f"[{name}] expected num_steps >= 1, () or ({chains},) integers, "
+            f"got {_checks.summary(num_steps)}"
         )
     mass = inverse_mass_matrix
     if mass is not None:

@@ -1,0 +1,218 @@
+"""
+Native core of ribbit. Arrays are checked, never converted.
+"""
+
+from __future__ import annotations
+import numpy
+import numpy.typing
+import typing
+
+__all__: list[str] = [
+    "InterruptFlag",
+    "Interrupted",
+    "LogDensity32",
+    "LogDensity64",
+    "PointerDensity",
+    "available_isas",
+    "build_info",
+    "fill_normal",
+    "fill_uniform",
+    "fma_peak_gflops",
+    "forward32",
+    "forward64",
+    "isa",
+    "kinetic_energy",
+    "num_threads",
+    "philox4x32",
+    "reparameterize32",
+    "reparameterize64",
+    "set_num_threads",
+]
+
+class InterruptFlag:
+    """
+    Ends native calls that were given this flag, within 20 ms.
+    """
+    def __init__(self) -> None: ...
+    def clear(self) -> None: ...
+    def is_set(self) -> bool: ...
+    def set(self) -> None: ...
+
+class Interrupted(Exception):
+    pass
+
+class LogDensity32:
+    """
+    The log posterior of a network on data.
+    """
+    def __init__(
+        self,
+        table: typing.Any,
+        rates: typing.Any,
+        prior: typing.Any,
+        kind: typing.SupportsInt | typing.SupportsIndex,
+        scale: typing.SupportsFloat | typing.SupportsIndex,
+        x: typing.Any,
+        y: typing.Any,
+        temperature: typing.SupportsFloat | typing.SupportsIndex,
+        likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def leapfrog(
+        self,
+        position: typing.Any,
+        momentum: typing.Any,
+        grad: typing.Any,
+        step_size: typing.Any,
+        num_steps: typing.Any,
+        inverse_mass: typing.Any = None,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float32],
+    ]: ...
+    def value(
+        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
+    ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
+    def value_and_grad(
+        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float32],
+    ]: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+
+class LogDensity64:
+    """
+    The log posterior of a network on data.
+    """
+    def __init__(
+        self,
+        table: typing.Any,
+        rates: typing.Any,
+        prior: typing.Any,
+        kind: typing.SupportsInt | typing.SupportsIndex,
+        scale: typing.SupportsFloat | typing.SupportsIndex,
+        x: typing.Any,
+        y: typing.Any,
+        temperature: typing.SupportsFloat | typing.SupportsIndex,
+        likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def leapfrog(
+        self,
+        position: typing.Any,
+        momentum: typing.Any,
+        grad: typing.Any,
+        step_size: typing.Any,
+        num_steps: typing.Any,
+        inverse_mass: typing.Any = None,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
+    def value(
+        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
+    ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
+    def value_and_grad(
+        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+
+class PointerDensity:
+    """
+    A log density behind a C function pointer.
+    """
+    def __init__(
+        self,
+        address: typing.SupportsInt | typing.SupportsIndex,
+        dim: typing.SupportsInt | typing.SupportsIndex,
+        user_data: typing.SupportsInt | typing.SupportsIndex = 0,
+        threadsafe: bool = False,
+    ) -> None: ...
+    def leapfrog(
+        self,
+        position: typing.Any,
+        momentum: typing.Any,
+        grad: typing.Any,
+        step_size: typing.Any,
+        num_steps: typing.Any,
+        inverse_mass: typing.Any = None,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
+    def value_and_grad(
+        self, theta: typing.Any, interrupt: InterruptFlag | None = None
+    ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
+    @property
+    def dim(self) -> int: ...
+
+def available_isas() -> list[str]: ...
+def build_info() -> dict[str, typing.Any]: ...
+def fill_normal(
+    out: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    step: typing.SupportsInt | typing.SupportsIndex,
+    chains: typing.Any,
+    purpose: typing.SupportsInt | typing.SupportsIndex,
+    layer: typing.SupportsInt | typing.SupportsIndex = 0,
+) -> None: ...
+def fill_uniform(
+    out: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    step: typing.SupportsInt | typing.SupportsIndex,
+    chains: typing.Any,
+    purpose: typing.SupportsInt | typing.SupportsIndex,
+    layer: typing.SupportsInt | typing.SupportsIndex = 0,
+) -> None: ...
+def fma_peak_gflops(
+    seconds: typing.SupportsFloat | typing.SupportsIndex,
+    bits: typing.SupportsInt | typing.SupportsIndex,
+) -> float: ...
+def forward32(
+    table: typing.Any, rates: typing.Any, theta: typing.Any, x: typing.Any
+) -> numpy.typing.NDArray[numpy.float32]: ...
+def forward64(
+    table: typing.Any, rates: typing.Any, theta: typing.Any, x: typing.Any
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def isa() -> str: ...
+def kinetic_energy(
+    momentum: typing.Any, inverse_mass: typing.Any = None
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def num_threads() -> int: ...
+def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
+def reparameterize32(
+    mean: typing.Any,
+    rho: typing.Any,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    step: typing.SupportsInt | typing.SupportsIndex = 0,
+) -> numpy.typing.NDArray[numpy.float32]: ...
+def reparameterize64(
+    mean: typing.Any,
+    rho: typing.Any,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    step: typing.SupportsInt | typing.SupportsIndex = 0,
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...
