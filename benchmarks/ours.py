@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import ribbit as rb
-from ribbit import _core
 
+import ribbit as rb
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
 from benchmarks.workloads import Leapfrog
+from ribbit import _core
 
 _PURPOSE = 9  # the address space of rb.random
 

@@ -1,6 +1,7 @@
 """Small problems as pairs: the oracle's target and the same one built with the public API."""
 
 import numpy as np
+
 from reference import ACTIVATIONS, Target, mlp_table
 
 # kind: parameters (a, b, c) of the prior table

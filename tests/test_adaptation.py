@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from ribbit.samplers import HMC
 from ribbit.samplers.adaptation import DualAveraging, Welford, windows
 from targets import Gaussian, Line, same

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from ribbit import _backend
 from ribbit.io import load_draws
 from ribbit.samplers import HMC, leapfrog, metropolis

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ribbit as rb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+import ribbit as rb
 from ribbit.likelihoods import Likelihood
 from ribbit.model import Model
 from ribbit.posterior import Posterior, predictive_from_description

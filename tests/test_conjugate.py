@@ -9,6 +9,7 @@ import functools
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from gates import Table, agreement
 
@@ -118,6 +119,7 @@ def test_a_wrong_closed_form_is_refused(wrong):
     assert not agreement(draws.positions, *closed_form(**wrong)).holds
 
 
+@pytest.mark.slow
 def test_a_single_chain_is_enough():
     draws = sample(posterior(), chains=1, draws=20_000, step_size=0.05, num_leapfrog_steps=7)
     mean, sd = closed_form()

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from ribbit import datasets
 from scipy import stats
+
+from ribbit import datasets
 
 
 def write(tmp_path, text):

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from ribbit import demo
 from ribbit.__main__ import main
 

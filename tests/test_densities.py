@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+
 import reference
 import ribbit as rb
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 import ribbit as rb
 from ribbit import _core, _selftest
 from ribbit.__main__ import main

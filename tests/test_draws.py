@@ -4,6 +4,7 @@ import builtins
 
 import numpy as np
 import pytest
+
 from ribbit.samplers import HMC
 from targets import OPTIONS, Gaussian, Line, same
 

@@ -4,14 +4,19 @@ float64: <= 1e-7 against central differences of the native value, and 1e-13 agai
 float32: error over the sum of the norms of the per-row gradients (and the prior's) <= 2e-6.
 """
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from problems import build_native, build_reference
 from reference import ACTIVATIONS, LIKELIHOODS, PRIORS
+from ribbit import _core
 
 WIDTHS = (1, 2, 3, 7, 13, 14, 16, 17, 31, 33, 50, 65, 100)
 ROWS = (1, 2, 31, 32, 33, 100, 927, 5000)
@@ -323,3 +328,69 @@ def test_every_width_with_every_number_of_rows(width, num_rows):
                 chains=chains,
             )
             check(reference, theta, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_threads_and_company_change_no_bit(dtype):
+    before = _core.num_threads()
+    reference, theta = build_reference(
+        num_in=8, hidden=(50, 20), num_out=2, activation="silu", num_rows=927, chains=5
+    )
+    native, theta = build_native(reference, dtype), theta.astype(dtype)
+    gradient = native.value_and_grad(theta)[1]
+    momentum = np.random.default_rng(0).normal(size=theta.shape).astype(dtype)
+
+    def everything(chains):
+        value, grad = native.value_and_grad(theta[chains])
+        part = native.value_and_grad(theta[chains], rows=np.arange(0, 900, 7))[1]
+        count = len(theta[chains])
+        end = native.leapfrog(
+            theta[chains],
+            momentum[chains],
+            gradient[chains],
+            np.full(count, 1e-3),
+            np.full(count, 7),
+        )
+        return [value, grad, part, *end]
+
+    try:
+        _core.set_num_threads(1)
+        together = everything(slice(None))
+        for threads in (1, 2, 4):
+            _core.set_num_threads(threads)
+            for chains in (slice(None), slice(0, 1), slice(2, 3), slice(1, 4)):
+                for a, b in zip(everything(chains), together, strict=True):
+                    assert np.array_equal(a, b[chains])
+    finally:
+        _core.set_num_threads(before)
+
+
+@pytest.mark.parametrize("isa", _core.available_isas())
+def test_every_instruction_set_meets_the_bounds(isa):
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_SHAPE],
+        env={**os.environ, "RIBBIT_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [isa]
+
+
+EVERY_SHAPE = """
+import numpy as np
+from ribbit import _core
+from test_gradient import ACTIVATIONS, WIDTHS, build_reference, check
+for i, width in enumerate(WIDTHS):
+    reference, theta = build_reference(
+        num_in=1 + i, hidden=(width, 3), activation=ACTIVATIONS[1 + i % 6], likelihood=i % 6,
+        prior=i % 5, num_rows=65 + i, chains=1 + i % 3,
+    )
+    check(reference, theta, np.float64)
+    check(reference, theta, np.float32)
+reference, theta = build_reference(num_in=300, hidden=(260,), activation="silu", num_rows=40)
+check(reference, theta, np.float32)
+print(_core.isa())
+"""

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 import reference
 import ribbit as rb
 from ribbit.samplers import HMC, leapfrog, metropolis

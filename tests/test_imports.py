@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import ribbit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +29,16 @@ ALLOWED = {
     "protocols": COMMON,
     "_backend": COMMON | {"protocols"},
     "posterior": COMMON
-    | {"_backend", "_predictive", "gradients", "layers", "likelihoods", "model", "priors", "protocols"},
+    | {
+        "_backend",
+        "_predictive",
+        "gradients",
+        "layers",
+        "likelihoods",
+        "model",
+        "priors",
+        "protocols",
+    },
     "diagnostics": COMMON | {"_convergence", "metrics"},
     "metrics": COMMON,
     "samplers": COMMON
@@ -71,8 +81,11 @@ def subject(path: Path) -> str:
 def ribbit_parts(names: set[str]) -> set[str]:
     """The modules of ribbit among imported names, by their first part."""
     files = {p.stem for p in PACKAGE.glob("*.py")} | {"samplers", "kernels", "_core", "_cuda"}
-    return {parts[1] for n in names if (parts := n.split("."))[0] == "ribbit" and len(parts) > 1
-            and parts[1] in files}
+    return {
+        parts[1]
+        for n in names
+        if (parts := n.split("."))[0] == "ribbit" and len(parts) > 1 and parts[1] in files
+    }
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -133,8 +146,9 @@ except ModuleNotFoundError:
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, ribbit; print(*sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & (HEAVY | {"scipy", "pandas", "xarray"})
 

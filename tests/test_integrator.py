@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from gates import Table
 from reference import Target, hmc_run, leapfrog, mlp_table

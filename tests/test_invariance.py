@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy import stats
+
 import ribbit as rb
 from gates import Table
 from ribbit import _backend
 from ribbit.samplers import hmc as hmc_module
-from scipy import stats
 
 HIDDEN, NUM_ROWS, NOISE = 2, 4, 1.0
 DIM = 3 * HIDDEN + 1
@@ -264,23 +265,16 @@ def test_every_fault_is_caught(fault):
 
 
 def test_native_hmc_leaves_the_law_alone():
-    outcome = run_native(0, replicates=1000)
+    outcome = run_native(0, replicates=600)
     assert not outcome.alarms, outcome
 
 
-# the faults that 1,000 replicates are enough for
+# three of the faults that few replicates are enough for; the slow set has all eight
 @pytest.mark.parametrize(
-    "fault",
-    [
-        "wrong sign of the gradient",
-        "wrong sign of the energy",
-        "stale energy",
-        "missing kinetic term",
-        "full instead of half kicks",
-    ],
+    "fault", ["stale energy", "missing kinetic term", "full instead of half kicks"]
 )
 def test_faults_in_the_native_path_are_caught(fault):
-    outcome = run_native(0, fault, replicates=1000)
+    outcome = run_native(0, fault, replicates=600)
     assert outcome.alarms, outcome
 
 

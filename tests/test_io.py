@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
+
 from ribbit import io
 from ribbit.errors import DataError
 from ribbit.io import load_draws

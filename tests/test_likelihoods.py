@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special, stats
+
 import reference
 import ribbit as rb
 from ribbit import likelihoods
-from scipy import special, stats
 
 F64 = np.dtype(np.float64)
 

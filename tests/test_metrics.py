@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from ribbit import metrics
 
 CLASSIFICATION = [metrics.accuracy, metrics.nll, metrics.ece, metrics.brier]

@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
-import reference
-import ribbit as rb
 from hypothesis import given
 from hypothesis import strategies as st
+
+import reference
+import ribbit as rb
 from ribbit.layers import ACTIVATIONS
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from ribbit import metrics, plots
 
 matplotlib = pytest.importorskip("matplotlib")

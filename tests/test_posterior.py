@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+
 import reference
 import ribbit as rb
 from ribbit.posterior import predictive_from_description

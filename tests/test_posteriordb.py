@@ -9,6 +9,7 @@ import ctypes
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from gates import Table, agreement
 from posteriordb_models import MODELS, quiet
@@ -20,7 +21,7 @@ SETTINGS = {
     "kidiq-kidscore_interaction": {"draws": 500, "trajectory_length": 2.5},
     "nes2000-nes": {"draws": 400, "trajectory_length": 2.5},
     "arK-arK": {"draws": 400},
-    "eight_schools-eight_schools_noncentered": {"draws": 800},
+    "eight_schools-eight_schools_noncentered": {"draws": 500},
 }
 QUICK = ("eight_schools-eight_schools_noncentered",)
 
@@ -99,7 +100,7 @@ def test_a_wrong_prior_is_noticed(shared_data):
         grad[:, 9] += 2 * variance / (25 + variance) - 2 * variance / (6.25 + variance)
         return lp, grad
 
-    draws = sample(rb.CallableDensity(wrong, 10, batched=True), model, draws=400)
+    draws = sample(rb.CallableDensity(wrong, 10, batched=True), model, draws=300)
     error = data["sd"] / np.sqrt(data["ess_bulk"])
     assert not agreement(model.constrain(draws.positions), data["mean"], data["sd"], error).holds
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from ribbit import _running, predict
 from ribbit.predict import Prediction

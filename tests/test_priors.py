@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
+
 import ribbit as rb
 from ribbit import priors
-from scipy import integrate, stats
 
 MODEL = rb.mlp(4, (3,), 1)  # sizes 12, 3, 3, 1 with fan-in 4, 1, 3, 1
 

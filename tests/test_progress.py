@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from ribbit import datasets, progress
 from ribbit._progress_view import format_line, render_table

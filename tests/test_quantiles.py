@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+
 from ribbit import quantiles
 from ribbit.quantiles import QuantileSketch, gaussian_mixture_quantile, normal_cdf, sorted_quantile
 

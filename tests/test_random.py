@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
-import reference
-import ribbit as rb
 from hypothesis import given
 from hypothesis import strategies as st
+
+import reference
+import ribbit as rb
 
 PUBLIC, WEIGHT_NOISE = 9, 5
 

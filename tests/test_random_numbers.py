@@ -11,9 +11,10 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import special, stats
+
 import reference
 from ribbit import _core
-from scipy import special, stats
 from test_reference import KNOWN_ANSWERS
 
 LARGEST = math.sqrt(66 * math.log(2))  # of a 32-bit Box-Muller: u1 = 2^-33

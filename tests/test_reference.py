@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import special, stats
+
 from problems import build_reference
 from reference import (
     ACTIVATIONS,
@@ -20,7 +22,6 @@ from reference import (
     softplus,
     uniform,
 )
-from scipy import special, stats
 
 # The kat_vectors file of Random123 (Salmon et al. 2011): rounds, counter, key, answer.
 KNOWN_ANSWERS = [

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+
 from ribbit.io import load_draws
 from ribbit.samplers import HMC
 from targets import OPTIONS, Gaussian, Line, equal, posterior, same

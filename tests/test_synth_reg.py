@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+
 import ribbit as rb
 from gates import Table
 

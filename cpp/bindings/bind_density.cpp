@@ -44,9 +44,8 @@ class Density {
                             std::to_string(network.input_size()) + ")");
     }
     native_ = std::make_unique<cpu::LogDensity<T>>(
-        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale,
-        data<T>(x_), data<T>(y_), x_.shape(0),
-        cpu::Temperatures{temperature, likelihood_temperature});
+        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, data<T>(x_),
+        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature});
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -57,7 +56,7 @@ class Density {
   std::int64_t rows() const { return native_->rows(); }
 
   Arrays<double, double, T> value_and_grad(const py::object& theta, const py::object& rows,
-                           const InterruptFlag* interrupt) const {
+                                           const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(theta);
     py::array_t<T> grad = empty<T>({chains, dim()});
     const Arrays<double, double> terms = evaluate(theta, rows, interrupt, grad.mutable_data());
@@ -65,14 +64,15 @@ class Density {
   }
 
   Arrays<double, double> value(const py::object& theta, const py::object& rows,
-                  const InterruptFlag* interrupt) const {
+                               const InterruptFlag* interrupt) const {
     return evaluate(theta, rows, interrupt, nullptr);
   }
 
   Arrays<T, T, double, double, T> leapfrog(const py::object& position, const py::object& momentum,
-                     const py::object& grad, const py::object& step_size,
-                     const py::object& num_steps, const py::object& inverse_mass,
-                     const InterruptFlag* interrupt) const {
+                                           const py::object& grad, const py::object& step_size,
+                                           const py::object& num_steps,
+                                           const py::object& inverse_mass,
+                                           const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(position), n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const Steps steps(num_steps, chains);
@@ -100,7 +100,7 @@ class Density {
   }
 
   Arrays<double, double> evaluate(const py::object& theta, const py::object& rows,
-                     const InterruptFlag* interrupt, T* grad) const {
+                                  const InterruptFlag* interrupt, T* grad) const {
     const py::array at = checked<T>(theta, "theta", {kAny, dim()});
     const std::int64_t chains = at.shape(0);
     py::array subset;
@@ -136,7 +136,7 @@ class Density {
 
 template <class T>
 py::array_t<T> forward(const py::object& table, const py::object& rates, const py::object& theta,
-                  const py::object& x) {
+                       const py::object& x) {
   const Network network = network_of(table, rates);
   const py::array t = checked<T>(theta, "theta", {kAny, kAny});
   const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});

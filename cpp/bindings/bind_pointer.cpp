@@ -17,7 +17,8 @@ class Pointer {
   }
   std::int64_t dim() const { return native_.dim(); }
 
-  Arrays<double, double> value_and_grad(const py::object& theta, const InterruptFlag* interrupt) const {
+  Arrays<double, double> value_and_grad(const py::object& theta,
+                                        const InterruptFlag* interrupt) const {
     const py::array at = checked<double>(theta, "theta", {kAny, dim()});
     const std::int64_t chains = at.shape(0);
     py::array_t<double> lp = empty<double>({chains}), grad = empty<double>({chains, dim()});
@@ -32,10 +33,10 @@ class Pointer {
     return py::make_tuple(lp, grad);
   }
 
-  Arrays<double, double, double, double> leapfrog(const py::object& position, const py::object& momentum,
-                     const py::object& grad, const py::object& step_size,
-                     const py::object& num_steps, const py::object& inverse_mass,
-                     const InterruptFlag* interrupt) const {
+  Arrays<double, double, double, double> leapfrog(
+      const py::object& position, const py::object& momentum, const py::object& grad,
+      const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
+      const InterruptFlag* interrupt) const {
     const std::int64_t n = dim();
     const std::int64_t chains = checked<double>(position, "position", {kAny, n}).shape(0);
     const py::array eps = checked<double>(step_size, "step_size", {chains});

@@ -48,8 +48,8 @@ py::array_t<std::uint32_t> philox4x32(const py::object& counters, const py::obje
   const py::array c = checked<std::uint32_t>(counters, "counters", {kAny, 4});
   const py::array k = checked<std::uint32_t>(key, "key", {2});
   py::array_t<std::uint32_t> out = empty<std::uint32_t>({c.shape(0), 4});
-  const std::uint64_t seed = static_cast<std::uint64_t>(data<std::uint32_t>(k)[1]) << 32 |
-                             data<std::uint32_t>(k)[0];
+  const std::uint64_t seed =
+      static_cast<std::uint64_t>(data<std::uint32_t>(k)[1]) << 32 | data<std::uint32_t>(k)[0];
   for (py::ssize_t i = 0; i < c.shape(0); ++i) {
     const std::uint32_t* at = data<std::uint32_t>(c) + 4 * i;
     cpu::instruction_set().fill_words(out.mutable_data() + 4 * i, 4,
@@ -61,7 +61,7 @@ py::array_t<std::uint32_t> philox4x32(const py::object& counters, const py::obje
 
 template <class T>
 py::array_t<T> reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
-                         std::uint64_t seed, std::uint64_t step) {
+                              std::uint64_t seed, std::uint64_t step) {
   const cpu::Stream stream = stream_of(seed, step, 5, 0);
   const py::array m = checked<T>(mean, "mean", {kAny});
   const py::array r = checked<T>(rho, "rho", {m.shape(0)});

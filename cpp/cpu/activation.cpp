@@ -17,8 +17,8 @@ void activation_backward(const T* derivative, std::int64_t n, T* delta) {
   kernels<T>().multiply_in_place(delta, derivative, n);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                      \
-  template void activation_forward(const Stage&, const T*, std::int64_t, T*, T*);  \
+#define RIBBIT_INSTANTIATE(T)                                                     \
+  template void activation_forward(const Stage&, const T*, std::int64_t, T*, T*); \
   template void activation_backward(const T*, std::int64_t, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -123,15 +123,15 @@ void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template class Workspace<T>;                                                                   \
-  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                         \
-  template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,       \
-                                  std::int64_t, bool, Workspace<T>&);                            \
-  template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                            \
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template class Workspace<T>;                                                                    \
+  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                          \
+  template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
+                                  std::int64_t, bool, Workspace<T>&);                             \
+  template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
   template void backward_group(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&); \
-  template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);          \
-  template void clear_bias_sums(const Plan&, Workspace<T>&);                                     \
+  template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);           \
+  template void clear_bias_sums(const Plan&, Workspace<T>&);                                      \
   template void add_bias_sums(const Plan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

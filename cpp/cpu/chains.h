@@ -37,7 +37,7 @@ void for_each_chain(Crew& crew, std::int64_t chains, Cancel& cancel, const Body&
         if (!mine.barrier(thread)) return;
         body(mine, member, thread, solo + team, team * team_size);
       },
-      &cancel);
+      team_size <= 1, &cancel);
 }
 
 }  // namespace ribbit::cpu

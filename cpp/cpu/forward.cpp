@@ -24,7 +24,8 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
   const std::int64_t runs = (count + run - 1) / run;
   std::atomic<std::int64_t> next{0};
   Cancel cancel(poll);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(num_threads(), samples * runs)));
+  const double flops = 2.0 * static_cast<double>(samples * rows * network.dim());
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), samples * runs)));
   std::vector<Workspace<T>> spaces;
   std::vector<Buffer<T>> packed(static_cast<std::size_t>(crew.size()));
   for (auto& buffer : packed) {
@@ -55,7 +56,7 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
           }
         }
       },
-      &cancel);
+      true, &cancel);
   return !cancel.cancelled();
 }
 

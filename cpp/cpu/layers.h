@@ -29,8 +29,8 @@ void dense_backward(const Stage& stage, const T* packed, const T* delta, const T
 // Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad.
 // scratch: (panels * kPanel, outs).
 template <class T>
-void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
-                    T* scratch, T* grad);
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels, T* scratch,
+                    T* grad);
 
 // value may be z itself; derivative null: not wanted. n scalars.
 template <class T>

@@ -189,8 +189,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     const std::int64_t stop = std::min(block + space.block(), end);
     for (std::int64_t p = block; p < stop; p += space.group()) {
       const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
-      const T* f = forward_group(plan_, theta, packed, batch.x.panel(p), at, count,
-                                 wanted.gradient, space);
+      const T* f =
+          forward_group(plan_, theta, packed, batch.x.panel(p), at, count, wanted.gradient, space);
       T* delta = output_delta(plan_, at, space);
       for (std::int64_t i = 0; i < count; ++i) {
         k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
@@ -257,10 +257,11 @@ void LogDensity<T>::sum_terms(const Member& m, double* log_likelihood, double* l
 
 template <class T>
 template <class Body>
-bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, T* grad, Poll* poll,
-                              const Body& body) const {
+bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad,
+                              Poll* poll, const Body& body) const {
   const std::int64_t shards = shard_count(batch.x.rows);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(num_threads(), chains * shards)));
+  const double flops = 6.0 * passes * static_cast<double>(batch.x.rows * dim_);
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * shards)));
   std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
@@ -281,8 +282,8 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, T* grad, 
 
 template <class T>
 bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
-                             std::int64_t count, double* log_likelihood, double* log_prior,
-                             T* grad, Poll* poll) const {
+                             std::int64_t count, double* log_likelihood, double* log_prior, T* grad,
+                             Poll* poll) const {
   Batch minibatch;
   if (subset != nullptr) {
     pack_rows(x_, network_.input_size(), subset, count, minibatch.x);
@@ -293,7 +294,8 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
     }
   }
   const Wanted wanted{true, grad != nullptr};
-  return on_chains(chains, subset != nullptr ? minibatch : full_batch(), grad, poll,
+  return on_chains(chains, subset != nullptr ? minibatch : full_batch(),
+                   static_cast<double>(chains), grad, poll,
                    [&](const Member& m, std::int64_t chain) {
                      const T* at = theta + chain * dim_;
                      if (!run_shards(m, at, wanted)) return false;
@@ -310,7 +312,9 @@ bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_
                              std::int64_t chains, double* log_likelihood, double* log_prior,
                              Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  return on_chains(chains, full_batch(), g, poll, [&](const Member& m, std::int64_t chain) {
+  double passes = 0;
+  for (std::int64_t c = 0; c < chains; ++c) passes += static_cast<double>(num_steps[c]);
+  return on_chains(chains, full_batch(), passes, g, poll, [&](const Member& m, std::int64_t chain) {
     T* position = q + chain * dim_;
     T* momentum = p + chain * dim_;
     const T* inverse_mass = mass != nullptr ? mass + chain * mass_stride : nullptr;

@@ -55,9 +55,8 @@ class LogDensity {
   // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
   // scaled by N / count. log_likelihood, log_prior: (chains,), untempered; grad: (chains, dim) of
   // the tempered log density, or null. False when cancelled.
-  bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
-                std::int64_t count, double* log_likelihood, double* log_prior, T* grad,
-                Poll* poll) const;
+  bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset, std::int64_t count,
+                double* log_likelihood, double* log_prior, T* grad, Poll* poll) const;
 
   // num_steps[c] >= 1 leapfrog steps of size step_size[c] for each chain, in place.
   // q, p, g: (chains, dim), g the gradient at q; m: inverse mass, (dim,) or (chains, dim) with
@@ -83,8 +82,8 @@ class LogDensity {
   void give_back(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>
-  bool on_chains(std::int64_t chains, const Batch& batch, T* grad, Poll* poll,
-                 const Body& body) const;
+  bool on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad, Poll* poll,
+                 const Body& body) const;  // passes: gradients in all
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;

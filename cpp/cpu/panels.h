@@ -6,7 +6,9 @@
 
 namespace ribbit::cpu {
 
-inline std::int64_t panel_count(std::int64_t rows) { return (rows + kPanel - 1) / kPanel; }
+inline std::int64_t panel_count(std::int64_t rows) {
+  return (rows + kPanel - 1) / kPanel;
+}
 
 template <class T>
 struct Panels {

@@ -37,7 +37,8 @@ constexpr int kSpins = 1500;
 }  // namespace
 
 struct Worker {
-  std::atomic<unsigned> ticket{0};  // raised once per task
+  enum State : int { kIdle, kPosted, kRunning };
+  std::atomic<int> state{kIdle};
   const std::function<void(int)>* body = nullptr;
   std::atomic<int>* remaining = nullptr;
   int index = 0;
@@ -45,18 +46,25 @@ struct Worker {
   std::mutex mutex;
   std::condition_variable wake;
 
+  bool claim(State next) {
+    int posted = kPosted;
+    return state.compare_exchange_strong(posted, next, std::memory_order_acq_rel);
+  }
+
   [[noreturn]] void loop() {
-    for (unsigned seen = 0;;) {
-      const auto posted = [&] { return ticket.load(std::memory_order_acquire) != seen; };
+    const auto posted = [&] { return state.load(std::memory_order_acquire) == kPosted; };
+    for (;;) {
       if (!spin_until(posted, kSpins)) {
         std::unique_lock lock(mutex);
         asleep = true;
         wake.wait(lock, posted);
         asleep = false;
       }
-      seen = ticket.load(std::memory_order_acquire);
+      if (!claim(kRunning)) continue;  // the caller took it back
+      std::atomic<int>* counter = remaining;
       (*body)(index);
-      remaining->fetch_sub(1, std::memory_order_release);
+      state.store(kIdle, std::memory_order_release);
+      counter->fetch_sub(1, std::memory_order_release);
     }
   }
 
@@ -64,8 +72,8 @@ struct Worker {
     body = task;
     index = thread;
     remaining = counter;
-    std::unique_lock lock(mutex);
-    ticket.fetch_add(1, std::memory_order_release);
+    const std::unique_lock lock(mutex);
+    state.store(kPosted, std::memory_order_release);
     if (asleep) wake.notify_one();
   }
 };
@@ -81,7 +89,9 @@ std::atomic<Pool*> pool_pointer{nullptr};
 std::atomic<int> requested_threads{0};
 
 // After a fork the child has no workers: it starts with an empty pool and leaks the old one.
-void forget_pool() { pool_pointer.store(new Pool, std::memory_order_release); }
+void forget_pool() {
+  pool_pointer.store(new Pool, std::memory_order_release);
+}
 
 Pool& pool() {
   static std::once_flag once;
@@ -174,17 +184,30 @@ Crew::~Crew() {
   shared.idle.insert(shared.idle.end(), workers_.begin(), workers_.end());
 }
 
-void Crew::run(const std::function<void(int)>& body, Cancel* cancel) {
+void Crew::run(const std::function<void(int)>& body, bool independent, Cancel* cancel) {
   std::atomic<int> remaining{static_cast<int>(workers_.size())};
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     workers_[i]->post(&body, static_cast<int>(i) + 1, &remaining);
   }
   body(0);
+  // On a busy machine a worker may not have woken up yet: do its part rather than wait for it.
+  for (std::size_t i = workers_.size(); independent && i-- > 0;) {
+    if (workers_[i]->claim(Worker::kIdle)) {
+      remaining.fetch_sub(1, std::memory_order_relaxed);
+      body(static_cast<int>(i) + 1);
+    }
+  }
   const auto finished = [&] { return remaining.load(std::memory_order_acquire) == 0; };
   while (!spin_until(finished, kSpins)) {
     if (cancel != nullptr) cancel->check(0);
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+}
+
+int threads_for(double flops) {
+  // Waking a thread costs some microseconds, which is what a core needs for this many.
+  constexpr double kWorthOneThread = 1e6;
+  return static_cast<int>(std::min<double>(num_threads(), 1.0 + flops / kWorthOneThread));
 }
 
 }  // namespace ribbit::cpu

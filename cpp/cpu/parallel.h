@@ -56,6 +56,7 @@ class Team {
 int num_threads();
 void set_num_threads(int count);  // throws std::invalid_argument unless 1 <= count <= 1024
 int available_cores();            // the cores this process may use
+int threads_for(double flops);    // how many threads a call with that much work should use
 
 // Threads reserved for one call. Calls from several Python threads share the pool: a crew may get
 // fewer threads than it wants, never fewer than one (the caller, thread 0).
@@ -66,8 +67,9 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
   int size() const { return static_cast<int>(workers_.size()) + 1; }
-  // Runs body(thread) for thread = 0..size()-1, all at once. body must not throw.
-  void run(const std::function<void(int)>& body, Cancel* cancel);
+  // Runs body(thread) for thread = 0..size()-1. body must not throw. independent: the bodies never
+  // wait for each other, so that the caller may run those of threads that start late.
+  void run(const std::function<void(int)>& body, bool independent, Cancel* cancel);
 
  private:
   std::vector<Worker*> workers_;

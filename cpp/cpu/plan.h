@@ -14,13 +14,13 @@ struct Stage {
   Layer layer;
   int in_value = 0;
   int out_value = 0;
-  int derivative = -1;              // activation: which derivative buffer, -1: no gradient below
-  bool applied_above = false;       // activation: the dense layer above applies the derivative
-  int scale_below = -1;             // dense: derivative buffer that scales the delta it sends down
-  bool needs_input_delta = false;   // dense: some layer below has parameters
-  std::int64_t packed = -1;         // dense: offset of (ins -> outs) tiles
-  std::int64_t packed_back = -1;    // dense: offset of (outs -> ins) tiles, -1: not needed
-  int delta = -1;                   // dense: buffer of the deltas of its outputs
+  int derivative = -1;             // activation: which derivative buffer, -1: no gradient below
+  bool applied_above = false;      // activation: the dense layer above applies the derivative
+  int scale_below = -1;            // dense: derivative buffer that scales the delta it sends down
+  bool needs_input_delta = false;  // dense: some layer below has parameters
+  std::int64_t packed = -1;        // dense: offset of (ins -> outs) tiles
+  std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed
+  int delta = -1;                  // dense: buffer of the deltas of its outputs
 };
 
 struct Plan {

@@ -27,7 +27,7 @@ PointerDensity::Outcome PointerDensity::on_chains(std::int64_t chains, Poll* pol
           }
         }
       },
-      &cancel);
+      true, &cancel);
   return {cancel.cancelled() && code.load() == 0, code.load()};
 }
 
@@ -53,8 +53,7 @@ PointerDensity::Outcome PointerDensity::leapfrog(double* q, double* p, double* g
     const std::int64_t steps = num_steps[chain];
     k.kick_drift(position, momentum, grad, mass, dim_, step / 2, step);
     for (std::int64_t i = 1; i <= steps; ++i) {
-      const int code =
-          function_(static_cast<std::size_t>(dim_), position, grad, lp + chain, user_);
+      const int code = function_(static_cast<std::size_t>(dim_), position, grad, lp + chain, user_);
       if (code != 0) return code;
       if (cancel.check(thread)) return 0;
       if (i < steps) k.kick_drift(position, momentum, grad, mass, dim_, step, step);

@@ -37,7 +37,7 @@ void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
           body(i / runs, first, std::min(kRun, n - first));
         }
       },
-      nullptr);
+      true, nullptr);
 }
 
 }  // namespace
@@ -96,10 +96,11 @@ void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t 
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                              \
-  template void fill_normal(const Stream&, const std::uint32_t*, std::int64_t, std::int64_t, T*); \
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template void fill_normal(const Stream&, const std::uint32_t*, std::int64_t, std::int64_t, T*);  \
   template void reparameterize(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*); \
-  template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t, double*);
+  template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t,       \
+                               double*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

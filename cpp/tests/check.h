@@ -5,12 +5,12 @@
 
 inline int failures = 0;
 
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);     \
-      ++failures;                                                             \
-    }                                                                         \
+#define CHECK(condition)                                                  \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                         \
+    }                                                                     \
   } while (false)
 
 inline int report(const char* name) {

@@ -24,7 +24,9 @@ struct Problem {
 };
 
 // A deterministic stand-in for random numbers in (-1, 1).
-double wave(std::int64_t i) { return std::sin(12.9898 * static_cast<double>(i) + 1.0); }
+double wave(std::int64_t i) {
+  return std::sin(12.9898 * static_cast<double>(i) + 1.0);
+}
 
 Problem make(const std::vector<std::int64_t>& widths, int activation, std::int64_t rows,
              std::int64_t targets) {
@@ -42,13 +44,13 @@ Problem make(const std::vector<std::int64_t>& widths, int activation, std::int64
       rates.push_back(0);
     }
   }
-  Problem p{Network::from_table(table.data(), rates.data(),
-                                static_cast<std::int64_t>(rates.size())),
-            {},
-            {},
-            {},
-            rows,
-            offset};
+  Problem p{
+      Network::from_table(table.data(), rates.data(), static_cast<std::int64_t>(rates.size())),
+      {},
+      {},
+      {},
+      rows,
+      offset};
   for (std::int64_t i = 0; i < rows * widths.front(); ++i) p.x.push_back(wave(i));
   for (std::int64_t i = 0; i < rows * targets; ++i) p.y.push_back(wave(7 * i + 3));
   for (std::int64_t i = 0; i < 3 * offset; ++i) p.theta.push_back(0.4 * wave(3 * i + 1));
@@ -95,7 +97,8 @@ void check_bits(std::int64_t rows) {
   const auto run = [&](int threads, bool together) {
     set_num_threads(threads);
     std::vector<float> q = theta, m(chains * n), g(chains * n);
-    for (std::size_t i = 0; i < m.size(); ++i) m[i] = static_cast<float>(wave(static_cast<std::int64_t>(i)));
+    for (std::size_t i = 0; i < m.size(); ++i)
+      m[i] = static_cast<float>(wave(static_cast<std::int64_t>(i)));
     std::vector<double> ll(chains), lp(chains);
     CHECK(density.evaluate(q.data(), 3, nullptr, 0, ll.data(), lp.data(), g.data(), nullptr));
     if (together) {

@@ -22,16 +22,17 @@ void check_chains(int wanted, std::int64_t chains) {
   Cancel cancel(nullptr);
   std::vector<std::atomic<int>> visits(static_cast<std::size_t>(chains));
   std::atomic<int> broken{0};
-  for_each_chain(crew, chains, cancel, [&](Team& team, int member, int thread, std::int64_t c, int) {
-    auto& count = visits[static_cast<std::size_t>(c)];
-    for (int round = 1; round <= 50; ++round) {
-      if (member == 0) count.fetch_add(1);
-      if (!team.barrier(thread)) return false;
-      if (count.load() != round) broken.fetch_add(1);
-      if (!team.barrier(thread)) return false;
-    }
-    return true;
-  });
+  for_each_chain(crew, chains, cancel,
+                 [&](Team& team, int member, int thread, std::int64_t c, int) {
+                   auto& count = visits[static_cast<std::size_t>(c)];
+                   for (int round = 1; round <= 50; ++round) {
+                     if (member == 0) count.fetch_add(1);
+                     if (!team.barrier(thread)) return false;
+                     if (count.load() != round) broken.fetch_add(1);
+                     if (!team.barrier(thread)) return false;
+                   }
+                   return true;
+                 });
   for (auto& count : visits) CHECK(count.load() == 50);
   CHECK(broken.load() == 0);
   CHECK(!cancel.cancelled());

@@ -61,7 +61,7 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
             one = sys.modules["cupy"]
         else:
             get = getattr(array, "__array_namespace__", None)
-            if get is None:
+            if get is None or isinstance(array, type):
                 raise DTypeError(f"[{function}] expected an array, got {_checks.summary(array)}")
             one = get()
         if found is not None and one is not found:
@@ -75,7 +75,9 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
 
 def is_array(value: object) -> bool:
     """Whether `value` is an array of some library (and not a list or a number)."""
-    return isinstance(value, np.ndarray) or hasattr(value, "__array_namespace__")
+    return isinstance(value, np.ndarray) or (
+        hasattr(value, "__array_namespace__") and not isinstance(value, type)
+    )
 
 
 def to_host(array: Array) -> npt.NDArray[Any]:

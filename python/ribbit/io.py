@@ -229,7 +229,10 @@ def _get(arrays: dict[str, npt.NDArray[Any]], group: str) -> dict[str, npt.NDArr
 def _path(function: str, path: object) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"[{function}] expected a path, got {type(path).__name__}")
-    return Path(path)
+    text = os.fspath(path)
+    if isinstance(text, bytes) or not Path(text).name or "\0" in text:
+        raise ValueError(f"[{function}] expected a path with a file name, got {text!r}")
+    return Path(text)
 
 
 def _plain(value: object) -> object:

@@ -138,10 +138,14 @@ struct Ops<cpu::Duo<V>> {
   RIBBIT_INLINE T set(double c) { return {One::set(c), One::set(c)}; }
   RIBBIT_INLINE Int set_int(long long c) { return {One::set_int(c), One::set_int(c)}; }
   RIBBIT_INLINE Bits set_bits(Word64 c) { return {One::set_bits(c), One::set_bits(c)}; }
-#define RIBBIT_DUO_1(R, name, A) \
-  RIBBIT_INLINE R name(A x) { return {One::name(x.a), One::name(x.b)}; }
-#define RIBBIT_DUO_2(name) \
-  RIBBIT_INLINE T name(T x, T y) { return {One::name(x.a, y.a), One::name(x.b, y.b)}; }
+#define RIBBIT_DUO_1(R, name, A)             \
+  RIBBIT_INLINE R name(A x) {                \
+    return {One::name(x.a), One::name(x.b)}; \
+  }
+#define RIBBIT_DUO_2(name)                             \
+  RIBBIT_INLINE T name(T x, T y) {                     \
+    return {One::name(x.a, y.a), One::name(x.b, y.b)}; \
+  }
 #define RIBBIT_DUO_3(name)                                       \
   RIBBIT_INLINE T name(T x, T y, T z) {                          \
     return {One::name(x.a, y.a, z.a), One::name(x.b, y.b, z.b)}; \

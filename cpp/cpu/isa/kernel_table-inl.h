@@ -10,7 +10,6 @@ namespace ribbit::cpu {
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
 inline constexpr int kPanel = 32;
 
-
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register

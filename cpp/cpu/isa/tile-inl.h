@@ -117,9 +117,9 @@ RIBBIT_INLINE void multiply_panel(const T* w, const T* init, const T* x, T* y, c
   for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
     const T* scales = scale != nullptr ? scale + lane : nullptr;
     switch (width) {
-#define RIBBIT_TILE(R, S)                                                     \
-  case R:                                                                     \
-    multiply_tile<T, R, S>(w, init, x + lane, y + lane, scales, ins);         \
+#define RIBBIT_TILE(R, S)                                             \
+  case R:                                                             \
+    multiply_tile<T, R, S>(w, init, x + lane, y + lane, scales, ins); \
     break;
       RIBBIT_TILE(1, 4)
       RIBBIT_TILE(2, 4)

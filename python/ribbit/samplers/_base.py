@@ -151,6 +151,8 @@ class Sampler(ABC):
                     raise KeyboardInterrupt from None
             else:
                 state = self._adopt(name, resume.state if isinstance(resume, Draws) else resume)
+            if running is not None:
+                running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
             run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
             run.loop(guard, progress, max_seconds)
         return run.finish(name, guard.requested)

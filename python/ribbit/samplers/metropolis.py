@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit import _backend, _checks
-from ribbit.errors import ShapeError
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
 __all__ = ["metropolis"]
@@ -70,6 +70,10 @@ def metropolis(
     """
     name = "metropolis"
     xp = _backend.namespace(energy_error, function=name)
+    if not xp.isdtype(energy_error.dtype, ("real floating", "integral")):
+        raise DTypeError(
+            f"[{name}] expected energy_error as real numbers, got dtype {energy_error.dtype}"
+        )
     if energy_error.ndim != 1 or energy_error.shape[0] == 0:
         raise ShapeError(f"[{name}] expected energy_error (C,), got shape {energy_error.shape}")
     ids = _checks.chain_ids(name, energy_error.shape[0] if chains is None else chains)
