@@ -178,7 +178,7 @@ def test_exponential_mean_refuses_a_map_that_changes_volume():
 
 @pytest.mark.slow
 def test_exponential_of_the_energy_error_has_mean_one_at_length():
-    mean, error, acceptance = exponential_mean(native_trajectory, 10_000)
+    mean, error, acceptance = exponential_mean(native_trajectory, 4_000)
     assert acceptance >= 0.9
     assert abs(mean - 1) <= 5.5 * error
 
@@ -282,7 +282,7 @@ def results():
         note=f"Posterior of a 1-16-1 tanh network, exact starts, step {STEP} "
         f"({COARSE_STEP} for acceptance and E[exp(-dH)]).",
     )
-    mean, error, acceptance = exponential_mean(native_trajectory, 10_000)
+    mean, error, acceptance = exponential_mean(native_trajectory, 4_000)
     found = [
         ("acceptance", acceptance, ">= 0.9", acceptance >= 0.9),
         (

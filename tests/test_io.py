@@ -106,7 +106,7 @@ def test_flipped_bytes_never_crash(saved, draws, tmp_path):
     """Either an error that says so, or (in a part that carries nothing) the same draws."""
     data, rng = saved.read_bytes(), np.random.default_rng(0)
     caught = 0
-    for place in rng.integers(0, len(data), size=300):
+    for place in rng.integers(0, len(data), size=150):
         damaged = bytearray(data)
         damaged[place] ^= 1 << rng.integers(8)
         (tmp_path / "bad").write_bytes(damaged)
@@ -116,7 +116,7 @@ def test_flipped_bytes_never_crash(saved, draws, tmp_path):
             caught += 1
         else:
             equal(draws, back)
-    assert caught > 150
+    assert caught > 75
 
 
 def write(path, header, **arrays):

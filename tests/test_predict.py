@@ -174,13 +174,13 @@ def test_predict_at_with_many_rows_per_call():
 
 def test_streamed_quantiles_keep_their_bound(data):
     hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
-    run = hmc.sample(1500, chains=2, predict_at=data[0], keep_draws=False, quantiles=[0.05, 0.5])
-    kept = hmc.sample(1500, chains=2)
+    run = hmc.sample(700, chains=2, predict_at=data[0], keep_draws=False, quantiles=[0.05, 0.5])
+    kept = hmc.sample(700, chains=2)
     mean = (flat(kept) @ data[0].T)[:, :, None]
     found, bound = run.prediction.quantile([0.05, 0.5]), run.prediction.quantile_rank_error
-    assert 0 < bound < 0.01 * 3000
+    assert 0 < bound < 0.01 * 1400
     ranks = (mean[None] <= found[:, None]).sum(axis=1)
-    want = np.array([0.05, 0.5])[:, None, None] * 2999 + 1
+    want = np.array([0.05, 0.5])[:, None, None] * 1399 + 1
     assert 0 < np.abs(ranks - want).max() <= bound
 
 
