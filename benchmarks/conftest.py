@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from benchmarks.workload import on_threads
 from benchmarks.workloads import WORKLOADS
 
 Measure = Callable[[str, Framework], None]
+
+os.environ.setdefault(machine.JAX_DEVICES, str(min(2, len(machine.cores()))))
 
 SECONDS = 1.0  # of timing per entry and workload
 

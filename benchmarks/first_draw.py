@@ -62,7 +62,8 @@ def time_process(name: str, spec: Path, threads: int) -> tuple[float, dict[str, 
     )
     seconds = time.perf_counter() - started
     if done.returncode != 0:
-        raise RuntimeError(f"[first_draw] {name} exited with {done.returncode}: {done.stderr}")
+        last = (done.stderr.strip() or "nothing said").splitlines()[-1]
+        raise RuntimeError(f"[first_draw] {name} exited with {done.returncode}: {last}")
     answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return seconds, answer
 

@@ -21,6 +21,9 @@ THREAD_VARIABLES = (
 )
 
 
+# CPU devices of JAX, over which chains can be shared out; read when it starts.
+JAX_DEVICES = "JAX_NUM_CPU_DEVICES"
+
 OPENBLAS_SETTERS = (
     "scipy_openblas_set_num_threads64_",  # NumPy's wheels
     "openblas_set_num_threads64_",
@@ -30,7 +33,7 @@ OPENBLAS_SETTERS = (
 
 def thread_environment(threads: int) -> dict[str, str]:
     """Environment of a process whose libraries start `threads` threads."""
-    return dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return dict.fromkeys((*THREAD_VARIABLES, JAX_DEVICES), str(threads))
 
 
 def cores() -> list[int]:

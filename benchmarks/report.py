@@ -154,7 +154,8 @@ def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]
     versions: dict[str, str] = {}
     for comparison in comparisons:
         for reading in comparison.readings.values():
-            versions |= reading.versions
+            if reading.entry == OURS or not is_ours(reading.entry):
+                versions |= reading.versions
     peaks = [peak for comparison in comparisons for peak in comparison.peaks]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     lines = [

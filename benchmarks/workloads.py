@@ -95,16 +95,16 @@ class Leapfrog(Workload):
         if self.sizes[0] == 2:  # the features of the synthetic regression: (u, u^2)
             u = np.linspace(-2.0, 2.0, self.rows)
             x = np.stack([u, u**2], axis=1)
-        x = x.astype(np.float32)
+        inputs = x.astype(np.float32)
         teacher = self.prior_scale * rng.standard_normal(self.dim)
-        output = self._density(x, np.zeros(0)).forward(teacher)[0]
+        output = self._density(inputs, np.zeros(0)).forward(teacher)[0]
         y: NDArray[Any]
         if self.likelihood == "gaussian":
             noise = self.noise_scale * rng.standard_normal(output.shape)
             y = (output + noise).astype(np.float32)
         else:
             y = np.argmax(output + rng.gumbel(size=output.shape), axis=1).astype(np.int64)
-        return x, y, teacher
+        return inputs, y, teacher
 
     def _density(self, x: F32, y: NDArray[Any]) -> reference.Density:
         wide = y.astype(np.float64) if y.dtype.kind == "f" else y

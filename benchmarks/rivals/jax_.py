@@ -13,16 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks import machine
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared, fastest
 from benchmarks.workloads import FirstDraw, Leapfrog
 
 Layers = list[tuple[Any, Any]]
 Chain = Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]
-
-# One CPU device per core that this process may use: chains can be shared out over them.
-jax.config.update("jax_num_cpu_devices", len(machine.cores()))
 
 
 def versions() -> dict[str, str]:
@@ -150,7 +146,7 @@ def _shared(
     """Chains (devices, C / devices): mapped over devices, looped over on each."""
 
     def several(q: Any, p: Any, x: Any, y: Any) -> Any:
-        return lax.map(lambda start: one(*start, x, y), (q, p))
+        return lax.map(lambda start: one(start[0], start[1], x, y), (q, p))
 
     compiled = jax.pmap(several, in_axes=(0, 0, None, None), devices=devices)
     split = jax.tree.map(lambda a: a.reshape(len(devices), -1, *a.shape[1:]), (position, momentum))

@@ -14,7 +14,7 @@ from benchmarks.workloads import Leapfrog
 
 def versions() -> dict[str, str]:
     """Versions of NumPy and of its BLAS."""
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {"numpy": np.__version__, "blas": f"{blas['name']} {blas['version']}"}
 
 
@@ -98,7 +98,7 @@ class _Network:
         precision = 1.0 / self.workload.prior_scale**2
         total -= 0.5 * precision * float(theta @ theta)
         grad -= np.float32(precision) * theta
-        return total
+        return float(total)
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:

@@ -43,7 +43,7 @@ def model(workload: Leapfrog, x: Any, y: Any, columns: bool = False) -> None:
 
 def sites(layers: jax_.Layers) -> dict[str, Any]:
     """[(weight, bias)] as NumPyro names it."""
-    named = {}
+    named: dict[str, Any] = {}
     for k, (weight, bias) in enumerate(layers):
         named |= {f"{k}.weight": weight, f"{k}.bias": bias}
     return named
