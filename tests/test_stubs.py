@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from tests import stubs
+import stubs
 
 needed = ("pybind11_stubgen", "ruff")
 

@@ -24,6 +24,7 @@ __all__ = [
     "InterruptFlag",
     "Interrupted",
     "errstate",
+    "finite_rows",
     "from_host",
     "kinetic_energy",
     "namespace",
@@ -166,6 +167,16 @@ def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) 
     if inverse_mass is not None:
         square = square * xp.astype(inverse_mass, xp.float64)
     return 0.5 * xp.sum(square, axis=-1)
+
+
+def finite_rows(xp: ModuleType, array: Array) -> Array:
+    """Return for every row of (C, P) whether all of it is finite, (C,) bool."""
+    if xp is np:
+        # One native pass: a sum of squares is finite when its terms are, overflow aside.
+        finite = np.isfinite(_core.kinetic_energy(array, None))
+        if finite.all():
+            return finite
+    return xp.all(xp.isfinite(array), axis=1)
 
 
 def set_num_threads(n: int) -> None:

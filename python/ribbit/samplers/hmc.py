@@ -276,7 +276,7 @@ class HMC(Sampler):
             # momentum is; position and gradient are looked at below.
             error = (kinetic - kinetic0) + total(state.terms - terms)
             finite = xp.isfinite(error)
-            finite = finite & xp.all(xp.isfinite(q), axis=1) & xp.all(xp.isfinite(grad), axis=1)
+            finite = finite & _backend.finite_rows(xp, q) & _backend.finite_rows(xp, grad)
             error = xp.where(finite, error, xp.inf)
             accepted, rate = accept(xp, error, seed=seed, step=step, chains=ids)
             diverging = error > self._threshold  # inf included

@@ -298,7 +298,12 @@ def leapfrog(
                 f"[{name}] expected inverse_mass_matrix ({dim},) or ({chains}, {dim}) of "
                 f"{xp.__name__}, got {_checks.summary(mass)}"
             )
-        mass = xp.astype(mass, q.dtype)
+        if not xp.isdtype(mass.dtype, "real floating"):
+            raise DTypeError(
+                f"[{name}] expected inverse_mass_matrix as real floats, got dtype {mass.dtype}"
+            )
+        with _backend.errstate(xp):
+            mass = xp.astype(mass, q.dtype)
     _, grad = density.terms_and_grad(q)
     q, p, terms, grad = density.leapfrog(
         q,

@@ -29,7 +29,7 @@ def accept(
     )[:, 0]
     drop = -energy_error
     accepted = finite & (xp.log(u) < drop)
-    rate = xp.where(finite, xp.exp(xp.where(drop < 0.0, drop, 0.0)), 0.0)
+    rate = xp.where(finite, xp.exp(xp.minimum(drop, 0.0)), 0.0)
     return accepted, rate
 
 
