@@ -179,9 +179,11 @@ def test_streamed_quantiles_keep_their_bound(data):
     mean = (flat(kept) @ data[0].T)[:, :, None]
     found, bound = run.prediction.quantile([0.05, 0.5]), run.prediction.quantile_rank_error
     assert 0 < bound < 0.01 * 1400
-    ranks = (mean[None] <= found[:, None]).sum(axis=1)
+    # a draw that was rejected repeats a value, which then takes several ranks
+    last = (mean[None] <= found[:, None]).sum(axis=1)
+    first = (mean[None] < found[:, None]).sum(axis=1) + 1
     want = np.array([0.05, 0.5])[:, None, None] * 1399 + 1
-    assert 0 < np.abs(ranks - want).max() <= bound
+    assert 0 < np.maximum(first - want, want - last).max() <= bound
 
 
 def test_memory_does_not_grow_with_the_draws():

@@ -54,7 +54,7 @@ def run(folder, name, split):
     mean = np.asarray(prediction.mean)[:, 0]
     return {
         "rmse": width * float(np.sqrt(np.mean((mean - z_test) ** 2))),
-        "log_likelihood": float(prediction.log_likelihood(z_test)) - np.log(width),
+        "log_likelihood": float(prediction.log_likelihood(z_test) - np.log(width)),
         "leapfrogs": float(np.mean(draws.stats["n_steps"])),
         "acceptance": float(np.mean(draws.stats["acceptance_rate"])),
         "seconds": seconds,

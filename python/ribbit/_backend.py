@@ -169,14 +169,14 @@ def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) 
     return 0.5 * xp.sum(square, axis=-1)
 
 
-def finite_rows(xp: ModuleType, array: Array) -> Array:
-    """Return for every row of (C, P) whether all of it is finite, (C,) bool."""
+def finite_rows(xp: ModuleType, first: Array, second: Array) -> Array:
+    """Return for every row of two (C, P) arrays whether all of both is finite, (C,) bool."""
     if xp is np:
-        # One native pass: a sum of squares is finite when its terms are, overflow aside.
-        finite = np.isfinite(_core.kinetic_energy(array, None))
+        # Native sums of squares are finite when their terms are, overflow aside.
+        finite = np.isfinite(_core.kinetic_energy(first, None) + _core.kinetic_energy(second, None))
         if finite.all():
             return finite
-    return xp.all(xp.isfinite(array), axis=1)
+    return xp.all(xp.isfinite(first), axis=1) & xp.all(xp.isfinite(second), axis=1)
 
 
 def set_num_threads(n: int) -> None:

@@ -107,6 +107,8 @@ class HMC(Sampler):
             maximum=self._max_steps,
             whitened=inverse_mass_matrix is not None,
         )
+        # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
+        self._adopted: tuple[Any, Any, Any] = (None, None, None)
         if self._step_size is not None:
             self._warn_capped(self._steps_for(np.atleast_1d(self._step_size))[1])
         self.settings = {
@@ -275,8 +277,7 @@ class HMC(Sampler):
             # A sum of differences. It is finite only if every term, the kinetic energy and so every
             # momentum is; position and gradient are looked at below.
             error = (kinetic - kinetic0) + total(state.terms - terms)
-            finite = xp.isfinite(error)
-            finite = finite & _backend.finite_rows(xp, q) & _backend.finite_rows(xp, grad)
+            finite = xp.isfinite(error) & _backend.finite_rows(xp, q, grad)
             error = xp.where(finite, error, xp.inf)
             accepted, rate = accept(xp, error, seed=seed, step=step, chains=ids)
             diverging = error > self._threshold  # inf included
@@ -387,6 +388,13 @@ class HMC(Sampler):
         """Put this sampler's fixed settings into a state; what was adapted stays."""
         if not isinstance(state, State):
             raise TypeError(f"[{function}] expected a State, got {_checks.summary(state)}")
+        num_steps, step_size, mass = self._adopted
+        if (
+            state.num_steps is num_steps
+            and state.step_size is step_size
+            and state.inverse_mass is mass
+        ):
+            return state  # `step` again and again: nothing has changed
         density, xp = self._density, self._density.xp
         position = state.position
         if position.shape[1] != density.dim:
@@ -404,12 +412,14 @@ class HMC(Sampler):
         changes: dict[str, Any] = {}
         if not self._adapt_mass and state.inverse_mass is not self._inverse_mass:
             changes["inverse_mass"] = self._inverse_mass
-        step_size = _backend.to_host(state.step_size)
+        host = _backend.to_host(state.step_size)
         if self._step_size is not None:
-            step_size = self._broadcast(self._step_size, position.shape[0])
-            changes["step_size"] = _backend.from_host(xp, step_size)
-        num_steps, capped = self._steps_for(step_size)
-        return dataclasses.replace(state, num_steps=num_steps, capped=capped, **changes)
+            host = self._broadcast(self._step_size, position.shape[0])
+            changes["step_size"] = _backend.from_host(xp, host)
+        num_steps, capped = self._steps_for(host)
+        state = dataclasses.replace(state, num_steps=num_steps, capped=capped, **changes)
+        self._adopted = state.num_steps, state.step_size, state.inverse_mass
+        return state
 
     def _steps_for(
         self, step_size: npt.NDArray[np.float64]
