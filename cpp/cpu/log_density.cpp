@@ -57,8 +57,12 @@ struct LogDensity<T>::Member {
   }
   bool barrier() const { return team.barrier(thread); }
   // The member's share [first, last) of count pieces of work.
-  std::int64_t first(std::int64_t count) const { return count * index / team.size(); }
-  std::int64_t last(std::int64_t count) const { return count * (index + 1) / team.size(); }
+  std::int64_t first(std::int64_t count) const { return part(count, index); }
+  std::int64_t last(std::int64_t count) const { return part(count, index + 1); }
+  // Rounded up, so that a single piece falls to member 0.
+  std::int64_t part(std::int64_t count, std::int64_t i) const {
+    return (count * i + team.size() - 1) / team.size();
+  }
 };
 
 template <class T>
@@ -210,11 +214,18 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   m.shared.shard_ll[shard] = ll;
 }
 
-// Fills the team's shards. Begins and ends with a barrier; false when cancelled.
+// Fills the team's shards; theta may have been written by its owner just before. Ends with a
+// barrier; false when cancelled.
 template <class T>
 bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) const {
-  if (!m.barrier()) return false;
-  pack_weights(plan_, theta, wanted.gradient, m.index, m.team.size(), m.shared.packed.data());
+  T* packed = m.shared.packed.data();
+  if (chunk_count() == 1) {
+    // Member 0 owns all of theta: packing the little there is costs less than another barrier.
+    if (m.index == 0) pack_weights(plan_, theta, wanted.gradient, 0, 1, packed);
+  } else {
+    if (!m.barrier()) return false;
+    pack_weights(plan_, theta, wanted.gradient, m.index, m.team.size(), packed);
+  }
   if (!m.barrier()) return false;
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
     run_shard(m, theta, s, wanted);

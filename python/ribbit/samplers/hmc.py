@@ -201,6 +201,8 @@ class HMC(Sampler):
                 Welford.start(xp, q.shape) if self._adapt_mass else None,
             )
         num_steps, capped = self._steps_for(step_size)
+        shown = _backend.from_host(xp, step_size)
+        self._adopted = num_steps, shown, mass
         return State(
             position=q,
             logdensity=logdensity,
@@ -209,7 +211,7 @@ class HMC(Sampler):
             step=0,
             seed=seed,
             chains=ids,
-            step_size=_backend.from_host(xp, step_size),
+            step_size=shown,
             num_steps=num_steps,
             capped=capped,
             inverse_mass=mass,
