@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Density:
     prior_scale: float
     noise_scale: float
     x: Array
-    y: NDArray[np.generic]
+    y: NDArray[Any]
 
     def forward(self, theta: Array) -> tuple[Array, list[Array], list[Array]]:
         """Output (N, K), the input of each layer, the activation's slope after each hidden one."""
@@ -65,7 +66,7 @@ class Density:
                 delta *= slopes[k - 1]
         scaled = theta / self.prior_scale
         logprior = -0.5 * scaled @ scaled - theta.size * log_normaliser(self.prior_scale)
-        return loglik + logprior, np.concatenate(blocks[::-1]) - scaled / self.prior_scale
+        return float(loglik + logprior), np.concatenate(blocks[::-1]) - scaled / self.prior_scale
 
     def _likelihood(self, output: Array) -> tuple[float, Array]:
         """Log likelihood and its gradient (N, K) with respect to the output."""
@@ -162,7 +163,7 @@ def hmc(
         momentum = rng.standard_normal(position.size)
         end = leapfrog(density, position, momentum, step_size, num_steps)
         kinetic = 0.5 * (end.momentum @ end.momentum - momentum @ momentum)
-        rates.append(float(np.exp(min(0.0, end.logdensity - value - kinetic))))
+        rates.append(float(np.exp(min(0.0, float(end.logdensity - value - kinetic)))))
         if rng.random() < rates[-1]:
             position, value = end.position, end.logdensity
         positions.append(position)

@@ -1,6 +1,6 @@
 """Run the statistical gates and write their figures: ``python -m tests.results [gate ...]``.
 
-Without names all gates run (about ten minutes on two cores) and docs/results.md is written; with
+Without names all gates run (about half an hour on two idle cores) and docs/results.md is written; with
 names only those run and their tables are printed.
 """
 

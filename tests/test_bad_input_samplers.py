@@ -118,6 +118,11 @@ ENTRIES = {
         {"q": levels, "noise": flags},
         lambda values: bool(np.isfinite(values).all()),
     ),
+    "Prediction.log_likelihood": (
+        lambda y: KEPT.log_likelihood(y),
+        {"y": some(arrays((5,), (5, 1), dtype=np.float64))},
+        lambda value: isinstance(value, float),
+    ),
     "set_num_threads": (rb._backend.set_num_threads, {"n": some(st.just(2))}, None),
     "load_draws": (load_draws, {"path": small}, None),
     "Draws.save": (DRAWS.save, {"path": some(st.just("/"))}, None),

@@ -19,10 +19,14 @@ START = np.zeros((2, 3))
 
 @pytest.fixture(autouse=True)
 def handler():
-    """Every test leaves the handler that it found."""
-    before = signal.getsignal(signal.SIGINT)
+    """Every test leaves the handler that it found: Python's own.
+
+    A process started in the background by a shell ignores SIGINT, and so would the runs.
+    """
+    original = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
+    left = signal.signal(signal.SIGINT, original)
+    assert left is signal.default_int_handler
 
 
 class CtrlC:

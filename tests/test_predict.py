@@ -240,7 +240,7 @@ def test_errors(draws, data):
     for bad in (0.0, 1.0):
         with pytest.raises(ValueError, match=r"\(0, 1\)"):
             p.quantile(bad, noise=True)
-    with pytest.raises(ValueError, match="y with 11 rows, got 3"):
+    with pytest.raises(ValueError, match=r"y with 11 rows, got shape \(3, 1\)"):
         p.log_likelihood(y[:3])
     with pytest.raises(ValueError, match="expected y"):
         p.log_likelihood()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ribbit import _backend
+from ribbit import _backend, _checks
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.quantiles import QuantileSketch, probabilities
@@ -151,7 +151,7 @@ class RunningPrediction:
             )
         self.predictive: Predictive = target
         self.x = inputs(function, x)
-        self.y = y if y is None or _backend.is_array(y) else np.asarray(y)
+        self.y = y if y is None or _backend.is_array(y) else _checks.numeric(function, "y", y)
         if y is not None:
             same_rows(function, self.y, self.x)
         if quantiles is not None:
@@ -249,7 +249,7 @@ class RunningPrediction:
 def inputs(function: str, x: Array) -> Array:
     """Return x as an array with at least one row; lists are converted."""
     if not _backend.is_array(x):
-        x = np.asarray(x)
+        x = _checks.numeric(function, "x", x)
     if x.ndim == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{function}] expected x (N, ...) with N >= 1, got shape {x.shape}")
     return x
@@ -257,9 +257,9 @@ def inputs(function: str, x: Array) -> Array:
 
 def same_rows(function: str, y: Array, x: Array) -> None:
     """Raise unless y has as many rows as x."""
-    rows = y.shape[0] if getattr(y, "ndim", 0) else np.size(y)
-    if rows != x.shape[0]:
-        raise ShapeError(f"[{function}] expected y with {x.shape[0]} rows, got {rows}")
+    shape = y.shape if _backend.is_array(y) else _checks.numeric(function, "y", y).shape
+    if shape[:1] != x.shape[:1]:
+        raise ShapeError(f"[{function}] expected y with {x.shape[0]} rows, got shape {shape}")
 
 
 def _entropy(xp: Any, probs: Array, binary: bool) -> Array:
