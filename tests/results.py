@@ -1,7 +1,7 @@
 """Run the statistical gates and write their figures: ``python -m tests.results [gate ...]``.
 
-Without names all gates run (about half an hour on two idle cores) and docs/results.md is written; with
-names only those run and their tables are printed.
+Without names all gates run, which takes about half an hour on two idle cores, and docs/results.md
+is written; with names only those run and their tables are printed.
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ def test_save_and_datatree(tmp_path):
 
 def test_progress_of_a_run(monkeypatch):
     seen = []
-    HMC(line(strict), step_size=0.2, num_leapfrog_steps=2).sample(9, chains=2, progress=seen.append)
+    HMC(line(strict), step_size=0.2, num_leapfrog_steps=2).sample(
+        9, chains=2, progress=seen.append, warmup=0
+    )
     assert seen[-1]["done"] == 9
     assert len(seen[-1]["acceptance_rate"]) == 2
 

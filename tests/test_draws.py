@@ -74,7 +74,7 @@ def test_warmup_is_kept_on_request(draws, hmc):
     assert plain.warmup_positions is None
     assert plain.warmup_stats is None
     none = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=1).sample(
-        2, init=[0.0], keep_warmup=True
+        2, init=[0.0], keep_warmup=True, warmup=0
     )
     assert none.warmup_positions.shape == (4, 0, 1)
     assert none.warmup_stats == {}

@@ -34,7 +34,7 @@ class Oracle:
 def test_draws_are_those_of_the_oracle(mass, jitter):
     options = {"step_size": 0.85, "jitter": jitter}
     draws = HMC(Gaussian(SDS), num_leapfrog_steps=7, inverse_mass_matrix=mass, **options).sample(
-        60, init=START, seed=2**63 + 5
+        60, init=START, seed=2**63 + 5, warmup=0
     )
     for chain in range(2):
         expected, accepted = reference.hmc_run(
@@ -128,7 +128,9 @@ def test_leapfrog_is_reversible():
 
 
 def test_metropolis_uses_the_uniforms_of_hmc():
-    draws = HMC(Gaussian(SDS), step_size=0.9, num_leapfrog_steps=4).sample(20, init=START, seed=4)
+    draws = HMC(Gaussian(SDS), step_size=0.9, num_leapfrog_steps=4).sample(
+        20, init=START, seed=4, warmup=0
+    )
     for step in range(20):
         accepted, rate = metropolis(draws.stats["energy_error"][:, step], seed=4, step=step)
         assert np.array_equal(accepted, draws.stats["accepted"][:, step])
@@ -187,7 +189,7 @@ def test_cap_warns_and_is_a_statistic():
 
 def test_jitter_changes_step_size_but_not_length():
     hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2)
-    draws = hmc.sample(300, init=START)
+    draws = hmc.sample(300, init=START, warmup=0)
     steps = draws.stats["step_size"]
     assert (draws.stats["n_steps"] == 10).all()
     assert steps.min() >= 0.08
@@ -535,14 +537,14 @@ def test_seed_and_chain_change_a_draw(hmc):
 
 def test_step_is_what_sample_does(any_target):
     hmc = HMC(any_target, **OPTIONS["fixed"])
-    draws = hmc.sample(6, chains=2, seed=5)
+    draws = hmc.sample(6, chains=2, seed=5, warmup=0)
     state = hmc.init(any_target.init(seed=5, chains=2), seed=5)
     for d in range(6):
         state, info = hmc.step(state)
         assert same(state.position, draws.positions[:, d])
         for name, value in info.items():
             assert same(value, draws.stats[name][:, d])
-    equal(draws, hmc.sample(6, init=any_target.init(seed=5, chains=2), seed=5))
+    equal(draws, hmc.sample(6, init=any_target.init(seed=5, chains=2), seed=5, warmup=0))
 
 
 def test_no_warning_from_a_plain_run(hmc):

@@ -66,13 +66,13 @@ def interrupted(run, attempts=4):
 
 def test_between_short_trajectories():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
-    draws = interrupted(lambda: hmc.sample(10**6, chains=2, progress=False))
+    draws = interrupted(lambda: hmc.sample(10**6, chains=2, progress=False, warmup=0))
     count = len(draws)
     assert count > 0
     assert draws.positions.shape == (2, count, draws.positions.shape[2])
     assert draws.state.step == count
     assert same(draws.state.position, draws.positions[:, -1])
-    again = hmc.sample(count + 2, chains=2)  # the interruption changed no draw
+    again = hmc.sample(count + 2, chains=2, warmup=0)  # the interruption changed no draw
     equal(again, draws, rows=slice(0, count))
     equal(again, hmc.sample(2, resume=draws), rows=slice(count, None))
 
@@ -92,7 +92,7 @@ def test_inside_a_python_callable():
             return super().value_and_grad(theta)
 
     hmc = HMC(Slow([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=2)
-    draws = interrupted(lambda: hmc.sample(1000, init=START, progress=False))
+    draws = interrupted(lambda: hmc.sample(1000, init=START, progress=False, warmup=0))
     assert draws.state.step == len(draws) < 1000
 
 
@@ -109,7 +109,9 @@ def test_inside_predictions():
             return super().predictive(theta, x)
 
     hmc = HMC(Slow([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=2)
-    draws = interrupted(lambda: hmc.sample(5, chains=2, predict_at=np.ones((2, 3)), progress=False))
+    draws = interrupted(
+        lambda: hmc.sample(5, chains=2, predict_at=np.ones((2, 3)), progress=False, warmup=0)
+    )
     assert len(draws) == 0
     assert draws.state.step == 0
     with pytest.raises(ValueError, match="at least one draw"):

@@ -56,7 +56,7 @@ def test_split_inside_warmup(cut):
 def test_thinning_keeps_its_phase(steps):
     """Draws sit at fixed steps, also when the first run ended between two of them."""
     hmc = HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["fixed"])
-    whole = hmc.sample(6, thin=3, chains=2)
+    whole = hmc.sample(6, thin=3, chains=2, warmup=0)
     state = hmc.init(hmc._density.target.init(chains=2))
     state = hmc.step(state, num_steps=steps)[0] if steps else state
     rest = hmc.sample(6 - steps // 3, thin=3, resume=state)
@@ -74,8 +74,8 @@ def test_many_small_pieces():
 
 def test_max_seconds_then_resume():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
-    whole = hmc.sample(400, chains=2)
-    first = hmc.sample(400, chains=2, max_seconds=0.005)
+    whole = hmc.sample(400, chains=2, warmup=0)
+    first = hmc.sample(400, chains=2, max_seconds=0.005, warmup=0)
     assert not first.complete
     assert 0 < len(first) < 400
     assert first.positions.shape[1] == len(first) == first.stats["lp"].shape[1]

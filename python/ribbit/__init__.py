@@ -1,7 +1,7 @@
 """Ribbit: a native sampler for Bayesian neural networks."""
 
 from ribbit import datasets, diagnostics, errors, metrics, plots, random
-from ribbit._core import set_num_threads
+from ribbit._backend import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
 from ribbit.io import load_draws

@@ -28,7 +28,7 @@ Info: TypeAlias = dict[str, Array]
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 _DEFAULT_CHAINS = 4
-_DEFAULT_WARMUP = 500  # where something is adapted
+_DEFAULT_WARMUP = 500
 
 
 class Sampler(ABC):
@@ -73,7 +73,7 @@ class Sampler(ABC):
         self,
         num_draws: int,
         *,
-        warmup: int | None = None,
+        warmup: int = _DEFAULT_WARMUP,
         thin: int = 1,
         chains: int | Sequence[int] | None = None,
         seed: int = 0,
@@ -95,8 +95,8 @@ class Sampler(ABC):
         ----------
         num_draws : int
             Draws to keep per chain, D.
-        warmup : int, optional
-            Steps before the first kept draw. Default 500 when the sampler adapts something, else 0.
+        warmup : int
+            Steps before the first kept draw.
         thin : int
             Steps per kept draw; every thin-th step after warmup is kept.
         chains : int or sequence of int, optional
@@ -160,14 +160,12 @@ class Sampler(ABC):
     def _start(
         self,
         name: str,
-        warmup: int | None,
+        warmup: int,
         chains: int | Sequence[int] | None,
         seed: int,
         init: Array | None,
         guard: InterruptGuard,
     ) -> State:
-        if warmup is None:
-            warmup = _DEFAULT_WARMUP if self.adapts else 0
         warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         if self.adapts and warmup == 0:
             raise ValueError(
