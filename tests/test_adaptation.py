@@ -159,7 +159,7 @@ def test_adapting_needs_a_warmup():
     hmc = HMC(Gaussian(SDS), step_size="auto", num_leapfrog_steps=3)
     with pytest.raises(ValueError, match="warmup > 0"):
         hmc.sample(5, warmup=0, init=np.zeros(4))
-    assert hmc.sample(1, init=np.zeros(4), warmup=0).settings["warmup"] == 500
+    assert hmc.sample(1, init=np.zeros(4)).settings["warmup"] == 500
     fixed = HMC(Gaussian(SDS), step_size=0.01, num_leapfrog_steps=3)
     assert fixed.sample(1, init=np.zeros(4), warmup=0).settings["warmup"] == 0
 

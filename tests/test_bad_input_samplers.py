@@ -129,6 +129,14 @@ ENTRIES = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _elsewhere(tmp_path_factory):
+    """Rubbish may be a fine file name: nothing lands in the checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("rubbish"))
+        yield
+
+
 COUNTS = {"num_draws", "num_steps", "warmup", "thin", "num_leapfrog_steps", "chains"}
 
 
