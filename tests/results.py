@@ -12,6 +12,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gates import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # the gates import one another as pytest has them
@@ -43,6 +47,23 @@ def revision() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def write(tables: list[Table]) -> None:
+    """Write docs/results.md with the tables so far."""
+    import ribbit as rb
+    from ribbit import _core
+
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    head = (
+        "# Results of the statistical gates\n\n"
+        f"Ribbit {rb.__version__}, commit {revision()}, {now}, instruction set {_core.isa()}, "
+        f"{_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
+    )
+    path = ROOT / "docs" / "results.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(head + "\n".join(table.markdown() for table in tables))
+    print(f"wrote {path.relative_to(ROOT)}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.results", description=__doc__)
     parser.add_argument("gates", nargs="*", help=f"of {', '.join(GATES)}; default: all")
@@ -50,10 +71,7 @@ def main() -> int:
     if unknown := set(chosen) - set(GATES):
         parser.error(f"unknown gates: {', '.join(sorted(unknown))}")
 
-    import ribbit as rb
-    from ribbit import _core
-
-    tables = []
+    tables: list[Table] = []
     for name in chosen:
         module, needs_data = GATES[name]
         folder = data_folder()
@@ -64,17 +82,8 @@ def main() -> int:
         found = gate.results(folder) if needs_data else gate.results()
         print("\n".join(table.markdown() for table in found), flush=True)
         tables += found
-    if chosen == list(GATES):
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        head = (
-            "# Results of the statistical gates\n\n"
-            f"Ribbit {rb.__version__}, commit {revision()}, {now}, instruction set {_core.isa()}, "
-            f"{_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
-        )
-        path = ROOT / "docs" / "results.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(head + "\n".join(table.markdown() for table in tables))
-        print(f"wrote {path.relative_to(ROOT)}")
+        if chosen == list(GATES):
+            write(tables)  # after every gate: an interrupted run leaves what it found
     return 0 if all(table.holds for table in tables) else 1
 
 
