@@ -81,7 +81,9 @@ def ours(data: Any, settings: dict[str, Any]) -> tuple[Any, Any, float]:
         likelihood=rb.Gaussian(settings["noise_scale"]),
     )
     hmc = rb.HMC(target, step_size=settings["step_size"], num_leapfrog_steps=settings["num_steps"])
-    draws = hmc.sample(settings["draws"], chains=1, seed=1, init=data["start"], progress=False)
+    draws = hmc.sample(
+        settings["draws"], warmup=0, chains=1, seed=1, init=data["start"], progress=False
+    )
     rate = float(draws.stats["acceptance_rate"].mean())
     return draws.positions[0], draws.stats["lp"][0], rate
 

@@ -18,10 +18,17 @@ from ribbit.posterior import Posterior
 from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
 from ribbit.random import reparameterize
 from ribbit.samplers import HMC, leapfrog, metropolis
-from ribbit.versions import show_versions
 from ribbit.zoo import mlp
 
 __version__ = "0.1.0"
+
+
+def show_versions() -> None:
+    """Print the versions, the machine and the settings that a bug report should carry."""
+    from ribbit import versions  # reading package metadata is slow; few programs need it
+
+    versions.show_versions()
+
 
 __all__ = [
     "HMC",

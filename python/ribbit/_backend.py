@@ -10,14 +10,17 @@ import contextlib
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks, _core
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = [
     "MOMENTUM",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit.errors import DataError, DTypeError, ShapeError
 
-FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
 
 _MAX_STEPS = 2**62
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -8,11 +8,15 @@ are those of Vehtari et al. (2021), Bayesian Analysis 16, 667-718.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
 
 
 def rhat_block(a: Array, *, method: str) -> Array:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks, likelihoods
 from ribbit._checks import FloatArray
@@ -18,6 +17,10 @@ from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
 from ribbit.protocols import PredictiveTerms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["NetworkPredictive", "predictive_from_description"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks
 from ribbit.errors import DataError, ShapeError
 
-Array = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
 
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 

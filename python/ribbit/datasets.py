@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit._tables import as_data, read_csv, read_npz
 from ribbit.errors import ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = [
     "Scaler",
@@ -23,8 +26,8 @@ __all__ = [
     "two_moons",
 ]
 
-Array: TypeAlias = npt.NDArray[np.float64]
-Indices: TypeAlias = npt.NDArray[np.int64]
+Array: TypeAlias = "npt.NDArray[np.float64]"
+Indices: TypeAlias = "npt.NDArray[np.int64]"
 
 _PURPOSE = 12  # "dataset" in core/philox_hd.h
 

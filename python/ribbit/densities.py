@@ -6,14 +6,17 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks, _core
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.likelihoods import Array64
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["CallableDensity", "PointerDensity"]
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks
 from ribbit._convergence import ess_block, mcse_block, rhat_block
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.metrics import class_probabilities
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = [
     "agreement",
@@ -32,7 +35,7 @@ __all__ = [
     "weight_rhat",
 ]
 
-Array = npt.NDArray[np.float64]
+Array: TypeAlias = "npt.NDArray[np.float64]"
 
 _BLOCK_ELEMENTS = 1 << 16  # draws in one block of quantities: 512 KiB, scratch stays in cache
 _ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB

@@ -6,12 +6,10 @@ import contextlib
 import json
 import os
 import secrets
-import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend
 from ribbit._running import RunningPrediction
@@ -20,6 +18,10 @@ from ribbit.errors import DataError
 from ribbit.predict import Prediction
 from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford
 from ribbit.samplers.state import State
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["load_draws", "save_draws"]
 
@@ -123,6 +125,8 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version.
     """
+    import zipfile  # numpy too reads it on demand
+
     name = "load_draws"
     source = _path(name, path)
     try:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks
 from ribbit._checks import FloatArray
 from ribbit.errors import ShapeError
 from ribbit.protocols import PredictiveTerms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = [
     "Bernoulli",
@@ -29,7 +32,7 @@ __all__ = [
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
-Array64: TypeAlias = npt.NDArray[np.float64]
+Array64: TypeAlias = "npt.NDArray[np.float64]"
 Kind: TypeAlias = Literal["regression", "classification", "count"]
 
 

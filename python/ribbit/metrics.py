@@ -7,16 +7,21 @@ on either side: nothing is broadcast.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks
 from ribbit.errors import DataError, DTypeError, ShapeError
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
 __all__ = ["accuracy", "auroc", "brier", "coverage", "ece", "nll", "rmse"]
 
-Array = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
+Array: TypeAlias = "npt.NDArray[np.float64]"
+Labels: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def rmse(y: npt.ArrayLike, mean: npt.ArrayLike) -> float:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks, _core, layers
 from ribbit._checks import FloatArray
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.layers import Layer, Parameter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["Model"]
 

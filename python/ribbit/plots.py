@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks, diagnostics, metrics
 from ribbit._plot_style import COLORS, GREY, INK, finish, line, new_axes, palette_of
@@ -17,6 +16,7 @@ from ribbit.diagnostics import as_host
 from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from matplotlib.axes import Axes
 
 __all__ = [

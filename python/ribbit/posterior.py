@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks, _core, layers, likelihoods, priors
 from ribbit._checks import FloatArray
@@ -21,6 +20,10 @@ from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
 from ribbit.priors import LOG_NOISE, Normal, Prior, PriorLike
 from ribbit.protocols import PredictiveTerms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["NetworkPredictive", "Posterior", "predictive_from_description"]
 

@@ -11,12 +11,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _checks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
 

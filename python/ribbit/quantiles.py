@@ -6,13 +6,16 @@ import functools
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["QuantileSketch", "gaussian_mixture_quantile", "normal_cdf", "sorted_quantile"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks, _core
 from ribbit._checks import FloatArray
 from ribbit.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["normal", "reparameterize"]
 

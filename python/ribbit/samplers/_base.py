@@ -6,10 +6,9 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit._running import RunningPrediction
@@ -21,6 +20,10 @@ from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._record import Record, Report
 from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import State
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["Sampler"]
 

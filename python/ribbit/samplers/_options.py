@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers.leapfrog import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["inverse_mass", "step_size", "trajectory"]
 

@@ -11,18 +11,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend
 from ribbit.protocols import Array
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers.leapfrog import Density, total
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
 __all__ = ["Adaptation", "DualAveraging", "Welford", "reasonable_step_size", "windows"]
 
-HostArray = npt.NDArray[np.float64]
+HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 # Hoffman and Gelman 2014, section 3.2.1.
 _GAMMA = 0.05

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
@@ -25,6 +24,10 @@ from ribbit.samplers.adaptation import (
 from ribbit.samplers.leapfrog import Density, total
 from ribbit.samplers.metropolis import accept
 from ribbit.samplers.state import State
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["HMC"]
 

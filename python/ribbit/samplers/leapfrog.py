@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers._interrupt import InterruptGuard
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["Density", "Trajectory", "leapfrog"]
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["metropolis"]
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit.protocols import Array
 from ribbit.samplers.adaptation import Adaptation
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 __all__ = ["State"]
 
