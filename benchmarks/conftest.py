@@ -54,7 +54,7 @@ def measure(benchmark: Any) -> Measure:
         workload.compute_expected()
         if benchmark.disabled:  # the answer alone, on one thread: a busy machine cannot stall it
             workload = on_threads(workload, 1)
-        with machine.pinned(workload.threads) as threads:
+        with machine.pinned(workload.threads, anywhere=benchmark.disabled) as threads:
             started = time.perf_counter()
             prepared = framework.prepare(workload)
             first = prepared.run()

@@ -43,6 +43,11 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def pick(available: list[int], threads: int) -> list[int]:
+    """Take the last cores: the first serve the interrupts and whatever else was pinned."""
+    return available[-threads:]
+
+
 def pin(chosen: list[int]) -> None:
     """Confine every thread of this process, living and to come, to the chosen cores.
 
@@ -59,11 +64,17 @@ def pin(chosen: list[int]) -> None:
 
 
 @contextlib.contextmanager
-def pinned(threads: int) -> Iterator[int]:
-    """Run the body on the first `threads` cores; yields how many there are."""
+def pinned(threads: int, *, anywhere: bool = False) -> Iterator[int]:
+    """Run the body on `threads` cores; yields how many there are.
+
+    With `anywhere` only NumPy's pool is limited and the system places the threads.
+    """
     before = cores()
-    chosen = before[:threads]
+    chosen = pick(before, threads)
     limit_blas(len(chosen))
+    if anywhere:
+        yield len(chosen)
+        return
     pin(chosen)
     try:
         yield len(chosen)

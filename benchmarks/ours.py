@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ _PURPOSE = 9  # the address space of rb.random
 
 def versions() -> dict[str, str]:
     """Version of Ribbit, and the instruction set that it picked."""
-    from importlib.metadata import version
-
-    return {"ribbit": version("ribbit"), "isa": _core.isa(), "numpy": np.__version__}
+    try:
+        version = metadata.version("ribbit")
+    except metadata.PackageNotFoundError:  # imported from the source tree
+        version = "uninstalled"
+    return {"ribbit": version, "isa": _core.isa(), "numpy": np.__version__}
 
 
 def posterior(workload: Leapfrog) -> Any:

@@ -73,7 +73,7 @@ def main(name: str, threads: int) -> None:
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints must not get between the replies
-    machine.pin(machine.cores()[:threads])
+    machine.pin(machine.pick(machine.cores(), threads))
     worker = Worker(FRAMEWORKS[name], threads)
     for line in sys.stdin:
         request = json.loads(line)

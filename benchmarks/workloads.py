@@ -50,7 +50,7 @@ class Leapfrog(Workload):
     goal: Goal
     threads: int = 2
     seed: int = 1
-    position_tolerance: float = 1e-3
+    position_tolerance: float = 2e-4
     logdensity_tolerance: float = 2e-5
 
     @property
