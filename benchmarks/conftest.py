@@ -71,11 +71,12 @@ def measure(benchmark: Any) -> Measure:
                 errors=errors,
                 versions=module.versions(),
             )
-            rounds = 1
-            if not benchmark.disabled:
-                started = time.perf_counter()
-                prepared.run()
-                rounds = min(200, max(3, round(SECONDS / (time.perf_counter() - started))))
+            if benchmark.disabled:
+                benchmark.pedantic(lambda: first)  # it has run, once is enough
+                return
+            started = time.perf_counter()
+            prepared.run()
+            rounds = min(200, max(3, round(SECONDS / (time.perf_counter() - started))))
             benchmark.pedantic(prepared.run, rounds=rounds)
 
     return run

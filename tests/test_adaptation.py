@@ -1,6 +1,7 @@
 """Warmup: the schedule, the recurrences, and that chains adapt alone."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -25,11 +26,38 @@ def stan_windows(warmup, start, end, base):
     return ends
 
 
-@pytest.mark.parametrize("warmup", [150, 151, 200, 225, 500, 800, 1000, 1225, 5000])
+@pytest.mark.parametrize("warmup", [150, 175, 200, 225, 500, 800, 1000, 1225, 5000])
 def test_windows_are_those_of_stan(warmup):
     first, ends = windows(warmup)
     assert first == 75
     assert sorted(ends) == stan_windows(warmup, 75, 50, 25)
+
+
+@pytest.mark.parametrize("warmup", range(151, 175))
+def test_no_window_is_too_short(warmup):
+    assert windows(warmup) == (75, {warmup - 50})
+
+
+def test_mass_of_every_short_warmup_is_sound():
+    for warmup in (20, 21, 149, 150, 151, 152, 174, 175):
+        hmc = HMC(
+            Gaussian(SDS),
+            step_size="auto",
+            inverse_mass_matrix="adapt",
+            max_num_leapfrog_steps=50,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # L is capped before the first window
+            state = hmc.sample(2, warmup=warmup, chains=2, init=np.zeros((2, 4))).state
+        assert np.isfinite(state.inverse_mass).all()
+        assert (state.inverse_mass > 0).all()
+        assert (state.step_size > 1e-3).all()
+
+
+def test_a_mass_needs_twenty_transitions():
+    hmc = HMC(Gaussian(SDS), step_size=0.1, num_leapfrog_steps=2, inverse_mass_matrix="adapt")
+    with pytest.raises(ValueError, match="warmup >= 20"):
+        hmc.sample(2, warmup=19, init=np.zeros(4))
 
 
 def test_windows_of_1000_steps():

@@ -61,6 +61,7 @@ class Pointer {
  private:
   static void raise_unless_done(const cpu::PointerDensity::Outcome& outcome,
                                 const PythonPoll& poll) {
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();  // Ctrl-C comes first
     if (outcome.code != 0) {
       throw std::runtime_error("[CallableDensity] expected the function to return 0, got " +
                                std::to_string(outcome.code));

@@ -34,7 +34,7 @@ void for_each_chain(Crew& crew, std::int64_t chains, Cancel& cancel, const Body&
         Team& mine = teams[static_cast<std::size_t>(team)];
         const int member = thread % team_size;
         // The team uses its first thread's space: wait until that thread's own chains are done.
-        if (!mine.barrier(thread)) return;
+        if (!mine.barrier()) return;
         body(mine, member, thread, solo + team, team * team_size);
       },
       team_size <= 1, &cancel);

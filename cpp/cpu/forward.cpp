@@ -39,7 +39,7 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
         std::int64_t loaded = -1;  // the sample whose weights are packed
         for (;;) {
           const std::int64_t piece = next.fetch_add(1, std::memory_order_relaxed);
-          if (piece >= samples * runs || cancel.check(thread)) return;
+          if (piece >= samples * runs || cancel.check()) return;
           const std::int64_t sample = piece / runs, first = piece % runs * run;
           const T* at = theta + sample * theta_stride;
           if (sample != loaded) pack_weights(plan, at, false, 0, 1, weights);
@@ -52,7 +52,7 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
               k.unpack_panel(f + i * outputs * kPanel, outputs, (p + i) * kPanel,
                              panels.valid(p + i), out + sample * rows * outputs);
             }
-            if (cancel.check(thread)) return;
+            if (cancel.check()) return;
           }
         }
       },

@@ -44,7 +44,6 @@ template <class T>
 struct LogDensity<T>::Member {
   Team& team;
   int index;
-  int thread;
   TeamSpace& shared;
   Workspace<T>& own;
   const Batch& batch;
@@ -55,7 +54,7 @@ struct LogDensity<T>::Member {
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
     return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
   }
-  bool barrier() const { return team.barrier(thread); }
+  bool barrier() const { return team.barrier(); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
   std::int64_t last(std::int64_t count) const { return part(count, index + 1); }
@@ -207,7 +206,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     if (wanted.gradient) {
       block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
     }
-    if (m.team.cancel().check(m.thread)) return;
+    if (m.team.cancel().check()) return;
   }
   if (wanted.gradient) add_bias_sums(plan_, space, grad);
   if (learned && wanted.gradient) grad[dim_ - 1] = static_cast<T>(weight * noise);
@@ -279,7 +278,6 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
                    const Member member{team,
                                        index,
-                                       thread,
                                        *space->teams[static_cast<std::size_t>(first_thread)],
                                        *space->threads[static_cast<std::size_t>(thread)],
                                        batch,

@@ -142,8 +142,8 @@ void Cancel::ask() {
   if (poll_->stop()) cancel();
 }
 
-bool Team::barrier(int thread) {
-  if (size_ == 1) return !cancel_->check(thread);
+bool Team::barrier() {
+  if (size_ == 1) return !cancel_->check();
   const unsigned phase = phase_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     arrived_.store(0, std::memory_order_relaxed);
@@ -151,11 +151,11 @@ bool Team::barrier(int thread) {
   } else {
     const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase; };
     while (!spin_until(passed, kSpins)) {
-      if (cancel_->check(thread)) return false;
+      if (cancel_->check()) return false;
       std::this_thread::yield();
     }
   }
-  return !cancel_->check(thread);
+  return !cancel_->check();
 }
 
 Crew::Crew(int wanted) {
@@ -199,7 +199,7 @@ void Crew::run(const std::function<void(int)>& body, bool independent, Cancel* c
   }
   const auto finished = [&] { return remaining.load(std::memory_order_acquire) == 0; };
   while (!spin_until(finished, kSpins)) {
-    if (cancel != nullptr) cancel->check(0);
+    if (cancel != nullptr) cancel->check();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 namespace ribbit::cpu {
@@ -20,9 +21,10 @@ class Poll {
 class Cancel {
  public:
   explicit Cancel(Poll* poll) : poll_(poll), last_(std::chrono::steady_clock::now()) {}
-  // True when the call is to end early. Thread 0 asks the poll; the others read the flag.
-  bool check(int thread) {
-    if (thread == 0 && poll_ != nullptr) ask();
+  // True when the call is to end early. The thread that made this object asks the poll, whatever
+  // part of the work it does; the others read the flag.
+  bool check() {
+    if (poll_ != nullptr && std::this_thread::get_id() == caller_) ask();
     return cancelled_.load(std::memory_order_relaxed);
   }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
@@ -31,6 +33,7 @@ class Cancel {
  private:
   void ask();
   Poll* poll_;
+  const std::thread::id caller_ = std::this_thread::get_id();
   std::chrono::steady_clock::time_point last_;
   std::atomic<bool> cancelled_{false};
 };
@@ -44,7 +47,7 @@ class Team {
   int size() const { return size_; }
   Cancel& cancel() { return *cancel_; }
   // Waits for the whole team. False when the call was cancelled: then return at once.
-  bool barrier(int thread);
+  bool barrier();
 
  private:
   const int size_;

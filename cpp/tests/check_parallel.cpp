@@ -22,17 +22,16 @@ void check_chains(int wanted, std::int64_t chains) {
   Cancel cancel(nullptr);
   std::vector<std::atomic<int>> visits(static_cast<std::size_t>(chains));
   std::atomic<int> broken{0};
-  for_each_chain(crew, chains, cancel,
-                 [&](Team& team, int member, int thread, std::int64_t c, int) {
-                   auto& count = visits[static_cast<std::size_t>(c)];
-                   for (int round = 1; round <= 50; ++round) {
-                     if (member == 0) count.fetch_add(1);
-                     if (!team.barrier(thread)) return false;
-                     if (count.load() != round) broken.fetch_add(1);
-                     if (!team.barrier(thread)) return false;
-                   }
-                   return true;
-                 });
+  for_each_chain(crew, chains, cancel, [&](Team& team, int member, int, std::int64_t c, int) {
+    auto& count = visits[static_cast<std::size_t>(c)];
+    for (int round = 1; round <= 50; ++round) {
+      if (member == 0) count.fetch_add(1);
+      if (!team.barrier()) return false;
+      if (count.load() != round) broken.fetch_add(1);
+      if (!team.barrier()) return false;
+    }
+    return true;
+  });
   for (auto& count : visits) CHECK(count.load() == 50);
   CHECK(broken.load() == 0);
   CHECK(!cancel.cancelled());
@@ -52,8 +51,8 @@ void check_cancel() {
   Cancel cancel(&poll);
   Crew crew(3);
   const auto start = std::chrono::steady_clock::now();
-  for_each_chain(crew, 2, cancel, [&](Team& team, int, int thread, std::int64_t, int) {
-    while (team.barrier(thread)) {
+  for_each_chain(crew, 2, cancel, [&](Team& team, int, int, std::int64_t, int) {
+    while (team.barrier()) {
     }
     return false;
   });

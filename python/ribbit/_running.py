@@ -79,7 +79,7 @@ class Moments:
         """Variance over draws of the mean function (divided by S), (N, K)."""
         xp = _backend.namespace(self._sum)
         variance = self._squares / self.count - (self._sum / self.count) ** 2
-        return xp.where(variance > 0.0, variance, 0.0)
+        return xp.where(variance < 0.0, 0.0, variance)  # rounding; NaN stays
 
     @property
     def noise_variance(self) -> Array:

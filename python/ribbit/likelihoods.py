@@ -214,7 +214,8 @@ class HeteroscedasticGaussian(Likelihood):
     def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
         """Return mean and noise sd, both (S, N, J)."""
         half = outputs.shape[-1] // 2
-        return PredictiveTerms(mean=outputs[..., :half], noise_sd=_softplus(outputs[..., half:]))
+        sd = _softplus(outputs[..., half:].astype(np.float64))  # float32 underflows at -104
+        return PredictiveTerms(mean=outputs[..., :half], noise_sd=sd)
 
     def log_likelihood(
         self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None

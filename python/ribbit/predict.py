@@ -104,7 +104,7 @@ class Prediction:
         moments = self._statistics("mutual_information", "classification")
         xp = _backend.namespace(moments.mean)
         information = moments.entropy - moments.mean_entropy
-        return xp.where(information > 0.0, information, 0.0)
+        return xp.where(information < 0.0, 0.0, information)
 
     @property
     def samples(self) -> Array:

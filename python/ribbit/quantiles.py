@@ -334,6 +334,9 @@ def _solve(xp: ModuleType, mean: Array, sd: Array, p: float) -> Array:
     from statistics import NormalDist
 
     standard = NormalDist().inv_cdf(p)
+    # A component without spread is a step: narrow it to 1e-12 of the means' size instead of 0.
+    size = xp.max(xp.abs(mean), axis=-1)[:, None]
+    sd = xp.where(sd > 1e-12 * size + 1e-150, sd, 1e-12 * size + 1e-150)
     # The mixture's quantile lies between the smallest and the largest of its components.
     ends = mean + sd * standard
     scale = xp.min(sd + xp.zeros_like(mean), axis=-1)

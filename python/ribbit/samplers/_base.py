@@ -63,7 +63,7 @@ class Sampler(ABC):
         """Start at `position` (C, P)."""
 
     @abstractmethod
-    def _adopt(self, function: str, state: State) -> State:
+    def _adopt(self, function: str, state: State, guard: InterruptGuard | None) -> State:
         """Check a state and put this sampler's fixed settings into it."""
 
     @abstractmethod
@@ -153,7 +153,11 @@ class Sampler(ABC):
                 except _backend.Interrupted:  # nothing to return yet
                     raise KeyboardInterrupt from None
             else:
-                state = self._adopt(name, resume.state if isinstance(resume, Draws) else resume)
+                state = resume.state if isinstance(resume, Draws) else resume
+                try:
+                    state = self._adopt(name, state, guard)
+                except _backend.Interrupted:
+                    raise KeyboardInterrupt from None
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
             run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)

@@ -142,7 +142,8 @@ def windows(warmup: int) -> tuple[int, frozenset[int]]:
     """Windows of the mass adaptation, Stan's schedule.
 
     A fast start of 75 transitions, slow windows of 25, 50, 100, ... and a fast end of 50; a short
-    warmup scales the three to 15, 75 and 10 %. Under 20 transitions there are no windows.
+    warmup scales the three to 15, 75 and 10 %. Under 20 transitions there are no windows. Unlike
+    Stan's, no window is shorter than the first: between 151 and 174 transitions one takes all.
 
     Parameters
     ----------
@@ -164,6 +165,8 @@ def windows(warmup: int) -> tuple[int, frozenset[int]]:
         start, end = int(0.15 * warmup), int(0.1 * warmup)
         base = warmup - start - end
     last = warmup - end
+    if last < start + 2 * base:  # no room for a second window of some length: one takes all
+        return start, frozenset({last})
     close, size = start + base, base
     ends = [close]
     while close != last:

@@ -112,6 +112,13 @@ class HMC(Sampler):
         )
         # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
         self._adopted: tuple[Any, Any, Any] = (None, None, None)
+        self._known: Array | None = None  # terms of the last state that this sampler made
+        if self._step_size is not None:
+            smallest = np.asarray(self._step_size).astype(density.dtype).min()
+            if not smallest > 0:
+                raise ValueError(
+                    f"[HMC] expected step_size > 0 in {density.dtype}, got {self._step_size.min()}"
+                )
         if self._step_size is not None:
             self._warn_capped(self._steps_for(np.atleast_1d(self._step_size))[1])
         self.settings = {
@@ -176,6 +183,10 @@ class HMC(Sampler):
         name, density, xp = "HMC.init", self._density, self._density.xp
         seed = _checks.seed(name, seed)
         warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
+        if self._adapt_mass and 0 < warmup < 20:
+            raise ValueError(
+                f"[{name}] expected warmup >= 20 for inverse_mass_matrix='adapt', got {warmup}"
+            )
         q = self._position(name, position)
         ids = _checks.chain_ids(name, q.shape[0] if chains is None else chains)
         if ids.shape[0] != q.shape[0]:
@@ -206,6 +217,7 @@ class HMC(Sampler):
         num_steps, capped = self._steps_for(step_size)
         shown = _backend.from_host(xp, step_size)
         self._adopted = num_steps, shown, mass
+        self._known = terms
         return State(
             position=q,
             logdensity=logdensity,
@@ -240,13 +252,14 @@ class HMC(Sampler):
             energy_error, n_steps, step_size, capped.
         """
         count = _checks.integer("HMC.step", "num_steps", num_steps, minimum=1)
-        return self._advance(self._adopt("HMC.step", state), count, None)
+        return self._advance(self._adopt("HMC.step", state, None), count, None)
 
     def _advance(
         self, state: State, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[State, dict[str, Array]]:
         for _ in range(num_steps):
             state, info = self._transition(state, guard)
+        self._known = state.terms
         return state, info
 
     def _transition(
@@ -389,8 +402,8 @@ class HMC(Sampler):
             guard=guard,
         )
 
-    def _adopt(self, function: str, state: State) -> State:
-        """Put this sampler's fixed settings into a state; what was adapted stays."""
+    def _adopt(self, function: str, state: State, guard: InterruptGuard | None) -> State:
+        """Put this sampler's target and fixed settings into a state; what was adapted stays."""
         if not isinstance(state, State):
             raise TypeError(f"[{function}] expected a State, got {_checks.summary(state)}")
         num_steps, step_size, mass = self._adopted
@@ -398,6 +411,7 @@ class HMC(Sampler):
             state.num_steps is num_steps
             and state.step_size is step_size
             and state.inverse_mass is mass
+            and state.terms is self._known
         ):
             return state  # `step` again and again: nothing has changed
         density, xp = self._density, self._density.xp
@@ -415,16 +429,50 @@ class HMC(Sampler):
                 f"got {_checks.summary(position)}"
             )
         changes: dict[str, Any] = {}
+        if state.terms is not self._known:
+            # The state may come from another target, such as another temperature. On the same one
+            # the same bits come out.
+            terms, grad = density.terms_and_grad(position, guard)
+            with _backend.errstate(xp):
+                logdensity = total(terms)
+            if not np.isfinite(_backend.to_host(logdensity)).all():
+                raise ValueError(
+                    f"[{function}] expected a finite log density at the state's positions, "
+                    f"got {_backend.to_host(logdensity)}"
+                )
+            changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
         if not self._adapt_mass and state.inverse_mass is not self._inverse_mass:
             changes["inverse_mass"] = self._inverse_mass
         host = _backend.to_host(state.step_size)
         if self._step_size is not None:
             host = self._broadcast(self._step_size, position.shape[0])
             changes["step_size"] = _backend.from_host(xp, host)
+        if state.step < state.warmup:
+            changes["adaptation"] = self._adaptation(state, host)
         num_steps, capped = self._steps_for(host)
         state = dataclasses.replace(state, num_steps=num_steps, capped=capped, **changes)
+        self._known = state.terms
         self._adopted = state.num_steps, state.step_size, state.inverse_mass
         return state
+
+    def _adaptation(self, state: State, step_size: npt.NDArray[np.float64]) -> Adaptation | None:
+        """Return what is left to adapt: this sampler's choice with the state's running sums."""
+        if not self.adapts:
+            return None
+        dual, welford = (
+            (None, None)
+            if state.adaptation is None
+            else (state.adaptation.dual, state.adaptation.welford)
+        )
+        if self._step_size is not None:
+            dual = None
+        elif dual is None:
+            dual = DualAveraging.start(step_size)
+        if not self._adapt_mass:
+            welford = None
+        elif welford is None:
+            welford = Welford.start(self._density.xp, state.position.shape)
+        return Adaptation(dual, welford)
 
     def _steps_for(
         self, step_size: npt.NDArray[np.float64]
