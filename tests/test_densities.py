@@ -209,7 +209,7 @@ def test_user_data_of_a_low_level_callable():
 
 def test_code_of_a_failed_function():
     density = rb.CallableDensity.from_pointer(gaussian, 3)
-    with pytest.raises(RuntimeError, match="3"):
+    with pytest.raises(ValueError, match="got 3"):
         density.value_and_grad(np.full(3, 101.0))
 
 

@@ -107,6 +107,41 @@ def test_a_state_that_does_not_fit():
         )
 
 
+def test_a_state_of_another_target_is_evaluated_on_this_one():
+    """Data, prior or temperature may change between two runs: the old energy must not stay."""
+    wide, narrow = Gaussian([1.0, 2.0]), Gaussian([0.1, 0.2])
+    start = HMC(wide, step_size=0.5, num_leapfrog_steps=3).sample(4, init=np.zeros((3, 2)))
+    hmc = HMC(narrow, step_size=0.01, num_leapfrog_steps=3)
+    resumed = hmc.sample(3, resume=start)
+    state = hmc.init(start.state.position, seed=start.state.seed)
+    state = dataclasses.replace(state, step=start.state.step, warmup=start.state.warmup)
+    for k in range(3):
+        state, info = hmc.step(state)
+        assert same(state.position, resumed.positions[:, k])
+        assert same(info["lp"], resumed.stats["lp"][:, k])
+    stepped, info = hmc.step(start.state)
+    assert same(info["lp"], resumed.stats["lp"][:, 0])
+    assert same(stepped.position, resumed.positions[:, 0])
+
+
+def test_fixed_settings_win_inside_warmup():
+    target = Line([1.0, 2.0, 0.3])
+    half = HMC(target, **OPTIONS["adapted"]).init(np.zeros((2, 3)), warmup=40)
+    fixed = HMC(target, step_size=0.125, num_leapfrog_steps=3).sample(2, resume=half)
+    assert (fixed.stats["step_size"] == 0.125).all()
+    assert fixed.state.inverse_mass is None
+    plain = HMC(target, step_size=0.125, num_leapfrog_steps=3).init(np.zeros((2, 3)), warmup=40)
+    auto = HMC(target, step_size="auto", num_leapfrog_steps=3).sample(2, resume=plain)
+    assert (auto.stats["step_size"] != 0.125).all()
+
+
+def test_resume_takes_no_chains_and_no_start():
+    draws = HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["fixed"]).sample(2, chains=2)
+    for contradiction in ({"chains": 3}, {"init": np.zeros(3)}):
+        with pytest.raises(ValueError, match="expected resume without"):
+            HMC(Line([1.0, 2.0, 0.3]), **OPTIONS["fixed"]).sample(2, resume=draws, **contradiction)
+
+
 def test_two_threads_may_sample_from_one_target():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -63,7 +63,7 @@ class Pointer {
                                 const PythonPoll& poll) {
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();  // Ctrl-C comes first
     if (outcome.code != 0) {
-      throw std::runtime_error("[CallableDensity] expected the function to return 0, got " +
+      throw py::value_error("[CallableDensity] expected the function to return 0, got " +
                                std::to_string(outcome.code));
     }
     if (outcome.cancelled) poll.rethrow();

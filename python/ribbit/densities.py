@@ -147,7 +147,7 @@ class PointerDensity:
     """A log density given by a compiled function, called without the GIL, in float64.
 
     The function is ``int f(size_t n, const double* x, double* grad, double* lp, void* user)``: it
-    reads x (n,), writes grad (n,) and lp, and returns 0. Any other code raises RuntimeError.
+    reads x (n,), writes grad (n,) and lp, and returns 0. Any other code raises ValueError.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class PointerDensity:
         ------
         TypeError, ValueError
             If `theta` is not (P,) or (C, P) float64, or `rows` is given.
-        RuntimeError
+        ValueError
             If the function returns a code other than 0.
         """
         name = "PointerDensity.value_and_grad"
@@ -250,7 +250,7 @@ class PointerDensity:
         ------
         TypeError, ValueError
             If shapes or dtypes do not fit, or a number of steps is below one.
-        RuntimeError
+        ValueError
             If the function returns a code other than 0.
         """
         name = "PointerDensity.leapfrog"

@@ -108,8 +108,10 @@ class Draws:
         if self.positions.shape[1] == 0:
             raise ValueError(
                 "[Draws.predict] expected at least one draw, got none "
-                "(sampled with keep_draws=False, or interrupted at once)"
+                "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
             )
+        # One draw at all rows: a wrong x is an error here, not when a statistic is first read.
+        self.predictive.outputs(self.positions[:1, 0, :], x)
         return Prediction(self.predictive, x, positions=self.positions, keep=keep)
 
     def save(self, path: str | os.PathLike[str]) -> None:

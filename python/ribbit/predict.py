@@ -189,7 +189,8 @@ class Prediction:
             return self.running.density.mean_over_rows()
         if self._positions is None or self._positions.shape[1] == 0:
             raise ValueError(
-                f"[{name}] expected kept draws for a new y, got none: give it as predict_at=(x, y)"
+                f"[{name}] expected kept draws for a y given now, got none: sample with "
+                "predict_at=(x, y) and call log_likelihood() without y"
             )
         same_rows(name, y, self._x)
         density = LogMeanExp()

@@ -16,6 +16,7 @@ from ribbit.draws import Draws
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.predict import Prediction
 from ribbit.protocols import Array
+from ribbit.quantiles import probabilities
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._record import Record, Report
 from ribbit.samplers.leapfrog import Density
@@ -111,8 +112,8 @@ class Sampler(ABC):
             Start of all chains or of each. Default: ``target.init`` per chain.
         resume : State or Draws, optional
             Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
-            (`seed`, `chains`, `warmup` and `init` are not looked at); warmup steps it still owes
-            are done first. The result holds the new draws only.
+            (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
+            still owes are done first. The result holds the new draws only.
         progress : bool or callable, optional
             None reports long runs, True and False always and never; a callable gets a dict.
         predict_at : array or tuple (x, y), optional
@@ -153,6 +154,12 @@ class Sampler(ABC):
                 except _backend.Interrupted:  # nothing to return yet
                     raise KeyboardInterrupt from None
             else:
+                if chains is not None or init is not None:
+                    given = "chains" if init is None else "init"
+                    raise ValueError(
+                        f"[{name}] expected resume without {given}, got both: they come from the "
+                        "state"
+                    )
                 state = resume.state if isinstance(resume, Draws) else resume
                 try:
                     state = self._adopt(name, state, guard)
@@ -261,6 +268,8 @@ class Sampler(ABC):
                     f"got a tuple of length {len(predict_at)}"
                 )
             x, y = predict_at
+        if quantiles is not None:
+            probabilities(name, quantiles, ends=False)  # used or not: wrong ones are an error
         return RunningPrediction(
             self._density.target,
             x,
