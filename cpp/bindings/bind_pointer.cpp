@@ -64,7 +64,7 @@ class Pointer {
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();  // Ctrl-C comes first
     if (outcome.code != 0) {
       throw py::value_error("[CallableDensity] expected the function to return 0, got " +
-                               std::to_string(outcome.code));
+                            std::to_string(outcome.code));
     }
     if (outcome.cancelled) poll.rethrow();
   }
