@@ -154,17 +154,17 @@ class Sampler(ABC):
                 except _backend.Interrupted:  # nothing to return yet
                     raise KeyboardInterrupt from None
             else:
+                state = resume.state if isinstance(resume, Draws) else resume
+                try:
+                    state = self._adopt(name, state, guard)
+                except _backend.Interrupted:
+                    raise KeyboardInterrupt from None
                 if chains is not None or init is not None:
                     given = "chains" if init is None else "init"
                     raise ValueError(
                         f"[{name}] expected resume without {given}, got both: they come from the "
                         "state"
                     )
-                state = resume.state if isinstance(resume, Draws) else resume
-                try:
-                    state = self._adopt(name, state, guard)
-                except _backend.Interrupted:
-                    raise KeyboardInterrupt from None
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
             run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
@@ -269,7 +269,7 @@ class Sampler(ABC):
                 )
             x, y = predict_at
         if quantiles is not None:
-            probabilities(name, quantiles, ends=False)  # used or not: wrong ones are an error
+            probabilities(name, quantiles, ends=True)  # used or not: wrong ones are an error
         return RunningPrediction(
             self._density.target,
             x,
