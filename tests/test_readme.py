@@ -17,6 +17,7 @@ def test_example(tmp_path, monkeypatch, capsys):
     exec(compile(code, "README.md", "exec"), names)
     assert (tmp_path / "draws.npz").is_file()
     assert names["draws"].positions.shape[:2] == (4, 500)
-    # A fit, not chance: a constant is off by 0.3 on average.
-    assert abs(names["p"].mean - names["y"].reshape(-1, 1)).mean() < 0.2
+    y = names["y"].reshape(-1, 1)
+    constant = abs(y - y.mean()).mean()  # the control: what a model that learned nothing gets
+    assert abs(names["p"].mean - y).mean() < 0.7 * constant
     assert "R-hat" in capsys.readouterr().out
