@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,8 @@ class Process:
 
 def compare(
     names: list[str], entries: list[str], rounds: int, seconds: float, say: Say
-) -> list[Comparison]:
-    """Measure the workloads, in order.
+) -> Iterator[Comparison]:
+    """Measure the workloads, in order; each is yielded when its rounds are done.
 
     Parameters
     ----------
@@ -114,25 +114,24 @@ def compare(
     say : callable
         Told what happens, one line at a time.
 
-    Returns
-    -------
-    list of Comparison
+    Yields
+    ------
+    Comparison
     """
     available = len(machine.cores())
     processes: dict[tuple[str, int], Process] = {}
-    comparisons = []
     with tempfile.TemporaryDirectory() as folder:
         try:
             for name in names:
                 workload = WORKLOADS[name]
                 threads = min(workload.threads, available)
                 comparison = Comparison(workload, threads, {})
-                comparisons.append(comparison)
                 say(f"{name}: reference")
                 machine.limit_blas(1)
                 workload.compute_expected()
                 if workload.kind == "first_draw":
                     _processes(comparison, entries, rounds, Path(folder), say)
+                    yield comparison
                     continue
                 path = Path(folder) / f"{name}.npz"
                 if workload.expected:
@@ -152,10 +151,10 @@ def compare(
                 for number in range(rounds):
                     say(f"{name}: round {number + 1} of {rounds}")
                     _round(comparison, running, seconds)
+                yield comparison
         finally:
             for process in processes.values():
                 process.close()
-    return comparisons
 
 
 def _prepare(process: Process, name: str, expected: str) -> Reading | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import platform
@@ -184,6 +185,26 @@ def failures(comparisons: list[Comparison]) -> list[str]:
     ]
 
 
+def summary(
+    comparisons: list[Comparison], entries: list[str], command: str, rounds: int
+) -> tuple[list[Table], list[str]]:
+    """All tables, and the facts beside them."""
+    shown = [entry for entry in entries if any(entry in c.readings for c in comparisons)]
+    tables = [
+        ratio_table(comparisons),
+        readings_table(comparisons, shown),
+        build_table(comparisons, shown),
+    ]
+    return tables, facts(comparisons, command, rounds)
+
+
+def raw(comparisons: list[Comparison], lines: list[str]) -> str:
+    """All readings as JSON."""
+    readings = [dataclasses.asdict(r) for c in comparisons for r in c.readings.values()]
+    peaks = {c.workload.name: c.peaks for c in comparisons}
+    return json.dumps({"facts": lines, "readings": readings, "peaks": peaks}, indent=1)
+
+
 def print_table(table: Table) -> None:
     """With rich when it is installed, else aligned by spaces."""
     title, head, rows = table
@@ -255,30 +276,23 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = 0.1 if options.quick else 0.4
     entries = options.entries or default_entries()
     names = options.workloads or list(WORKLOADS)
-    comparisons = compare(
-        names, entries, rounds, seconds, lambda line: print(line, file=sys.stderr)
-    )
-    shown = [entry for entry in entries if any(entry in c.readings for c in comparisons)]
-    tables = [
-        ratio_table(comparisons),
-        readings_table(comparisons, shown),
-        build_table(comparisons, shown),
-    ]
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.report", *given])
-    lines = facts(comparisons, command, rounds)
+    comparisons: list[Comparison] = []
+    say = functools.partial(print, file=sys.stderr)
+    for comparison in compare(names, entries, rounds, seconds, say):
+        comparisons.append(comparison)
+        # After every workload: a run that is cut short leaves what it has measured.
+        tables, lines = summary(comparisons, entries, command, rounds)
+        wrong = failures(comparisons)
+        if options.json:
+            options.json.write_text(raw(comparisons, lines))
+        if options.write:
+            failed = [f"FAILED {line}" for line in wrong]
+            options.write.write_text(markdown(tables, lines + failed))
     for table in tables:
         print_table(table)
-    print("\n".join(lines))
-    wrong = failures(comparisons)
-    print("\n".join(f"FAILED {line}" for line in wrong))
-    if options.json:
-        readings = [dataclasses.asdict(r) for c in comparisons for r in c.readings.values()]
-        peaks = {c.workload.name: c.peaks for c in comparisons}
-        text = json.dumps({"facts": lines, "readings": readings, "peaks": peaks}, indent=1)
-        options.json.write_text(text)
-    if options.write:
-        options.write.write_text(markdown(tables, lines + [f"FAILED {line}" for line in wrong]))
+    print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))
     return 1 if wrong else 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import reference
-from benchmarks.first_draw import statistics
+from benchmarks.first_draw_child import statistics
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.workload import F32, Goal, Workload, WrongAnswerError
 

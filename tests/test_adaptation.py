@@ -185,8 +185,10 @@ def test_chains_adapt_alone():
 
 def test_adapting_needs_a_warmup():
     hmc = HMC(Gaussian(SDS), step_size="auto", num_leapfrog_steps=3)
-    with pytest.raises(ValueError, match="warmup > 0"):
+    with pytest.raises(ValueError, match="warmup >= 1"):
         hmc.sample(5, warmup=0, init=np.zeros(4))
+    with pytest.raises(ValueError, match=r"\[HMC.init\] expected warmup >= 1 for step_size='auto'"):
+        hmc.init(np.zeros(4))
     assert hmc.sample(1, init=np.zeros(4)).settings["warmup"] == 500
     fixed = HMC(Gaussian(SDS), step_size=0.01, num_leapfrog_steps=3)
     assert fixed.sample(1, init=np.zeros(4), warmup=0).settings["warmup"] == 0
@@ -198,7 +200,7 @@ def test_flat_and_impossible_densities_end():
             return np.zeros(len(theta)), np.zeros_like(theta)
 
     hmc = HMC(Flat(SDS), step_size="auto", num_leapfrog_steps=2)
-    assert np.isfinite(hmc.init(np.zeros(4)).step_size).all()
+    assert np.isfinite(hmc.init(np.zeros(4), warmup=1).step_size).all()
 
     class Spike(Gaussian):
         def value_and_grad(self, theta, rows=None):

@@ -77,7 +77,7 @@ def test_warmup_is_kept_on_request(draws, hmc):
         2, init=[0.0], keep_warmup=True, warmup=0
     )
     assert none.warmup_positions.shape == (4, 0, 1)
-    assert none.warmup_stats == {}
+    assert none.warmup_stats["lp"].shape == (4, 0)
 
 
 def test_default_number_of_chains():
@@ -136,10 +136,12 @@ def test_to_datatree_names_the_extra(draws, monkeypatch):
 
 
 def test_max_seconds_returns_what_there_is(hmc):
-    run = hmc.sample(10_000_000, warmup=10**9, chains=2, max_seconds=0.05, keep_warmup=False)
+    with pytest.warns(RuntimeWarning, match="at least one draw within max_seconds"):
+        run = hmc.sample(10_000_000, warmup=10**9, chains=2, max_seconds=0.05, keep_warmup=False)
     assert not run.complete
     assert len(run) == 0
     assert run.positions.shape == (2, 0, 3)
+    assert run.stats["lp"].shape == (2, 0)
     assert run.state.step > 0
     assert "INCOMPLETE" in repr(run)
     with pytest.raises(ValueError, match="at least one draw"):

@@ -200,13 +200,22 @@ def test_bad_input(ax):
         lambda: plots.regression_band(p, x, np.zeros(29), ax=ax),
         lambda: plots.regression_band(p, x, (x,), ax=ax),
         lambda: plots.regression_band(p, x, ax=ax, output=2),
-        lambda: plots.decision_boundary(None, np.zeros((3, 1)), [0, 1, 0], ax=ax),
-        lambda: plots.decision_boundary(None, np.zeros((3, 2)), [0, 1], ax=ax),
+        lambda: plots.decision_boundary(
+            SimpleNamespace(predict=None), np.zeros((3, 1)), [0, 1, 0], ax=ax
+        ),
+        lambda: plots.decision_boundary(
+            SimpleNamespace(predict=None), np.zeros((3, 2)), [0, 1], ax=ax
+        ),
     ):
         with pytest.raises(ValueError, match=r"\[plots\.\w+\] expected"):
             call()
     with pytest.raises(TypeError, match=r"\[plots.energy\] expected ax as matplotlib Axes"):
-        plots.energy(None, ax="axes")
+        plots.energy(SimpleNamespace(stats={}), ax="axes")
+    with pytest.raises(TypeError, match=r"expected p as a Prediction .*, got"):
+        plots.regression_band(SimpleNamespace(positions=x), x, ax=ax)
+    for wrong in (plots.energy, plots.trace):
+        with pytest.raises(TypeError, match=r"expected draws as Draws, got NoneType|got None"):
+            wrong(None)
 
 
 def test_without_matplotlib(monkeypatch):

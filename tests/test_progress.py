@@ -222,7 +222,7 @@ def test_many_chains_are_summed_up():
 
 
 def test_errors():
-    with pytest.raises(TypeError, match=r"\[open_progress\] expected progress as bool"):
+    with pytest.raises(TypeError, match=r"\[sample\] expected progress as bool"):
         open_progress("yes", total=1, chains=1)
 
 

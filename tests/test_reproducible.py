@@ -50,20 +50,20 @@ def test_threads(name: str, dtype: type) -> None:
     runs = []
     for count in (1, 2, 4, 3):
         rb.set_num_threads(count)
-        runs.append(hmc.sample(5, warmup=25, chains=3, seed=4, progress=False))
+        runs.append(hmc.sample(5, warmup=40, chains=3, seed=4, progress=False))
     for run in runs[1:]:
         same(runs[0], run)
-    moved = np.abs(np.diff(runs[0].positions, axis=1)).max()
-    assert moved > 0, "the control: draws that never move are always equal"
+    moved = runs[0].stats["accepted"].any(axis=1)
+    assert moved.all(), "the control: draws that never move are always equal"
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_chains_alone_and_together(name: str) -> None:
     hmc = rb.HMC(target(), **SETTINGS[name])
     rb.set_num_threads(2)
-    together = hmc.sample(4, warmup=25, chains=3, seed=4, progress=False)
+    together = hmc.sample(4, warmup=40, chains=3, seed=4, progress=False)
     for chain in range(3):
-        alone = hmc.sample(4, warmup=25, chains=[chain], seed=4, progress=False)
+        alone = hmc.sample(4, warmup=40, chains=[chain], seed=4, progress=False)
         same(together, alone, slice(chain, chain + 1))
 
 
@@ -72,8 +72,8 @@ def test_chains_alone_and_together(name: str) -> None:
 def test_split_by_resume(name: str, first: int) -> None:
     hmc = rb.HMC(target(), **SETTINGS[name])
     rb.set_num_threads(2)
-    whole = hmc.sample(5, warmup=25, chains=2, seed=4, progress=False)
-    start = hmc.sample(first, warmup=25, chains=2, seed=4, progress=False)
+    whole = hmc.sample(5, warmup=40, chains=2, seed=4, progress=False)
+    start = hmc.sample(first, warmup=40, chains=2, seed=4, progress=False)
     rb.set_num_threads(1)
     rest = hmc.sample(5 - first, resume=start, progress=False)
     joined = np.concatenate([start.positions, rest.positions], axis=1)

@@ -1,6 +1,9 @@
 """Ribbit: a native sampler for Bayesian neural networks."""
 
-from ribbit import datasets, diagnostics, errors, metrics, plots, random
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ribbit import errors, random
 from ribbit._backend import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
@@ -20,7 +23,23 @@ from ribbit.random import reparameterize
 from ribbit.samplers import HMC, leapfrog, metropolis
 from ribbit.zoo import mlp
 
+if TYPE_CHECKING:
+    from ribbit import datasets, diagnostics, metrics, plots
+
 __version__ = "0.1.0"
+
+# Imported when first asked for: a program that samples needs none of them.
+_LATER = ("datasets", "diagnostics", "metrics", "plots")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f"ribbit.{name}")
+    raise AttributeError(f"module 'ribbit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def show_versions() -> None:

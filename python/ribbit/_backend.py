@@ -36,6 +36,7 @@ __all__ = [
     "set_num_threads",
     "to_host",
     "uniform",
+    "version",
 ]
 
 InterruptFlag = _core.InterruptFlag
@@ -199,6 +200,11 @@ def set_num_threads(n: int) -> None:
 def num_threads() -> int:
     """Return how many threads the native code may use."""
     return int(_core.num_threads())
+
+
+def version() -> str:
+    """Return the version of the native module, which is the package's."""
+    return str(_core.build_info()["version"])
 
 
 def _threads_from_environment() -> None:

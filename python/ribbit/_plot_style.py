@@ -36,6 +36,12 @@ def new_axes(function: str, ax: Axes | None) -> Axes:
     return ax
 
 
+def has(function: str, name: str, value: object, member: str, expected: str) -> None:
+    """Raise a TypeError unless `value` has `member`; a Prediction's members are not evaluated."""
+    if not hasattr(type(value), member) and not hasattr(value, member):
+        raise TypeError(f"[{function}] expected {name} as {expected}, got {_checks.summary(value)}")
+
+
 def finish(ax: Axes, *, legend: bool, grid: bool = True) -> None:
     """Give all pictures one look; only this Axes is changed, no rcParams."""
     for side in ("top", "right"):

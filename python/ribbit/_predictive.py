@@ -68,14 +68,14 @@ class NetworkPredictive:
         TypeError, ValueError
             If shapes or dtypes do not fit, or `x` is not finite.
         """
-        return self.model.forward("outputs", theta, x, self.dim)
+        return self.model.forward("predict", theta, x, self.dim)
 
     def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
         """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`.
 
         The noise is that of the untempered likelihood. Errors as for `outputs`.
         """
-        outputs, log_noise = self._samples("predictive", theta, x)
+        outputs, log_noise = self._samples("predict", theta, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.likelihood.terms(outputs, log_noise)
 
@@ -84,7 +84,7 @@ class NetworkPredictive:
 
         `y` is checked as in `Posterior`. Errors as for `outputs`.
         """
-        function = "log_likelihood"
+        function = "Prediction.log_likelihood"
         outputs, log_noise = self._samples(function, theta, x)
         shape = self.model.output_shape
         targets = self.likelihood.targets(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +62,10 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         When the folder is missing or cannot be written to.
     """
     destination = _path("Draws.save", path)
+    if not destination.parent.is_dir():
+        raise FileNotFoundError(
+            f"[Draws.save] expected an existing folder, got {destination.parent}"
+        )
     arrays: dict[str, npt.NDArray[Any]] = {"positions": _backend.to_host(draws.positions)}
     _put(arrays, "stats", draws.stats)
     if draws.warmup_positions is not None:
@@ -130,6 +133,10 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     name = "load_draws"
     source = _path(name, path)
     try:
+        with open(source, "rb") as file:
+            start = file.read(4)
+        if start != b"PK\x03\x04":  # np.load would advise to allow pickles
+            raise DataError(f"[{name}] expected a file of draws, got another format: {source}")
         with open(source, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile) or "header" not in archive.files:
                 raise DataError(f"[{name}] expected a file of draws, got {source} without a header")
@@ -249,7 +256,7 @@ def _plain(value: object) -> object:
 
 
 def _write(destination: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    temporary = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.tmp")
+    temporary = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.tmp")
     # O_EXCL and mode 666: a name nobody else has, with the user's usual permissions.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _checks, diagnostics, metrics
-from ribbit._plot_style import COLORS, GREY, INK, finish, line, new_axes, palette_of
+from ribbit._plot_style import COLORS, GREY, INK, finish, has, line, new_axes, palette_of
 from ribbit.diagnostics import as_host
 from ribbit.errors import ShapeError
 
@@ -62,6 +62,7 @@ def regression_band(
         Without matplotlib; if `x` has more than one column or not as many rows as `p`.
     """
     name = "plots.regression_band"
+    has(name, "p", p, "epistemic_std", "a Prediction (draws.predict(x))")
     ax = new_axes(name, ax)
     mean = as_host(p.mean)
     place = line(name, "x", x, rows=len(mean))
@@ -129,6 +130,7 @@ def decision_boundary(
         of the most probable class, paler where the entropy is larger.
     """
     name = "plots.decision_boundary"
+    has(name, "draws", draws, "predict", "Draws")
     ax = new_axes(name, ax)
     points = _checks.numeric(name, "x", x)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
@@ -217,6 +219,7 @@ def trace(
         Divergent draws are marked on the lower edge.
     """
     name = "plots.trace"
+    has(name, "draws", draws, "positions", "Draws")
     ax = new_axes(name, ax)
     if parameter is not None:
         number = _checks.integer(
@@ -264,6 +267,7 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
         Split R-hat without ranks for both; the dotted line is 1.1.
     """
     name = "plots.rhat_histogram"
+    has(name, "draws", draws, "positions", "Draws")
     ax = new_axes(name, ax)
     values = {
         "predictions": diagnostics.predictive_rhat(draws, x, method="split").reshape(-1),
@@ -313,6 +317,7 @@ def energy(draws: Any, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     name = "plots.energy"
+    has(name, "draws", draws, "stats", "Draws")
     ax = new_axes(name, ax)
     if "energy" not in draws.stats:
         raise ValueError(f"[{name}] expected draws with an energy, got {sorted(draws.stats)}")

@@ -285,7 +285,7 @@ def check(function: str, prior: object) -> PriorLike:
     if isinstance(prior, Prior):
         return prior
     if not isinstance(prior, Mapping) or not prior:
-        got = _checks.summary(prior)
+        got = "an empty dict" if isinstance(prior, Mapping) else _checks.summary(prior)
         raise TypeError(f"[{function}] expected prior as a prior or a dict of priors, got {got}")
     for pattern, value in prior.items():
         if not isinstance(pattern, str) or not isinstance(value, Prior):

@@ -273,9 +273,7 @@ def open_progress(
     elif progress is None or progress is True:
         sink = _choose_sink(eager=progress is True)
     else:
-        raise TypeError(
-            f"[open_progress] expected progress as bool, callable or None, got {progress!r}"
-        )
+        raise TypeError(f"[sample] expected progress as bool, callable or None, got {progress!r}")
     return Progress(sink, total=total, chains=chains, warmup=warmup, thin=thin, title=title)
 
 

@@ -1,12 +1,10 @@
-"""The only loop over draws."""
+"""What all samplers share: the checks around one run, and where chains start."""
 
 from __future__ import annotations
 
-import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -14,11 +12,10 @@ from ribbit import _backend, _checks
 from ribbit._running import RunningPrediction
 from ribbit.draws import Draws
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.predict import Prediction
 from ribbit.protocols import Array
 from ribbit.quantiles import probabilities
 from ribbit.samplers._interrupt import InterruptGuard
-from ribbit.samplers._record import Record, Report
+from ribbit.samplers._run import ProgressOption, Run
 from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import State
 
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Sampler"]
 
 Info: TypeAlias = dict[str, Array]
-ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 _DEFAULT_CHAINS = 4
 _DEFAULT_WARMUP = 500
@@ -39,6 +35,8 @@ class Sampler(ABC):
     """What all samplers share: :meth:`sample`. A subclass gives ``init``, ``step`` and the rest."""
 
     settings: dict[str, Any]
+    # Names and dtypes of what `step` reports.
+    statistics: ClassVar[dict[str, str]]
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -47,14 +45,10 @@ class Sampler(ABC):
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
         return f"{type(self).__name__}({type(self._density.target).__name__}, {knobs})"
 
-    @property
-    @abstractmethod
-    def adapts(self) -> bool:
-        """Whether warmup tunes anything."""
-
     @abstractmethod
     def _init(
         self,
+        function: str,
         position: Array,
         seed: int,
         chains: npt.ArrayLike | None,
@@ -167,7 +161,7 @@ class Sampler(ABC):
                     )
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
-            run = _Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
+            run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
             run.loop(guard, progress, max_seconds)
         return run.finish(name, guard.requested)
 
@@ -181,10 +175,6 @@ class Sampler(ABC):
         guard: InterruptGuard,
     ) -> State:
         warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
-        if self.adapts and warmup == 0:
-            raise ValueError(
-                f"[{name}] expected warmup > 0 for a sampler that adapts in warmup, got 0"
-            )
         seed = _checks.seed(name, seed)
         ids = None if chains is None else _checks.chain_ids(name, chains)
         if ids is not None and np.unique(ids).size != ids.size:
@@ -205,7 +195,7 @@ class Sampler(ABC):
                     f"[{name}] expected init ({self._density.dim},) or "
                     f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
                 )
-        return self._init(position, seed, ids, warmup, guard)
+        return self._init(name, position, seed, ids, warmup, guard)
 
     def _target_init(
         self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
@@ -229,7 +219,7 @@ class Sampler(ABC):
         if _backend.is_array(position):
             if _backend.namespace(position, function=name) is not xp:
                 raise DTypeError(
-                    f"[{name}] expected a position of {xp.__name__}, "
+                    f"[{name}] expected a position as {xp.__name__} array, "
                     f"got {_checks.summary(position)}"
                 )
             if not xp.isdtype(position.dtype, ("real floating", "integral")):
@@ -278,139 +268,6 @@ class Sampler(ABC):
             quantiles=None if keep_draws else quantiles,
             function=name,
         )
-
-
-class _Run:
-    """One call of ``sample``: buffers, and where they are filled to."""
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        state: State,
-        num_draws: int,
-        thin: int,
-        keep_draws: bool,
-        keep_warmup: bool,
-        running: RunningPrediction | None,
-    ) -> None:
-        self.sampler, self.state = sampler, state
-        self.num_draws, self.thin = num_draws, thin
-        self.keep_draws = keep_draws
-        self.running = running
-        self.kept = 0
-        self.warm = 0
-        owed = max(0, state.warmup - state.step)
-        if running is not None:
-            running.reserve(num_draws * state.position.shape[0])
-        self.draws = Record(state, num_draws, positions=keep_draws)
-        self.warmup = Record(state, owed, positions=True) if keep_warmup else None
-        # Draws sit at fixed step numbers, whatever the step of a resumed state is.
-        self.past = max(0, state.step - state.warmup) % thin
-        self.total = owed + num_draws * thin - self.past
-
-    def loop(
-        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
-    ) -> None:
-        """Make steps until all draws are kept, Ctrl-C, or the time is over."""
-        from ribbit.progress import open_progress
-
-        sampler, state, running = self.sampler, self.state, self.running
-        first, warmup, thin = state.step, state.warmup, self.thin
-        end = None if max_seconds is None else time.perf_counter() + max_seconds
-        reporter = open_progress(
-            progress,
-            total=self.total,
-            chains=state.position.shape[0],
-            warmup=max(0, warmup - first),
-            thin=thin,
-            title=type(sampler).__name__,
-        )
-        report = Report(reporter, on_host=sampler._density.xp is np)
-        with reporter:
-            while self.kept < self.num_draws and not guard.requested:
-                try:
-                    state, info = sampler._advance(self.state, 1, guard)
-                    keep = state.step > warmup and (state.step - warmup) % thin == 0
-                    batch = None
-                    if keep and running is not None:
-                        batch = running.evaluate(state.position, guard)
-                except (_backend.Interrupted, KeyboardInterrupt):
-                    if not guard.requested:
-                        raise
-                    break  # the step is discarded; resuming makes it again
-                # No exception from here on: draw, statistics and state belong together.
-                if keep:
-                    if batch is not None and running is not None:
-                        running.add(batch)
-                    self.draws.put(self.kept, state, info)
-                    self.kept += 1
-                elif self.warmup is not None and state.step <= warmup:
-                    self.warmup.put(self.warm, state, info)
-                    self.warm += 1
-                self.state = state
-                report.update(state.step - first, info)
-                if end is not None and time.perf_counter() >= end:
-                    break
-            report.flush()
-
-    def finish(self, name: str, interrupted: bool) -> Draws:
-        """Pack what there is."""
-        complete = self.kept == self.num_draws
-        if interrupted:
-            warnings.warn(
-                f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
-                "returning these (go on with resume=draws)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        sampler, state = self.sampler, self.state
-        target = sampler._density.target
-        positions, stats = self.draws.upto(self.kept)
-        warmup_positions, warmup_stats = (
-            (None, None) if self.warmup is None else self.warmup.upto(self.warm)
-        )
-        predictive = target if callable(getattr(target, "predictive", None)) else None
-        prediction = None
-        if self.running is not None:
-            prediction = Prediction(
-                self.running.predictive,
-                self.running.x,
-                positions=positions if self.keep_draws else None,
-                running=self.running,
-            )
-        return Draws(
-            positions=positions,
-            stats=stats,
-            complete=complete,
-            state=state,
-            settings={
-                "sampler": type(sampler).__name__,
-                **sampler.settings,
-                "num_draws": self.num_draws,
-                "warmup": state.warmup,
-                "thin": self.thin,
-                "chains": state.chains.tolist(),
-                "seed": state.seed,
-                "dtype": sampler._density.dtype.name,
-                "keep_draws": self.keep_draws,
-                "versions": _versions(),
-            },
-            predictive=predictive,
-            prediction=prediction,
-            warmup_positions=warmup_positions,
-            warmup_stats=warmup_stats,
-        )
-
-
-def _versions() -> dict[str, str]:
-    import platform
-    from importlib import metadata
-
-    try:
-        own = metadata.version("ribbit")
-    except metadata.PackageNotFoundError:
-        own = "unknown"
-    return {"ribbit": own, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def _short(value: Any) -> str:

@@ -60,7 +60,7 @@ def inverse_mass(density: Density, matrix: Array | str | None) -> Array | None:
     elif _backend.is_array(matrix):
         if _backend.namespace(matrix, function="HMC") is not xp:
             raise DTypeError(
-                f"[HMC] expected {name} as an array of {xp.__name__}, got {_checks.summary(matrix)}"
+                f"[HMC] expected {name} as {xp.__name__} array, got {_checks.summary(matrix)}"
             )
         host = _checks.numeric("HMC", name, _backend.to_host(matrix))
     else:

@@ -16,7 +16,9 @@ __all__ = ["Record", "Report"]
 class Record:
     """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
 
-    def __init__(self, state: State, size: int, *, positions: bool) -> None:
+    def __init__(
+        self, state: State, size: int, statistics: Mapping[str, str], *, positions: bool
+    ) -> None:
         self.xp = _backend.namespace(state.position)
         self.chains, dim = state.position.shape
         self.size = size
@@ -24,15 +26,13 @@ class Record:
             (self.chains, size if positions else 0, dim), dtype=state.position.dtype
         )
         self.keep_positions = positions
-        self.stats: dict[str, Array] = {}
+        self.stats: dict[str, Array] = {
+            name: self.xp.empty((self.chains, size), dtype=getattr(self.xp, dtype))
+            for name, dtype in statistics.items()
+        }
 
     def put(self, index: int, state: State, info: Mapping[str, Array]) -> None:
         """Write entry `index`."""
-        if not self.stats:
-            self.stats = {
-                name: self.xp.empty((self.chains, self.size), dtype=value.dtype)
-                for name, value in info.items()
-            }
         if self.keep_positions:
             self.positions[:, index, :] = state.position
         for name, value in info.items():

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
-from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
-from ribbit.samplers.adaptation import (
-    Adaptation,
-    DualAveraging,
-    Welford,
-    reasonable_step_size,
-    windows,
-)
 from ribbit.samplers.leapfrog import Density, total
 from ribbit.samplers.metropolis import accept
 from ribbit.samplers.state import State
+from ribbit.samplers.tuning import Tuning
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,6 +65,18 @@ class HMC(Sampler):
         For values out of range, or when no trajectory length can be derived.
     """
 
+    statistics: ClassVar[dict[str, str]] = {
+        "lp": "float64",
+        "acceptance_rate": "float64",
+        "accepted": "bool",
+        "diverging": "bool",
+        "energy": "float64",
+        "energy_error": "float64",
+        "n_steps": "int64",
+        "step_size": "float64",
+        "capped": "bool",
+    }
+
     def __init__(
         self,
         target: Any,
@@ -95,49 +99,31 @@ class HMC(Sampler):
             )
         super().__init__(density)
         self._jitter = _checks.fraction("HMC", "jitter", jitter, zero=True)
-        self._target_acceptance = _checks.fraction("HMC", "target_acceptance", target_acceptance)
-        self._max_steps = _checks.integer(
-            "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
-        )
         self._threshold = _checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        self._step_size = _options.step_size(step_size)  # None: "auto"
-        self._adapt_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
-        self._inverse_mass = _options.inverse_mass(density, inverse_mass_matrix)
-        self._length, self._num_steps = _options.trajectory(
+        self._tuning = tuning = Tuning(
             density,
-            trajectory_length,
-            num_leapfrog_steps,
-            maximum=self._max_steps,
-            whitened=inverse_mass_matrix is not None,
+            step_size=step_size,
+            trajectory_length=trajectory_length,
+            num_leapfrog_steps=num_leapfrog_steps,
+            inverse_mass_matrix=inverse_mass_matrix,
+            target_acceptance=target_acceptance,
+            max_num_leapfrog_steps=max_num_leapfrog_steps,
         )
         # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
         self._adopted: tuple[Any, Any, Any] = (None, None, None)
         self._known: Array | None = None  # terms of the last state that this sampler made
-        if self._step_size is not None:
-            smallest = np.asarray(self._step_size).astype(density.dtype).min()
-            if not smallest > 0:
-                raise ValueError(
-                    f"[HMC] expected step_size > 0 in {density.dtype}, got {self._step_size.min()}"
-                )
-        if self._step_size is not None:
-            self._warn_capped(self._steps_for(np.atleast_1d(self._step_size))[1])
         self.settings = {
-            "step_size": "auto" if self._step_size is None else self._step_size.tolist(),
-            "trajectory_length": self._length,
-            "num_leapfrog_steps": self._num_steps,
+            "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
+            "trajectory_length": tuning.length,
+            "num_leapfrog_steps": tuning.num_steps,
             "inverse_mass_matrix": inverse_mass_matrix
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else _backend.to_host(inverse_mass_matrix).tolist(),
             "jitter": self._jitter,
-            "target_acceptance": self._target_acceptance,
-            "max_num_leapfrog_steps": self._max_steps,
+            "target_acceptance": tuning.target_acceptance,
+            "max_num_leapfrog_steps": tuning.max_steps,
             "divergence_threshold": self._threshold,
         }
-
-    @property
-    def adapts(self) -> bool:
-        """Whether warmup tunes anything."""
-        return self._step_size is None or self._adapt_mass
 
     def init(
         self,
@@ -158,7 +144,8 @@ class HMC(Sampler):
         chains : (C,) ids, optional
             Ids of the chains, default 0..C-1.
         warmup : int
-            Transitions during which :meth:`step` adapts what is "auto" or "adapt".
+            Transitions during which :meth:`step` adapts what is "auto" or "adapt"; at least 1 for
+            "auto", at least 20 for "adapt".
 
         Returns
         -------
@@ -170,28 +157,26 @@ class HMC(Sampler):
             For a wrong kind or shape, and for a position that is not finite or has no finite log
             density or gradient; the text names the chain, and the parameter where it is known.
         """
-        return self._init(position, seed, chains, warmup, None)
+        return self._init("HMC.init", position, seed, chains, warmup, None)
 
     def _init(
         self,
+        function: str,
         position: Array,
         seed: int,
         chains: npt.ArrayLike | None,
         warmup: int,
         guard: InterruptGuard | None,
     ) -> State:
-        name, density, xp = "HMC.init", self._density, self._density.xp
-        seed = _checks.seed(name, seed)
-        warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
-        if self._adapt_mass and 0 < warmup < 20:
-            raise ValueError(
-                f"[{name}] expected warmup >= 20 for inverse_mass_matrix='adapt', got {warmup}"
-            )
-        q = self._position(name, position)
-        ids = _checks.chain_ids(name, q.shape[0] if chains is None else chains)
+        density, xp = self._density, self._density.xp
+        seed = _checks.seed(function, seed)
+        warmup = _checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
+        self._tuning.check_warmup(function, warmup)
+        q = self._position(function, position)
+        ids = _checks.chain_ids(function, q.shape[0] if chains is None else chains)
         if ids.shape[0] != q.shape[0]:
-            raise ShapeError(f"[{name}] expected {ids.shape[0]} positions, got {q.shape[0]}")
-        _finite(name, "position", ids, _backend.to_host(q))
+            raise ShapeError(f"[{function}] expected {ids.shape[0]} positions, got {q.shape[0]}")
+        _finite(function, "position", ids, _backend.to_host(q))
         terms, grad = density.terms_and_grad(q, guard)
         with _backend.errstate(xp):
             logdensity = total(terms)
@@ -199,24 +184,12 @@ class HMC(Sampler):
         if not np.isfinite(values).all():
             bad = int(np.argmin(np.isfinite(values)))
             raise ValueError(
-                f"[{name}] expected a finite log density at the initial positions, "
+                f"[{function}] expected a finite log density at the initial positions, "
                 f"got {values[bad]} for chain {ids[bad]}"
             )
-        _finite(name, "gradient", ids, _backend.to_host(grad))
-        mass = self._inverse_mass
-        if self._step_size is not None:
-            step_size = self._broadcast(self._step_size, q.shape[0])
-        else:
-            step_size = self._search(q, terms, grad, mass, seed, 0, ids, guard)
-        adaptation = None
-        if warmup and self.adapts:
-            adaptation = Adaptation(
-                DualAveraging.start(step_size) if self._step_size is None else None,
-                Welford.start(xp, q.shape) if self._adapt_mass else None,
-            )
-        num_steps, capped = self._steps_for(step_size)
-        shown = _backend.from_host(xp, step_size)
-        self._adopted = num_steps, shown, mass
+        _finite(function, "gradient", ids, _backend.to_host(grad))
+        tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
+        self._adopted = tuned["num_steps"], tuned["step_size"], tuned["inverse_mass"]
         self._known = terms
         return State(
             position=q,
@@ -226,12 +199,8 @@ class HMC(Sampler):
             step=0,
             seed=seed,
             chains=ids,
-            step_size=shown,
-            num_steps=num_steps,
-            capped=capped,
-            inverse_mass=mass,
-            adaptation=adaptation,
             warmup=warmup,
+            **tuned,
         )
 
     def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
@@ -329,78 +298,8 @@ class HMC(Sampler):
             warmup=state.warmup,
         )
         if state.adaptation is not None:
-            state = self._adapt(state, rate, guard)
+            state = self._tuning.adapt(state, rate, guard)
         return state, info
-
-    def _adapt(self, state: State, acceptance: Array, guard: InterruptGuard | None) -> State:
-        """Adaptation after a transition of warmup; the only place that waits for a device."""
-        xp, done = self._density.xp, state.step
-        assert state.adaptation is not None
-        dual, welford = state.adaptation.dual, state.adaptation.welford
-        mass = state.inverse_mass
-        if dual is not None:
-            dual = dual.update(_backend.to_host(acceptance), self._target_acceptance)
-        if welford is not None:
-            first, ends = windows(state.warmup)
-            if first < done <= max(ends, default=0):
-                welford = welford.update(xp, state.position)
-            if done in ends:
-                mass = xp.astype(welford.variance(), state.position.dtype)
-                welford = Welford.start(xp, state.position.shape)
-                if dual is not None:  # a new metric needs a new step size
-                    dual = DualAveraging.start(
-                        self._search(
-                            state.position,
-                            state.terms,
-                            state.grad,
-                            mass,
-                            state.seed,
-                            done,
-                            state.chains,
-                            guard,
-                        )
-                    )
-        last = done >= state.warmup
-        changes: dict[str, Any] = {
-            "inverse_mass": mass,
-            "adaptation": None if last else Adaptation(dual, welford),
-        }
-        if dual is not None:
-            step_size = dual.average() if last else dual.step_size()
-            num_steps, capped = self._steps_for(step_size)
-            if last:
-                self._warn_capped(capped)
-            changes |= {
-                "step_size": _backend.from_host(xp, step_size),
-                "num_steps": num_steps,
-                "capped": capped,
-            }
-        return dataclasses.replace(state, **changes)
-
-    def _search(
-        self,
-        position: Array,
-        terms: Array,
-        grad: Array,
-        mass: Array | None,
-        seed: int,
-        step: int,
-        chains: npt.NDArray[np.uint32],
-        guard: InterruptGuard | None,
-    ) -> npt.NDArray[np.float64]:
-        start = 0.01 * (1.0 if self._length is None else min(1.0, self._length))
-        return reasonable_step_size(
-            self._density,
-            position,
-            terms,
-            grad,
-            mass,
-            start=start,
-            seed=seed,
-            step=step,
-            chains=chains,
-            guard=guard,
-        )
 
     def _adopt(self, function: str, state: State, guard: InterruptGuard | None) -> State:
         """Put this sampler's target and fixed settings into a state; what was adapted stays."""
@@ -441,71 +340,11 @@ class HMC(Sampler):
                     f"got {_backend.to_host(logdensity)}"
                 )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
-        if not self._adapt_mass and state.inverse_mass is not self._inverse_mass:
-            changes["inverse_mass"] = self._inverse_mass
-        host = _backend.to_host(state.step_size)
-        if self._step_size is not None:
-            host = self._broadcast(self._step_size, position.shape[0])
-            changes["step_size"] = _backend.from_host(xp, host)
-        if state.step < state.warmup:
-            changes["adaptation"] = self._adaptation(state, host)
-        num_steps, capped = self._steps_for(host)
-        state = dataclasses.replace(state, num_steps=num_steps, capped=capped, **changes)
+        changes |= self._tuning.adopt(state)
+        state = dataclasses.replace(state, **changes)
         self._known = state.terms
         self._adopted = state.num_steps, state.step_size, state.inverse_mass
         return state
-
-    def _adaptation(self, state: State, step_size: npt.NDArray[np.float64]) -> Adaptation | None:
-        """Return what is left to adapt: this sampler's choice with the state's running sums."""
-        if not self.adapts:
-            return None
-        dual, welford = (
-            (None, None)
-            if state.adaptation is None
-            else (state.adaptation.dual, state.adaptation.welford)
-        )
-        if self._step_size is not None:
-            dual = None
-        elif dual is None:
-            dual = DualAveraging.start(step_size)
-        if not self._adapt_mass:
-            welford = None
-        elif welford is None:
-            welford = Welford.start(self._density.xp, state.position.shape)
-        return Adaptation(dual, welford)
-
-    def _steps_for(
-        self, step_size: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """L per chain and whether it was capped."""
-        if self._length is None:
-            assert self._num_steps is not None
-            steps = np.full(step_size.shape, float(self._num_steps))
-        else:
-            # A quotient that only rounding has lifted over an integer is that integer.
-            steps = np.maximum(np.ceil(self._length / step_size * (1.0 - 1e-14)), 1.0)
-        capped = steps > self._max_steps
-        return np.where(capped, self._max_steps, steps).astype(np.int64), capped
-
-    def _warn_capped(self, capped: npt.NDArray[np.bool_]) -> None:
-        if capped.any():
-            warnings.warn(
-                f"[HMC] expected at most {self._max_steps} leapfrog steps per trajectory "
-                f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
-                "sizes: those trajectories are shorter than trajectory_length",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-
-    def _broadcast(
-        self, step_size: npt.NDArray[np.float64], chains: int
-    ) -> npt.NDArray[np.float64]:
-        if step_size.shape not in ((), (chains,)):
-            raise ShapeError(
-                f"[HMC] expected step_size as a number or ({chains},) for {chains} chains, "
-                f"got {step_size.shape}"
-            )
-        return np.broadcast_to(step_size, (chains,)).copy()
 
 
 def _finite(

@@ -144,7 +144,7 @@ class Density:
         xp = self.xp
         if _backend.namespace(array, function=self._function) is not xp:
             raise DTypeError(
-                f"[{self._function}] expected the target's {name} as an array of {xp.__name__}, "
+                f"[{self._function}] expected the target's {name} as {xp.__name__} array, "
                 f"got {_checks.summary(array)}"
             )
         if array.dtype != dtype:
@@ -338,7 +338,7 @@ def _positions(density: Density, name: str, array: Array) -> Array:
         _backend.host_dtype(array) != density.dtype
     ):
         raise DTypeError(
-            f"[{function}] expected {name} as an array of {xp.__name__}, dtype {density.dtype}, "
+            f"[{function}] expected {name} as {xp.__name__} array of dtype {density.dtype}, "
             f"got {_checks.summary(array)}"
         )
     if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:

@@ -1,0 +1,182 @@
+"""One call of ``sample``: the only loop over draws."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit import _backend
+from ribbit._running import RunningPrediction
+from ribbit.draws import Draws
+from ribbit.predict import Prediction
+from ribbit.protocols import Array
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._record import Record, Report
+from ribbit.samplers.state import State
+
+if TYPE_CHECKING:
+    from ribbit.samplers._base import Sampler
+
+
+__all__ = ["ProgressOption", "Run"]
+
+ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
+
+
+class Run:
+    """One call of ``sample``: buffers, and where they are filled to."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        state: State,
+        num_draws: int,
+        thin: int,
+        keep_draws: bool,
+        keep_warmup: bool,
+        running: RunningPrediction | None,
+    ) -> None:
+        self.sampler, self.state = sampler, state
+        self.num_draws, self.thin = num_draws, thin
+        self.keep_draws = keep_draws
+        self.running = running
+        self.kept = 0
+        self.warm = 0
+        owed = max(0, state.warmup - state.step)
+        if running is not None:
+            running.reserve(num_draws * state.position.shape[0])
+        statistics = sampler.statistics
+        self.draws = Record(state, num_draws, statistics, positions=keep_draws)
+        self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
+        # Draws sit at fixed step numbers, whatever the step of a resumed state is.
+        self.past = max(0, state.step - state.warmup) % thin
+        self.total = owed + num_draws * thin - self.past
+
+    def loop(
+        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+    ) -> None:
+        """Make steps until all draws are kept, Ctrl-C, or the time is over."""
+        from ribbit.progress import open_progress
+
+        sampler, state, running = self.sampler, self.state, self.running
+        first, warmup, thin = state.step, state.warmup, self.thin
+        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        reporter = open_progress(
+            progress,
+            total=self.total,
+            chains=state.position.shape[0],
+            warmup=max(0, warmup - first),
+            thin=thin,
+            title=type(sampler).__name__,
+        )
+        report = Report(reporter, on_host=sampler._density.xp is np)
+        with reporter:
+            while self.kept < self.num_draws and not guard.requested:
+                try:
+                    state, info = sampler._advance(self.state, 1, guard)
+                    keep = state.step > warmup and (state.step - warmup) % thin == 0
+                    batch = None
+                    if keep and running is not None:
+                        batch = running.evaluate(state.position, guard)
+                except (_backend.Interrupted, KeyboardInterrupt):
+                    if not guard.requested:
+                        raise
+                    break  # the step is discarded; resuming makes it again
+                # No exception from here on: draw, statistics and state belong together.
+                if keep:
+                    if batch is not None and running is not None:
+                        running.add(batch)
+                    self.draws.put(self.kept, state, info)
+                    self.kept += 1
+                elif self.warmup is not None and state.step <= warmup:
+                    self.warmup.put(self.warm, state, info)
+                    self.warm += 1
+                self.state = state
+                report.update(state.step - first, info)
+                if end is not None and time.perf_counter() >= end:
+                    break
+            report.flush()
+
+    def finish(self, name: str, interrupted: bool) -> Draws:
+        """Pack what there is."""
+        complete = self.kept == self.num_draws
+        if interrupted:
+            warnings.warn(
+                f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
+                "returning these (go on with resume=draws)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        sampler, state = self.sampler, self.state
+        if self.kept == 0 and not interrupted:
+            warnings.warn(
+                f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
+                f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
+                "(go on with resume=draws)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        target = sampler._density.target
+        positions, stats = self.draws.upto(self.kept)
+        warmup_positions, warmup_stats = (
+            (None, None) if self.warmup is None else self.warmup.upto(self.warm)
+        )
+        self._warn_stuck(name, stats)
+        predictive = target if callable(getattr(target, "predictive", None)) else None
+        prediction = None
+        if self.running is not None:
+            prediction = Prediction(
+                self.running.predictive,
+                self.running.x,
+                positions=positions if self.keep_draws else None,
+                running=self.running,
+            )
+        return Draws(
+            positions=positions,
+            stats=stats,
+            complete=complete,
+            state=state,
+            settings={
+                "sampler": type(sampler).__name__,
+                **sampler.settings,
+                "num_draws": self.num_draws,
+                "warmup": state.warmup,
+                "thin": self.thin,
+                "chains": state.chains.tolist(),
+                "seed": state.seed,
+                "dtype": sampler._density.dtype.name,
+                "keep_draws": self.keep_draws,
+                "versions": _versions(),
+            },
+            predictive=predictive,
+            prediction=prediction,
+            warmup_positions=warmup_positions,
+            warmup_stats=warmup_stats,
+        )
+
+    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
+        """Warn of chains of which every draw diverged: they have not moved."""
+        if self.kept < 10 or "diverging" not in stats:
+            return
+        stuck = _backend.to_host(stats["diverging"]).all(axis=1)
+        if stuck.any():
+            warnings.warn(
+                f"[{name}] expected chains that move, got only diverging transitions for chain "
+                f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
+                "or 'auto'",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "ribbit": _backend.version(),
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
