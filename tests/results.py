@@ -24,6 +24,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "integrator": ("test_integrator", False),
     "conjugate": ("test_conjugate", False),
     "invariance": ("test_invariance", False),
+    "stationary": ("test_stationary_laws", False),
     "posteriordb": ("test_posteriordb", True),
     "uci": ("test_uci_hmc", True),
     "synth_reg": ("test_synth_reg", True),

@@ -68,6 +68,69 @@ class Density {
     return evaluate(theta, rows, interrupt, nullptr);
   }
 
+  // theta, first and second moments (None stays None), failed step or -1, largest |gradient|.
+  py::typing::Tuple<py::array_t<T>, py::object, py::object, py::array_t<std::int64_t>,
+                    py::array_t<double>>
+  advance(const py::object& theta, const py::object& first, const py::object& second,
+          std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
+          std::int64_t batch_rows, const py::object& step_size, const py::object& noise, int rule,
+          double friction, double decay1, double decay2, double epsilon, std::uint64_t adapt_until,
+          const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(theta), n = dim();
+    const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
+    const py::array eps = checked<double>(step_size, "step_size", {kAny});
+    const py::array factor = checked<double>(noise, "noise", {eps.shape(0)});
+    const auto count = static_cast<std::uint64_t>(eps.shape(0));
+    if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule > 2 || count < 1 ||
+        (first_step + count) >> 40 != 0) {
+      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
+    }
+    const bool wants_first = rule != 0, wants_second = rule == 2;
+    if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
+      throw py::value_error("[_core] expected the moments of the rule, got None");
+    }
+    py::array_t<T> q = copied<T>(theta, "theta", chains, n);
+    py::object m1 = py::none(), m2 = py::none();
+    T *firsts = nullptr, *seconds = nullptr;
+    const auto copy = [&](const py::object& from, const char* name, py::object& to, T*& values) {
+      if (from.is_none()) return;
+      py::array_t<T> array = copied<T>(from, name, chains, n);
+      values = array.mutable_data();
+      to = array;
+    };
+    copy(first, "first", m1, firsts);
+    copy(second, "second", m2, seconds);
+    const cpu::StochasticSteps steps{seed,
+                                     first_step,
+                                     static_cast<std::int64_t>(count),
+                                     batch_rows,
+                                     data<std::uint32_t>(ids),
+                                     data<double>(eps),
+                                     data<double>(factor),
+                                     static_cast<cpu::UpdateRule>(rule),
+                                     friction,
+                                     decay1,
+                                     decay2,
+                                     epsilon,
+                                     adapt_until};
+    std::vector<cpu::StochasticOutcome> outcomes(static_cast<std::size_t>(chains));
+    T* qs = q.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const py::gil_scoped_release release;
+      done = native_->advance(steps, qs, firsts, seconds, chains, outcomes.data(), &poll);
+    }
+    if (!done) poll.rethrow();
+    py::array_t<std::int64_t> failed = empty<std::int64_t>({chains});
+    py::array_t<double> largest = empty<double>({chains});
+    for (std::int64_t c = 0; c < chains; ++c) {
+      failed.mutable_data()[c] = outcomes[static_cast<std::size_t>(c)].failed;
+      largest.mutable_data()[c] = outcomes[static_cast<std::size_t>(c)].largest;
+    }
+    return py::make_tuple(q, m1, m2, failed, largest);
+  }
+
   Arrays<T, T, double, double, T> leapfrog(const py::object& position, const py::object& momentum,
                                            const py::object& grad, const py::object& step_size,
                                            const py::object& num_steps,
@@ -170,6 +233,11 @@ void bind(py::module_& module, const char* class_name, const char* forward_name)
       .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),
            py::arg("interrupt") = nullptr)
       .def("value", &D::value, py::arg("theta"), py::arg("rows") = py::none(),
+           py::arg("interrupt") = nullptr)
+      .def("advance", &D::advance, py::arg("theta"), py::arg("first"), py::arg("second"),
+           py::arg("seed"), py::arg("chains"), py::arg("first_step"), py::arg("batch_rows"),
+           py::arg("step_size"), py::arg("noise"), py::arg("rule"), py::arg("friction"),
+           py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"), py::arg("adapt_until"),
            py::arg("interrupt") = nullptr)
       .def("leapfrog", &D::leapfrog, py::arg("position"), py::arg("momentum"), py::arg("grad"),
            py::arg("step_size"), py::arg("num_steps"), py::arg("inverse_mass") = py::none(),

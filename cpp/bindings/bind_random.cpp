@@ -1,6 +1,7 @@
 // Random numbers by address.
 
 #include "bindings/array.h"
+#include "core/permutation_hd.h"
 #include "cpu/dispatch.h"
 #include "cpu/random.h"
 
@@ -59,6 +60,21 @@ py::array_t<std::uint32_t> philox4x32(const py::object& counters, const py::obje
   return out;
 }
 
+// Rows begin..begin+count-1 of an epoch in their order.
+py::array_t<std::int64_t> epoch_rows(std::int64_t rows, std::uint64_t seed, std::uint32_t chain,
+                                     std::uint64_t epoch, std::int64_t begin, std::int64_t count) {
+  if (rows < 1 || begin < 0 || count < 0 || begin + count > rows || epoch >> 40 != 0) {
+    throw py::value_error("[_core] expected 0 <= begin, begin + count <= rows, epoch < 2^40");
+  }
+  py::array_t<std::int64_t> out = empty<std::int64_t>({count});
+  const Permutation order = make_permutation(static_cast<Word64>(rows), seed, chain, epoch);
+  for (std::int64_t i = 0; i < count; ++i) {
+    out.mutable_data()[i] =
+        static_cast<std::int64_t>(permute(order, static_cast<Word64>(begin + i)));
+  }
+  return out;
+}
+
 template <class T>
 py::array_t<T> reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
                               std::uint64_t seed, std::uint64_t step) {
@@ -103,6 +119,8 @@ void bind_random(py::module_& module) {
   module.def("fill_uniform", &fill_uniform, py::arg("out"), py::arg("seed"), py::arg("step"),
              py::arg("chains"), py::arg("purpose"), py::arg("layer") = 0);
   module.def("philox4x32", &philox4x32, py::arg("counters"), py::arg("key"));
+  module.def("epoch_rows", &epoch_rows, py::arg("rows"), py::arg("seed"), py::arg("chain"),
+             py::arg("epoch"), py::arg("begin"), py::arg("count"));
   module.def("reparameterize32", &reparameterize<float>, py::arg("mean"), py::arg("rho"),
              py::arg("samples"), py::arg("seed"), py::arg("step") = 0);
   module.def("reparameterize64", &reparameterize<double>, py::arg("mean"), py::arg("rho"),

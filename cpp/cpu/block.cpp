@@ -7,6 +7,16 @@ namespace ribbit::cpu {
 template <class T>
 Workspace<T>::Workspace(const Plan& plan, bool backward)
     : block_(plan.block_panels(sizeof(T))), group_(plan.group_panels(sizeof(T))) {
+  allocate(plan, backward);
+}
+
+template <class T>
+Workspace<T>::Workspace(const Plan& plan, std::int64_t panels) : block_(panels), group_(panels) {
+  allocate(plan, true);
+}
+
+template <class T>
+void Workspace<T>::allocate(const Plan& plan, bool backward) {
   constexpr std::int64_t kAlign = 64 / sizeof(T);
   std::int64_t size = 0;
   const auto take = [&](std::int64_t scalars) {
@@ -55,8 +65,9 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
     if (stage.layer.op == Op::kDense) {
       dense_forward(stage, theta, packed, current, panels, out);
     } else {
-      T* derivative =
-          derivatives && stage.derivative >= 0 ? space.derivative(stage.derivative) : nullptr;
+      T* derivative = derivatives && stage.derivative >= 0
+                          ? space.derivative(stage.derivative) + space.derivative_place(at) * width
+                          : nullptr;
       activation_forward(stage, current, panels * width, out, derivative);
     }
     current = out;
@@ -72,24 +83,28 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
 
 template <class T>
 void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
-                    Workspace<T>& space) {
+                    bool biases, Workspace<T>& space) {
+  const auto derivative = [&](int d, std::int64_t size) {
+    return space.derivative(d) + space.derivative_place(at) * size * kPanel;
+  };
   T* delta = output_delta(plan, at, space);
   for (std::size_t s = plan.stages.size(); s-- > 0;) {
     const Stage& stage = plan.stages[s];
     if (stage.layer.op != Op::kDense) {
       if (stage.derivative >= 0 && !stage.applied_above) {
-        activation_backward(space.derivative(stage.derivative),
+        activation_backward(derivative(stage.derivative, stage.layer.out_size),
                             panels * stage.layer.out_size * kPanel, delta);
       }
       continue;
     }
-    if (stage.layer.bias_offset >= 0) {
+    if (biases && stage.layer.bias_offset >= 0) {
       kernels<T>().bias_accumulate(delta, panels, stage.layer.out_size,
                                    space.bias_sums(stage.delta));
     }
     if (!stage.needs_input_delta) return;
     T* below = space.delta(stage.delta - 1) + at * stage.layer.in_size * kPanel;
-    const T* scale = stage.scale_below >= 0 ? space.derivative(stage.scale_below) : nullptr;
+    const T* scale =
+        stage.scale_below >= 0 ? derivative(stage.scale_below, stage.layer.in_size) : nullptr;
     dense_backward(stage, packed, delta, scale, panels, below);
     delta = below;
   }
@@ -101,8 +116,32 @@ void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Works
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense) continue;
     const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
-    dense_gradient(stage, x, space.delta(stage.delta), panels, space.scratch(), grad);
+    dense_gradient(stage, x, space.delta(stage.delta), panels, 0, stage.layer.in_size,
+                   space.scratch(), grad);
   }
+}
+
+template <class T>
+void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
+                    int members, Workspace<T>& space, T* scratch, T* grad) {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size;
+  const std::int64_t i0 = ins * member / members, i1 = ins * (member + 1) / members;
+  const T* delta = space.delta(stage.delta);
+  T* weights = grad + stage.layer.weight_offset;
+  std::fill(weights + i0 * outs, weights + i1 * outs, T(0));
+  dense_gradient(stage, stage.in_value == 0 ? input : space.value(stage.in_value), delta, panels,
+                 i0, i1, scratch, grad);
+  if (stage.layer.bias_offset < 0) return;
+  const std::int64_t o0 = outs * member / members, o1 = outs * (member + 1) / members;
+  T* sums = space.bias_sums(stage.delta) + o0 * k.lanes;
+  T* bias = grad + stage.layer.bias_offset;
+  std::fill(sums, sums + (o1 - o0) * k.lanes, T(0));
+  std::fill(bias + o0, bias + o1, T(0));
+  for (std::int64_t p = 0; p < panels; ++p) {
+    k.bias_accumulate(delta + (p * outs + o0) * kPanel, 1, o1 - o0, sums);
+  }
+  k.bias_reduce(sums, o1 - o0, bias + o0);
 }
 
 template <class T>
@@ -129,8 +168,11 @@ void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
                                   std::int64_t, bool, Workspace<T>&);                             \
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
-  template void backward_group(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&); \
+  template void backward_group(const Plan&, const T*, std::int64_t, std::int64_t, bool,           \
+                               Workspace<T>&);                                                    \
   template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);           \
+  template void layer_gradient(const Stage&, const T*, std::int64_t, int, int, Workspace<T>&, T*, \
+                               T*);                                                               \
   template void clear_bias_sums(const Plan&, Workspace<T>&);                                      \
   template void add_bias_sums(const Plan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)

@@ -13,6 +13,8 @@ template <class T>
 class Workspace {
  public:
   Workspace(const Plan& plan, bool backward);
+  // For `panels` panels that are all kept, derivatives too.
+  Workspace(const Plan& plan, std::int64_t panels);
 
   T* value(int v) { return slab_.data() + values_[static_cast<std::size_t>(v)]; }
   T* derivative(int d) { return slab_.data() + derivatives_[static_cast<std::size_t>(d)]; }
@@ -21,8 +23,12 @@ class Workspace {
   T* scratch() { return slab_.data() + scratch_; }  // (block rows, widest delta)
   std::int64_t block() const { return block_; }     // panels
   std::int64_t group() const { return group_; }     // panels
+  // Where the derivatives of the block's panel number `at` lie: panels after the first derivative.
+  std::int64_t derivative_place(std::int64_t at) const { return group_ == block_ ? at : 0; }
 
  private:
+  void allocate(const Plan& plan, bool backward);
+
   std::int64_t block_, group_;
   std::vector<std::int64_t> values_, derivatives_, deltas_, bias_sums_;
   std::int64_t scratch_ = 0;
@@ -43,15 +49,22 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
 template <class T>
 T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
 
-// Sends a group's deltas down to the lowest dense layer, adding up bias gradients on the way.
+// Sends a group's deltas down to the lowest dense layer, adding up bias gradients on the way when
+// wanted.
 template <class T>
 void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
-                    Workspace<T>& space);
+                    bool biases, Workspace<T>& space);
 
 // Adds the weight gradients of a block of panels to grad (dim,).
 template <class T>
 void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
                     T* grad);
+
+// The same for one layer and inputs first..last-1, or outputs for the bias; grad is assigned, not
+// added to. scratch: (panels * kPanel, outs rounded up to whole vectors).
+template <class T>
+void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
+                    int members, Workspace<T>& space, T* scratch, T* grad);
 
 template <class T>
 void clear_bias_sums(const Plan& plan, Workspace<T>& space);

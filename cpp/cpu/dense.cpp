@@ -39,17 +39,18 @@ void dense_backward(const Stage& stage, const T* packed, const T* delta, const T
 }
 
 template <class T>
-void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels, T* scratch,
-                    T* grad) {
-  kernels<T>().weight_gradient(x, delta, panels, stage.layer.in_size, stage.layer.out_size, scratch,
-                               grad + stage.layer.weight_offset);
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+                    std::int64_t first, std::int64_t last, T* scratch, T* grad) {
+  kernels<T>().weight_gradient(x, delta, panels, stage.layer.in_size, stage.layer.out_size, first,
+                               last, scratch, grad + stage.layer.weight_offset);
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                 \
   template void dense_pack(const Stage&, const T*, bool, int, int, T*);                       \
   template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);  \
   template void dense_backward(const Stage&, const T*, const T*, const T*, std::int64_t, T*); \
-  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, T*, T*);
+  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,  \
+                               std::int64_t, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -26,11 +26,11 @@ template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
                     std::int64_t panels, T* delta_below);
 
-// Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad.
-// scratch: (panels * kPanel, outs).
+// Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad, for
+// inputs first..last-1. scratch: (panels * kPanel, outs).
 template <class T>
-void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels, T* scratch,
-                    T* grad);
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+                    std::int64_t first, std::int64_t last, T* scratch, T* grad);
 
 // value may be z itself; derivative null: not wanted. n scalars.
 template <class T>

@@ -1,69 +1,11 @@
 #include "cpu/log_density.h"
 
-#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
-#include "cpu/chains.h"
+#include "cpu/log_density_parts.h"
 
 namespace ribbit::cpu {
-namespace {
-
-// Parameters are combined in chunks of this size; sums over the prior add chunks in order.
-constexpr std::int64_t kChunk = 2048;
-constexpr std::int64_t kMostShards = 16;
-
-}  // namespace
-
-template <class T>
-struct LogDensity<T>::Batch {
-  Panels<T> x, y;
-  double scale = 1.0;     // N / rows of the batch
-  double constant = 0.0;  // unscaled sum of the rows' constants
-};
-
-// What the threads of a team share.
-template <class T>
-struct LogDensity<T>::TeamSpace {
-  Buffer<T> packed;       // weights in tiles
-  Buffer<T> shard_grads;  // (shards, dim)
-  double shard_ll[kMostShards];
-  double shard_noise[kMostShards];
-  std::vector<double> chunk_prior;  // (chunks of theta,)
-};
-
-template <class T>
-struct LogDensity<T>::CallSpace {
-  std::vector<std::unique_ptr<Workspace<T>>> threads;
-  std::vector<std::unique_ptr<TeamSpace>> teams;  // indexed by the team's first thread
-  Batch batch;
-};
-
-// One thread's place in its team, and what the team works on.
-template <class T>
-struct LogDensity<T>::Member {
-  Team& team;
-  int index;
-  TeamSpace& shared;
-  Workspace<T>& own;
-  const Batch& batch;
-  std::int64_t shards;
-  T* grad;  // (dim,) of the chain; null: not wanted
-
-  // Where a shard adds up its gradient: a single shard needs no sum behind it.
-  T* shard_grad(std::int64_t shard, std::int64_t dim) const {
-    return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
-  }
-  bool barrier() const { return team.barrier(); }
-  // The member's share [first, last) of count pieces of work.
-  std::int64_t first(std::int64_t count) const { return part(count, index); }
-  std::int64_t last(std::int64_t count) const { return part(count, index + 1); }
-  // Rounded up, so that a single piece falls to member 0.
-  std::int64_t part(std::int64_t count, std::int64_t i) const {
-    return (count * i + team.size() - 1) / team.size();
-  }
-};
-
 template <class T>
 LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
                           double scale, const T* x, const T* y, std::int64_t rows,
@@ -201,7 +143,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
                            delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
                            learned ? &noise : nullptr);
       }
-      if (wanted.gradient) backward_group(plan_, packed, at, count, space);
+      if (wanted.gradient) backward_group(plan_, packed, at, count, true, space);
     }
     if (wanted.gradient) {
       block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
@@ -263,30 +205,6 @@ void LogDensity<T>::sum_terms(const Member& m, double* log_likelihood, double* l
   for (const double chunk : m.shared.chunk_prior) lp += chunk;
   *log_likelihood = m.batch.scale * (ll + m.batch.constant);
   *log_prior = lp;
-}
-
-template <class T>
-template <class Body>
-bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad,
-                              Poll* poll, const Body& body) const {
-  const std::int64_t shards = shard_count(batch.x.rows);
-  const double flops = 6.0 * passes * static_cast<double>(batch.x.rows * dim_);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * shards)));
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
-  Cancel cancel(poll);
-  for_each_chain(crew, chains, cancel,
-                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
-                   const Member member{team,
-                                       index,
-                                       *space->teams[static_cast<std::size_t>(first_thread)],
-                                       *space->threads[static_cast<std::size_t>(thread)],
-                                       batch,
-                                       shards,
-                                       grad != nullptr ? grad + chain * dim_ : nullptr};
-                   return body(member, chain);
-                 });
-  give_back(std::move(space));
-  return !cancel.cancelled();
 }
 
 template <class T>

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/network.h"
+#include "core/permutation_hd.h"
+#include "cpu/advance.h"
 #include "cpu/block.h"
 #include "cpu/panels.h"
 #include "cpu/parallel.h"
@@ -58,6 +60,11 @@ class LogDensity {
   bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset, std::int64_t count,
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll) const;
 
+  // Stochastic-gradient steps of every chain, in place. first, second: (chains, dim) velocities or
+  // moments, null where the rule has none. outcomes: (chains,). False when cancelled.
+  bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
+               StochasticOutcome* outcomes, Poll* poll) const;
+
   // num_steps[c] >= 1 leapfrog steps of size step_size[c] for each chain, in place.
   // q, p, g: (chains, dim), g the gradient at q; m: inverse mass, (dim,) or (chains, dim) with
   // m_stride = dim, or null for ones. log_likelihood, log_prior: at the end. False when cancelled.
@@ -87,6 +94,10 @@ class LogDensity {
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
+  void gather(const Member& m, const Permutation& order, std::int64_t begin,
+              std::int64_t count) const;
+  bool spread_gradient(const Member& m, const T* theta) const;
+  void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
 
   Network network_;

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ribbit import errors, random
+from ribbit import errors, random, schedules
 from ribbit._backend import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
@@ -20,7 +20,7 @@ from ribbit.model import Model
 from ribbit.posterior import Posterior
 from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
 from ribbit.random import reparameterize
-from ribbit.samplers import HMC, leapfrog, metropolis
+from ribbit.samplers import HMC, SGHMC, SGLD, leapfrog, metropolis
 from ribbit.zoo import mlp
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def show_versions() -> None:
 
 __all__ = [
     "HMC",
+    "SGHMC",
+    "SGLD",
     "Activation",
     "Bernoulli",
     "CallableDensity",
@@ -80,6 +82,7 @@ __all__ = [
     "plots",
     "random",
     "reparameterize",
+    "schedules",
     "set_num_threads",
     "show_versions",
 ]

@@ -26,6 +26,7 @@ __all__ = [
     "MOMENTUM",
     "InterruptFlag",
     "Interrupted",
+    "epoch_rows",
     "errstate",
     "finite_rows",
     "from_host",
@@ -161,6 +162,14 @@ def uniform(
     out = np.empty(shape)
     _core.fill_uniform(out, seed, step, chains, purpose, layer)
     return out if xp is np else xp.asarray(out)
+
+
+def epoch_rows(
+    rows: int, *, seed: int, chain: int, epoch: int, begin: int, count: int
+) -> npt.NDArray[np.int64]:
+    """Return places begin .. begin + count - 1 of an epoch's order of the rows, (count,)."""
+    out: npt.NDArray[np.int64] = _core.epoch_rows(rows, seed, chain, epoch, begin, count)
+    return out
 
 
 def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) -> Array:

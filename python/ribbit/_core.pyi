@@ -15,6 +15,7 @@ __all__: list[str] = [
     "PointerDensity",
     "available_isas",
     "build_info",
+    "epoch_rows",
     "fill_normal",
     "fill_uniform",
     "fma_peak_gflops",
@@ -57,6 +58,31 @@ class LogDensity32:
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
     ) -> None: ...
+    def advance(
+        self,
+        theta: typing.Any,
+        first: typing.Any,
+        second: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        first_step: typing.SupportsInt | typing.SupportsIndex,
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        step_size: typing.Any,
+        noise: typing.Any,
+        rule: typing.SupportsInt | typing.SupportsIndex,
+        friction: typing.SupportsFloat | typing.SupportsIndex,
+        decay1: typing.SupportsFloat | typing.SupportsIndex,
+        decay2: typing.SupportsFloat | typing.SupportsIndex,
+        epsilon: typing.SupportsFloat | typing.SupportsIndex,
+        adapt_until: typing.SupportsInt | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32],
+        typing.Any,
+        typing.Any,
+        numpy.typing.NDArray[numpy.int64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
     def leapfrog(
         self,
         position: typing.Any,
@@ -104,6 +130,31 @@ class LogDensity64:
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
     ) -> None: ...
+    def advance(
+        self,
+        theta: typing.Any,
+        first: typing.Any,
+        second: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        first_step: typing.SupportsInt | typing.SupportsIndex,
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        step_size: typing.Any,
+        noise: typing.Any,
+        rule: typing.SupportsInt | typing.SupportsIndex,
+        friction: typing.SupportsFloat | typing.SupportsIndex,
+        decay1: typing.SupportsFloat | typing.SupportsIndex,
+        decay2: typing.SupportsFloat | typing.SupportsIndex,
+        epsilon: typing.SupportsFloat | typing.SupportsIndex,
+        adapt_until: typing.SupportsInt | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        typing.Any,
+        typing.Any,
+        numpy.typing.NDArray[numpy.int64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
     def leapfrog(
         self,
         position: typing.Any,
@@ -169,6 +220,14 @@ class PointerDensity:
 
 def available_isas() -> list[str]: ...
 def build_info() -> dict[str, typing.Any]: ...
+def epoch_rows(
+    rows: typing.SupportsInt | typing.SupportsIndex,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    chain: typing.SupportsInt | typing.SupportsIndex,
+    epoch: typing.SupportsInt | typing.SupportsIndex,
+    begin: typing.SupportsInt | typing.SupportsIndex,
+    count: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.int64]: ...
 def fill_normal(
     out: typing.Any,
     seed: typing.SupportsInt | typing.SupportsIndex,

@@ -14,7 +14,7 @@ from ribbit.predict import Prediction
 from ribbit.protocols import Array, Predictive
 
 if TYPE_CHECKING:
-    from ribbit.samplers.state import State
+    from ribbit.samplers.state import AnyState
 
 __all__ = ["Draws"]
 
@@ -28,10 +28,11 @@ class Draws:
     positions : (C, D, P) array
         Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``.
     stats : dict of (C, D) arrays
-        lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size, capped.
+        HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
+        capped. SGLD and SGHMC: lp (NaN unless tracked), step_size.
     complete : bool
         False when the run was interrupted or ran out of time.
-    state : State
+    state : State or StochasticState
         State after the last step; ``sample(..., resume=draws)`` goes on from it.
     settings : dict
         Sampler, its options, seed, versions: plain values.
@@ -48,7 +49,7 @@ class Draws:
     positions: Array
     stats: dict[str, Array]
     complete: bool
-    state: State
+    state: AnyState
     settings: dict[str, Any]
     predictive: Predictive | None = None
     prediction: Prediction | None = None

@@ -5,7 +5,9 @@ All are ``TypeError`` or ``ValueError`` and read ``[function] expected ..., got 
 
 from __future__ import annotations
 
-__all__ = ["DTypeError", "DataError", "ShapeError"]
+from typing import Any
+
+__all__ = ["DTypeError", "DataError", "NonFiniteError", "ShapeError"]
 
 
 class ShapeError(ValueError):
@@ -18,3 +20,28 @@ class DTypeError(TypeError):
 
 class DataError(ValueError):
     """An array holds a value that is not allowed: NaN, infinity, a label out of range."""
+
+
+class NonFiniteError(ValueError):
+    """A run has left the finite numbers.
+
+    Attributes
+    ----------
+    state
+        The last finite state of the run; ``resume=error.state`` goes on from it.
+    step : int
+        The step, counted from 0 over the whole run, that left a parameter not finite.
+    step_size : float
+        Step size or learning rate of that step.
+    largest_gradient : float
+        Largest absolute component of that step's gradient.
+    """
+
+    def __init__(
+        self, message: str, *, state: Any, step: int, step_size: float, largest_gradient: float
+    ) -> None:
+        super().__init__(message)
+        self.state = state
+        self.step = step
+        self.step_size = step_size
+        self.largest_gradient = largest_gradient

@@ -16,7 +16,7 @@ from ribbit.draws import Draws
 from ribbit.errors import DataError
 from ribbit.predict import Prediction
 from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford
-from ribbit.samplers.state import State
+from ribbit.samplers.state import AnyState, State, StochasticState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,17 +26,28 @@ __all__ = ["load_draws", "save_draws"]
 
 _FORMAT = "ribbit draws"
 _VERSION = 1
-_STATE_ARRAYS = (
-    "position",
-    "logdensity",
-    "grad",
-    "terms",
-    "chains",
-    "step_size",
-    "num_steps",
-    "capped",
-    "inverse_mass",
-)
+# Arrays of a state by its kind; those that may be None last.
+_STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
+    "State": (
+        State,
+        (
+            "position",
+            "logdensity",
+            "grad",
+            "terms",
+            "chains",
+            "step_size",
+            "num_steps",
+            "capped",
+        ),
+        ("inverse_mass",),
+    ),
+    "StochasticState": (
+        StochasticState,
+        ("position", "logdensity", "chains"),
+        ("first_moment", "second_moment"),
+    ),
+}
 _DUAL_ARRAYS = ("log_step", "log_average", "error", "centre")
 
 
@@ -77,7 +88,8 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         gathered, found = running.pack()
         _put(arrays, "prediction", found)
     state = draws.state
-    for name in _STATE_ARRAYS:
+    kind = type(state).__name__
+    for name in (*_STATES[kind][1], *_STATES[kind][2]):
         value = getattr(state, name)
         if value is not None:
             arrays[f"state/{name}"] = _backend.to_host(value)
@@ -88,9 +100,9 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         "settings": draws.settings,
         "predictive": None if draws.predictive is None else draws.predictive.describe(),
         "prediction": gathered,
-        "state": {"step": state.step, "seed": state.seed, "warmup": state.warmup},
+        "state": {"kind": kind, "step": state.step, "seed": state.seed, "warmup": state.warmup},
     }
-    adaptation = state.adaptation
+    adaptation = state.adaptation if isinstance(state, State) else None
     if adaptation is not None:
         counts: dict[str, int] = {}
         if adaptation.dual is not None:
@@ -173,31 +185,10 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
 
 def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
     positions = arrays["positions"]
-    counters = header["state"]
     position = arrays["state/position"]
     if positions.ndim != 3 or position.ndim != 2 or positions.shape[::2] != position.shape:
         raise ValueError(f"positions {positions.shape} and state {position.shape} do not fit")
-    adaptation = None
-    counts = header.get("adaptation")
-    if counts is not None:
-        dual = welford = None
-        if "dual" in counts:
-            dual = DualAveraging(
-                **{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=int(counts["dual"])
-            )
-        if "welford" in counts:
-            welford = Welford(
-                arrays["welford/mean"], arrays["welford/squares"], int(counts["welford"])
-            )
-        adaptation = Adaptation(dual, welford)
-    state = State(
-        **{n: arrays[f"state/{n}"] for n in _STATE_ARRAYS if n != "inverse_mass"},
-        inverse_mass=arrays.get("state/inverse_mass"),
-        step=int(counters["step"]),
-        seed=int(counters["seed"]),
-        warmup=int(counters["warmup"]),
-        adaptation=adaptation,
-    )
+    state = _state(header, arrays)
     predictive = None
     if header["predictive"] is not None:
         from ribbit.posterior import predictive_from_description
@@ -225,6 +216,27 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         warmup_positions=arrays["warmup_positions"] if warm else None,
         warmup_stats=_get(arrays, "warmup_stats") if warm else None,
     )
+
+
+def _state(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> AnyState:
+    counters = header["state"]
+    make, needed, optional = _STATES[counters.get("kind", "State")]
+    fields: dict[str, Any] = {name: arrays[f"state/{name}"] for name in needed}
+    fields |= {name: arrays.get(f"state/{name}") for name in optional}
+    fields |= {name: int(counters[name]) for name in ("step", "seed", "warmup")}
+    counts = header.get("adaptation")
+    if counts is not None:
+        dual = welford = None
+        if "dual" in counts:
+            dual = DualAveraging(
+                **{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=int(counts["dual"])
+            )
+        if "welford" in counts:
+            welford = Welford(
+                arrays["welford/mean"], arrays["welford/squares"], int(counts["welford"])
+            )
+        fields["adaptation"] = Adaptation(dual, welford)
+    return make(**fields)
 
 
 def _put(arrays: dict[str, npt.NDArray[Any]], group: str, values: dict[str, Any]) -> None:

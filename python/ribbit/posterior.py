@@ -360,6 +360,59 @@ class Posterior:
         position, momentum, likelihood, prior, grad = out
         return position, momentum, np.stack(self._temper(likelihood, prior), axis=-1), grad
 
+    def advance(
+        self,
+        position: FloatArray,
+        first: FloatArray | None,
+        second: FloatArray | None,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_size: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        rule: int,
+        friction: float,
+        decay: tuple[float, float],
+        epsilon: float,
+        adapt_until: int,
+        interrupt: Any = None,
+    ) -> tuple[
+        FloatArray,
+        FloatArray | None,
+        FloatArray | None,
+        npt.NDArray[np.int64],
+        Array64,
+    ]:
+        """Make stochastic-gradient steps of every chain in native code.
+
+        See `protocols.NativeSteps`, where the arguments are explained.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit.
+        """
+        out: Any = self._native.advance(
+            position,
+            first,
+            second,
+            seed,
+            chains,
+            first_step,
+            batch_size,
+            step_size,
+            noise,
+            rule,
+            friction,
+            *decay,
+            epsilon,
+            adapt_until,
+            interrupt,
+        )
+        return out  # type: ignore[no-any-return]
+
     @overload
     def log_likelihood(self, theta: FloatArray) -> Any: ...
     @overload

@@ -40,6 +40,7 @@ __all__ = [
     "InterruptFlag",
     "LogDensity",
     "MaskedDensity",
+    "NativeSteps",
     "NativeTrajectory",
     "Predictive",
     "PredictiveTerms",
@@ -64,8 +65,10 @@ class LogDensity(Protocol):
     ``init(seed=0, chains=None)``
         A start (P,), or (chains, P) when `chains` is an integer; a sequence of chain ids gives one
         row per id. Row c depends on (seed, id of c) alone. Missing: ``sample`` needs ``init=``.
-    ``terms_and_grad(theta)``, ``leapfrog(...)``
-        See :class:`SplitLogDensity` and :class:`NativeTrajectory`.
+    ``terms_and_grad(theta)``, ``leapfrog(...)``, ``advance(...)``
+        See :class:`SplitLogDensity`, :class:`NativeTrajectory` and :class:`NativeSteps`.
+    ``num_rows``
+        N, the rows of the data behind the density. Needed for minibatches.
     ``prior_sd``
         (P,) marginal sd of the prior of each parameter at temperature 1; the prior's scale where
         that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
@@ -94,8 +97,8 @@ class LogDensity(Protocol):
         ----------
         theta : (C, P) array
             Positions, in ``dtype``.
-        rows : None
-            HMC always passes nothing: all rows of the data.
+        rows : (n,) int64 NumPy array or None
+            Rows of a minibatch, to be scaled by N/n; None: all rows. HMC always passes nothing.
 
         Returns
         -------
@@ -158,6 +161,69 @@ class NativeTrajectory(Protocol):
             Terms of the tempered log density at the end.
         grad : (C, P) array
             Gradient at the end, a new array.
+        """
+        ...
+
+
+@runtime_checkable
+class NativeSteps(Protocol):
+    """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC and Adam.
+
+    Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
+    M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``; its noise
+    has the address (seed, update noise, s, c, parameter).
+    """
+
+    def advance(
+        self,
+        position: Array,
+        first: Array | None,
+        second: Array | None,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_size: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        rule: int,
+        friction: float,
+        decay: tuple[float, float],
+        epsilon: float,
+        adapt_until: int,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[Array, Array | None, Array | None, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Make n steps of every chain; inputs are not changed.
+
+        Parameters
+        ----------
+        position : (C, P) array
+        first, second : (C, P) array or None
+            Velocities or moments, as the rule has them.
+        seed, chains, first_step
+            Address of batches and noise; chains (C,) ids.
+        batch_size : int
+            Rows of a batch; N: all rows in their own order.
+        step_size : (n,) float64 NumPy array
+        noise : (n,) float64 NumPy array
+            Factors of the noise's sd.
+        rule : int
+            0 Langevin, 1 friction, 2 Adam; see ``samplers/stochastic.py`` for the formulas.
+        friction, decay, epsilon
+            Constants of the rule.
+        adapt_until : int
+            Steps before this one move the preconditioner.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
+
+        Returns
+        -------
+        position, first, second : (C, P) array or None
+            New arrays.
+        failed : (C,) int64 NumPy array
+            The step of the call that left a chain not finite, -1 for none.
+        largest : (C,) float64 NumPy array
+            Largest absolute gradient of that step.
         """
         ...
 

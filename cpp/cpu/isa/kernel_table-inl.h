@@ -10,6 +10,25 @@ namespace ribbit::cpu {
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
 inline constexpr int kPanel = 32;
 
+// How a gradient moves parameters; the formulas are in update-inl.h.
+enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2 };
+
+// The constants of one step. Unused ones are ignored.
+template <class T>
+struct UpdateStep {
+  T step;                       // factor of the gradient
+  T noise;                      // sd of the noise; 0: none is drawn
+  T keep;                       // friction: what a step leaves of the velocity
+  T decay1, decay2;             // of the running moments
+  T correct1, correct2;         // adam: 1 / (1 - decay^t)
+  T epsilon;                    // added to the root of the second moment
+  T scale;                      // preconditioner: of the gradient in the second moment
+  bool adapt;                   // preconditioner: whether the second moment moves
+  std::uint64_t first_element;  // of the range, a multiple of 4
+  std::uint64_t key;            // of the noise
+  std::uint32_t c1, c2, c3;     // of the noise
+};
+
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register
@@ -26,9 +45,10 @@ struct KernelTable {
                    std::int64_t ins, std::int64_t outs, std::int64_t panels);
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
-  // grad: (ins, outs). scratch: transpose_scratch(outs, panels) scalars.
+  // grad: (ins, outs); inputs first..last-1 only. scratch: transpose_scratch(outs, panels) scalars.
   void (*weight_gradient)(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                          std::int64_t outs, T* scratch, T* grad);
+                          std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
+                          T* grad);
   // The sum over rows of d[o], in two steps: sums[o] += vectors of rows; grad[o] += their lanes.
   // sums: (outs, lanes).
   void (*bias_accumulate)(const T* d, std::int64_t panels, std::int64_t outs, T* sums);
@@ -64,6 +84,10 @@ struct KernelTable {
                          std::uint64_t first_element, std::uint64_t key, std::uint32_t c1,
                          std::uint32_t c2, std::uint32_t c3);
   void (*softplus)(const T* x, T* out, std::int64_t n);
+  // Moves theta (n,) and its moments along g; second null: no preconditioner. False when a
+  // parameter is not finite any more.
+  bool (*update)(int rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
+                 T* first, T* second);
 
   // Runs `count` independent fused multiply-adds on registers; returns the flops done.
   double (*fma_loop)(std::int64_t count, T* sink);

@@ -8,6 +8,7 @@
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/reduce-inl.h"
 #include "cpu/isa/tile-inl.h"
+#include "cpu/isa/update-inl.h"
 #include "cpu/isa/vec-inl.h"
 #include "cpu/isa/weight_gradient-inl.h"
 
@@ -42,6 +43,7 @@ constexpr KernelTable<T> kTable = {
     .fill_normal = fill_normal_block<T>,
     .reparameterize = reparameterize<T>,
     .softplus = softplus_array<T>,
+    .update = update<T>,
     .fma_loop = fma_loop<T>,
 };
 

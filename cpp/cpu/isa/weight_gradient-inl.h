@@ -14,11 +14,11 @@ namespace ribbit::cpu {
 namespace {
 
 // grad[i, o] += sum over rows for kIns inputs from i0 and kOuts outputs from o0, of which the first
-// `skip` inputs are dropped. Inputs past the end repeat the last one (kClamp) and are dropped too.
+// `skip` inputs and those from `last` on are dropped. Inputs past the end repeat the last (kClamp).
 template <class T, int kIns, int kOuts, bool kClamp>
 RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                              std::int64_t outs, std::int64_t i0, std::int64_t o0, int skip,
-                              T* grad) {
+                              std::int64_t outs, std::int64_t i0, std::int64_t last,
+                              std::int64_t o0, int skip, T* grad) {
   constexpr int lanes = kLanes<T>;
   constexpr int kSums = kIns * kOuts;
   static_assert(kSums % lanes == 0);
@@ -43,38 +43,42 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
   }
   alignas(64) T total[kSums];
   RIBBIT_UNROLL for (int s = 0; s < kSums; s += lanes) store<T>(total + s, sum_lanes<T>(sum + s));
-  const int valid = static_cast<int>(i0 + kIns <= ins ? kIns : ins - i0);
+  const int valid = static_cast<int>(i0 + kIns <= last ? kIns : last - i0);
   for (int i = skip; i < valid; ++i) {
     T* out = grad + (i0 + i) * outs + o0;
     RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) out[o] += total[i * kOuts + o];
   }
 }
 
-// All inputs for kOuts outputs from o0. The last tile reaches back over inputs already done.
+// Inputs first..last-1 for kOuts outputs from o0. The last tile reaches back over inputs that
+// others do.
 template <class T, int kIns, int kOuts>
 static void lanes_columns(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                          std::int64_t outs, std::int64_t o0, T* grad) {
-  if (ins < kIns) {
-    lanes_tile<T, kIns, kOuts, true>(a, d, panels, ins, outs, 0, o0, 0, grad);
+                          std::int64_t outs, std::int64_t first, std::int64_t last, std::int64_t o0,
+                          T* grad) {
+  if (last < kIns) {
+    lanes_tile<T, kIns, kOuts, true>(a, d, panels, ins, outs, 0, last, o0, static_cast<int>(first),
+                                     grad);
     return;
   }
-  for (std::int64_t i = 0; i < ins; i += kIns) {
-    const std::int64_t i0 = i + kIns <= ins ? i : ins - kIns;
-    lanes_tile<T, kIns, kOuts, false>(a, d, panels, ins, outs, i0, o0, static_cast<int>(i - i0),
-                                      grad);
+  for (std::int64_t i = first; i < last; i += kIns) {
+    const std::int64_t i0 = i + kIns <= last ? i : last - kIns;
+    lanes_tile<T, kIns, kOuts, false>(a, d, panels, ins, outs, i0, last, o0,
+                                      static_cast<int>(i - i0), grad);
   }
 }
 
 template <class T>
 static void weight_gradient_lanes(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                                  std::int64_t outs, std::int64_t first_out, T* grad) {
+                                  std::int64_t outs, std::int64_t first, std::int64_t last,
+                                  std::int64_t first_out, T* grad) {
   constexpr int kOuts = kLanes<T> >= 16 ? 4 : 2;
   constexpr int kTall = kLanes<T> >= 8 ? kLanes<T> : 8;
   std::int64_t o = first_out;
   for (; o + kOuts <= outs; o += kOuts) {
-    lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, o, grad);
+    lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, first, last, o, grad);
   }
-  for (; o < outs; ++o) lanes_columns<T, kTall, 1>(a, d, panels, ins, outs, o, grad);
+  for (; o < outs; ++o) lanes_columns<T, kTall, 1>(a, d, panels, ins, outs, first, last, o, grad);
 }
 
 // delta panels (panels, outs, kPanel) -> (panels * kPanel, width): the first width outputs, zeros
@@ -157,22 +161,26 @@ RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, std::int64_t
 
 template <class T, int kVectors>
 static void outer_columns(const T* a, const T* dt, std::int64_t panels, std::int64_t ins,
-                          std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
+                          std::int64_t outs, std::int64_t width, std::int64_t first,
+                          std::int64_t last, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
-  const Tiling tiling(ins, kMost);
+  const Tiling tiling(last - first, kMost);
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     outer_tile_of<T, kVectors, kMost>(tiling.width(t), a, dt, panels, ins, outs, width,
-                                      tiling.begin(t), o0, grad);
+                                      first + tiling.begin(t), o0, grad);
   }
 }
 
 template <class T>
 static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
-                            std::int64_t outs, T* scratch, T* grad) {
+                            std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
+                            T* grad) {
+  if (first >= last) return;
   constexpr int lanes = kLanes<T>;
   constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
   // Per vector of deltas: 4 shuffles against ins FMAs (outer), 3 shuffles per lanes rows and
-  // input (lanes). Both shuffle on one port.
+  // input (lanes). Both shuffle on one port. Decided by all inputs, so that a part of them sums
+  // alike.
   const bool outer = outs >= lanes / 2 && 4 * panels * kPanel < 3 * ins * lanes;
   // Few columns past a multiple of the lanes are cheaper as lane sums than as a padded vector.
   const std::int64_t whole = outs / lanes * lanes;
@@ -184,17 +192,17 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
       const std::int64_t o0 = groups.begin(g) * lanes;
       switch (groups.width(g)) {
         case 1:
-          outer_columns<T, 1>(a, scratch, panels, ins, outs, width, o0, grad);
+          outer_columns<T, 1>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
           break;
         case 2:
-          outer_columns<T, 2>(a, scratch, panels, ins, outs, width, o0, grad);
+          outer_columns<T, 2>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
           break;
 #if defined(__AVX512F__)
         case 3:
-          outer_columns<T, 3>(a, scratch, panels, ins, outs, width, o0, grad);
+          outer_columns<T, 3>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
           break;
         case 4:
-          outer_columns<T, 4>(a, scratch, panels, ins, outs, width, o0, grad);
+          outer_columns<T, 4>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
           break;
 #endif
         default:
@@ -202,7 +210,7 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
       }
     }
   }
-  if (width < outs) weight_gradient_lanes<T>(a, d, panels, ins, outs, width, grad);
+  if (width < outs) weight_gradient_lanes<T>(a, d, panels, ins, outs, first, last, width, grad);
 }
 
 template <class T>

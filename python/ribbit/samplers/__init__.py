@@ -3,6 +3,17 @@
 from ribbit.samplers.hmc import HMC
 from ribbit.samplers.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.metropolis import metropolis
-from ribbit.samplers.state import State
+from ribbit.samplers.sghmc import SGHMC
+from ribbit.samplers.sgld import SGLD
+from ribbit.samplers.state import State, StochasticState
 
-__all__ = ["HMC", "State", "Trajectory", "leapfrog", "metropolis"]
+__all__ = [
+    "HMC",
+    "SGHMC",
+    "SGLD",
+    "State",
+    "StochasticState",
+    "Trajectory",
+    "leapfrog",
+    "metropolis",
+]

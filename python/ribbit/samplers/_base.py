@@ -17,7 +17,7 @@ from ribbit.quantiles import probabilities
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption, Run
 from ribbit.samplers.leapfrog import Density
-from ribbit.samplers.state import State
+from ribbit.samplers.state import AnyState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +37,8 @@ class Sampler(ABC):
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
     statistics: ClassVar[dict[str, str]]
+    # Whether several steps are made in one call where no draw lies between.
+    chunked: ClassVar[bool] = True
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -54,17 +56,17 @@ class Sampler(ABC):
         chains: npt.ArrayLike | None,
         warmup: int,
         guard: InterruptGuard | None,
-    ) -> State:
+    ) -> AnyState:
         """Start at `position` (C, P)."""
 
     @abstractmethod
-    def _adopt(self, function: str, state: State, guard: InterruptGuard | None) -> State:
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> AnyState:
         """Check a state and put this sampler's fixed settings into it."""
 
     @abstractmethod
     def _advance(
-        self, state: State, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[State, Info]:
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[AnyState, Info]:
         """Make steps; a pure function of `state`."""
 
     def sample(
@@ -76,7 +78,7 @@ class Sampler(ABC):
         chains: int | Sequence[int] | None = None,
         seed: int = 0,
         init: Array | None = None,
-        resume: State | Draws | None = None,
+        resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
         predict_at: Array | tuple[Array, Array] | None = None,
         quantiles: Sequence[float] | None = None,
@@ -96,7 +98,8 @@ class Sampler(ABC):
         warmup : int
             Steps before the first kept draw.
         thin : int
-            Steps per kept draw; every thin-th step after warmup is kept.
+            Steps per kept draw; every thin-th step after warmup is kept. With a cyclical schedule
+            the default is one draw per cycle.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
@@ -140,6 +143,7 @@ class Sampler(ABC):
         keep_warmup = _checks.boolean(name, "keep_warmup", keep_warmup)
         if max_seconds is not None:
             max_seconds = _checks.positive(name, "max_seconds", max_seconds)
+        thin = self._thin(name, num_draws, thin)
         running = self._running(name, predict_at, quantiles, keep_draws)
         with InterruptGuard() as guard:
             if resume is None:
@@ -165,6 +169,10 @@ class Sampler(ABC):
             run.loop(guard, progress, max_seconds)
         return run.finish(name, guard.requested)
 
+    def _thin(self, function: str, num_draws: int, thin: int) -> int:
+        """Return steps per draw; a schedule may ask for its own."""
+        return thin
+
     def _start(
         self,
         name: str,
@@ -173,7 +181,7 @@ class Sampler(ABC):
         seed: int,
         init: Array | None,
         guard: InterruptGuard,
-    ) -> State:
+    ) -> AnyState:
         warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         seed = _checks.seed(name, seed)
         ids = None if chains is None else _checks.chain_ids(name, chains)
@@ -238,6 +246,25 @@ class Sampler(ABC):
         with _backend.errstate(xp):
             array = xp.astype(array, _backend.dtype_in(xp, density.dtype), copy=True)
         return xp.asarray(xp.reshape(array, (-1, density.dim)), copy=True)
+
+    def _start_arrays(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+    ) -> tuple[Array, npt.NDArray[np.uint32]]:
+        """Check the arguments of ``init``; positions (C, P) and ids (C,)."""
+        _checks.seed(function, seed)
+        _checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
+        start = self._position(function, position)
+        ids = _checks.chain_ids(function, start.shape[0] if chains is None else chains)
+        if ids.shape[0] != start.shape[0]:
+            raise ShapeError(
+                f"[{function}] expected {ids.shape[0]} positions, got {start.shape[0]}"
+            )
+        return start, ids
 
     def _running(
         self,

@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["inverse_mass", "step_size", "trajectory"]
+__all__ = ["inverse_mass", "no_dropout", "step_size", "trajectory"]
 
 _WAYS = (
     "give trajectory_length or num_leapfrog_steps, or inverse_mass_matrix='prior', 'adapt' or an "
     "array, or one prior sd for all weights"
 )
+
+
+def no_dropout(function: str, target: Any) -> None:
+    """Raise TypeError for a target with Dropout layers."""
+    layers = tuple(getattr(target, "dropout_layers", ()))
+    if layers:
+        raise TypeError(
+            f"[{function}] expected a target without Dropout layers, got "
+            f"{', '.join(map(str, layers))} (use MCDropout, or take the layer out)"
+        )
 
 
 def step_size(value: Any) -> npt.NDArray[np.float64] | None:

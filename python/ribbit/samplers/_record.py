@@ -8,7 +8,7 @@ from typing import Any
 
 from ribbit import _backend
 from ribbit.protocols import Array
-from ribbit.samplers.state import State
+from ribbit.samplers.state import AnyState
 
 __all__ = ["Record", "Report"]
 
@@ -17,7 +17,7 @@ class Record:
     """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
 
     def __init__(
-        self, state: State, size: int, statistics: Mapping[str, str], *, positions: bool
+        self, state: AnyState, size: int, statistics: Mapping[str, str], *, positions: bool
     ) -> None:
         self.xp = _backend.namespace(state.position)
         self.chains, dim = state.position.shape
@@ -31,7 +31,7 @@ class Record:
             for name, dtype in statistics.items()
         }
 
-    def put(self, index: int, state: State, info: Mapping[str, Array]) -> None:
+    def put(self, index: int, state: AnyState, info: Mapping[str, Array]) -> None:
         """Write entry `index`."""
         if self.keep_positions:
             self.positions[:, index, :] = state.position

@@ -10,6 +10,7 @@ import numpy as np
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
+from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers.leapfrog import Density, total
@@ -77,6 +78,9 @@ class HMC(Sampler):
         "capped": "bool",
     }
 
+    # A transition takes long, and each has statistics of its own.
+    chunked: ClassVar[bool] = False
+
     def __init__(
         self,
         target: Any,
@@ -91,12 +95,7 @@ class HMC(Sampler):
         divergence_threshold: float = 1000.0,
     ) -> None:
         density = Density(target, function="HMC")
-        layers = tuple(getattr(target, "dropout_layers", ()))
-        if layers:
-            raise TypeError(
-                f"[HMC] expected a target without Dropout layers, got {', '.join(map(str, layers))}"
-                " (use MCDropout, or take the layer out)"
-            )
+        _options.no_dropout("HMC", target)
         super().__init__(density)
         self._jitter = _checks.fraction("HMC", "jitter", jitter, zero=True)
         self._threshold = _checks.positive("HMC", "divergence_threshold", divergence_threshold)
@@ -169,13 +168,8 @@ class HMC(Sampler):
         guard: InterruptGuard | None,
     ) -> State:
         density, xp = self._density, self._density.xp
-        seed = _checks.seed(function, seed)
-        warmup = _checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
+        q, ids = self._start_arrays(function, position, seed, chains, warmup)
         self._tuning.check_warmup(function, warmup)
-        q = self._position(function, position)
-        ids = _checks.chain_ids(function, q.shape[0] if chains is None else chains)
-        if ids.shape[0] != q.shape[0]:
-            raise ShapeError(f"[{function}] expected {ids.shape[0]} positions, got {q.shape[0]}")
         _finite(function, "position", ids, _backend.to_host(q))
         terms, grad = density.terms_and_grad(q, guard)
         with _backend.errstate(xp):
@@ -224,7 +218,7 @@ class HMC(Sampler):
         return self._advance(self._adopt("HMC.step", state, None), count, None)
 
     def _advance(
-        self, state: State, num_steps: int, guard: InterruptGuard | None
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[State, dict[str, Array]]:
         for _ in range(num_steps):
             state, info = self._transition(state, guard)
@@ -301,7 +295,7 @@ class HMC(Sampler):
             state = self._tuning.adapt(state, rate, guard)
         return state, info
 
-    def _adopt(self, function: str, state: State, guard: InterruptGuard | None) -> State:
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
         """Put this sampler's target and fixed settings into a state; what was adapted stays."""
         if not isinstance(state, State):
             raise TypeError(f"[{function}] expected a State, got {_checks.summary(state)}")
@@ -341,10 +335,10 @@ class HMC(Sampler):
                 )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
         changes |= self._tuning.adopt(state)
-        state = dataclasses.replace(state, **changes)
-        self._known = state.terms
-        self._adopted = state.num_steps, state.step_size, state.inverse_mass
-        return state
+        adopted: State = dataclasses.replace(state, **changes)
+        self._known = adopted.terms
+        self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass
+        return adopted
 
 
 def _finite(

@@ -87,6 +87,23 @@ class Density:
             raise self._shape("a gradient", f"({chains}, {self.dim})", grad)
         return value, grad
 
+    def batch_gradient(
+        self, theta: Array, rows: npt.NDArray[np.int64], guard: InterruptGuard | None = None
+    ) -> Array:
+        """Gradient (C, P) estimated on a minibatch of rows."""
+        xp = self.xp
+        if guard is not None:
+            guard.foreign = True
+        try:
+            _, grad = self._pair(self.target.value_and_grad(xp.asarray(theta, copy=True), rows))
+        finally:
+            if guard is not None:
+                guard.foreign = False
+        grad = self._checked("gradient", grad, self._dtype)
+        if grad.shape != theta.shape:
+            raise self._shape("a gradient", f"{theta.shape}", grad)
+        return grad
+
     def leapfrog(
         self,
         position: Array,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["State"]
+__all__ = ["AnyState", "State", "StochasticState"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,3 +69,43 @@ class State:
         chains, dim = self.position.shape
         phase = f"warmup {self.step}/{self.warmup}" if self.step < self.warmup else "warm"
         return f"State({chains} chains, dim {dim}, step {self.step}, {phase}, seed {self.seed})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StochasticState:
+    """State of C chains between two steps along stochastic gradients.
+
+    Attributes
+    ----------
+    position : (C, P) array
+    logdensity : (C,) float64 array
+        Tempered log density on all rows; NaN unless it is tracked.
+    first_moment : (C, P) array or None
+        Velocity of SGHMC, running mean of the gradients of Adam.
+    second_moment : (C, P) array or None
+        Running mean of the squared gradients.
+    step : int
+        Steps done so far, warmup included; the counter of batches and random numbers.
+    seed : int
+        64-bit key of the random numbers.
+    chains : (C,) uint32 NumPy array
+        Ids of the chains. A chain's draws depend on its own id only.
+    warmup : int
+        Steps of warmup planned in all.
+    """
+
+    position: Array
+    logdensity: Array
+    first_moment: Array | None
+    second_moment: Array | None
+    step: int
+    seed: int
+    chains: npt.NDArray[np.uint32]
+    warmup: int = 0
+
+    def __repr__(self) -> str:
+        chains, dim = self.position.shape
+        return f"StochasticState({chains} chains, dim {dim}, step {self.step}, seed {self.seed})"
+
+
+AnyState: TypeAlias = State | StochasticState

@@ -1,0 +1,248 @@
+// Stochastic-gradient steps of a LogDensity. A batch that is one shard is spread over its team: the
+// panels go forwards and backwards in parallel, then each member takes a part of every layer's
+// inputs, so that no gradient has to be summed over threads.
+
+#include "cpu/advance.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/permutation_hd.h"
+#include "cpu/log_density_parts.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Panels of a batch that is kept whole.
+constexpr std::int64_t kMostWhole = 32;
+
+template <class T>
+UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uint32_t chain,
+                          std::int64_t rows) {
+  const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+  const double eps = steps.step_size[i], noise = steps.noise[i];
+  const double count = static_cast<double>(step) + 1.0;
+  UpdateStep<T> u{};
+  switch (steps.rule) {
+    case kRuleLangevin:
+      u.step = static_cast<T>(0.5 * eps);
+      u.noise = static_cast<T>(noise * std::sqrt(eps));
+      u.scale = static_cast<T>(1.0 / static_cast<double>(rows));
+      break;
+    case kRuleFriction:
+      u.step = static_cast<T>(eps);
+      u.noise = static_cast<T>(noise * std::sqrt(2.0 * steps.friction * eps));
+      u.keep = static_cast<T>(1.0 - steps.friction);
+      break;
+    default:
+      u.step = static_cast<T>(eps);
+      u.correct1 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay1, count)));
+      u.correct2 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay2, count)));
+  }
+  u.decay1 = static_cast<T>(steps.decay1);
+  u.decay2 = static_cast<T>(steps.decay2);
+  u.epsilon = static_cast<T>(steps.epsilon);
+  u.adapt = step < steps.adapt_until;
+  u.key = steps.seed;
+  u.c1 = counter_step(step);
+  u.c2 = chain;
+  u.c3 = counter_purpose(kPurposeUpdateNoise, 0, step);
+  return u;
+}
+
+}  // namespace
+
+// The member's panels of the batch: rows begin.. of the chain's epoch, gathered and packed.
+template <class T>
+void LogDensity<T>::gather(const Member& m, const Permutation& order, std::int64_t begin,
+                           std::int64_t count) const {
+  const KernelTable<T>& k = kernels<T>();
+  TeamSpace& s = m.shared;
+  const std::int64_t panels = panel_count(count), features = network_.input_size();
+  for (std::int64_t p = m.first(panels); p < m.last(panels); ++p) {
+    const std::int64_t first = p * kPanel, last = std::min(count, first + kPanel);
+    for (std::int64_t r = first; r < last; ++r) {
+      s.rows[static_cast<std::size_t>(r)] =
+          static_cast<std::int64_t>(permute(order, static_cast<Word64>(begin + r)));
+    }
+    const int n = static_cast<int>(last - first);
+    k.pack_panel(x_, features, s.rows.data(), first, n,
+                 s.batch.x.buffer.data() + p * features * kPanel);
+    k.pack_panel(y_, targets_, s.rows.data(), first, n,
+                 s.batch.y.buffer.data() + p * targets_ * kPanel);
+  }
+}
+
+// The gradient of the log likelihood of a batch of one shard into m.grad, every member its part of
+// each layer. Ends with a barrier; false when cancelled.
+template <class T>
+bool LogDensity<T>::spread_gradient(const Member& m, const T* theta) const {
+  const KernelTable<T>& k = kernels<T>();
+  TeamSpace& s = m.shared;
+  Workspace<T>& space = *s.whole;
+  T* packed = s.packed.data();
+  pack_weights(plan_, theta, true, m.index, m.team.size(), packed);
+  if (!m.barrier()) return false;
+  const std::int64_t panels = panel_count(m.batch.x.rows);
+  const int outputs = static_cast<int>(network_.output_size());
+  const double weight = m.batch.scale / (temperatures_.likelihood * temperatures_.posterior);
+  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const T scale = learned ? theta[dim_ - 1] : static_cast<T>(scale_);
+  const std::int64_t group = m.own.group();
+  for (std::int64_t p = m.first(panels); p < m.last(panels); p += group) {
+    const std::int64_t count = std::min(group, m.last(panels) - p);
+    const T* f = forward_group(plan_, theta, packed, m.batch.x.panel(p), p, count, true, space);
+    T* delta = output_delta(plan_, p, space);
+    for (std::int64_t i = 0; i < count; ++i) {
+      double noise = 0;
+      k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
+                         m.batch.y.panel(p + i), outputs, m.batch.x.valid(p + i), scale, weight,
+                         delta + i * outputs * kPanel, nullptr, learned ? &noise : nullptr);
+      s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
+    }
+    backward_group(plan_, packed, p, count, false, space);
+  }
+  if (!m.barrier()) return false;
+  T* scratch = s.scratch[static_cast<std::size_t>(m.index)].data();
+  for (const Stage& stage : plan_.stages) {
+    if (stage.layer.op != Op::kDense) continue;
+    layer_gradient(stage, m.batch.x.panel(0), panels, m.index, m.team.size(), space, scratch,
+                   m.grad);
+  }
+  if (learned && m.index == 0) {
+    double noise = 0;
+    for (std::int64_t p = 0; p < panels; ++p) noise += s.panel_noise[static_cast<std::size_t>(p)];
+    m.grad[dim_ - 1] = static_cast<T>(weight * noise);
+  }
+  return m.barrier();
+}
+
+// Buffers of a team for batches of up to batch_rows rows; whole: how many panels are kept, or 0.
+template <class T>
+void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows, std::int64_t whole,
+                            int members) const {
+  const std::int64_t panels = panel_count(batch_rows);
+  s.failed = false;
+  s.grad.resize(dim_);
+  s.rows.resize(static_cast<std::size_t>(batch_rows));
+  s.batch.x.features = network_.input_size();
+  s.batch.y.features = targets_;
+  if (batch_rows < rows_) {
+    s.batch.x.buffer.resize(panels * network_.input_size() * kPanel);
+    s.batch.y.buffer.resize(panels * targets_ * kPanel);
+  }
+  if (whole == 0) return;
+  if (!s.whole || s.whole->block() < whole) {
+    s.whole = std::make_unique<Workspace<T>>(plan_, whole);
+  }
+  s.panel_noise.resize(static_cast<std::size_t>(whole));
+  const std::int64_t lanes = kernels<T>().lanes;
+  const std::int64_t widest = *std::max_element(plan_.delta_width.begin(), plan_.delta_width.end());
+  s.scratch.resize(static_cast<std::size_t>(members));
+  for (Buffer<T>& buffer : s.scratch) {
+    buffer.resize((widest + lanes - 1) / lanes * lanes * whole * kPanel);
+  }
+}
+
+template <class T>
+bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T* second,
+                            std::int64_t chains, StochasticOutcome* outcomes, Poll* poll) const {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t rows = steps.batch_rows, batches = (rows_ + rows - 1) / rows;
+  const bool all = rows == rows_;
+  const std::int64_t shards = shard_count(rows);
+  const bool spread = shards == 1 && panel_count(rows) <= kMostWhole;
+  const double step_flops = 6.0 * static_cast<double>(rows * dim_);
+  const double flops = step_flops * static_cast<double>(steps.num_steps * chains);
+  // What one chain can be cut into: panels or shards, each long enough to pay for its barriers.
+  const std::int64_t pieces = std::min(spread ? panel_count(rows) : shards,
+                                       1 + static_cast<std::int64_t>(step_flops / 1e6));
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces)));
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
+  for (auto& team : space->teams) {
+    prepare(*team, rows, spread ? panel_count(rows) : 0, crew.size());
+  }
+  const Batch* everything = all ? &full_batch() : nullptr;
+  Cancel cancel(poll);
+  for_each_chain(
+      crew, chains, cancel,
+      [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+        TeamSpace& shared = *space->teams[static_cast<std::size_t>(first_thread)];
+        const Member m{team,
+                       index,
+                       shared,
+                       *space->threads[static_cast<std::size_t>(thread)],
+                       all ? *everything : shared.batch,
+                       shards,
+                       shared.grad.data()};
+        const std::uint32_t id = steps.chain_ids[chain];
+        T* position = theta + chain * dim_;
+        const auto at = [&](T* array) { return array != nullptr ? array + chain * dim_ : nullptr; };
+        T *moment1 = at(first), *moment2 = at(second);
+        const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
+        const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
+        std::uint64_t epoch = std::numeric_limits<std::uint64_t>::max();
+        Permutation order{};
+        if (index == 0) shared.failed = false;
+        for (std::int64_t i = 0; i < steps.num_steps; ++i) {
+          const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+          std::int64_t count = rows;
+          if (!all) {
+            const auto number = static_cast<std::uint64_t>(batches);
+            if (step / number != epoch) {
+              epoch = step / number;
+              order = make_permutation(static_cast<Word64>(rows_), steps.seed, id, epoch);
+            }
+            const std::int64_t start = static_cast<std::int64_t>(step % number) * rows;
+            count = std::min(rows, rows_ - start);
+            gather(m, order, start, count);
+            if (index == 0) {
+              shared.batch.x.rows = shared.batch.y.rows = count;
+              shared.batch.scale = static_cast<double>(rows_) / static_cast<double>(count);
+            }
+          }
+          // Both wait for the gathered rows before they go forward.
+          if (!(spread ? spread_gradient(m, position) : run_shards(m, position, {false, true}))) {
+            return false;
+          }
+          combine(m, position, {false, true});
+          UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
+          u.first_element = static_cast<std::uint64_t>(begin);
+          const bool finite = k.update(steps.rule, u, m.grad + begin, size, position + begin,
+                                       moment1 != nullptr ? moment1 + begin : nullptr,
+                                       moment2 != nullptr ? moment2 + begin : nullptr);
+          if (!finite) shared.failed.store(true, std::memory_order_relaxed);
+          if (!m.barrier()) return false;
+          if (shared.failed.load(std::memory_order_relaxed)) {
+            if (index != 0) return true;
+            double largest = 0;
+            for (std::int64_t e = 0; e < dim_; ++e) {
+              const double size_of = std::abs(static_cast<double>(m.grad[e]));
+              // A NaN is larger than everything.
+              if (!(size_of <= largest)) largest = size_of;
+              if (std::isnan(size_of)) break;
+            }
+            outcomes[chain] = {i, largest};
+            return true;
+          }
+          if (m.team.cancel().check()) return false;
+        }
+        if (index == 0) outcomes[chain] = {-1, 0.0};
+        return true;
+      });
+  give_back(std::move(space));
+  return !cancel.cancelled();
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                              \
+  template void LogDensity<T>::gather(const Member&, const Permutation&, std::int64_t,     \
+                                      std::int64_t) const;                                 \
+  template bool LogDensity<T>::spread_gradient(const Member&, const T*) const;             \
+  template void LogDensity<T>::prepare(TeamSpace&, std::int64_t, std::int64_t, int) const; \
+  template bool LogDensity<T>::advance(const StochasticSteps&, T*, T*, T*, std::int64_t,   \
+                                       StochasticOutcome*, Poll*) const;
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,32 @@
+#pragma once
+// Many stochastic-gradient steps in one call: what SGLD, SGHMC and Adam need beside the target.
+
+#include <cstdint>
+
+#include "cpu/isa/kernel_table-inl.h"
+
+namespace ribbit::cpu {
+
+// Step s of chain c uses batch s % M of epoch s / M, M = ceil(N / batch_rows), of the epoch's
+// permutation of the rows (core/permutation_hd.h), and noise addressed by (seed, s, c).
+struct StochasticSteps {
+  std::uint64_t seed;
+  std::uint64_t first_step;  // number of the first step of the call
+  std::int64_t num_steps;
+  std::int64_t batch_rows;         // 1..N; N: all rows, no permutation
+  const std::uint32_t* chain_ids;  // (chains,)
+  const double* step_size;         // (num_steps,)
+  const double* noise;             // (num_steps,) factor of the noise's sd
+  UpdateRule rule;
+  double friction;                 // kRuleFriction: the a of Chen et al. 2014, eq. 15
+  double decay1, decay2, epsilon;  // moments of Adam; preconditioner: decay2, epsilon
+  std::uint64_t adapt_until;       // steps before this one move the preconditioner
+};
+
+// What a chain did.
+struct StochasticOutcome {
+  std::int64_t failed;  // which step of the call left a parameter that is not finite; -1: none
+  double largest;       // largest |gradient| of that step
+};
+
+}  // namespace ribbit::cpu

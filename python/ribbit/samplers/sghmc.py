@@ -1,0 +1,165 @@
+"""Stochastic gradient Hamiltonian Monte Carlo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ribbit import _checks, schedules
+from ribbit.protocols import Array
+from ribbit.samplers import _options
+from ribbit.samplers._base import Sampler
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.state import StochasticState
+from ribbit.samplers.stochastic import Rule, Stepper
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["SGHMC"]
+
+
+class SGHMC(Sampler):
+    """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
+
+    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v, with g the gradient of the
+    log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi standard
+    normal; their estimate of the gradient noise is zero. There is no accept step: the law it
+    samples differs from the target by the discretisation and by the noise of the minibatches.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+    step_size : float
+        eps, times the schedule's factor. A step of SGLD with step size 2 eps / a moves as far.
+    friction : float
+        a, in (0, 1).
+    batch_size : int or None
+        Rows per step, drawn without replacement within an epoch; the last batch of an epoch may be
+        smaller and is scaled by its own N/n. None: all rows.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+    track_lp : bool
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, a batch larger than the data, a target with
+        Dropout layers.
+    """
+
+    statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        step_size: float = 1e-6,
+        friction: float = 0.1,
+        batch_size: int | None = 128,
+        schedule: schedules.Schedule | None = None,
+        track_lp: bool = False,
+    ) -> None:
+        density = Density(target, function="SGHMC")
+        _options.no_dropout("SGHMC", target)
+        super().__init__(density)
+        rule = Rule("friction", friction=_checks.fraction("SGHMC", "friction", friction))
+        self._stepper = Stepper(
+            "SGHMC",
+            density,
+            rule,
+            step_size=step_size,
+            batch_size=batch_size,
+            schedule=schedule,
+            track_lp=track_lp,
+        )
+        self.settings = {
+            "step_size": self._stepper.step_size,
+            "friction": rule.friction,
+            "batch_size": self._stepper.batch_size,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: int = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StochasticState:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int
+            64-bit key of all random numbers.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Steps of warmup; SGHMC adapts nothing in them.
+
+        Returns
+        -------
+        StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position without a finite log density and gradient.
+        """
+        return self._init("SGHMC.init", position, seed, chains, warmup, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        start, ids = self._start_arrays(function, position, seed, chains, warmup)
+        return self._stepper.start(function, start, seed, ids, warmup, guard)
+
+    def step(
+        self, state: StochasticState, *, num_steps: int = 1
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        """Make `num_steps` steps in native code.
+
+        Parameters
+        ----------
+        state : StochasticState
+            Not changed.
+        num_steps : int
+            At least 1.
+
+        Returns
+        -------
+        state : StochasticState
+        info : dict of (C,) arrays
+            lp and step_size of the last step.
+
+        Raises
+        ------
+        NonFiniteError
+            When a parameter is not finite any more; carries the last finite state.
+        """
+        count = _checks.integer("SGHMC.step", "num_steps", num_steps, minimum=1)
+        return self._stepper.advance(self._stepper.adopt("SGHMC.step", state), count, None)
+
+    def _thin(self, function: str, num_draws: int, thin: int) -> int:
+        return self._stepper.thin(function, num_draws, thin)
+
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
+        return self._stepper.adopt(function, state)
+
+    def _advance(
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        return self._stepper.advance(state, num_steps, guard)

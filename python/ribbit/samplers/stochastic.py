@@ -1,0 +1,402 @@
+"""Steps along stochastic gradients: what SGLD, SGHMC and the optimisers share.
+
+A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), and noise with
+the address (seed, s, c): chains, threads and restarts change nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ribbit import _backend, _checks, schedules
+from ribbit.errors import DTypeError, NonFiniteError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers.leapfrog import Density, total
+from ribbit.samplers.state import StochasticState
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Rule", "Stepper"]
+
+Kind = Literal["langevin", "friction", "adam"]
+_CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
+# The first velocity has a layer of its own: it shares no number with the noise of a step.
+_VELOCITY_LAYER = 1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a gradient g moves theta; eps is the step size of the step, xi standard normal.
+
+    Attributes
+    ----------
+    kind : {"langevin", "friction", "adam"}
+        langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
+        friction: v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v.
+        adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
+    friction : float
+        The a above.
+    preconditioned : bool
+        G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
+    decay1, decay2 : float
+        Of the running first and second moments.
+    epsilon : float
+    """
+
+    kind: Kind
+    friction: float = 0.0
+    preconditioned: bool = False
+    decay1: float = 0.9
+    decay2: float = 0.999
+    epsilon: float = 1e-8
+
+
+class Stepper:
+    """A target, a rule, a batch size and a schedule.
+
+    Parameters
+    ----------
+    function : str
+        Name of the sampler, for errors.
+    density : Density
+    rule : Rule
+    step_size : float
+    batch_size : int or None
+        None: all rows at every step.
+    schedule : Schedule or None
+    track_lp : bool
+        Evaluate the log density on all rows after every call.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        density: Density,
+        rule: Rule,
+        *,
+        step_size: float,
+        batch_size: int | None,
+        schedule: schedules.Schedule | None,
+        track_lp: bool = False,
+    ) -> None:
+        self.function, self.density, self.rule = function, density, rule
+        self.step_size = _checks.positive(function, "step_size", step_size)
+        self.schedule = schedules.check(function, schedule)
+        self.track_lp = _checks.boolean(function, "track_lp", track_lp)
+        self.num_rows = _num_rows(function, density.target)
+        self.batch_size = _batch_size(function, batch_size, self.num_rows)
+        self._native = getattr(density.target, "advance", None)
+
+    @property
+    def batches(self) -> int:
+        """Steps of an epoch, M."""
+        if self.batch_size is None or self.num_rows is None:
+            return 1
+        return -(-self.num_rows // self.batch_size)
+
+    def thin(self, function: str, num_draws: int, thin: int) -> int:
+        """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
+        if self.schedule.kind != "cyclical":
+            return thin
+        cycle = self.schedule.num_steps
+        steps = cycle if thin == 1 else thin
+        if steps % cycle or num_draws * steps > self.schedule.num_cycles * cycle:
+            raise ValueError(
+                f"[{function}] expected at most {self.schedule.num_cycles} draws at the ends of "
+                f"cycles of {cycle} steps, got {num_draws} draws with thin={thin}"
+            )
+        return steps
+
+    def start(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        """First state at `position` (C, P); errors for a gradient that is not finite."""
+        density, xp = self.density, self.density.xp
+        _finite(function, "position", chains, _backend.to_host(position))
+        terms, grad = density.terms_and_grad(position, guard)
+        with _backend.errstate(xp):
+            logdensity = total(terms)
+        _finite(function, "log density", chains, _backend.to_host(logdensity)[:, None])
+        _finite(function, "gradient", chains, _backend.to_host(grad))
+        first = second = None
+        if self.rule.kind == "friction":
+            # What the velocity is without gradients, to leading order (Chen et al. 2014, eq. 15).
+            xi = _backend.normal(
+                xp,
+                position.shape,
+                density.dtype,
+                seed=seed,
+                step=0,
+                chains=chains,
+                purpose=_backend.MOMENTUM,
+                layer=_VELOCITY_LAYER,
+            )
+            first = math.sqrt(self.step_size) * xi
+        elif self.rule.kind == "adam":
+            first = xp.zeros_like(position)
+        if self.rule.kind == "adam" or self.rule.preconditioned:
+            second = xp.zeros_like(position)
+        return StochasticState(
+            position=position,
+            logdensity=logdensity if self.track_lp else xp.full_like(logdensity, xp.nan),
+            first_moment=first,
+            second_moment=second,
+            step=0,
+            seed=seed,
+            chains=chains,
+            warmup=warmup,
+        )
+
+    def adopt(self, function: str, state: object) -> StochasticState:
+        """Check that a state fits this target and rule."""
+        density, xp = self.density, self.density.xp
+        if not isinstance(state, StochasticState):
+            raise TypeError(
+                f"[{function}] expected a StochasticState, got {_checks.summary(state)}"
+            )
+        if state.position.shape[1] != density.dim:
+            raise ShapeError(
+                f"[{function}] expected a state of dim {density.dim}, got {state.position.shape[1]}"
+            )
+        if (
+            _backend.namespace(state.position, function=function) is not xp
+            or _backend.host_dtype(state.position) != density.dtype
+        ):
+            raise DTypeError(
+                f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
+                f"got {_checks.summary(state.position)}"
+            )
+        wants = (
+            self.rule.kind in ("friction", "adam"),
+            self.rule.kind == "adam" or self.rule.preconditioned,
+        )
+        has = (state.first_moment is not None, state.second_moment is not None)
+        if wants != has:
+            raise ValueError(
+                f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
+                "it comes from a sampler of another kind"
+            )
+        return state
+
+    def advance(
+        self, state: StochasticState, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        """Make `num_steps` steps of all chains.
+
+        Raises
+        ------
+        NonFiniteError
+            When a parameter is not finite any more; carries the last finite state.
+        """
+        eps = self.step_size * self.schedule.factors(state.step, num_steps)
+        noise = self.schedule.noise(state.step, num_steps)
+        if self.rule.kind == "adam":
+            noise[:] = 0.0
+        loop = self._native_steps if self._native is not None else self._python_steps
+        arrays, failed, largest = loop(state, eps, noise, guard)
+        if (failed >= 0).any():
+            # Nothing hidden decides a step, so the steps before are simply made again.
+            chain = int(np.argmin(np.where(failed >= 0, failed, num_steps)))
+            good = int(failed[chain])
+            if good:
+                state, _ = self.advance(state, good, guard)
+            raise NonFiniteError(
+                f"[{self.function}] expected finite parameters, got others in chain "
+                f"{state.chains[chain]} at step {state.step} with step size {eps[good]:.3g}, "
+                f"largest |gradient| {largest[chain]:.3g}: use a smaller step size "
+                "(the error's `state` is the last finite one)",
+                state=state,
+                step=state.step,
+                step_size=float(eps[good]),
+                largest_gradient=float(largest[chain]),
+            )
+        xp = self.density.xp
+        position, first, second = arrays
+        if self.track_lp:
+            terms, _ = self.density.terms_and_grad(position, guard)
+            with _backend.errstate(xp):
+                logdensity = total(terms)
+        else:
+            logdensity = xp.full_like(state.logdensity, xp.nan)
+        state = dataclasses.replace(
+            state,
+            position=position,
+            logdensity=logdensity,
+            first_moment=first,
+            second_moment=second,
+            step=state.step + num_steps,
+        )
+        return state, {
+            "lp": logdensity,
+            "step_size": xp.full_like(logdensity, float(eps[-1])),
+        }
+
+    def _native_steps(
+        self,
+        state: StochasticState,
+        eps: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        guard: InterruptGuard | None,
+    ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        assert self._native is not None
+        rule = self.rule
+        *arrays, failed, largest = self._native(
+            state.position,
+            state.first_moment,
+            state.second_moment,
+            seed=state.seed,
+            chains=state.chains,
+            first_step=state.step,
+            batch_size=self.batch_size,
+            step_size=eps,
+            noise=noise,
+            rule=_CODES[rule.kind],
+            friction=rule.friction,
+            decay=(rule.decay1, rule.decay2),
+            epsilon=rule.epsilon,
+            adapt_until=state.warmup,
+            interrupt=None if guard is None else guard.flag,
+        )
+        return arrays, failed, largest
+
+    def _python_steps(
+        self,
+        state: StochasticState,
+        eps: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        guard: InterruptGuard | None,
+    ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Make the same steps from gradients alone."""
+        density, xp, rule = self.density, self.density.xp, self.rule
+        theta = state.position
+        first: Array = state.first_moment
+        second: Array = state.second_moment
+        chains = state.chains.shape[0]
+        failed, largest = np.full(chains, -1), np.zeros(chains)
+        for i, (e, factor) in enumerate(zip(eps.tolist(), noise.tolist(), strict=True)):
+            if guard is not None and guard.requested:
+                raise _backend.Interrupted
+            step = state.step + i
+            grad = self._gradient(theta, step, state, guard)
+            xi = 0.0
+            if factor:
+                xi = factor * _backend.normal(
+                    xp,
+                    (chains, density.dim),
+                    density.dtype,
+                    seed=state.seed,
+                    step=step,
+                    chains=state.chains,
+                    purpose=_backend.UPDATE_NOISE,
+                )
+            with _backend.errstate(xp):
+                if rule.kind == "friction":
+                    push = e * grad + math.sqrt(2.0 * rule.friction * e) * xi
+                    first = (1.0 - rule.friction) * first + push
+                    new = theta + first
+                elif rule.kind == "adam":
+                    first = rule.decay1 * first + (1.0 - rule.decay1) * grad
+                    second = rule.decay2 * second + (1.0 - rule.decay2) * grad * grad
+                    mean = first * (1.0 / (1.0 - rule.decay1 ** (step + 1)))
+                    spread = second * (1.0 / (1.0 - rule.decay2 ** (step + 1)))
+                    new = theta + e * mean / (xp.sqrt(spread) + rule.epsilon)
+                elif rule.preconditioned:
+                    if step < state.warmup:
+                        scaled = grad * (1.0 / (self.num_rows or 1))
+                        second = rule.decay2 * second + (1.0 - rule.decay2) * scaled * scaled
+                    metric = 1.0 / (xp.sqrt(second) + rule.epsilon)
+                    new = theta + (0.5 * e) * metric * grad + math.sqrt(e) * xp.sqrt(metric) * xi
+                else:
+                    new = theta + (0.5 * e) * grad + math.sqrt(e) * xi
+            bad = ~_backend.to_host(xp.all(xp.isfinite(new), axis=1))
+            if bad.any():
+                failed[bad] = i
+                largest[bad] = np.abs(_backend.to_host(grad)).max(axis=1)[bad]
+                break
+            theta = new
+        return (theta, first, second), failed, largest
+
+    def _gradient(
+        self, theta: Array, step: int, state: StochasticState, guard: InterruptGuard | None
+    ) -> Array:
+        density, xp = self.density, self.density.xp
+        if self.batch_size is None or self.num_rows is None or self.batch_size == self.num_rows:
+            return density.terms_and_grad(theta, guard)[1]
+        epoch, number = divmod(step, self.batches)
+        begin = number * self.batch_size
+        count = min(self.batch_size, self.num_rows - begin)
+        return xp.concat(
+            [
+                density.batch_gradient(
+                    theta[c : c + 1, :],
+                    _backend.epoch_rows(
+                        self.num_rows,
+                        seed=state.seed,
+                        chain=int(chain),
+                        epoch=epoch,
+                        begin=begin,
+                        count=count,
+                    ),
+                    guard,
+                )
+                for c, chain in enumerate(state.chains)
+            ],
+            axis=0,
+        )
+
+
+def _num_rows(function: str, target: Any) -> int | None:
+    rows = getattr(target, "num_rows", None)
+    if rows is None:
+        return None
+    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
+        raise TypeError(
+            f"[{function}] expected target.num_rows as an integer >= 1, got {_checks.summary(rows)}"
+        )
+    return int(rows)
+
+
+def _batch_size(function: str, batch_size: int | None, num_rows: int | None) -> int | None:
+    if batch_size is None:
+        return num_rows
+    size = _checks.integer(function, "batch_size", batch_size, minimum=1)
+    if num_rows is None:
+        raise ValueError(
+            f"[{function}] expected batch_size=None for a target without num_rows, got {size}"
+        )
+    if size > num_rows:
+        raise ValueError(
+            f"[{function}] expected batch_size <= {num_rows}, the rows of the data, or None for "
+            f"all of them, got {size}"
+        )
+    return size
+
+
+def _moments(first: bool, second: bool) -> str:
+    names = [name for name, there in (("first", first), ("second", second)) if there]
+    return f"{' and '.join(names)} moments" if names else "no moments"
+
+
+def _finite(
+    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
+) -> None:
+    good = np.isfinite(values).all(axis=1)
+    if not good.all():
+        raise ValueError(
+            f"[{function}] expected a finite {what} at the initial positions, got others in chain "
+            f"{chains[int(np.argmin(good))]}"
+        )

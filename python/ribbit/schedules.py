@@ -1,0 +1,182 @@
+"""Step sizes that change with the step: a factor of the sampler's `step_size`.
+
+Steps are counted from 0 over the whole run, warmup included, so that a run that is resumed goes on
+where it was. Shapes: n steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ribbit import _checks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Factors = npt.NDArray[np.float64]
+
+
+__all__ = ["Schedule", "constant", "cosine", "cyclical", "polynomial"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Factor of the step size at every step; made by the functions of this module.
+
+    Attributes
+    ----------
+    kind : str
+        "constant", "polynomial", "cosine" or "cyclical".
+    power, offset : float
+        Of "polynomial".
+    num_steps : int
+        Of "cosine", and the length of a cycle of "cyclical".
+    final : float
+        Of "cosine": the factor that is kept from `num_steps` on.
+    num_cycles : int
+        Of "cyclical".
+    exploration : float
+        Of "cyclical": the part of each cycle that draws no noise.
+    """
+
+    kind: str
+    power: float = 0.0
+    offset: float = 1.0
+    num_steps: int = 1
+    final: float = 0.0
+    num_cycles: int = 0
+    exploration: float = 0.0
+
+    def factors(self, first: int, count: int) -> Factors:
+        """Return the factors (count,) of steps first, first + 1, ..."""
+        step = np.arange(first, first + count, dtype=np.float64)
+        if self.kind == "polynomial":
+            return (1.0 + step / self.offset) ** -self.power
+        if self.kind == "cosine":
+            done = np.minimum(step / self.num_steps, 1.0)
+            return self.final + (1.0 - self.final) * 0.5 * (1.0 + np.cos(math.pi * done))
+        if self.kind == "cyclical":
+            return 0.5 * (1.0 + np.cos(math.pi * (step % self.num_steps) / self.num_steps))
+        return np.ones(count)
+
+    def noise(self, first: int, count: int) -> Factors:
+        """Return factors (count,) of the noise's sd: 0 while a cycle explores, else 1."""
+        if self.kind != "cyclical" or self.exploration == 0.0:
+            return np.ones(count)
+        place = np.arange(first, first + count) % self.num_steps
+        return (place >= self.exploration * self.num_steps).astype(np.float64)
+
+    def __repr__(self) -> str:
+        shown = {
+            "polynomial": f"power={self.power:g}, offset={self.offset:g}",
+            "cosine": f"{self.num_steps}, final={self.final:g}",
+            "cyclical": f"{self.num_cycles}, {self.num_steps}, exploration={self.exploration:g}",
+        }.get(self.kind, "")
+        return f"schedules.{self.kind}({shown})"
+
+
+def constant() -> Schedule:
+    """Keep the step size: the default."""
+    return Schedule("constant")
+
+
+def polynomial(power: float = 0.55, *, offset: float = 1.0) -> Schedule:
+    """Decay as (1 + step / offset)^-power (Welling and Teh 2011, section 4).
+
+    Parameters
+    ----------
+    power : float
+        > 0; in (0.5, 1] the step sizes meet the conditions of stochastic approximation.
+    offset : float
+        Steps until the decay sets in, > 0.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is out of range.
+    """
+    name = "schedules.polynomial"
+    return Schedule(
+        "polynomial",
+        power=_checks.positive(name, "power", power),
+        offset=_checks.positive(name, "offset", offset),
+    )
+
+
+def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
+    """Fall along half a cosine from 1 to `final` within `num_steps`, then stay (Loshchilov 2017).
+
+    Parameters
+    ----------
+    num_steps : int
+        >= 1.
+    final : float
+        In [0, 1].
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is out of range.
+    """
+    name = "schedules.cosine"
+    end = _checks.real(name, "final", final)
+    if not 0.0 <= end <= 1.0:
+        raise ValueError(f"[{name}] expected final in [0, 1], got {final!r}")
+    return Schedule(
+        "cosine", num_steps=_checks.integer(name, "num_steps", num_steps, minimum=1), final=end
+    )
+
+
+def cyclical(num_cycles: int, num_steps: int, *, exploration: float = 0.0) -> Schedule:
+    """Restart a half cosine every `num_steps` steps (Zhang et al. 2020, eq. 1).
+
+    A run keeps one draw at the end of each cycle, where the step size is smallest.
+
+    Parameters
+    ----------
+    num_cycles : int
+        Cycles in all, at most as many draws, >= 1.
+    num_steps : int
+        Steps of a cycle, >= 1.
+    exploration : float
+        In [0, 1): the first part of each cycle, which draws no noise and so only climbs (their
+        exploration stage).
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is out of range.
+    """
+    name = "schedules.cyclical"
+    return Schedule(
+        "cyclical",
+        num_cycles=_checks.integer(name, "num_cycles", num_cycles, minimum=1),
+        num_steps=_checks.integer(name, "num_steps", num_steps, minimum=1),
+        exploration=_checks.fraction(name, "exploration", exploration, zero=True),
+    )
+
+
+def check(function: str, schedule: object) -> Schedule:
+    """Return `schedule`, constant for None; anything else is a TypeError."""
+    if schedule is None:
+        return constant()
+    if not isinstance(schedule, Schedule):
+        got = _checks.summary(schedule)
+        raise TypeError(f"[{function}] expected schedule of rb.schedules or None, got {got}")
+    return schedule
