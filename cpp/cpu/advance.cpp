@@ -100,7 +100,7 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta) const {
                          delta + i * outputs * kPanel, nullptr, learned ? &noise : nullptr);
       s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
     }
-    backward_group(plan_, packed, p, count, false, space);
+    backward_group(plan_, packed, m.batch.x.panel(p), p, count, false, space);
   }
   if (!m.barrier()) return false;
   T* scratch = s.scratch[static_cast<std::size_t>(m.index)].data();

@@ -35,10 +35,10 @@ void Workspace<T>::allocate(const Plan& plan, bool backward) {
     std::int64_t widest = 0;
     for (const std::int64_t width : plan.delta_width) {
       deltas_.push_back(take(block_ * width * kPanel));
-      bias_sums_.push_back(take(width * kernels<T>().lanes));
       widest = std::max(widest, width);
     }
     const std::int64_t lanes = kernels<T>().lanes;
+    narrow_ = take(plan.narrow_size * lanes);
     scratch_ = take((widest + lanes - 1) / lanes * lanes * block_ * kPanel);
   }
   slab_.resize(size);
@@ -82,8 +82,9 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
 }
 
 template <class T>
-void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
-                    bool biases, Workspace<T>& space) {
+void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
+                    std::int64_t panels, bool narrow, Workspace<T>& space) {
+  const KernelTable<T>& k = kernels<T>();
   const auto derivative = [&](int d, std::int64_t size) {
     return space.derivative(d) + space.derivative_place(at) * size * kPanel;
   };
@@ -97,9 +98,12 @@ void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int
       }
       continue;
     }
-    if (biases && stage.layer.bias_offset >= 0) {
-      kernels<T>().bias_accumulate(delta, panels, stage.layer.out_size,
-                                   space.bias_sums(stage.delta));
+    if (narrow && stage.narrow >= 0) {
+      const T* x = stage.in_value == 0
+                       ? input
+                       : space.value(stage.in_value) + at * stage.layer.in_size * kPanel;
+      k.narrow_accumulate(x, delta, panels, stage.layer.in_size,
+                          space.narrow_sums() + stage.narrow * k.lanes);
     }
     if (!stage.needs_input_delta) return;
     T* below = space.delta(stage.delta - 1) + at * stage.layer.in_size * kPanel;
@@ -114,7 +118,7 @@ template <class T>
 void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
                     T* grad) {
   for (const Stage& stage : plan.stages) {
-    if (stage.layer.op != Op::kDense) continue;
+    if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
     const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
     dense_gradient(stage, x, space.delta(stage.delta), panels, 0, stage.layer.in_size,
                    space.scratch(), grad);
@@ -124,40 +128,33 @@ void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Works
 template <class T>
 void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
                     int members, Workspace<T>& space, T* scratch, T* grad) {
-  const KernelTable<T>& k = kernels<T>();
   const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size;
-  const std::int64_t i0 = ins * member / members, i1 = ins * (member + 1) / members;
-  const T* delta = space.delta(stage.delta);
+  const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
+  if (first == last) return;
   T* weights = grad + stage.layer.weight_offset;
-  std::fill(weights + i0 * outs, weights + i1 * outs, T(0));
-  dense_gradient(stage, stage.in_value == 0 ? input : space.value(stage.in_value), delta, panels,
-                 i0, i1, scratch, grad);
-  if (stage.layer.bias_offset < 0) return;
-  const std::int64_t o0 = outs * member / members, o1 = outs * (member + 1) / members;
-  T* sums = space.bias_sums(stage.delta) + o0 * k.lanes;
-  T* bias = grad + stage.layer.bias_offset;
-  std::fill(sums, sums + (o1 - o0) * k.lanes, T(0));
-  std::fill(bias + o0, bias + o1, T(0));
-  for (std::int64_t p = 0; p < panels; ++p) {
-    k.bias_accumulate(delta + (p * outs + o0) * kPanel, 1, o1 - o0, sums);
+  std::fill(weights + first * outs, weights + last * outs, T(0));
+  if (first == 0 && stage.layer.bias_offset >= 0) {
+    std::fill_n(grad + stage.layer.bias_offset, outs, T(0));
   }
-  k.bias_reduce(sums, o1 - o0, bias + o0);
+  dense_gradient(stage, stage.in_value == 0 ? input : space.value(stage.in_value),
+                 space.delta(stage.delta), panels, first, last, scratch, grad);
 }
 
 template <class T>
-void clear_bias_sums(const Plan& plan, Workspace<T>& space) {
-  for (std::size_t d = 0; d < plan.delta_width.size(); ++d) {
-    std::fill_n(space.bias_sums(static_cast<int>(d)), plan.delta_width[d] * kernels<T>().lanes,
-                T(0));
-  }
+void clear_narrow_sums(const Plan& plan, Workspace<T>& space) {
+  std::fill_n(space.narrow_sums(), plan.narrow_size * kernels<T>().lanes, T(0));
 }
 
 template <class T>
-void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad) {
+void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
+  const KernelTable<T>& k = kernels<T>();
   for (const Stage& stage : plan.stages) {
-    if (stage.layer.op == Op::kDense && stage.layer.bias_offset >= 0) {
-      kernels<T>().bias_reduce(space.bias_sums(stage.delta), stage.layer.out_size,
-                               grad + stage.layer.bias_offset);
+    if (stage.narrow < 0) continue;
+    const Layer& layer = stage.layer;
+    const T* sums = space.narrow_sums() + stage.narrow * k.lanes;
+    k.narrow_reduce(sums, layer.in_size, grad + layer.weight_offset);
+    if (layer.bias_offset >= 0) {
+      k.narrow_reduce(sums + layer.in_size * k.lanes, 1, grad + layer.bias_offset);
     }
   }
 }
@@ -168,13 +165,13 @@ void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
                                   std::int64_t, bool, Workspace<T>&);                             \
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
-  template void backward_group(const Plan&, const T*, std::int64_t, std::int64_t, bool,           \
+  template void backward_group(const Plan&, const T*, const T*, std::int64_t, std::int64_t, bool, \
                                Workspace<T>&);                                                    \
   template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);           \
   template void layer_gradient(const Stage&, const T*, std::int64_t, int, int, Workspace<T>&, T*, \
                                T*);                                                               \
-  template void clear_bias_sums(const Plan&, Workspace<T>&);                                      \
-  template void add_bias_sums(const Plan&, Workspace<T>&, T*);
+  template void clear_narrow_sums(const Plan&, Workspace<T>&);                                    \
+  template void add_narrow_sums(const Plan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

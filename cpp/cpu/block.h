@@ -19,10 +19,10 @@ class Workspace {
   T* value(int v) { return slab_.data() + values_[static_cast<std::size_t>(v)]; }
   T* derivative(int d) { return slab_.data() + derivatives_[static_cast<std::size_t>(d)]; }
   T* delta(int d) { return slab_.data() + deltas_[static_cast<std::size_t>(d)]; }
-  T* bias_sums(int d) { return slab_.data() + bias_sums_[static_cast<std::size_t>(d)]; }
-  T* scratch() { return slab_.data() + scratch_; }  // (block rows, widest delta)
-  std::int64_t block() const { return block_; }     // panels
-  std::int64_t group() const { return group_; }     // panels
+  T* narrow_sums() { return slab_.data() + narrow_; }  // (plan.narrow_size, lanes)
+  T* scratch() { return slab_.data() + scratch_; }     // (block rows, widest delta)
+  std::int64_t block() const { return block_; }        // panels
+  std::int64_t group() const { return group_; }        // panels
   // Where the derivatives of the block's panel number `at` lie: panels after the first derivative.
   std::int64_t derivative_place(std::int64_t at) const { return group_ == block_ ? at : 0; }
 
@@ -30,8 +30,8 @@ class Workspace {
   void allocate(const Plan& plan, bool backward);
 
   std::int64_t block_, group_;
-  std::vector<std::int64_t> values_, derivatives_, deltas_, bias_sums_;
-  std::int64_t scratch_ = 0;
+  std::vector<std::int64_t> values_, derivatives_, deltas_;
+  std::int64_t narrow_ = 0, scratch_ = 0;
   Buffer<T> slab_;
 };
 
@@ -49,26 +49,26 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
 template <class T>
 T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
 
-// Sends a group's deltas down to the lowest dense layer, adding up bias gradients on the way when
-// wanted.
+// Sends a group's deltas down to the lowest dense layer, adding up the gradients of narrow layers
+// on the way when wanted. input: (panels, features, kPanel) of the group.
 template <class T>
-void backward_group(const Plan& plan, const T* packed, std::int64_t at, std::int64_t panels,
-                    bool biases, Workspace<T>& space);
+void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
+                    std::int64_t panels, bool narrow, Workspace<T>& space);
 
-// Adds the weight gradients of a block of panels to grad (dim,).
+// Adds the gradients of a block of panels to grad (dim,), but for the narrow layers.
 template <class T>
 void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
                     T* grad);
 
-// The same for one layer and inputs first..last-1, or outputs for the bias; grad is assigned, not
-// added to. scratch: (panels * kPanel, outs rounded up to whole vectors).
+// The gradient of one layer, a member's part of its inputs; assigned, not added. scratch:
+// (panels * kPanel, outs rounded up to whole vectors).
 template <class T>
 void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
                     int members, Workspace<T>& space, T* scratch, T* grad);
 
 template <class T>
-void clear_bias_sums(const Plan& plan, Workspace<T>& space);
+void clear_narrow_sums(const Plan& plan, Workspace<T>& space);
 template <class T>
-void add_bias_sums(const Plan& plan, Workspace<T>& space, T* grad);
+void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad);
 
 }  // namespace ribbit::cpu

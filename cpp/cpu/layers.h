@@ -27,7 +27,7 @@ void dense_backward(const Stage& stage, const T* packed, const T* delta, const T
                     std::int64_t panels, T* delta_below);
 
 // Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad, for
-// inputs first..last-1. scratch: (panels * kPanel, outs).
+// inputs first..last-1, and with input 0 that of the bias. scratch: (panels * kPanel, outs).
 template <class T>
 void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
                     std::int64_t first, std::int64_t last, T* scratch, T* grad);

@@ -127,7 +127,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   Workspace<T>& space = m.own;
   if (wanted.gradient) {
     std::fill(grad, grad + dim_, T(0));
-    clear_bias_sums(plan_, space);
+    clear_narrow_sums(plan_, space);
   }
   double ll = 0, noise = 0;
   for (std::int64_t block = begin; block < end; block += space.block()) {
@@ -143,14 +143,14 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
                            delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
                            learned ? &noise : nullptr);
       }
-      if (wanted.gradient) backward_group(plan_, packed, at, count, true, space);
+      if (wanted.gradient) backward_group(plan_, packed, batch.x.panel(p), at, count, true, space);
     }
     if (wanted.gradient) {
       block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
     }
     if (m.team.cancel().check()) return;
   }
-  if (wanted.gradient) add_bias_sums(plan_, space, grad);
+  if (wanted.gradient) add_narrow_sums(plan_, space, grad);
   if (learned && wanted.gradient) grad[dim_ - 1] = static_cast<T>(weight * noise);
   m.shared.shard_ll[shard] = ll;
 }

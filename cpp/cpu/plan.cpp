@@ -26,6 +26,12 @@ Plan::Plan(const Network& network) {
         stage.packed_back = packed_size;
         packed_size += layer.in_size * layer.out_size;
       }
+      // One output: its weight gradient is a pass over values that are in cache on the way back.
+      constexpr std::int64_t kMostNarrow = 256;
+      if (layer.out_size == 1 && layer.in_size <= kMostNarrow) {
+        stage.narrow = narrow_size;
+        narrow_size += layer.in_size + 1;
+      }
       stage.delta = static_cast<int>(delta_width.size());
       delta_width.push_back(layer.out_size);
       parameters_below = true;

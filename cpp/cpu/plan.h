@@ -21,6 +21,7 @@ struct Stage {
   std::int64_t packed = -1;        // dense: offset of (ins -> outs) tiles
   std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed
   int delta = -1;                  // dense: buffer of the deltas of its outputs
+  std::int64_t narrow = -1;  // dense with one output: its sums among the narrow ones, -1: none
 };
 
 struct Plan {
@@ -31,6 +32,7 @@ struct Plan {
   std::vector<std::int64_t> derivative_width;  // scalars per row
   std::vector<std::int64_t> delta_width;       // scalars per row
   std::int64_t packed_size = 0;                // scalars of all packed weights
+  std::int64_t narrow_size = 0;                // vectors of all narrow sums
   int output_value = 0;
 
   // Panels whose values and deltas are kept until their weight gradients are taken together: as

@@ -45,14 +45,15 @@ struct KernelTable {
                    std::int64_t ins, std::int64_t outs, std::int64_t panels);
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
-  // grad: (ins, outs); inputs first..last-1 only. scratch: transpose_scratch(outs, panels) scalars.
+  // grad: (ins, outs); inputs first..last-1 only. bias[o] += sum over rows of d[o] when first = 0;
+  // null: none. scratch: transpose_scratch(outs, panels) scalars.
   void (*weight_gradient)(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                           std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
-                          T* grad);
-  // The sum over rows of d[o], in two steps: sums[o] += vectors of rows; grad[o] += their lanes.
-  // sums: (outs, lanes).
-  void (*bias_accumulate)(const T* d, std::int64_t panels, std::int64_t outs, T* sums);
-  void (*bias_reduce)(const T* sums, std::int64_t outs, T* grad);
+                          T* grad, T* bias);
+  // The same for one output, in two steps: sums[i] += vectors of rows of a[i] d, sums[ins] += those
+  // of d; grad[i] += the lanes of sums[i]. sums: (ins + 1, lanes).
+  void (*narrow_accumulate)(const T* a, const T* d, std::int64_t panels, std::int64_t ins, T* sums);
+  void (*narrow_reduce)(const T* sums, std::int64_t n, T* grad);
 
   // x: rows of (rows, features) C order at rows[0..n) (or first.. when rows is null) -> one panel,
   // lanes >= n are zero.

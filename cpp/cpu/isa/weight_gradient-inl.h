@@ -13,23 +13,38 @@
 namespace ribbit::cpu {
 namespace {
 
+// out[i] += the lanes of v[i], for n <= lanes vectors.
+template <class T>
+RIBBIT_INLINE void add_lane_sums(const Vec<T>* v, int n, T* out) {
+  constexpr int lanes = kLanes<T>;
+  Vec<T> sum[lanes];
+  // Sums past the end repeat the last one and are dropped.
+  RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) sum[i] = v[i < n ? i : n - 1];
+  store_first(out, load_first(out, n) + sum_lanes<T>(sum), n);
+}
+
 // grad[i, o] += sum over rows for kIns inputs from i0 and kOuts outputs from o0, of which the first
 // `skip` inputs and those from `last` on are dropped. Inputs past the end repeat the last (kClamp).
-template <class T, int kIns, int kOuts, bool kClamp>
+// kBias: bias[o] += sum over rows of the deltas, which are at hand.
+template <class T, int kIns, int kOuts, bool kClamp, bool kBias>
 RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                               std::int64_t outs, std::int64_t i0, std::int64_t last,
-                              std::int64_t o0, int skip, T* grad) {
+                              std::int64_t o0, int skip, T* grad, T* bias) {
   constexpr int lanes = kLanes<T>;
   constexpr int kSums = kIns * kOuts;
   static_assert(kSums % lanes == 0);
   const T* x = a + i0 * kPanel;
   const T* deltas = d + o0 * kPanel;
-  Vec<T> sum[kSums];
+  Vec<T> sum[kSums], bias_sum[kOuts];
   RIBBIT_UNROLL for (int s = 0; s < kSums; ++s) sum[s] = Vec<T>{};
+  RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) bias_sum[o] = Vec<T>{};
   for (std::int64_t p = 0; p < panels; ++p) {
     RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
       Vec<T> delta[kOuts];
-      RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) delta[o] = load<T>(deltas + o * kPanel + lane);
+      RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) {
+        delta[o] = load<T>(deltas + o * kPanel + lane);
+        if constexpr (kBias) bias_sum[o] += delta[o];
+      }
       RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
         const std::int64_t row = kClamp && i >= ins ? ins - 1 : i;
         const Vec<T> value = load<T>(x + row * kPanel + lane);
@@ -48,37 +63,71 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
     T* out = grad + (i0 + i) * outs + o0;
     RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) out[o] += total[i * kOuts + o];
   }
+  if constexpr (kBias) add_lane_sums<T>(bias_sum, kOuts, bias + o0);
 }
 
 // Inputs first..last-1 for kOuts outputs from o0. The last tile reaches back over inputs that
-// others do.
+// others do. bias: null when it is not wanted.
 template <class T, int kIns, int kOuts>
 static void lanes_columns(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                           std::int64_t outs, std::int64_t first, std::int64_t last, std::int64_t o0,
-                          T* grad) {
+                          T* grad, T* bias) {
   if (last < kIns) {
-    lanes_tile<T, kIns, kOuts, true>(a, d, panels, ins, outs, 0, last, o0, static_cast<int>(first),
-                                     grad);
+    const int skip = static_cast<int>(first);
+    if (bias != nullptr)
+      lanes_tile<T, kIns, kOuts, true, true>(a, d, panels, ins, outs, 0, last, o0, skip, grad,
+                                             bias);
+    else
+      lanes_tile<T, kIns, kOuts, true, false>(a, d, panels, ins, outs, 0, last, o0, skip, grad,
+                                              bias);
     return;
   }
-  for (std::int64_t i = first; i < last; i += kIns) {
+  std::int64_t i = first;
+  if (bias != nullptr && i + kIns <= last) {
+    lanes_tile<T, kIns, kOuts, false, true>(a, d, panels, ins, outs, i, last, o0, 0, grad, bias);
+    i += kIns;
+  }
+  for (; i < last; i += kIns) {
     const std::int64_t i0 = i + kIns <= last ? i : last - kIns;
-    lanes_tile<T, kIns, kOuts, false>(a, d, panels, ins, outs, i0, last, o0,
-                                      static_cast<int>(i - i0), grad);
+    lanes_tile<T, kIns, kOuts, false, false>(a, d, panels, ins, outs, i0, last, o0,
+                                             static_cast<int>(i - i0), grad, bias);
   }
 }
 
 template <class T>
 static void weight_gradient_lanes(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                                   std::int64_t outs, std::int64_t first, std::int64_t last,
-                                  std::int64_t first_out, T* grad) {
+                                  std::int64_t first_out, T* grad, T* bias) {
   constexpr int kOuts = kLanes<T> >= 16 ? 4 : 2;
   constexpr int kTall = kLanes<T> >= 8 ? kLanes<T> : 8;
   std::int64_t o = first_out;
   for (; o + kOuts <= outs; o += kOuts) {
-    lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, first, last, o, grad);
+    lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, first, last, o, grad, bias);
   }
-  for (; o < outs; ++o) lanes_columns<T, kTall, 1>(a, d, panels, ins, outs, first, last, o, grad);
+  for (; o < outs; ++o) {
+    lanes_columns<T, kTall, 1>(a, d, panels, ins, outs, first, last, o, grad, bias);
+  }
+}
+
+// bias[o] += sum over rows of d[o] for the first `width` outputs.
+template <class T>
+static void bias_gradient(const T* d, std::int64_t panels, std::int64_t outs, std::int64_t width,
+                          T* bias) {
+  constexpr int lanes = kLanes<T>;
+  for (std::int64_t o = 0; o < width; o += lanes) {
+    const int some = static_cast<int>(width - o < lanes ? width - o : lanes);
+    Vec<T> sum[lanes];
+    for (int i = 0; i < some; ++i) {
+      sum[i] = Vec<T>{};
+      for (std::int64_t p = 0; p < panels; ++p) {
+        const T* row = d + (p * outs + o + i) * kPanel;
+        RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
+          sum[i] += load<T>(row + lane);
+        }
+      }
+    }
+    add_lane_sums<T>(sum, some, bias + o);
+  }
 }
 
 // delta panels (panels, outs, kPanel) -> (panels * kPanel, width): the first width outputs, zeros
@@ -174,8 +223,9 @@ static void outer_columns(const T* a, const T* dt, std::int64_t panels, std::int
 template <class T>
 static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                             std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
-                            T* grad) {
+                            T* grad, T* bias) {
   if (first >= last) return;
+  if (first > 0) bias = nullptr;  // once among the parts
   constexpr int lanes = kLanes<T>;
   constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
   // Per vector of deltas: 4 shuffles against ins FMAs (outer), 3 shuffles per lanes rows and
@@ -186,6 +236,7 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
   const std::int64_t whole = outs / lanes * lanes;
   const std::int64_t width = !outer ? 0 : outs - whole > 4 ? whole + lanes : whole;
   if (width > 0) {
+    if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
     transpose_delta<T>(d, panels, outs, width, scratch);
     const Tiling groups(width / lanes, kMostVectors);
     for (std::int64_t g = 0; g < groups.count; ++g) {
@@ -210,35 +261,45 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
       }
     }
   }
-  if (width < outs) weight_gradient_lanes<T>(a, d, panels, ins, outs, first, last, width, grad);
+  if (width < outs)
+    weight_gradient_lanes<T>(a, d, panels, ins, outs, first, last, width, grad, bias);
 }
 
+// For one output and inputs that stay in the first-level cache: sums[i] += vectors of rows of
+// a[i] d, i < ins, and sums[ins] += those of d; done panel by panel, while a is in cache.
 template <class T>
-static void bias_accumulate(const T* d, std::int64_t panels, std::int64_t outs, T* sums) {
+static void narrow_accumulate(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
+                              T* sums) {
   constexpr int lanes = kLanes<T>;
+  constexpr int kVectors = kPanel / lanes;
   for (std::int64_t p = 0; p < panels; ++p) {
-    for (std::int64_t o = 0; o < outs; ++o) {
-      const T* row = d + (p * outs + o) * kPanel;
-      Vec<T> rows = load<T>(row);
-      RIBBIT_UNROLL for (int lane = lanes; lane < kPanel; lane += lanes) {
-        rows += load<T>(row + lane);
+    Vec<T> delta[kVectors];
+    Vec<T> all = load<T>(sums + ins * lanes);
+    RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+      delta[v] = load<T>(d + p * kPanel + v * lanes);
+      all += delta[v];
+    }
+    store<T>(sums + ins * lanes, all);
+    const T* x = a + p * ins * kPanel;
+    for (std::int64_t i = 0; i < ins; ++i) {
+      Vec<T> sum = load<T>(sums + i * lanes);
+      RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sum = mul_add(load<T>(x + i * kPanel + v * lanes), delta[v], sum);
       }
-      store<T>(sums + o * lanes, load<T>(sums + o * lanes) + rows);
+      store<T>(sums + i * lanes, sum);
     }
   }
 }
 
+// grad[i] += the lanes of sums[i], i < n.
 template <class T>
-static void bias_reduce(const T* sums, std::int64_t outs, T* grad) {
+static void narrow_reduce(const T* sums, std::int64_t n, T* grad) {
   constexpr int lanes = kLanes<T>;
-  for (std::int64_t o = 0; o < outs; o += lanes) {
-    // Sums past the end repeat the last one and are dropped.
-    const std::int64_t valid = outs - o < lanes ? outs - o : lanes;
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    const int some = static_cast<int>(n - i < lanes ? n - i : lanes);
     Vec<T> sum[lanes];
-    RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-      sum[i] = load<T>(sums + (o + (i < valid ? i : valid - 1)) * lanes);
-    }
-    store_first(grad + o, load_first(grad + o, valid) + sum_lanes<T>(sum), valid);
+    for (int k = 0; k < some; ++k) sum[k] = load<T>(sums + (i + k) * lanes);
+    add_lane_sums<T>(sum, some, grad + i);
   }
 }
 
