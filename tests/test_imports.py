@@ -42,7 +42,18 @@ ALLOWED = {
     "diagnostics": COMMON | {"_convergence", "metrics"},
     "metrics": COMMON,
     "samplers": COMMON
-    | {"_backend", "_running", "draws", "predict", "protocols", "quantiles", "random", "samplers"},
+    | {
+        "_backend",
+        "_running",
+        "draws",
+        "predict",
+        "protocols",
+        "quantiles",
+        "random",
+        "samplers",
+        "schedules",
+    },
+    "schedules": COMMON,
 }
 
 
