@@ -17,7 +17,7 @@ import numpy as np
 # --- Philox4x32-10 (Salmon et al. 2011, section 3.3) ---------------------------------------------
 
 MASK32 = np.uint64(0xFFFFFFFF)
-MOMENTUM, ACCEPT, JITTER, INIT = 1, 2, 3, 4
+MOMENTUM, ACCEPT, JITTER, INIT, WEIGHT_NOISE = 1, 2, 3, 4, 5
 
 
 def philox4x32(counters, key, rounds=10):

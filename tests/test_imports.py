@@ -46,6 +46,7 @@ ALLOWED = {
         "_backend",
         "_running",
         "draws",
+        "fits",
         "predict",
         "protocols",
         "quantiles",
@@ -54,6 +55,7 @@ ALLOWED = {
         "schedules",
     },
     "schedules": COMMON,
+    "fits": COMMON | {"_backend", "draws", "protocols"},
 }
 
 

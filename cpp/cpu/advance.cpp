@@ -5,16 +5,11 @@
 #include "cpu/advance.h"
 
 #include <cmath>
-#include <limits>
 
-#include "core/permutation_hd.h"
 #include "cpu/log_density_parts.h"
 
 namespace ribbit::cpu {
 namespace {
-
-// Panels of a batch that is kept whole.
-constexpr std::int64_t kMostWhole = 32;
 
 template <class T>
 UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uint32_t chain,
@@ -52,18 +47,19 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
 
 }  // namespace
 
-// The member's panels of the batch: rows begin.. of the chain's epoch, gathered and packed.
+// The member's panels of a step's batch, gathered and packed; member 0 notes its size. scaled:
+// the likelihood counts N / n times. A barrier must follow.
 template <class T>
-void LogDensity<T>::gather(const Member& m, const Permutation& order, std::int64_t begin,
-                           std::int64_t count) const {
+void LogDensity<T>::take_batch(const Member& m, EpochRows& epoch, std::uint64_t step,
+                               bool scaled) const {
   const KernelTable<T>& k = kernels<T>();
   TeamSpace& s = m.shared;
+  const auto [begin, count] = epoch.take(step);
   const std::int64_t panels = panel_count(count), features = network_.input_size();
   for (std::int64_t p = m.first(panels); p < m.last(panels); ++p) {
     const std::int64_t first = p * kPanel, last = std::min(count, first + kPanel);
     for (std::int64_t r = first; r < last; ++r) {
-      s.rows[static_cast<std::size_t>(r)] =
-          static_cast<std::int64_t>(permute(order, static_cast<Word64>(begin + r)));
+      s.rows[static_cast<std::size_t>(r)] = epoch.row(begin + r);
     }
     const int n = static_cast<int>(last - first);
     k.pack_panel(x_, features, s.rows.data(), first, n,
@@ -71,12 +67,20 @@ void LogDensity<T>::gather(const Member& m, const Permutation& order, std::int64
     k.pack_panel(y_, targets_, s.rows.data(), first, n,
                  s.batch.y.buffer.data() + p * targets_ * kPanel);
   }
+  if (m.index != 0) return;
+  s.batch.x.rows = s.batch.y.rows = count;
+  s.batch.scale = scaled ? static_cast<double>(rows_) / static_cast<double>(count) : 1.0;
+  s.batch.constant = 0;
+  if (row_constant_.empty()) return;
+  for (std::int64_t r = begin; r < begin + count; ++r) {
+    s.batch.constant += row_constant_[static_cast<std::size_t>(epoch.row(r))];
+  }
 }
 
 // The gradient of the log likelihood of a batch of one shard into m.grad, every member its part of
 // each layer. Ends with a barrier; false when cancelled.
 template <class T>
-bool LogDensity<T>::spread_gradient(const Member& m, const T* theta) const {
+bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted wanted) const {
   const KernelTable<T>& k = kernels<T>();
   TeamSpace& s = m.shared;
   Workspace<T>& space = *s.whole;
@@ -94,11 +98,13 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta) const {
     const T* f = forward_group(plan_, theta, packed, m.batch.x.panel(p), p, count, true, space);
     T* delta = output_delta(plan_, p, space);
     for (std::int64_t i = 0; i < count; ++i) {
-      double noise = 0;
+      double noise = 0, ll = 0;
       k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
                          m.batch.y.panel(p + i), outputs, m.batch.x.valid(p + i), scale, weight,
-                         delta + i * outputs * kPanel, nullptr, learned ? &noise : nullptr);
+                         delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
+                         learned ? &noise : nullptr);
       s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
+      s.panel_ll[static_cast<std::size_t>(p + i)] = ll;
     }
     backward_group(plan_, packed, m.batch.x.panel(p), p, count, false, space);
   }
@@ -114,7 +120,24 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta) const {
     for (std::int64_t p = 0; p < panels; ++p) noise += s.panel_noise[static_cast<std::size_t>(p)];
     m.grad[dim_ - 1] = static_cast<T>(weight * noise);
   }
+  if (wanted.values && m.index == 0) {
+    s.shard_ll[0] = 0;
+    for (std::int64_t p = 0; p < panels; ++p) {
+      s.shard_ll[0] += s.panel_ll[static_cast<std::size_t>(p)];
+    }
+  }
   return m.barrier();
+}
+
+// The gradient at theta, which its owners have just written, with the prior's part: each member
+// its chunks of m.grad.
+template <class T>
+bool LogDensity<T>::batch_gradient(const Member& m, const T* theta, bool spread,
+                                   Wanted wanted) const {
+  if (!m.barrier()) return false;
+  if (!(spread ? spread_gradient(m, theta, wanted) : run_shards(m, theta, wanted))) return false;
+  combine(m, theta, wanted);
+  return true;
 }
 
 // Buffers of a team for batches of up to batch_rows rows; whole: how many panels are kept, or 0.
@@ -136,6 +159,7 @@ void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows, std::int64_t 
     s.whole = std::make_unique<Workspace<T>>(plan_, whole);
   }
   s.panel_noise.resize(static_cast<std::size_t>(whole));
+  s.panel_ll.resize(static_cast<std::size_t>(whole));
   const std::int64_t lanes = kernels<T>().lanes;
   const std::int64_t widest = *std::max_element(plan_.delta_width.begin(), plan_.delta_width.end());
   s.scratch.resize(static_cast<std::size_t>(members));
@@ -148,21 +172,11 @@ template <class T>
 bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T* second,
                             std::int64_t chains, StochasticOutcome* outcomes, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  const std::int64_t rows = steps.batch_rows, batches = (rows_ + rows - 1) / rows;
-  const bool all = rows == rows_;
-  const std::int64_t shards = shard_count(rows);
-  const bool spread = shards == 1 && panel_count(rows) <= kMostWhole;
-  const double step_flops = 6.0 * static_cast<double>(rows * dim_);
-  const double flops = step_flops * static_cast<double>(steps.num_steps * chains);
-  // What one chain can be cut into: panels or shards, each long enough to pay for its barriers.
-  const std::int64_t pieces = std::min(spread ? panel_count(rows) : shards,
-                                       1 + static_cast<std::int64_t>(step_flops / 1e6));
-  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces)));
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
-  for (auto& team : space->teams) {
-    prepare(*team, rows, spread ? panel_count(rows) : 0, crew.size());
-  }
-  const Batch* everything = all ? &full_batch() : nullptr;
+  const Pass pass(*this, steps.batch_rows, steps.num_steps, chains);
+  Crew crew(pass.threads);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), pass.shards);
+  for (auto& team : space->teams) prepare(*team, pass.rows, pass.whole, crew.size());
+  const Batch* everything = pass.all ? &full_batch() : nullptr;
   Cancel cancel(poll);
   for_each_chain(
       crew, chains, cancel,
@@ -172,8 +186,8 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                        index,
                        shared,
                        *space->threads[static_cast<std::size_t>(thread)],
-                       all ? *everything : shared.batch,
-                       shards,
+                       pass.all ? *everything : shared.batch,
+                       pass.shards,
                        shared.grad.data()};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * dim_;
@@ -181,31 +195,12 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
         T *moment1 = at(first), *moment2 = at(second);
         const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
         const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
-        std::uint64_t epoch = std::numeric_limits<std::uint64_t>::max();
-        Permutation order{};
+        EpochRows epoch(steps.seed, id, rows_, steps.batch_rows);
         if (index == 0) shared.failed = false;
         for (std::int64_t i = 0; i < steps.num_steps; ++i) {
           const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-          std::int64_t count = rows;
-          if (!all) {
-            const auto number = static_cast<std::uint64_t>(batches);
-            if (step / number != epoch) {
-              epoch = step / number;
-              order = make_permutation(static_cast<Word64>(rows_), steps.seed, id, epoch);
-            }
-            const std::int64_t start = static_cast<std::int64_t>(step % number) * rows;
-            count = std::min(rows, rows_ - start);
-            gather(m, order, start, count);
-            if (index == 0) {
-              shared.batch.x.rows = shared.batch.y.rows = count;
-              shared.batch.scale = static_cast<double>(rows_) / static_cast<double>(count);
-            }
-          }
-          // Both wait for the gathered rows before they go forward.
-          if (!(spread ? spread_gradient(m, position) : run_shards(m, position, {false, true}))) {
-            return false;
-          }
-          combine(m, position, {false, true});
+          if (!pass.all) take_batch(m, epoch, step, true);
+          if (!batch_gradient(m, position, pass.spread, {false, true})) return false;
           UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
           u.first_element = static_cast<std::uint64_t>(begin);
           const bool finite = k.update(steps.rule, u, m.grad + begin, size, position + begin,
@@ -215,14 +210,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
           if (!m.barrier()) return false;
           if (shared.failed.load(std::memory_order_relaxed)) {
             if (index != 0) return true;
-            double largest = 0;
-            for (std::int64_t e = 0; e < dim_; ++e) {
-              const double size_of = std::abs(static_cast<double>(m.grad[e]));
-              // A NaN is larger than everything.
-              if (!(size_of <= largest)) largest = size_of;
-              if (std::isnan(size_of)) break;
-            }
-            outcomes[chain] = {i, largest};
+            outcomes[chain] = {i, largest_size(m.grad, dim_)};
             return true;
           }
           if (m.team.cancel().check()) return false;
@@ -234,12 +222,12 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
   return !cancel.cancelled();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                              \
-  template void LogDensity<T>::gather(const Member&, const Permutation&, std::int64_t,     \
-                                      std::int64_t) const;                                 \
-  template bool LogDensity<T>::spread_gradient(const Member&, const T*) const;             \
-  template void LogDensity<T>::prepare(TeamSpace&, std::int64_t, std::int64_t, int) const; \
-  template bool LogDensity<T>::advance(const StochasticSteps&, T*, T*, T*, std::int64_t,   \
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void LogDensity<T>::take_batch(const Member&, EpochRows&, std::uint64_t, bool) const; \
+  template bool LogDensity<T>::spread_gradient(const Member&, const T*, Wanted) const;           \
+  template bool LogDensity<T>::batch_gradient(const Member&, const T*, bool, Wanted) const;      \
+  template void LogDensity<T>::prepare(TeamSpace&, std::int64_t, std::int64_t, int) const;       \
+  template bool LogDensity<T>::advance(const StochasticSteps&, T*, T*, T*, std::int64_t,         \
                                        StochasticOutcome*, Poll*) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -186,11 +186,12 @@ void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) cons
     }
     double logp = 0;
     for (const PriorSegment& segment : prior_) {
+      if (wanted.prior == 0.0) break;
       const std::int64_t b = std::max(begin, segment.offset);
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
       k.prior_segment(segment.kind, segment.a, segment.b, segment.c, theta + b, e - b,
-                      1.0 / temperatures_.posterior, wanted.values ? &logp : nullptr,
+                      wanted.prior / temperatures_.posterior, wanted.values ? &logp : nullptr,
                       wanted.gradient ? grad + b : nullptr);
     }
     m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "core/network.h"
-#include "core/permutation_hd.h"
 #include "cpu/advance.h"
 #include "cpu/block.h"
 #include "cpu/panels.h"
 #include "cpu/parallel.h"
+#include "cpu/variational.h"
 
 namespace ribbit::cpu {
 
@@ -40,6 +40,8 @@ struct Temperatures {
   double posterior = 1.0;
   double likelihood = 1.0;
 };
+
+class EpochRows;
 
 template <class T>
 class LogDensity {
@@ -65,6 +67,11 @@ class LogDensity {
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
                StochasticOutcome* outcomes, Poll* poll) const;
 
+  // Steps of a mean-field Gaussian, in place; what each step saw goes to the steps' records. False
+  // when cancelled.
+  bool advance_variational(const VariationalSteps& steps, const VariationalState<T>& state,
+                           StochasticOutcome* outcome, Poll* poll) const;
+
   // num_steps[c] >= 1 leapfrog steps of size step_size[c] for each chain, in place.
   // q, p, g: (chains, dim), g the gradient at q; m: inverse mass, (dim,) or (chains, dim) with
   // m_stride = dim, or null for ones. log_likelihood, log_prior: at the end. False when cancelled.
@@ -77,9 +84,11 @@ class LogDensity {
   struct TeamSpace;
   struct CallSpace;
   struct Member;
+  struct Pass;
 
   struct Wanted {
     bool values, gradient;
+    double prior = 1.0;  // weight of the prior's gradient; 0: neither gradient nor value
   };
 
   const Batch& full_batch() const;
@@ -94,9 +103,12 @@ class LogDensity {
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
-  void gather(const Member& m, const Permutation& order, std::int64_t begin,
-              std::int64_t count) const;
-  bool spread_gradient(const Member& m, const T* theta) const;
+  void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
+  bool spread_gradient(const Member& m, const T* theta, Wanted wanted) const;
+  bool batch_gradient(const Member& m, const T* theta, bool spread, Wanted wanted) const;
+  void closed_values(const Member& m, const T* mean, bool prior) const;
+  bool move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
+                        const VariationalState<T>& state) const;
   void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
 

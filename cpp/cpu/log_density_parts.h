@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <vector>
 
+#include "core/permutation_hd.h"
 #include "cpu/chains.h"
 #include "cpu/log_density.h"
 
@@ -36,8 +38,13 @@ struct LogDensity<T>::TeamSpace {
   Buffer<T> grad;                       // (dim,)
   std::unique_ptr<Workspace<T>> whole;  // values and deltas of a whole small batch
   std::vector<double> panel_noise;      // (panels,)
+  std::vector<double> panel_ll;         // (panels,)
   std::vector<Buffer<T>> scratch;       // of each member
   std::atomic<bool> failed{false};
+
+  // Mean-field steps only, (dim,) each.
+  Buffer<T> theta, scale, mean_gradient, scale_gradient;
+  std::vector<double> chunk_log_q, chunk_log_prior;  // (chunks of theta,); the second: closed form
 };
 
 template <class T>
@@ -70,6 +77,78 @@ struct LogDensity<T>::Member {
     return (count * i + team.size() - 1) / team.size();
   }
 };
+
+// How minibatches of one size are worked on, decided by shapes alone.
+template <class T>
+struct LogDensity<T>::Pass {
+  std::int64_t rows, shards;
+  bool all;                // the batch is all of the data
+  bool spread;             // one shard, spread over the team
+  std::int64_t whole = 0;  // panels that are kept at once
+  int threads = 1;         // worth having
+
+  Pass(const LogDensity& density, std::int64_t batch_rows, std::int64_t gradients,
+       std::int64_t chains)
+      : rows(batch_rows),
+        shards(density.shard_count(batch_rows)),
+        all(batch_rows == density.rows_) {
+    constexpr std::int64_t kMostWhole = 32;
+    const std::int64_t panels = panel_count(rows);
+    spread = shards == 1 && panels <= kMostWhole;
+    whole = spread ? panels : 0;
+    const double flops = 6.0 * static_cast<double>(rows * density.dim_);  // of one gradient
+    // What one chain can be cut into: panels or shards, each long enough to pay for its barriers.
+    const std::int64_t pieces =
+        std::min(spread ? panels : shards, 1 + static_cast<std::int64_t>(flops / 1e6));
+    threads = static_cast<int>(std::min<std::int64_t>(
+        threads_for(flops * static_cast<double>(gradients * chains)), chains * pieces));
+  }
+};
+
+// Which rows a step of a chain takes.
+class EpochRows {
+ public:
+  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch)
+      : seed_(seed), chain_(chain), rows_(rows), batch_(batch) {}
+
+  struct Places {
+    std::int64_t begin, count;
+  };
+  // Places of the step's batch in its epoch, whose order row() then gives.
+  Places take(std::uint64_t step) {
+    const auto batches = static_cast<std::uint64_t>((rows_ + batch_ - 1) / batch_);
+    if (!known_ || step / batches != epoch_) {
+      epoch_ = step / batches;
+      order_ = make_permutation(static_cast<Word64>(rows_), seed_, chain_, epoch_);
+      known_ = true;
+    }
+    const std::int64_t begin = static_cast<std::int64_t>(step % batches) * batch_;
+    return {begin, std::min(batch_, rows_ - begin)};
+  }
+  std::int64_t row(std::int64_t place) const {
+    return static_cast<std::int64_t>(permute(order_, static_cast<Word64>(place)));
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t chain_;
+  std::int64_t rows_, batch_;
+  bool known_ = false;
+  std::uint64_t epoch_ = 0;
+  Permutation order_{};
+};
+
+// The largest |g|; NaN is larger than everything.
+template <class T>
+double largest_size(const T* g, std::int64_t n) {
+  double largest = 0;
+  for (std::int64_t e = 0; e < n; ++e) {
+    const double size = std::abs(static_cast<double>(g[e]));
+    if (std::isnan(size)) return size;
+    largest = std::max(largest, size);
+  }
+  return largest;
+}
 
 // Runs body(member, chain) on the threads of each chain; passes: gradients in all.
 template <class T>

@@ -7,6 +7,7 @@ from ribbit import errors, random, schedules
 from ribbit._backend import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
+from ribbit.fits import MeanField
 from ribbit.io import load_draws
 from ribbit.layers import Activation, Dense, Dropout
 from ribbit.likelihoods import (
@@ -20,7 +21,7 @@ from ribbit.model import Model
 from ribbit.posterior import Posterior
 from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
 from ribbit.random import reparameterize
-from ribbit.samplers import HMC, SGHMC, SGLD, leapfrog, metropolis
+from ribbit.samplers import BBB, HMC, SGHMC, SGLD, leapfrog, metropolis
 from ribbit.zoo import mlp
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def show_versions() -> None:
 
 
 __all__ = [
+    "BBB",
     "HMC",
     "SGHMC",
     "SGLD",
@@ -64,6 +66,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Laplace",
     "Logistic",
+    "MeanField",
     "Model",
     "Normal",
     "Poisson",

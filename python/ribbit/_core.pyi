@@ -83,6 +83,23 @@ class LogDensity32:
         numpy.typing.NDArray[numpy.int64],
         numpy.typing.NDArray[numpy.float64],
     ]: ...
+    def advance_variational(
+        self,
+        state: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        first_step: typing.SupportsInt | typing.SupportsIndex,
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        samples: typing.SupportsInt | typing.SupportsIndex,
+        closed: bool,
+        step_size: typing.Any,
+        kl_weight: typing.Any,
+        decay1: typing.SupportsFloat | typing.SupportsIndex,
+        decay2: typing.SupportsFloat | typing.SupportsIndex,
+        epsilon: typing.SupportsFloat | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float64], int, float
+    ]: ...
     def leapfrog(
         self,
         position: typing.Any,
@@ -154,6 +171,23 @@ class LogDensity64:
         typing.Any,
         numpy.typing.NDArray[numpy.int64],
         numpy.typing.NDArray[numpy.float64],
+    ]: ...
+    def advance_variational(
+        self,
+        state: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        first_step: typing.SupportsInt | typing.SupportsIndex,
+        batch_rows: typing.SupportsInt | typing.SupportsIndex,
+        samples: typing.SupportsInt | typing.SupportsIndex,
+        closed: bool,
+        step_size: typing.Any,
+        kl_weight: typing.Any,
+        decay1: typing.SupportsFloat | typing.SupportsIndex,
+        decay2: typing.SupportsFloat | typing.SupportsIndex,
+        epsilon: typing.SupportsFloat | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64], int, float
     ]: ...
     def leapfrog(
         self,

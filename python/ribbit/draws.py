@@ -32,8 +32,9 @@ class Draws:
         capped. SGLD and SGHMC: lp (NaN unless tracked), step_size.
     complete : bool
         False when the run was interrupted or ran out of time.
-    state : State or StochasticState
-        State after the last step; ``sample(..., resume=draws)`` goes on from it.
+    state : State, StochasticState or None
+        State after the last step; ``sample(..., resume=draws)`` goes on from it. None for draws of
+        a fit.
     settings : dict
         Sampler, its options, seed, versions: plain values.
     predictive : Predictive or None
@@ -49,7 +50,7 @@ class Draws:
     positions: Array
     stats: dict[str, Array]
     complete: bool
-    state: AnyState
+    state: AnyState | None
     settings: dict[str, Any]
     predictive: Predictive | None = None
     prediction: Prediction | None = None

@@ -87,12 +87,6 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
     if running is not None:
         gathered, found = running.pack()
         _put(arrays, "prediction", found)
-    state = draws.state
-    kind = type(state).__name__
-    for name in (*_STATES[kind][1], *_STATES[kind][2]):
-        value = getattr(state, name)
-        if value is not None:
-            arrays[f"state/{name}"] = _backend.to_host(value)
     header: dict[str, Any] = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -100,20 +94,10 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         "settings": draws.settings,
         "predictive": None if draws.predictive is None else draws.predictive.describe(),
         "prediction": gathered,
-        "state": {"kind": kind, "step": state.step, "seed": state.seed, "warmup": state.warmup},
+        "state": None,
     }
-    adaptation = state.adaptation if isinstance(state, State) else None
-    if adaptation is not None:
-        counts: dict[str, int] = {}
-        if adaptation.dual is not None:
-            counts["dual"] = adaptation.dual.count
-            for name in _DUAL_ARRAYS:
-                arrays[f"dual/{name}"] = getattr(adaptation.dual, name)
-        if adaptation.welford is not None:
-            counts["welford"] = adaptation.welford.count
-            arrays["welford/mean"] = _backend.to_host(adaptation.welford.mean)
-            arrays["welford/squares"] = _backend.to_host(adaptation.welford.squares)
-        header["adaptation"] = counts
+    if draws.state is not None:
+        _put_state(arrays, header, draws.state)
     text = json.dumps(header, default=_plain)
     arrays["header"] = np.frombuffer(text.encode(), dtype=np.uint8)
     _write(destination, arrays)
@@ -185,10 +169,11 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
 
 def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
     positions = arrays["positions"]
-    position = arrays["state/position"]
-    if positions.ndim != 3 or position.ndim != 2 or positions.shape[::2] != position.shape:
-        raise ValueError(f"positions {positions.shape} and state {position.shape} do not fit")
     state = _state(header, arrays)
+    if positions.ndim != 3:
+        raise ValueError(f"positions {positions.shape} are not (C, D, P)")
+    if state is not None and positions.shape[::2] != state.position.shape:
+        raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
     predictive = None
     if header["predictive"] is not None:
         from ribbit.posterior import predictive_from_description
@@ -218,8 +203,39 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
     )
 
 
-def _state(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> AnyState:
+def _put_state(
+    arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state: AnyState
+) -> None:
+    kind = type(state).__name__
+    for name in (*_STATES[kind][1], *_STATES[kind][2]):
+        value = getattr(state, name)
+        if value is not None:
+            arrays[f"state/{name}"] = _backend.to_host(value)
+    header["state"] = {
+        "kind": kind,
+        "step": state.step,
+        "seed": state.seed,
+        "warmup": state.warmup,
+    }
+    adaptation = state.adaptation if isinstance(state, State) else None
+    if adaptation is None:
+        return
+    counts: dict[str, int] = {}
+    if adaptation.dual is not None:
+        counts["dual"] = adaptation.dual.count
+        for name in _DUAL_ARRAYS:
+            arrays[f"dual/{name}"] = getattr(adaptation.dual, name)
+    if adaptation.welford is not None:
+        counts["welford"] = adaptation.welford.count
+        arrays["welford/mean"] = _backend.to_host(adaptation.welford.mean)
+        arrays["welford/squares"] = _backend.to_host(adaptation.welford.squares)
+    header["adaptation"] = counts
+
+
+def _state(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> AnyState | None:
     counters = header["state"]
+    if counters is None:
+        return None
     make, needed, optional = _STATES[counters.get("kind", "State")]
     fields: dict[str, Any] = {name: arrays[f"state/{name}"] for name in needed}
     fields |= {name: arrays.get(f"state/{name}") for name in optional}

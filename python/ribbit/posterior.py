@@ -65,6 +65,8 @@ class Posterior:
     x, y : numpy.ndarray
         The data (N, D) and (N, J), copied and converted once, read-only: changing the arrays that
         were passed does not change the target.
+    normal_prior : bool
+        Whether every parameter's prior is a `Normal`.
     prior_sd : numpy.ndarray
         (P,) float64, sd of the prior per parameter, untempered; its scale where that is infinite.
     shared_prior_sd : float or None
@@ -93,6 +95,7 @@ class Posterior:
     dim: int
     x: FloatArray
     y: FloatArray
+    normal_prior: bool
     prior_sd: Array64
     shared_prior_sd: float | None
     dropout_layers: tuple[str, ...]
@@ -150,6 +153,7 @@ class Posterior:
             "dim": model.dim + int(likelihood.learns_noise),
             "x": rows,
             "y": targets,
+            "normal_prior": bool((resolved.rows[:, 2] == 0).all()),
             "prior_sd": resolved.spread,
             "shared_prior_sd": resolved.shared,
             "dropout_layers": layers.names_of_dropout(model.layers),
@@ -409,6 +413,43 @@ class Posterior:
             *decay,
             epsilon,
             adapt_until,
+            interrupt,
+        )
+        return out  # type: ignore[no-any-return]
+
+    def advance_variational(
+        self,
+        state: FloatArray,
+        *,
+        seed: int,
+        first_step: int,
+        batch_size: int,
+        num_samples: int,
+        closed: bool,
+        step_size: npt.NDArray[np.float64],
+        kl_weight: npt.NDArray[np.float64],
+        decay: tuple[float, float],
+        epsilon: float,
+        interrupt: Any = None,
+    ) -> tuple[FloatArray, Array64, int, float]:
+        """Make steps of a mean-field Gaussian in native code; see `protocols.VariationalDensity`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit.
+        """
+        out: Any = self._native.advance_variational(
+            state,
+            seed,
+            first_step,
+            batch_size,
+            num_samples,
+            closed,
+            step_size,
+            kl_weight,
+            *decay,
+            epsilon,
             interrupt,
         )
         return out  # type: ignore[no-any-return]

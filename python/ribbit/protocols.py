@@ -310,8 +310,65 @@ class VariationalDensity(Protocol):
         """P, the number of parameters."""
         ...
 
-    def elbo(self, mean: Array, rho: Array, *, seed: int, step: int) -> tuple[float, Array, Array]:
-        """Estimate of the ELBO and its gradient in (mean, rho); the noise is addressed."""
+    @property
+    def num_rows(self) -> int:
+        """N, the rows of the data."""
+        ...
+
+    @property
+    def normal_prior(self) -> bool:
+        """Whether every prior is normal, so that its expectation has a closed form."""
+        ...
+
+    def advance_variational(
+        self,
+        state: Array,
+        *,
+        seed: int,
+        first_step: int,
+        batch_size: int,
+        num_samples: int,
+        closed: bool,
+        step_size: npt.NDArray[np.float64],
+        kl_weight: npt.NDArray[np.float64],
+        decay: tuple[float, float],
+        epsilon: float,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
+        """Make n steps of Adam on (mean, rho); inputs are not changed.
+
+        A step climbs the mean over `num_samples` weights mean + softplus(rho) * eps of the batch's
+        log likelihood / (likelihood_temperature * temperature), plus kl_weight times
+        (entropy of q + E[log prior] / temperature).
+
+        Parameters
+        ----------
+        state : (6, P) array
+            mean, rho, and Adam's moments: mean's first and second, rho's first and second.
+        seed, first_step
+            Address of batches (those of chain 0) and noise.
+        batch_size : int
+            As in :class:`NativeSteps`.
+        num_samples : int
+        closed : bool
+            E[log prior] in closed form, else from the weight samples.
+        step_size, kl_weight : (n,) float64 NumPy array
+        decay, epsilon
+            Constants of Adam.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
+
+        Returns
+        -------
+        state : (6, P) array
+        records : (3, n) float64 NumPy array
+            Before each step: log likelihood of the batch (untempered, not scaled), E[log q],
+            E[log prior] (untempered).
+        failed : int
+            The step of the call that left a parameter not finite, -1 for none.
+        largest : float
+            Largest absolute gradient of that step.
+        """
         ...
 
 

@@ -29,6 +29,24 @@ struct UpdateStep {
   std::uint32_t c1, c2, c3;     // of the noise
 };
 
+// The constants of one step of a mean-field Gaussian: an ascent on
+//   samples * (gradients of the likelihood) + entropy * sum log sd - shrink / 2 * (mean^2 + sd^2).
+template <class T>
+struct VariationalStep {
+  T step, decay1, decay2, correct1, correct2, epsilon;  // Adam, as in UpdateStep
+  T samples;  // 1 / number of weight samples behind the gradients
+  T entropy;  // weight of the entropy
+  T shrink;   // weight / variance of a normal prior in closed form, else 0
+};
+
+// A range of parameters and their moments, (n,) each.
+template <class T>
+struct VariationalArrays {
+  const T* mean_gradient;
+  const T* scale_gradient;  // by sd = softplus(rho)
+  T *mean, *rho, *mean_first, *mean_second, *rho_first, *rho_second;
+};
+
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register
@@ -89,6 +107,15 @@ struct KernelTable {
   // parameter is not finite any more.
   bool (*update)(int rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
                  T* first, T* second);
+
+  // mean += g, scale += g z with z the normals of an address; first: assigned instead.
+  void (*noise_gradient)(const T* g, std::int64_t n, std::uint64_t first_element, std::uint64_t key,
+                         std::uint32_t c1, std::uint32_t c2, std::uint32_t c3, bool first, T* mean,
+                         T* scale);
+  // False when a parameter is not finite any more.
+  bool (*variational_update)(const VariationalStep<T>& step, const VariationalArrays<T>& arrays,
+                             std::int64_t n);
+  double (*sum_log)(const T* x, std::int64_t n);
 
   // Runs `count` independent fused multiply-adds on registers; returns the flops done.
   double (*fma_loop)(std::int64_t count, T* sink);

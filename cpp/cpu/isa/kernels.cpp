@@ -9,6 +9,7 @@
 #include "cpu/isa/reduce-inl.h"
 #include "cpu/isa/tile-inl.h"
 #include "cpu/isa/update-inl.h"
+#include "cpu/isa/variational-inl.h"
 #include "cpu/isa/vec-inl.h"
 #include "cpu/isa/weight_gradient-inl.h"
 
@@ -44,6 +45,9 @@ constexpr KernelTable<T> kTable = {
     .reparameterize = reparameterize<T>,
     .softplus = softplus_array<T>,
     .update = update<T>,
+    .noise_gradient = noise_gradient<T>,
+    .variational_update = variational_update<T>,
+    .sum_log = sum_log<T>,
     .fma_loop = fma_loop<T>,
 };
 

@@ -1,5 +1,6 @@
 """Samplers and their building blocks."""
 
+from ribbit.samplers.bbb import BBB
 from ribbit.samplers.hmc import HMC
 from ribbit.samplers.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.metropolis import metropolis
@@ -8,6 +9,7 @@ from ribbit.samplers.sgld import SGLD
 from ribbit.samplers.state import State, StochasticState
 
 __all__ = [
+    "BBB",
     "HMC",
     "SGHMC",
     "SGLD",

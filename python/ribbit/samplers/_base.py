@@ -152,15 +152,20 @@ class Sampler(ABC):
                 except _backend.Interrupted:  # nothing to return yet
                     raise KeyboardInterrupt from None
             else:
-                state = resume.state if isinstance(resume, Draws) else resume
+                given = resume.state if isinstance(resume, Draws) else resume
+                if given is None:
+                    raise ValueError(
+                        f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
+                        "give them as init"
+                    )
                 try:
-                    state = self._adopt(name, state, guard)
+                    state = self._adopt(name, given, guard)
                 except _backend.Interrupted:
                     raise KeyboardInterrupt from None
                 if chains is not None or init is not None:
-                    given = "chains" if init is None else "init"
+                    other = "chains" if init is None else "init"
                     raise ValueError(
-                        f"[{name}] expected resume without {given}, got both: they come from the "
+                        f"[{name}] expected resume without {other}, got both: they come from the "
                         "state"
                     )
             if running is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Rule", "Stepper"]
+__all__ = ["Rule", "Stepper", "checked_batch_size", "checked_num_rows"]
 
 Kind = Literal["langevin", "friction", "adam"]
 _CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
@@ -91,8 +91,8 @@ class Stepper:
         self.step_size = _checks.positive(function, "step_size", step_size)
         self.schedule = schedules.check(function, schedule)
         self.track_lp = _checks.boolean(function, "track_lp", track_lp)
-        self.num_rows = _num_rows(function, density.target)
-        self.batch_size = _batch_size(function, batch_size, self.num_rows)
+        self.num_rows = checked_num_rows(function, density.target)
+        self.batch_size = checked_batch_size(function, batch_size, self.num_rows)
         self._native = getattr(density.target, "advance", None)
 
     @property
@@ -359,7 +359,8 @@ class Stepper:
         )
 
 
-def _num_rows(function: str, target: Any) -> int | None:
+def checked_num_rows(function: str, target: Any) -> int | None:
+    """Return a target's number of rows, None where it has none."""
     rows = getattr(target, "num_rows", None)
     if rows is None:
         return None
@@ -370,7 +371,8 @@ def _num_rows(function: str, target: Any) -> int | None:
     return int(rows)
 
 
-def _batch_size(function: str, batch_size: int | None, num_rows: int | None) -> int | None:
+def checked_batch_size(function: str, batch_size: int | None, num_rows: int | None) -> int | None:
+    """Return the rows of a batch; None: all there are, whatever their number."""
     if batch_size is None:
         return num_rows
     size = _checks.integer(function, "batch_size", batch_size, minimum=1)

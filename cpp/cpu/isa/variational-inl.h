@@ -1,0 +1,114 @@
+// Mean-field steps: the noise part of a gradient, and Adam on (mean, rho) with the closed parts of
+// the Kullback-Leibler divergence.
+#pragma once
+
+#include "core/activation_hd.h"
+#include "cpu/isa/elementwise-inl.h"
+#include "cpu/isa/update-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// mean += g; scale += g z, z by address. kFirst: assigned instead.
+template <class T, bool kFirst>
+struct NoiseGradientSink {
+  const T* g;
+  T* mean;
+  T* scale;
+  template <bool kWhole>
+  RIBBIT_INLINE_MEMBER void add(std::int64_t i, Vec<T> z, std::int64_t n) const {
+    using L = Lanes<T, kWhole>;
+    const Vec<T> gradient = L::get(g + i, n);
+    L::put(mean + i, kFirst ? gradient : L::get(mean + i, n) + gradient, n);
+    L::put(scale + i, kFirst ? gradient * z : fma(gradient, z, L::get(scale + i, n)), n);
+  }
+  RIBBIT_INLINE_MEMBER void vector(std::int64_t i, Vec<T> z) const { add<true>(i, z, kLanes<T>); }
+  RIBBIT_INLINE_MEMBER void part(std::int64_t i, Vec<T> z, std::int64_t n) const {
+    add<false>(i, z, n);
+  }
+};
+
+template <class T>
+static void noise_gradient(const T* g, std::int64_t n, std::uint64_t first_element,
+                           std::uint64_t key, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3,
+                           bool first, T* mean, T* scale) {
+  const StreamAddress address{first_element >> 2, key, c1, c2, c3};
+  if (first)
+    for_normals<T>(n, address, NoiseGradientSink<T, true>{g, mean, scale});
+  else
+    for_normals<T>(n, address, NoiseGradientSink<T, false>{g, mean, scale});
+}
+
+// One direction of Adam, uphill; returns the moved parameters.
+template <class T, bool kWhole>
+RIBBIT_INLINE Vec<T> adam(const VariationalStep<T>& s, Vec<T> gradient, T* theta, T* first,
+                          T* second, std::int64_t n) {
+  using L = Lanes<T, kWhole>;
+  const Vec<T> m =
+      fma(broadcast(s.decay1), L::get(first, n), broadcast(T(1) - s.decay1) * gradient);
+  const Vec<T> v =
+      fma(broadcast(s.decay2), L::get(second, n), broadcast(T(1) - s.decay2) * gradient * gradient);
+  L::put(first, m, n);
+  L::put(second, v, n);
+  const Vec<T> below = sqrt(v * broadcast(s.correct2)) + broadcast(s.epsilon);
+  const Vec<T> t =
+      fma(broadcast(s.step), divide(m * broadcast(s.correct1), below), L::get(theta, n));
+  L::put(theta, t, n);
+  return t;
+}
+
+template <class T, bool kWhole>
+RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                                        std::int64_t i, std::int64_t n) {
+  using L = Lanes<T, kWhole>;
+  const Vec<T> mean = L::get(a.mean + i, n);
+  Vec<T> sd, slope;  // softplus(rho) and sigmoid(rho)
+  activation<kSoftplus>(L::get(a.rho + i, n), sd, slope);
+  const Vec<T> weight = broadcast(s.samples), shrink = broadcast(s.shrink);
+  const Vec<T> mean_gradient = fma(-shrink, mean, L::get(a.mean_gradient + i, n) * weight);
+  const Vec<T> prior = fma(-shrink, sd, L::get(a.scale_gradient + i, n) * weight);
+  // sigmoid / softplus tends to 1 where both vanish.
+  const Vec<T> ratio = divide(slope, max(sd, broadcast(T(1e-37))));
+  const Vec<T> rho_gradient = fma(prior, slope, broadcast(s.entropy) * ratio);
+  const Vec<T> t =
+      adam<T, kWhole>(s, mean_gradient, a.mean + i, a.mean_first + i, a.mean_second + i, n);
+  const Vec<T> r =
+      adam<T, kWhole>(s, rho_gradient, a.rho + i, a.rho_first + i, a.rho_second + i, n);
+  return (t - t) + (r - r);
+}
+
+// Moves mean and rho; false when one is not finite any more.
+template <class T>
+static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                               std::int64_t n) {
+  constexpr int kL = kLanes<T>;
+  Vec<T> bad{};
+  std::int64_t i = 0;
+  for (; i + kL <= n; i += kL) bad += variational_vector<T, true>(s, a, i, kL);
+  if (i < n) {
+    const Vec<T> last = variational_vector<T, false>(s, a, i, n - i);
+    for (int lane = 0; lane < n - i; ++lane) bad[lane] += last[lane];
+  }
+  T sum = 0;
+  for (int lane = 0; lane < kL; ++lane) sum += bad[lane];
+  return sum == T(0);
+}
+
+// Sum of logarithms, in double.
+template <class T>
+static double sum_log(const T* x, std::int64_t n) {
+  Partials partials;
+  partials.clear();
+  std::int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials) {
+    VecF64 value[kPartialVecs];
+    load_partials(x + i, value);
+    for (int j = 0; j < kPartialVecs; ++j) partials.sum[j] += log<VecF64>(value[j]);
+  }
+  double total = partials.total();
+  for (; i < n; ++i) total += log<double>(static_cast<double>(x[i]));
+  return total;
+}
+
+}  // namespace
+}  // namespace ribbit::cpu

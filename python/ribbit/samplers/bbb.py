@@ -1,0 +1,329 @@
+"""Bayes by Backprop: a mean-field Gaussian fitted by stochastic gradients."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend, _checks, schedules
+from ribbit.errors import NonFiniteError, ShapeError
+from ribbit.fits import MeanField
+from ribbit.protocols import Array
+from ribbit.samplers import _options
+from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._run import ProgressOption
+from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.stochastic import checked_batch_size, checked_num_rows
+
+__all__ = ["BBB"]
+
+_DECAY = (0.9, 0.999)
+_EPSILON = 1e-8
+_SECONDS = 0.1  # of one native call
+
+
+class BBB:
+    """Bayes by Backprop (Blundell et al. 2015): q(w) = N(mean, scale^2), scale = softplus(rho).
+
+    Minimises E_q[log q] - (E_q[log likelihood] / likelihood_temperature + E_q[log prior])
+    / temperature by Adam, with the Kullback-Leibler term summed over the weights. A step of a batch
+    of n of the N rows minimises its share: minus the batch's expected log likelihood, plus the KL
+    term times the batch's weight; the weights of an epoch add up to one, so an epoch adds up to
+    the bound.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.VariationalDensity`, such as :class:`ribbit.Posterior`.
+    learning_rate : float
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+    num_samples : int
+        Weight samples per step.
+    batch_size : int or None
+        Rows per step, without replacement within an epoch; the last batch may be smaller. None:
+        all rows.
+    kl : {"closed", "sampled"}
+        "closed": E_q[log prior] in closed form, for normal priors. "sampled": from the weight
+        samples of the step, for every prior. E_q[log q] is in closed form in both.
+    estimator : {"reparam"}
+        How the likelihood's gradient is estimated: one weight sample for all rows of a batch.
+    init_scale : float
+        First standard deviation of every parameter.
+    kl_weighting : {"uniform", "blundell"}
+        Weight of the KL term in batch i of M: n / N, or 2^(M-i) / (2^M - 1) (their section 3.4).
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, a target that is not variational, one with
+        Dropout layers, or ``kl="closed"`` with a prior that is not normal.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        learning_rate: float = 1e-2,
+        num_samples: int = 1,
+        batch_size: int | None = None,
+        kl: str = "closed",
+        estimator: str = "reparam",
+        init_scale: float = 0.05,
+        kl_weighting: str = "uniform",
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "BBB"
+        if not callable(getattr(target, "advance_variational", None)):
+            raise TypeError(
+                f"[{name}] expected a target with advance_variational, such as Posterior, got "
+                f"{_checks.summary(target)}: a plain log density has no likelihood to average"
+            )
+        _options.no_dropout(name, target)
+        self._density = Density(target, function=name)
+        self._learning_rate = _checks.positive(name, "learning_rate", learning_rate)
+        self._num_samples = _checks.integer(
+            name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1
+        )
+        rows = checked_num_rows(name, target)
+        assert rows is not None
+        self._num_rows: int = rows
+        size = checked_batch_size(name, batch_size, rows)
+        self._batch_size: int = rows if size is None else size
+        self._kl = _checks.choice(name, "kl", kl, ("closed", "sampled"))
+        if kl == "closed" and not target.normal_prior:
+            raise ValueError(
+                f"[{name}] expected normal priors for kl='closed', got {target.prior!r}: use "
+                "kl='sampled'"
+            )
+        self._estimator = _checks.choice(name, "estimator", estimator, ("reparam",))
+        self._init_scale = _checks.positive(name, "init_scale", init_scale)
+        self._weighting = _checks.choice(
+            name, "kl_weighting", kl_weighting, ("uniform", "blundell")
+        )
+        self._schedule = schedules.check(name, schedule)
+        self.settings: dict[str, Any] = {
+            "learning_rate": self._learning_rate,
+            "num_samples": self._num_samples,
+            "batch_size": self._batch_size,
+            "kl": kl,
+            "estimator": estimator,
+            "init_scale": self._init_scale,
+            "kl_weighting": kl_weighting,
+            "schedule": repr(self._schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"BBB({type(self._density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: MeanField | Array | None = None,
+        resume: MeanField | None = None,
+        progress: ProgressOption = None,
+    ) -> MeanField:
+        """Fit the approximation.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of batches and weight noise.
+        init : MeanField or (P,) array, optional
+            Where to start: an approximation, or a mean with `init_scale`. Default:
+            ``target.init``.
+        resume : MeanField, optional
+            A fit of the same settings to go on with, bit for bit as if it had not stopped; its
+            seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        MeanField
+            ``complete=False`` after Ctrl-C, with a warning, and what there was.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+        """
+        name = "BBB.fit"
+        epochs = _checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+        seed = _checks.seed(name, seed)
+        fit = self._resumed(name, resume, init) if resume is not None else None
+        with InterruptGuard() as guard:
+            if fit is None:
+                arrays, step = self._start(name, seed, init), 0
+                records = np.zeros((3, 0))
+            else:
+                arrays, step, seed, records = fit
+            return self._run(name, epochs, seed, arrays, step, records, guard, progress)
+
+    def _run(
+        self,
+        name: str,
+        epochs: int,
+        seed: int,
+        arrays: npt.NDArray[Any],
+        step: int,
+        records: npt.NDArray[np.float64],
+        guard: InterruptGuard,
+        progress: ProgressOption,
+    ) -> MeanField:
+        from ribbit.progress import open_progress
+
+        batches = -(-self._num_rows // self._batch_size)
+        first, end = step, step + epochs * batches
+        found = [records]
+        most = 1
+        with open_progress(progress, total=end - first, chains=1, title="BBB") as reporter:
+            while step < end and not guard.requested:
+                count = min(most, end - step)
+                began = time.perf_counter()
+                try:
+                    moved, new, failed, largest = self._advance(arrays, seed, step, count, guard)
+                except _backend.Interrupted:
+                    break  # the steps of this call are discarded
+                if failed >= 0:
+                    if failed:
+                        arrays, new, _, _ = self._advance(arrays, seed, step, failed, guard)
+                        found.append(new)
+                    step += failed
+                    rate = float(self._rates(step, 1)[0])
+                    raise NonFiniteError(
+                        f"[{name}] expected finite parameters, got others at step {step} with "
+                        f"learning rate {rate:.3g}, largest |gradient| {largest:.3g}: use a "
+                        "smaller learning rate (the error's `state` is the last finite fit)",
+                        state=self._fit(arrays, seed, step, found, complete=False),
+                        step=step,
+                        step_size=rate,
+                        largest_gradient=largest,
+                    )
+                arrays, step = moved, step + count
+                found.append(new)
+                reporter.update(step - first, None, float((step - first) * self._num_samples))
+                seconds = max(time.perf_counter() - began, 1e-6)
+                if count == most:
+                    most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))
+        if step < end:
+            warnings.warn(
+                f"[{name}] interrupted after {(step - first) // batches} of {epochs} epochs; "
+                "returning the fit so far (go on with resume=fit)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return self._fit(arrays, seed, step, found, complete=step == end)
+
+    def _rates(self, step: int, count: int) -> npt.NDArray[np.float64]:
+        return self._learning_rate * self._schedule.factors(step, count)
+
+    def _weights(self, step: int, count: int) -> npt.NDArray[np.float64]:
+        """Weights of the KL term, (count,); those of an epoch add up to one."""
+        batches = -(-self._num_rows // self._batch_size)
+        number = np.arange(step, step + count) % batches
+        if self._weighting == "blundell":
+            halves: npt.NDArray[np.float64] = np.exp2(-(number + 1.0))
+            halves /= -np.expm1(-batches * np.log(2.0))
+            return halves
+        rows = np.minimum(self._batch_size, self._num_rows - number * self._batch_size)
+        weights: npt.NDArray[np.float64] = rows / self._num_rows
+        return weights
+
+    def _advance(
+        self, arrays: npt.NDArray[Any], seed: int, step: int, count: int, guard: InterruptGuard
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], int, float]:
+        out: tuple[Any, Any, int, float] = self._density.target.advance_variational(
+            arrays,
+            seed=seed,
+            first_step=step,
+            batch_size=self._batch_size,
+            num_samples=self._num_samples,
+            closed=self._kl == "closed",
+            step_size=self._rates(step, count),
+            kl_weight=self._weights(step, count),
+            decay=_DECAY,
+            epsilon=_EPSILON,
+            interrupt=guard.flag,
+        )
+        return out
+
+    def _start(self, name: str, seed: int, init: MeanField | Array | None) -> npt.NDArray[Any]:
+        """(6, P): mean, rho and their moments."""
+        density = self._density
+        scale = np.full(density.dim, self._init_scale)
+        if isinstance(init, MeanField):
+            mean, scale = _backend.to_host(init.mean), _backend.to_host(init.scale)
+        elif init is None:
+            mean = density.target.init(seed=seed)
+        else:
+            mean = _checks.numeric(name, "init", init)
+        if mean.shape != (density.dim,):
+            raise ShapeError(f"[{name}] expected init ({density.dim},), got shape {mean.shape}")
+        _checks.finite(name, "init", mean)
+        arrays = np.zeros((6, density.dim), density.dtype)
+        arrays[0] = mean
+        scale = np.asarray(scale, np.float64)
+        arrays[1] = scale + np.log(-np.expm1(-scale))  # the inverse of softplus
+        return arrays
+
+    def _resumed(
+        self, name: str, resume: object, init: object
+    ) -> tuple[npt.NDArray[Any], int, int, npt.NDArray[np.float64]]:
+        if init is not None:
+            raise ValueError(f"[{name}] expected one of init and resume, got both")
+        if not isinstance(resume, MeanField) or resume.state is None:
+            raise TypeError(
+                f"[{name}] expected resume as a MeanField that BBB.fit returned, "
+                f"got {_checks.summary(resume)}"
+            )
+        arrays, step, seed, records = resume.state
+        if arrays.shape[1] != self._density.dim or arrays.dtype != self._density.dtype:
+            raise ShapeError(
+                f"[{name}] expected a fit of {self._density.dim} parameters in "
+                f"{self._density.dtype}, got {arrays.shape[1]} in {arrays.dtype}"
+            )
+        return arrays, step, seed, records
+
+    def _fit(
+        self,
+        arrays: npt.NDArray[Any],
+        seed: int,
+        step: int,
+        found: list[npt.NDArray[np.float64]],
+        *,
+        complete: bool,
+    ) -> MeanField:
+        target = self._density.target
+        records = np.concatenate(found, axis=1)  # (3, steps): log likelihood, log q, log prior
+        batches = -(-self._num_rows // self._batch_size)
+        epochs = records.shape[1] // batches
+        shaped = records[:, : epochs * batches].reshape(3, epochs, batches)
+        weights = self._weights(0, batches)
+        likelihood = shaped[0].sum(axis=1)
+        kl = ((shaped[1] - shaped[2] / target.temperature) * weights).sum(axis=1)
+        scale = np.logaddexp(0.0, arrays[1].astype(np.float64)).astype(arrays.dtype)
+        tempered = likelihood / (target.likelihood_temperature * target.temperature)
+        return MeanField(
+            mean=arrays[0].copy(),
+            scale=scale,
+            elbo=tempered - kl,
+            expected_log_likelihood=likelihood,
+            kl=kl,
+            complete=complete,
+            settings={"sampler": "BBB", **self.settings, "num_epochs": epochs, "seed": seed},
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=(arrays, step, seed, records),
+        )
