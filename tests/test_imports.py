@@ -55,6 +55,7 @@ ALLOWED = {
         "schedules",
     },
     "schedules": COMMON,
+    "masked": COMMON | {"_predictive", "likelihoods", "model", "priors", "protocols"},
     "fits": COMMON | {"_backend", "draws", "protocols"},
 }
 

@@ -35,7 +35,7 @@ class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature)
+          double likelihood_temperature, bool masks)
       : x_(checked<T>(x, "x", {kAny, kAny})), y_(checked<T>(y, "y", {x_.shape(0), kAny})) {
     if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
     Network network = network_of(table, rates);
@@ -45,7 +45,7 @@ class Density {
     }
     native_ = std::make_unique<cpu::LogDensity<T>>(
         std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, data<T>(x_),
-        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature});
+        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks);
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -63,6 +63,18 @@ class Density {
     return py::make_tuple(terms[0], terms[1], grad);
   }
 
+  // Chain c under the masks of sample + c.
+  Arrays<double, double, T> masked_value_and_grad(const py::object& theta, const py::object& rows,
+                                                  std::uint64_t seed, std::uint64_t step,
+                                                  std::uint32_t sample,
+                                                  const InterruptFlag* interrupt) const {
+    py::array_t<T> grad = empty<T>({chains_of(theta), dim()});
+    const cpu::Masks masks{seed, step, sample};
+    const Arrays<double, double> terms =
+        evaluate(theta, rows, interrupt, grad.mutable_data(), &masks);
+    return py::make_tuple(terms[0], terms[1], grad);
+  }
+
   Arrays<double, double> value(const py::object& theta, const py::object& rows,
                                const InterruptFlag* interrupt) const {
     return evaluate(theta, rows, interrupt, nullptr);
@@ -74,8 +86,8 @@ class Density {
   advance(const py::object& theta, const py::object& first, const py::object& second,
           std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
           std::int64_t batch_rows, const py::object& step_size, const py::object& noise, int rule,
-          double friction, double decay1, double decay2, double epsilon, std::uint64_t adapt_until,
-          const InterruptFlag* interrupt) const {
+          double prior, double friction, double decay1, double decay2, double epsilon,
+          std::uint64_t adapt_until, const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(theta), n = dim();
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
@@ -108,6 +120,7 @@ class Density {
                                      data<double>(eps),
                                      data<double>(factor),
                                      static_cast<cpu::UpdateRule>(rule),
+                                     prior,
                                      friction,
                                      decay1,
                                      decay2,
@@ -208,7 +221,8 @@ class Density {
   }
 
   Arrays<double, double> evaluate(const py::object& theta, const py::object& rows,
-                                  const InterruptFlag* interrupt, T* grad) const {
+                                  const InterruptFlag* interrupt, T* grad,
+                                  const cpu::Masks* masks = nullptr) const {
     const py::array at = checked<T>(theta, "theta", {kAny, dim()});
     const std::int64_t chains = at.shape(0);
     py::array subset;
@@ -232,7 +246,7 @@ class Density {
     bool done = false;
     {
       const py::gil_scoped_release release;
-      done = native_->evaluate(data<T>(at), chains, numbers, count, lls, lps, grad, &poll);
+      done = native_->evaluate(data<T>(at), chains, numbers, count, lls, lps, grad, &poll, masks);
     }
     if (!done) poll.rethrow();
     return py::make_tuple(ll, lp);
@@ -266,24 +280,53 @@ py::array_t<T> forward(const py::object& table, const py::object& rates, const p
 }
 
 template <class T>
-void bind(py::module_& module, const char* class_name, const char* forward_name) {
+py::array_t<T> forward_masked(const py::object& table, const py::object& rates,
+                              const py::object& theta, const py::object& x, std::uint64_t seed,
+                              std::uint32_t first_sample, std::int64_t samples, bool shared,
+                              std::int64_t first_row) {
+  const Network network = network_of(table, rates);
+  const py::array t = checked<T>(theta, "theta", {kAny});
+  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  if (t.shape(0) < network.dim() || samples < 0) {
+    throw py::value_error("[_core] expected theta with at least " + std::to_string(network.dim()) +
+                          " parameters and samples >= 0");
+  }
+  py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
+  T* values = out.mutable_data();
+  PythonPoll poll(nullptr);
+  bool done = false;
+  {
+    const py::gil_scoped_release release;
+    done = cpu::forward_masked(network, data<T>(t), seed, first_sample, samples, shared, first_row,
+                               data<T>(rows), rows.shape(0), values, &poll);
+  }
+  if (!done) poll.rethrow();
+  return out;
+}
+
+template <class T>
+void bind(py::module_& module, const char* class_name, const char* forward_name,
+          const char* masked_name) {
   using D = Density<T>;
   py::class_<D>(module, class_name, "The log posterior of a network on data.")
       .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
-                    const py::object&, const py::object&, double, double>(),
+                    const py::object&, const py::object&, double, double, bool>(),
            py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
-           py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"))
+           py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"),
+           py::arg("masks") = false)
       .def_property_readonly("dim", &D::dim)
       .def_property_readonly("num_rows", &D::rows)
       .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),
            py::arg("interrupt") = nullptr)
+      .def("masked_value_and_grad", &D::masked_value_and_grad, py::arg("theta"), py::arg("rows"),
+           py::arg("seed"), py::arg("step"), py::arg("sample") = 0, py::arg("interrupt") = nullptr)
       .def("value", &D::value, py::arg("theta"), py::arg("rows") = py::none(),
            py::arg("interrupt") = nullptr)
       .def("advance", &D::advance, py::arg("theta"), py::arg("first"), py::arg("second"),
            py::arg("seed"), py::arg("chains"), py::arg("first_step"), py::arg("batch_rows"),
-           py::arg("step_size"), py::arg("noise"), py::arg("rule"), py::arg("friction"),
-           py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"), py::arg("adapt_until"),
-           py::arg("interrupt") = nullptr)
+           py::arg("step_size"), py::arg("noise"), py::arg("rule"), py::arg("prior"),
+           py::arg("friction"), py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"),
+           py::arg("adapt_until"), py::arg("interrupt") = nullptr)
       .def("advance_variational", &D::advance_variational, py::arg("state"), py::arg("seed"),
            py::arg("first_step"), py::arg("batch_rows"), py::arg("samples"), py::arg("closed"),
            py::arg("step_size"), py::arg("kl_weight"), py::arg("decay1"), py::arg("decay2"),
@@ -293,13 +336,16 @@ void bind(py::module_& module, const char* class_name, const char* forward_name)
            py::arg("interrupt") = nullptr);
   module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("theta"),
              py::arg("x"));
+  module.def(masked_name, &forward_masked<T>, py::arg("table"), py::arg("rates"), py::arg("theta"),
+             py::arg("x"), py::arg("seed"), py::arg("first_sample"), py::arg("samples"),
+             py::arg("shared"), py::arg("first_row") = 0);
 }
 
 }  // namespace
 
 void bind_density(py::module_& module) {
-  bind<float>(module, "LogDensity32", "forward32");
-  bind<double>(module, "LogDensity64", "forward64");
+  bind<float>(module, "LogDensity32", "forward32", "forward_masked32");
+  bind<double>(module, "LogDensity64", "forward64", "forward_masked64");
 }
 
 }  // namespace ribbit::bindings

@@ -95,7 +95,8 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
   const std::int64_t group = m.own.group();
   for (std::int64_t p = m.first(panels); p < m.last(panels); p += group) {
     const std::int64_t count = std::min(group, m.last(panels) - p);
-    const T* f = forward_group(plan_, theta, packed, m.batch.x.panel(p), p, count, true, space);
+    const T* f = forward_group(plan_, theta, packed, m.batch.x.panel(p), p, count, true, space,
+                               m.masks, p * kPanel, m.batch.x.rows - p * kPanel);
     T* delta = output_delta(plan_, p, space);
     for (std::int64_t i = 0; i < count; ++i) {
       double noise = 0, ll = 0;
@@ -182,13 +183,13 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
       crew, chains, cancel,
       [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
         TeamSpace& shared = *space->teams[static_cast<std::size_t>(first_thread)];
-        const Member m{team,
-                       index,
-                       shared,
-                       *space->threads[static_cast<std::size_t>(thread)],
-                       pass.all ? *everything : shared.batch,
-                       pass.shards,
-                       shared.grad.data()};
+        Member m{team,
+                 index,
+                 shared,
+                 *space->threads[static_cast<std::size_t>(thread)],
+                 pass.all ? *everything : shared.batch,
+                 pass.shards,
+                 shared.grad.data()};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * dim_;
         const auto at = [&](T* array) { return array != nullptr ? array + chain * dim_ : nullptr; };
@@ -196,11 +197,14 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
         const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
         const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
         EpochRows epoch(steps.seed, id, rows_, steps.batch_rows);
+        Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
+        if (masked_) m.masks = &masks;
         if (index == 0) shared.failed = false;
         for (std::int64_t i = 0; i < steps.num_steps; ++i) {
           const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+          masks.step = step;
           if (!pass.all) take_batch(m, epoch, step, true);
-          if (!batch_gradient(m, position, pass.spread, {false, true})) return false;
+          if (!batch_gradient(m, position, pass.spread, {false, true, steps.prior})) return false;
           UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
           u.first_element = static_cast<std::uint64_t>(begin);
           const bool finite = k.update(steps.rule, u, m.grad + begin, size, position + begin,

@@ -18,6 +18,7 @@ struct StochasticSteps {
   const double* step_size;         // (num_steps,)
   const double* noise;             // (num_steps,) factor of the noise's sd
   UpdateRule rule;
+  double prior;                    // weight of the log prior: 1, or 0 for the likelihood alone
   double friction;                 // kRuleFriction: the a of Chen et al. 2014, eq. 15
   double decay1, decay2, epsilon;  // moments of Adam; preconditioner: decay2, epsilon
   std::uint64_t adapt_until;       // steps before this one move the preconditioner

@@ -1,6 +1,9 @@
 #include "cpu/block.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "core/philox_hd.h"
 
 namespace ribbit::cpu {
 
@@ -54,20 +57,53 @@ void pack_weights(const Plan& plan, const T* theta, bool backward, int member, i
   }
 }
 
+MaskStream Masks::stream(const Layer& layer) const {
+  const auto index = static_cast<Word>(layer.index);
+  return {seed,
+          counter_step(step),
+          sample,
+          counter_purpose(kPurposeMask, index, step),
+          static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
+          1.0 / (1.0 - layer.rate),
+          shared};
+}
+
+namespace {
+
+template <class T>
+void mask_group(const Stage& stage, const Masks& masks, std::int64_t first, std::int64_t rows,
+                const T* from, T* value, T* derivative, std::int64_t panels) {
+  const MaskStream stream = masks.stream(stage.layer);
+  const std::int64_t width = stage.layer.out_size * kPanel;
+  for (std::int64_t p = 0; p < panels; ++p) {
+    const std::int64_t begin = first + p * kPanel;
+    const auto valid = static_cast<int>(std::min<std::int64_t>(kPanel, rows - p * kPanel));
+    kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr, begin,
+                            valid, stage.layer.out_size, from + p * width, value + p * width,
+                            derivative != nullptr ? derivative + p * width : nullptr,
+                            !stage.merged);
+  }
+}
+
+}  // namespace
+
 template <class T>
 const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
-                       std::int64_t at, std::int64_t panels, bool derivatives,
-                       Workspace<T>& space) {
+                       std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
+                       const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch) {
   const T* current = input;
-  for (const Stage& stage : plan.stages) {
+  for (std::size_t s = stretch.first; s < std::min(stretch.last, plan.stages.size()); ++s) {
+    const Stage& stage = plan.stages[s];
     const std::int64_t width = stage.layer.out_size * kPanel;
     T* out = space.value(stage.out_value) + at * width;
+    T* derivative = derivatives && stage.derivative >= 0
+                        ? space.derivative(stage.derivative) + space.derivative_place(at) * width
+                        : nullptr;
     if (stage.layer.op == Op::kDense) {
       dense_forward(stage, theta, packed, current, panels, out);
+    } else if (stage.layer.op == Op::kDropout) {
+      mask_group(stage, *masks, first, rows, current, out, derivative, panels);
     } else {
-      T* derivative = derivatives && stage.derivative >= 0
-                          ? space.derivative(stage.derivative) + space.derivative_place(at) * width
-                          : nullptr;
       activation_forward(stage, current, panels * width, out, derivative);
     }
     current = out;
@@ -92,7 +128,7 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
   for (std::size_t s = plan.stages.size(); s-- > 0;) {
     const Stage& stage = plan.stages[s];
     if (stage.layer.op != Op::kDense) {
-      if (stage.derivative >= 0 && !stage.applied_above) {
+      if (stage.derivative >= 0 && !stage.applied_above && !stage.merged) {
         activation_backward(derivative(stage.derivative, stage.layer.out_size),
                             panels * stage.layer.out_size * kPanel, delta);
       }
@@ -163,7 +199,8 @@ void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   template class Workspace<T>;                                                                    \
   template void pack_weights(const Plan&, const T*, bool, int, int, T*);                          \
   template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
-                                  std::int64_t, bool, Workspace<T>&);                             \
+                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t,  \
+                                  std::int64_t, Stretch);                                         \
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
   template void backward_group(const Plan&, const T*, const T*, std::int64_t, std::int64_t, bool, \
                                Workspace<T>&);                                                    \

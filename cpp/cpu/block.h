@@ -35,15 +35,35 @@ class Workspace {
   Buffer<T> slab_;
 };
 
+// Which masks a pass of a masked plan draws: those of (seed, step, sample). rows: numbers of the
+// pass's rows, null: first, first + 1, ...
+struct Masks {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint32_t sample = 0;
+  bool shared = false;
+  const std::int64_t* rows = nullptr;
+
+  MaskStream stream(const Layer& layer) const;
+};
+
 template <class T>
 void pack_weights(const Plan& plan, const T* theta, bool backward, int member, int members,
                   T* packed);
 
+// Stages first..last-1 of a plan.
+struct Stretch {
+  std::size_t first = 0, last = static_cast<std::size_t>(-1);
+};
+
 // Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
 // of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).
+// masks: of a masked plan, for rows first..first + rows - 1 of the pass.
 template <class T>
 const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
-                       std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space);
+                       std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
+                       const Masks* masks = nullptr, std::int64_t first = 0, std::int64_t rows = 0,
+                       Stretch stretch = {});
 
 // The deltas of a group's outputs are expected here, (panels, K, kPanel).
 template <class T>

@@ -60,9 +60,73 @@ bool forward(const Network& network, const T* theta, std::int64_t theta_stride,
   return !cancel.cancelled();
 }
 
-template bool forward(const Network&, const float*, std::int64_t, std::int64_t, const float*,
-                      std::int64_t, float*, Poll*);
-template bool forward(const Network&, const double*, std::int64_t, std::int64_t, const double*,
-                      std::int64_t, double*, Poll*);
+template <class T>
+bool forward_masked(const Network& network, const T* theta, std::uint64_t seed,
+                    std::uint32_t first_sample, std::int64_t samples, bool shared,
+                    std::int64_t first_row, const T* x, std::int64_t rows, T* out, Poll* poll) {
+  const KernelTable<T>& k = kernels<T>();
+  const Plan plan(network, true);
+  const std::int64_t group = plan.group_panels(sizeof(T));
+  const std::int64_t outputs = network.output_size();
+  std::size_t fixed = 0;  // stages before the first mask
+  while (fixed < plan.stages.size() && plan.stages[fixed].layer.op != Op::kDropout) ++fixed;
+  const std::int64_t width =
+      fixed == 0 ? network.input_size() : plan.stages[fixed - 1].layer.out_size;
+  Panels<T> panels;
+  pack_rows(x, network.input_size(), nullptr, rows, panels);
+  const std::int64_t count = panel_count(rows), groups = (count + group - 1) / group;
+  std::atomic<std::int64_t> next{0};
+  Cancel cancel(poll);
+  const double flops = 2.0 * static_cast<double>(samples * rows * network.dim());
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), groups)));
+  Buffer<T> weights(plan.packed_size);
+  pack_weights(plan, theta, false, 0, 1, weights.data());
+  std::vector<Workspace<T>> spaces;
+  std::vector<Buffer<T>> starts(static_cast<std::size_t>(crew.size()));
+  for (auto& buffer : starts) {
+    spaces.emplace_back(plan, false);
+    buffer.resize(group * width * kPanel);
+  }
+  crew.run(
+      [&](int thread) {
+        Workspace<T>& space = spaces[static_cast<std::size_t>(thread)];
+        T* start = starts[static_cast<std::size_t>(thread)].data();
+        // A piece of work is a group of panels under all masks: its first layers are done once.
+        for (;;) {
+          const std::int64_t p = next.fetch_add(1, std::memory_order_relaxed) * group;
+          if (p >= count || cancel.check()) return;
+          const std::int64_t size = std::min(group, count - p), first = p * kPanel;
+          const T* begin = panels.panel(p);
+          if (fixed > 0) {
+            begin = forward_group(plan, theta, weights.data(), begin, 0, size, false, space,
+                                  nullptr, 0, 0, {0, fixed});
+            std::copy_n(begin, size * width * kPanel, start);
+            begin = start;
+          }
+          for (std::int64_t s = 0; s < samples; ++s) {
+            const Masks masks{seed, 0, first_sample + static_cast<std::uint32_t>(s), shared};
+            const T* f = forward_group(plan, theta, weights.data(), begin, 0, size, false, space,
+                                       &masks, first_row + first, rows - first, {fixed});
+            for (std::int64_t i = 0; i < size; ++i) {
+              k.unpack_panel(f + i * outputs * kPanel, outputs, (p + i) * kPanel,
+                             panels.valid(p + i), out + s * rows * outputs);
+            }
+            if (cancel.check()) return;
+          }
+        }
+      },
+      true, &cancel);
+  return !cancel.cancelled();
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                \
+  template bool forward(const Network&, const T*, std::int64_t, std::int64_t, const T*,      \
+                        std::int64_t, T*, Poll*);                                            \
+  template bool forward_masked(const Network&, const T*, std::uint64_t, std::uint32_t,       \
+                               std::int64_t, bool, std::int64_t, const T*, std::int64_t, T*, \
+                               Poll*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
 
 }  // namespace ribbit::cpu

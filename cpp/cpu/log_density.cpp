@@ -9,9 +9,10 @@ namespace ribbit::cpu {
 template <class T>
 LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
                           double scale, const T* x, const T* y, std::int64_t rows,
-                          Temperatures temperatures)
+                          Temperatures temperatures, bool masks)
     : network_(std::move(network)),
-      plan_(network_),
+      masked_(masks),
+      plan_(network_, masks),
       prior_(std::move(prior)),
       likelihood_(likelihood),
       scale_(scale),
@@ -134,8 +135,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     const std::int64_t stop = std::min(block + space.block(), end);
     for (std::int64_t p = block; p < stop; p += space.group()) {
       const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
-      const T* f =
-          forward_group(plan_, theta, packed, batch.x.panel(p), at, count, wanted.gradient, space);
+      const T* f = forward_group(plan_, theta, packed, batch.x.panel(p), at, count, wanted.gradient,
+                                 space, m.masks, p * kPanel, batch.x.rows - p * kPanel);
       T* delta = output_delta(plan_, at, space);
       for (std::int64_t i = 0; i < count; ++i) {
         k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
@@ -211,7 +212,7 @@ void LogDensity<T>::sum_terms(const Member& m, double* log_likelihood, double* l
 template <class T>
 bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
                              std::int64_t count, double* log_likelihood, double* log_prior, T* grad,
-                             Poll* poll) const {
+                             Poll* poll, const Masks* masks) const {
   Batch minibatch;
   if (subset != nullptr) {
     pack_rows(x_, network_.input_size(), subset, count, minibatch.x);
@@ -223,9 +224,15 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
   }
   const Wanted wanted{true, grad != nullptr};
   return on_chains(chains, subset != nullptr ? minibatch : full_batch(),
-                   static_cast<double>(chains), grad, poll,
-                   [&](const Member& m, std::int64_t chain) {
+                   static_cast<double>(chains), grad, poll, [&](Member& m, std::int64_t chain) {
                      const T* at = theta + chain * dim_;
+                     Masks own;
+                     if (masks != nullptr) {
+                       own = *masks;
+                       own.rows = subset;
+                       own.sample += static_cast<std::uint32_t>(chain);
+                       m.masks = &own;
+                     }
                      if (!run_shards(m, at, wanted)) return false;
                      combine(m, at, wanted);
                      if (!m.barrier()) return false;

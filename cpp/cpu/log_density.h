@@ -46,9 +46,11 @@ class EpochRows;
 template <class T>
 class LogDensity {
  public:
-  // x: (rows, network.input_size()), y: (rows, targets()); both must outlive this object.
+  // x: (rows, network.input_size()), y: (rows, targets()); both must outlive this object. masks:
+  // dropout layers are active, and every pass needs to be told which masks.
   LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood, double scale,
-             const T* x, const T* y, std::int64_t rows, Temperatures temperatures);
+             const T* x, const T* y, std::int64_t rows, Temperatures temperatures,
+             bool masks = false);
   ~LogDensity();
 
   std::int64_t dim() const { return dim_; }
@@ -57,10 +59,12 @@ class LogDensity {
   const Network& network() const { return network_; }
 
   // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
-  // scaled by N / count. log_likelihood, log_prior: (chains,), untempered; grad: (chains, dim) of
+  // scaled by N / count. masks: its sample is that of chain 0, chain c takes the next ones.
+  // log_likelihood, log_prior: (chains,), untempered; grad: (chains, dim) of
   // the tempered log density, or null. False when cancelled.
   bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset, std::int64_t count,
-                double* log_likelihood, double* log_prior, T* grad, Poll* poll) const;
+                double* log_likelihood, double* log_prior, T* grad, Poll* poll,
+                const Masks* masks = nullptr) const;
 
   // Stochastic-gradient steps of every chain, in place. first, second: (chains, dim) velocities or
   // moments, null where the rule has none. outcomes: (chains,). False when cancelled.
@@ -113,6 +117,7 @@ class LogDensity {
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
 
   Network network_;
+  bool masked_;
   Plan plan_;
   std::vector<PriorSegment> prior_;
   Likelihood likelihood_;

@@ -63,6 +63,7 @@ struct LogDensity<T>::Member {
   const Batch& batch;
   std::int64_t shards;
   T* grad;  // (dim,) of the chain; null: not wanted
+  const Masks* masks = nullptr;
 
   // Where a shard adds up its gradient: a single shard needs no sum behind it.
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
@@ -162,13 +163,13 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
-                   const Member member{team,
-                                       index,
-                                       *space->teams[static_cast<std::size_t>(first_thread)],
-                                       *space->threads[static_cast<std::size_t>(thread)],
-                                       batch,
-                                       shards,
-                                       grad != nullptr ? grad + chain * dim_ : nullptr};
+                   Member member{team,
+                                 index,
+                                 *space->teams[static_cast<std::size_t>(first_thread)],
+                                 *space->threads[static_cast<std::size_t>(thread)],
+                                 batch,
+                                 shards,
+                                 grad != nullptr ? grad + chain * dim_ : nullptr};
                    return body(member, chain);
                  });
   give_back(std::move(space));

@@ -6,20 +6,24 @@
 
 namespace ribbit::cpu {
 
-Plan::Plan(const Network& network) {
+Plan::Plan(const Network& network, bool masks) {
   value_width.push_back(network.input_size());
   int current = 0;
   bool parameters_below = false;
   int open_derivative = -1;  // of an activation right below, not yet taken by a dense layer above
   for (const Layer& layer : network.layers()) {
-    if (layer.op == Op::kDropout) continue;  // identity in deterministic passes
+    if (layer.op == Op::kDropout && (!masks || layer.rate == 0.0)) continue;  // the identity
     Stage stage;
     stage.layer = layer;
     stage.in_value = current;
     if (layer.op == Op::kDense) {
       stage.needs_input_delta = parameters_below;
       stage.scale_below = open_derivative;
-      if (open_derivative >= 0) stages.back().applied_above = true;
+      // The stage that owns the derivative; dropout merged into it comes after.
+      for (std::size_t s = stages.size(); open_derivative >= 0 && s-- > 0;) {
+        if (stages[s].derivative != open_derivative) break;
+        stages[s].applied_above = true;
+      }
       stage.packed = packed_size;
       packed_size += layer.in_size * layer.out_size;
       if (parameters_below) {
@@ -36,6 +40,9 @@ Plan::Plan(const Network& network) {
       delta_width.push_back(layer.out_size);
       parameters_below = true;
       open_derivative = -1;
+    } else if (layer.op == Op::kDropout && open_derivative >= 0) {
+      stage.derivative = open_derivative;
+      stage.merged = true;
     } else if (parameters_below) {
       stage.derivative = static_cast<int>(derivative_width.size());
       derivative_width.push_back(layer.out_size);

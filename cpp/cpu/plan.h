@@ -14,8 +14,9 @@ struct Stage {
   Layer layer;
   int in_value = 0;
   int out_value = 0;
-  int derivative = -1;             // activation: which derivative buffer, -1: no gradient below
+  int derivative = -1;  // activation, dropout: which derivative buffer, -1: no gradient below
   bool applied_above = false;      // activation: the dense layer above applies the derivative
+  bool merged = false;             // dropout: multiplies a derivative that is there already
   int scale_below = -1;            // dense: derivative buffer that scales the delta it sends down
   bool needs_input_delta = false;  // dense: some layer below has parameters
   std::int64_t packed = -1;        // dense: offset of (ins -> outs) tiles
@@ -25,7 +26,8 @@ struct Stage {
 };
 
 struct Plan {
-  explicit Plan(const Network& network);
+  // masks: dropout layers take part; otherwise they are the identity.
+  explicit Plan(const Network& network, bool masks = false);
 
   std::vector<Stage> stages;
   std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored

@@ -21,7 +21,16 @@ from ribbit.model import Model
 from ribbit.posterior import Posterior
 from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
 from ribbit.random import reparameterize
-from ribbit.samplers import BBB, HMC, SGHMC, SGLD, leapfrog, metropolis
+from ribbit.samplers import (
+    BBB,
+    HMC,
+    SGHMC,
+    SGLD,
+    DeepEnsemble,
+    MCDropout,
+    leapfrog,
+    metropolis,
+)
 from ribbit.zoo import mlp
 
 if TYPE_CHECKING:
@@ -59,6 +68,7 @@ __all__ = [
     "Bernoulli",
     "CallableDensity",
     "Categorical",
+    "DeepEnsemble",
     "Dense",
     "Draws",
     "Dropout",
@@ -66,6 +76,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Laplace",
     "Logistic",
+    "MCDropout",
     "MeanField",
     "Model",
     "Normal",

@@ -21,6 +21,8 @@ __all__: list[str] = [
     "fma_peak_gflops",
     "forward32",
     "forward64",
+    "forward_masked32",
+    "forward_masked64",
     "isa",
     "kinetic_energy",
     "num_threads",
@@ -57,6 +59,7 @@ class LogDensity32:
         y: typing.Any,
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
+        masks: bool = False,
     ) -> None: ...
     def advance(
         self,
@@ -70,6 +73,7 @@ class LogDensity32:
         step_size: typing.Any,
         noise: typing.Any,
         rule: typing.SupportsInt | typing.SupportsIndex,
+        prior: typing.SupportsFloat | typing.SupportsIndex,
         friction: typing.SupportsFloat | typing.SupportsIndex,
         decay1: typing.SupportsFloat | typing.SupportsIndex,
         decay2: typing.SupportsFloat | typing.SupportsIndex,
@@ -116,6 +120,19 @@ class LogDensity32:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float32],
     ]: ...
+    def masked_value_and_grad(
+        self,
+        theta: typing.Any,
+        rows: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        sample: typing.SupportsInt | typing.SupportsIndex = 0,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float32],
+    ]: ...
     def value(
         self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
     ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
@@ -146,6 +163,7 @@ class LogDensity64:
         y: typing.Any,
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
+        masks: bool = False,
     ) -> None: ...
     def advance(
         self,
@@ -159,6 +177,7 @@ class LogDensity64:
         step_size: typing.Any,
         noise: typing.Any,
         rule: typing.SupportsInt | typing.SupportsIndex,
+        prior: typing.SupportsFloat | typing.SupportsIndex,
         friction: typing.SupportsFloat | typing.SupportsIndex,
         decay1: typing.SupportsFloat | typing.SupportsIndex,
         decay2: typing.SupportsFloat | typing.SupportsIndex,
@@ -201,6 +220,19 @@ class LogDensity64:
     ) -> tuple[
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
+    def masked_value_and_grad(
+        self,
+        theta: typing.Any,
+        rows: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        sample: typing.SupportsInt | typing.SupportsIndex = 0,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
@@ -287,6 +319,28 @@ def forward32(
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def forward64(
     table: typing.Any, rates: typing.Any, theta: typing.Any, x: typing.Any
+) -> numpy.typing.NDArray[numpy.float64]: ...
+def forward_masked32(
+    table: typing.Any,
+    rates: typing.Any,
+    theta: typing.Any,
+    x: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    first_sample: typing.SupportsInt | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    shared: bool,
+    first_row: typing.SupportsInt | typing.SupportsIndex = 0,
+) -> numpy.typing.NDArray[numpy.float32]: ...
+def forward_masked64(
+    table: typing.Any,
+    rates: typing.Any,
+    theta: typing.Any,
+    x: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    first_sample: typing.SupportsInt | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    shared: bool,
+    first_row: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float64]: ...
 def isa() -> str: ...
 def kinetic_energy(

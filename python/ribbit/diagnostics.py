@@ -295,7 +295,8 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
     block = max(1, _ROW_ELEMENTS // max(1, chains * length))
     parts = []
     for begin in range(0, x.shape[0], block):
-        terms = predictive.predictive(theta, x[begin : begin + block])
+        numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
+        terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
         values = as_host(terms.probs if terms.probs is not None else terms.mean)
         parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
     return np.concatenate(parts)

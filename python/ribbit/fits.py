@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["MeanField", "drawn"]
+__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn"]
 
 
 def _nothing() -> npt.NDArray[np.float64]:
@@ -151,3 +151,123 @@ def drawn(
         settings={**settings, "seed": seed, "chains": list(range(positions.shape[0]))},
         predictive=predictive,
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DropoutFit:
+    """Weights trained under dropout masks: what :class:`ribbit.MCDropout` fits.
+
+    Attributes
+    ----------
+    theta : (P,) array
+    rates : (L,) array
+        Rate of each Dropout layer.
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    target : MaskedPosterior
+        What predicts.
+    state : StochasticState
+        What ``fit(resume=...)`` goes on from.
+    """
+
+    theta: Array
+    rates: npt.NDArray[np.float64]
+    complete: bool
+    settings: dict[str, Any]
+    target: Any
+    state: Any = None
+
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{r:g}" for r in self.rates)
+        text = f"DropoutFit({self.theta.shape[0]} parameters, rates {rates}"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def draws(self, num_draws: int, *, seed: int = 0, masks: str = "row") -> Draws:
+        """Return draws: the weights once, seen through `num_draws` masks.
+
+        Parameters
+        ----------
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key of the masks; draw s depends on (seed, s) alone.
+        masks : {"row", "shared"}
+            A mask per draw, row of x (by its place in x) and unit; or one per draw and unit, so
+            that a draw is one function.
+
+        Returns
+        -------
+        Draws
+            positions (1, S, P) are a view of `theta`: masks are addresses and take no memory.
+        """
+        name = "DropoutFit.draws"
+        count = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        seed = _checks.seed(name, seed)
+        _checks.choice(name, "masks", masks, ("row", "shared"))
+        positions = np.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
+        predictive = self.target.mask_predictive(seed, masks)
+        return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EnsembleFit:
+    """Trained members: what :class:`ribbit.DeepEnsemble` fits.
+
+    Attributes
+    ----------
+    theta : (M, P) array
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    predictive : Predictive or None
+        What predicts; the target.
+    state : StochasticState
+        What ``fit(resume=...)`` goes on from.
+    """
+
+    theta: Array
+    complete: bool
+    settings: dict[str, Any]
+    predictive: Predictive | None = None
+    state: Any = None
+
+    def __repr__(self) -> str:
+        members, dim = self.theta.shape
+        text = f"EnsembleFit({members} members, {dim} parameters"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Draws:
+        """Return the members as draws.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+            None: every member once. A number S: members picked with replacement, draws of the
+            mixture.
+        seed : int
+            64-bit key of the picks.
+
+        Returns
+        -------
+        Draws
+            positions (1, M, P) or (1, S, P).
+        """
+        name = "EnsembleFit.draws"
+        seed = _checks.seed(name, seed)
+        positions = self.theta
+        if num_draws is not None:
+            count = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**31)
+            u = _backend.uniform(
+                np,
+                (1, count),
+                seed=seed,
+                step=0,
+                chains=np.zeros(1, np.uint32),
+                purpose=_backend.PUBLIC,
+            )
+            pick = np.minimum((u[0] * len(positions)).astype(np.int64), len(positions) - 1)
+            positions = positions[pick]
+        return drawn(positions[None, ...], self.predictive, self.settings, seed)

@@ -174,11 +174,16 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         raise ValueError(f"positions {positions.shape} are not (C, D, P)")
     if state is not None and positions.shape[::2] != state.position.shape:
         raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
-    predictive = None
+    predictive: Any = None
     if header["predictive"] is not None:
         from ribbit.posterior import predictive_from_description
 
-        predictive = predictive_from_description(header["predictive"])
+        if "dropout" in header["predictive"]:
+            from ribbit.masked import DropoutPredictive
+
+            predictive = DropoutPredictive.from_description(header["predictive"])
+        else:
+            predictive = predictive_from_description(header["predictive"])
     prediction = None
     if header["prediction"] is not None and predictive is not None:
         found = _get(arrays, "prediction")

@@ -24,6 +24,8 @@ from ribbit.protocols import PredictiveTerms
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ribbit.masked import MaskedPosterior
+
 
 __all__ = ["NetworkPredictive", "Posterior", "predictive_from_description"]
 
@@ -100,6 +102,7 @@ class Posterior:
     shared_prior_sd: float | None
     dropout_layers: tuple[str, ...]
     _native: Any
+    _prior_rows: Array64
     _predictive: NetworkPredictive
     array_namespace: ClassVar[ModuleType] = np
     interruptible: ClassVar[bool] = True
@@ -155,6 +158,7 @@ class Posterior:
             "y": targets,
             "normal_prior": bool((resolved.rows[:, 2] == 0).all()),
             "prior_sd": resolved.spread,
+            "_prior_rows": resolved.rows,
             "shared_prior_sd": resolved.shared,
             "dropout_layers": layers.names_of_dropout(model.layers),
             "_native": native(
@@ -377,6 +381,7 @@ class Posterior:
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
         rule: int,
+        prior: float,
         friction: float,
         decay: tuple[float, float],
         epsilon: float,
@@ -409,6 +414,7 @@ class Posterior:
             step_size,
             noise,
             rule,
+            prior,
             friction,
             *decay,
             epsilon,
@@ -516,6 +522,24 @@ class Posterior:
     def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
         """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
+
+    def masked(
+        self,
+        *,
+        rate: float | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> MaskedPosterior:
+        """Return the same posterior with its Dropout layers active; see `MaskedPosterior`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Without Dropout layers, or for arguments that do not fit.
+        """
+        from ribbit.masked import MaskedPosterior
+
+        return MaskedPosterior(self, rate=rate, length_scale=length_scale, precision=precision)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data, for `predictive_from_description`."""

@@ -194,8 +194,8 @@ class Prediction:
             )
         same_rows(name, y, self._x)
         density = LogMeanExp()
-        for theta in self._chunks(self._x.shape[0]):
-            density.add(self._predictive.log_likelihood(theta, self._x, y))
+        for first, theta in self._chunks(self._x.shape[0]):
+            density.add(self._predictive.log_likelihood(theta, self._x, y, **self._number(first)))
         return density.mean_over_rows()
 
     def _statistics(self, name: str, *kinds: str) -> Moments:
@@ -214,8 +214,8 @@ class Prediction:
             if self._keep:
                 moments.add(self._all_kept())
             else:
-                for theta in self._chunks(self._values_per_draw()):
-                    moments.add(self._predictive.predictive(theta, self._x))
+                for first, theta in self._chunks(self._values_per_draw()):
+                    moments.add(self._predictive.predictive(theta, self._x, **self._number(first)))
             self._moments = moments
         if self._moments.count == 0:
             raise ValueError(f"[Prediction.{name}] expected at least one draw, got none")
@@ -223,12 +223,17 @@ class Prediction:
 
     def _values_per_draw(self, rows: int | None = None) -> int:
         """Values that one draw predicts: N K, found from one row."""
-        theta = next(self._chunks(_CHUNK))
+        _, theta = next(self._chunks(_CHUNK))
         shape = self._predictive.outputs(theta[:1, :], self._x[:1, ...]).shape
         return int(math.prod(shape[1:])) * (self._x.shape[0] if rows is None else rows)
 
-    def _chunks(self, values_per_draw: int) -> Iterator[Array]:
-        """Draws as (S, P), draw by draw and within a draw chain by chain."""
+    def _number(self, first: int, row: int = 0) -> dict[str, int]:
+        """Keywords of a predictive that needs the numbers of its draws and rows."""
+        numbered = getattr(self._predictive, "numbered", False)
+        return {"first": first, "row": row} if numbered else {}
+
+    def _chunks(self, values_per_draw: int) -> Iterator[tuple[int, Array]]:
+        """First number and draws (S, P), draw by draw and within a draw chain by chain."""
         assert self._positions is not None
         xp = _backend.namespace(self._positions)
         chains, draws, dim = self._positions.shape
@@ -236,18 +241,21 @@ class Prediction:
         size = max(1, _CHUNK // (max(values_per_draw, dim) * chains))
         for low in range(0, draws, size):
             chunk = xp.permute_dims(self._positions[:, low : min(low + size, draws), :], (1, 0, 2))
-            yield xp.reshape(chunk, (-1, dim))
+            yield low * chains, xp.reshape(chunk, (-1, dim))
 
     def _all_kept(self) -> PredictiveTerms:
         if self._kept is None:
             self._kept = self._all_draws(self._x)
         return self._kept
 
-    def _all_draws(self, x: Array) -> PredictiveTerms:
-        """Predictions of all draws, (S, n, K)."""
+    def _all_draws(self, x: Array, row: int = 0) -> PredictiveTerms:
+        """Predictions of all draws at x, whose first row has number `row`: (S, n, K)."""
         chunks = list(self._chunks(max(1, self._values_per_draw(x.shape[0]))))
-        parts = [self._predictive.predictive(theta, x) for theta in chunks]
-        xp = _backend.namespace(chunks[0])
+        parts = [
+            self._predictive.predictive(theta, x, **self._number(first, row))
+            for first, theta in chunks
+        ]
+        xp = _backend.namespace(chunks[0][1])
         return join(xp, parts, axis=0)
 
     def _exact_quantile(self, levels: list[float], noise: bool) -> Array:
@@ -259,7 +267,7 @@ class Prediction:
             if self._keep:
                 terms = _rows(self._all_kept(), low, high)
             else:
-                terms = self._all_draws(self._x[low:high, ...])
+                terms = self._all_draws(self._x[low:high, ...], low)
             values = terms.values
             xp = _backend.namespace(values)
             values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))  # (n, K, S)

@@ -187,6 +187,7 @@ class NativeSteps(Protocol):
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
         rule: int,
+        prior: float,
         friction: float,
         decay: tuple[float, float],
         epsilon: float,
@@ -209,6 +210,8 @@ class NativeSteps(Protocol):
             Factors of the noise's sd.
         rule : int
             0 Langevin, 1 friction, 2 Adam; see ``samplers/stochastic.py`` for the formulas.
+        prior : float
+            Weight of the log prior: 1, or 0 for the likelihood alone.
         friction, decay, epsilon
             Constants of the rule.
         adapt_until : int
@@ -273,7 +276,12 @@ class PredictiveTerms:
 
 @runtime_checkable
 class Predictive(Protocol):
-    """Predictions at new inputs for given weights: what ``Draws.predict`` asks for."""
+    """Predictions at new inputs for given weights: what ``Draws.predict`` asks for.
+
+    A class attribute ``numbered = True`` says that a prediction depends on the number of its draw
+    too, as a dropout mask does: ``predictive`` and ``log_likelihood`` are then called with
+    ``first=``, the number of the first draw they are given, and ``row=``, that of the first row.
+    """
 
     @property
     def kind(self) -> Literal["regression", "classification", "count"]:
@@ -382,7 +390,10 @@ class MaskedDensity(Protocol):
         ...
 
     def masked_value_and_grad(
-        self, theta: Array, rows: Any, *, rates: Array, seed: int, step: int
+        self, theta: Array, rows: Any = None, *, seed: int, step: int
     ) -> tuple[Array, Array]:
-        """Log density and gradient under the dropout masks of (seed, step)."""
+        """Log density and gradient, as in :class:`LogDensity`, under the masks of (seed, step).
+
+        Chain c takes the masks of sample c.
+        """
         ...

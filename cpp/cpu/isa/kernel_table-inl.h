@@ -47,6 +47,15 @@ struct VariationalArrays {
   T *mean, *rho, *mean_first, *mean_second, *rho_first, *rho_second;
 };
 
+// Where the masks of one dropout layer come from.
+struct MaskStream {
+  std::uint64_t key;
+  std::uint32_t c1, c2, c3;
+  std::uint32_t threshold;  // rate * 2^32: smaller words drop the unit
+  double keep;              // what a kept unit is multiplied by, 1 / (1 - rate)
+  bool shared;              // every row takes the mask of row 0
+};
+
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register
@@ -91,6 +100,10 @@ struct KernelTable {
   void (*activation_forward)(int code, const T* z, std::int64_t n, T* value);
   void (*activation_forward_derivative)(int code, const T* z, std::int64_t n, T* value,
                                         T* derivative);
+  // One panel: value = from * mask (they may be the same), and the derivative (null: none) times
+  // the mask, or the mask itself when assigned. rows: (n,) numbers, null for first, first + 1, ...
+  void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
+                     std::int64_t units, const T* from, T* value, T* derivative, bool assign);
   void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
                         double weight, double* logp, T* grad);
   void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,

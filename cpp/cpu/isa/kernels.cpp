@@ -4,6 +4,7 @@
 #include "cpu/isa/elementwise-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/likelihood-inl.h"
+#include "cpu/isa/mask-inl.h"
 #include "cpu/isa/prior-inl.h"
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/reduce-inl.h"
@@ -38,6 +39,7 @@ constexpr KernelTable<T> kTable = {
     .all_finite = all_finite<T>,
     .activation_forward = activation_forward<T>,
     .activation_forward_derivative = activation_forward_derivative<T>,
+    .mask_panel = mask_panel<T>,
     .prior_segment = prior_segment<T>,
     .likelihood_panel = likelihood_panel<T>,
     .dot_weighted = dot_weighted<T>,

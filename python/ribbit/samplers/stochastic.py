@@ -46,6 +46,8 @@ class Rule:
         The a above.
     preconditioned : bool
         G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
+    prior : float
+        Weight of the log prior: 1, or 0 for the likelihood alone.
     decay1, decay2 : float
         Of the running first and second moments.
     epsilon : float
@@ -54,6 +56,7 @@ class Rule:
     kind: Kind
     friction: float = 0.0
     preconditioned: bool = False
+    prior: float = 1.0
     decay1: float = 0.9
     decay2: float = 0.999
     epsilon: float = 1e-8
@@ -94,6 +97,11 @@ class Stepper:
         self.num_rows = checked_num_rows(function, density.target)
         self.batch_size = checked_batch_size(function, batch_size, self.num_rows)
         self._native = getattr(density.target, "advance", None)
+        if rule.prior != 1.0 and self._native is None:
+            raise TypeError(
+                f"[{function}] expected a target whose prior can be left out, such as Posterior, "
+                f"got {_checks.summary(density.target)}"
+            )
 
     @property
     def batches(self) -> int:
@@ -265,6 +273,7 @@ class Stepper:
             step_size=eps,
             noise=noise,
             rule=_CODES[rule.kind],
+            prior=rule.prior,
             friction=rule.friction,
             decay=(rule.decay1, rule.decay2),
             epsilon=rule.epsilon,

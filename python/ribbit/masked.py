@@ -1,0 +1,371 @@
+"""A posterior whose Dropout layers drop: masks by address, in training and in prediction.
+
+Shapes: C chains, S masks, P parameters, N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ribbit import _checks, _core, likelihoods
+from ribbit._checks import FloatArray
+from ribbit._predictive import predictive_from_description
+from ribbit.errors import ShapeError
+from ribbit.likelihoods import Array64, Kind, Likelihood
+from ribbit.model import Model
+from ribbit.priors import Normal
+from ribbit.protocols import PredictiveTerms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit.posterior import Posterior
+
+
+__all__ = ["DropoutPredictive", "MaskedPosterior"]
+
+_DENSE, _DROPOUT = 0, 2
+
+
+class MaskedPosterior:
+    """A posterior of the weights under random masks (Gal and Ghahramani 2016).
+
+    The log density is that of `Posterior`, of the network whose Dropout layers multiply each unit
+    by 0 with probability `rate`, else by 1 / (1 - rate). Which units are dropped has an address:
+    (seed, step, chain, layer, row of the data, unit).
+
+    Parameters
+    ----------
+    target : Posterior
+    rate : float, optional
+        Rate of all Dropout layers; their own when absent.
+    length_scale : float, optional
+        Prior length-scale l: weights behind units that are kept with probability k have a normal
+        prior of precision l^2 k, biases of precision l^2 (their appendix, eq. 7, where the weight
+        decay is l^2 k / (2 N tau)). The target's priors when absent.
+    precision : float, optional
+        tau: the noise is Gaussian with variance 1 / tau. The target's likelihood when absent.
+
+    Attributes
+    ----------
+    rates : numpy.ndarray
+        Rate of each Dropout layer in use.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Without Dropout layers; rates outside (0, 1), a `precision` with a likelihood that is not
+        Gaussian, a `length_scale` or `precision` that is not positive.
+    """
+
+    array_namespace: ClassVar[ModuleType] = np
+    interruptible: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        target: Posterior,
+        *,
+        rate: float | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> None:
+        name = "MCDropout"
+        if not target.dropout_layers:
+            raise TypeError(
+                f"[{name}] expected a model with Dropout layers, got {target.model!r} without"
+            )
+        model = target.model
+        drops = model.table[:, 0] == _DROPOUT
+        rates = model.rates.copy()
+        if rate is not None:
+            rates[drops] = _checks.fraction(name, "rate", rate)
+        if not (rates[drops] > 0).all():
+            raise ValueError(
+                f"[{name}] expected rates in (0, 1), got {', '.join(target.dropout_layers)}"
+            )
+        likelihood = target.likelihood
+        if precision is not None:
+            tau = _checks.positive(name, "precision", precision)
+            if not isinstance(likelihood, likelihoods.Gaussian) or likelihood.learns_noise:
+                raise TypeError(
+                    f"[{name}] expected a Gaussian likelihood of known scale for precision, "
+                    f"got {likelihood!r}"
+                )
+            likelihood = likelihoods.Gaussian(tau**-0.5)
+        prior = target._prior_rows
+        if length_scale is not None:
+            scale = _checks.positive(name, "length_scale", length_scale)
+            prior = _length_scale_prior(model.table, rates, scale, prior)
+        native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
+        self.target, self.model, self.likelihood = target, model, likelihood
+        self.dim, self.dtype, self.num_rows = target.dim, target.dtype, target.num_rows
+        self.rates: Array64 = rates[drops]
+        self._layer_rates = rates
+        self._scale = target.likelihood_temperature * target.temperature, target.temperature
+        self._native: Any = native(
+            model.table,
+            rates,
+            prior,
+            int(likelihood.learns_noise) or likelihood.code,
+            likelihood.table_scale,
+            target.x,
+            target.y,
+            target.temperature,
+            target.likelihood_temperature,
+            True,
+        )
+
+    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+        """Draw a starting position, as the target does."""
+        return self.target.init(seed, chains)
+
+    def masked_value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None, *, seed: int, step: int
+    ) -> tuple[Any, FloatArray]:
+        """Return the tempered log density and its gradient under the masks of (seed, step).
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype; chain c takes the masks of sample c.
+        rows : array of int, optional
+            Minibatch (n,); the likelihood is scaled by N / n. A row's mask does not depend on the
+            others.
+        seed, step : int
+            64-bit key and 40-bit counter.
+
+        Returns
+        -------
+        lp : numpy.float64 or numpy.ndarray
+            () or (C,).
+        grad : numpy.ndarray
+            (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit.
+        """
+        function = "MaskedPosterior.masked_value_and_grad"
+        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        batch = None
+        if rows is not None:
+            batch = _checks.integer_array(function, "rows", rows, below=self.num_rows)
+        number = _checks.seed(function, seed)
+        place = _checks.integer(function, "step", step, minimum=0, maximum=2**40 - 1)
+        likelihood, prior, grad = self._native.masked_value_and_grad(theta, batch, number, place)
+        lp = likelihood / self._scale[0] + prior / self._scale[1]
+        return (lp[0], grad[0]) if single else (lp, grad)
+
+    def value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None
+    ) -> tuple[Any, FloatArray]:
+        """Return log density and gradient under the masks of seed 0, step 0."""
+        return self.masked_value_and_grad(theta, rows, seed=0, step=0)
+
+    def advance(
+        self,
+        position: FloatArray,
+        first: FloatArray | None,
+        second: FloatArray | None,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_size: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        rule: int,
+        prior: float,
+        friction: float,
+        decay: tuple[float, float],
+        epsilon: float,
+        adapt_until: int,
+        interrupt: Any = None,
+    ) -> Any:
+        """Make steps along gradients under fresh masks; see `protocols.NativeSteps`."""
+        return self._native.advance(
+            position,
+            first,
+            second,
+            seed,
+            chains,
+            first_step,
+            batch_size,
+            step_size,
+            noise,
+            rule,
+            prior,
+            friction,
+            *decay,
+            epsilon,
+            adapt_until,
+            interrupt,
+        )
+
+    def mask_predictive(self, seed: int, masks: str) -> DropoutPredictive:
+        """Return what predicts with masks: see `DropoutPredictive`."""
+        base = self.target.describe() | {"likelihood": self.likelihood.describe()}
+        return DropoutPredictive(
+            self.model,
+            self.likelihood,
+            tuple(float(r) for r in self._layer_rates),
+            seed,
+            masks,
+            base,
+        )
+
+
+def _length_scale_prior(
+    table: npt.NDArray[np.int64], rates: Array64, length_scale: float, old: Array64
+) -> Array64:
+    """Prior table (G, 6) of independent normals; what is not the network's keeps its prior."""
+    rows: list[tuple[float, ...]] = []
+    keep = 1.0
+    for layer, rate in zip(table, rates, strict=True):
+        op, num_in, num_out, weight, bias = (int(v) for v in layer[:5])
+        if op == _DROPOUT:
+            keep *= 1.0 - float(rate)
+        if op != _DENSE:
+            continue
+        sd = 1.0 / (length_scale * keep**0.5)
+        rows.append((weight, num_in * num_out, 0, *Normal(sd).table_values(1)))
+        if bias >= 0:
+            rows.append((bias, num_out, 0, *Normal(1.0 / length_scale).table_values(1)))
+        keep = 1.0
+    rows.sort()
+    end = rows[-1][0] + rows[-1][1]
+    return np.array([*rows, *(tuple(r) for r in old if r[0] >= end)], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DropoutPredictive:
+    """Predictions of one weight vector under masks; draw number s takes the masks of sample s.
+
+    Parameters
+    ----------
+    model : Model
+    likelihood : Likelihood
+    rates : tuple of float
+        Rate of every layer, 0 where it is no Dropout layer.
+    seed : int
+        64-bit key of the masks.
+    masks : {"row", "shared"}
+        A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
+    description : dict
+        What `describe` adds to.
+    """
+
+    numbered: ClassVar[bool] = True
+
+    model: Model
+    likelihood: Likelihood
+    rates: tuple[float, ...]
+    seed: int
+    masks: str
+    description: dict[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters P, "log_noise" included."""
+        return self.model.dim + int(self.likelihood.learns_noise)
+
+    @property
+    def kind(self) -> Kind:
+        """One of "regression", "classification" and "count"."""
+        return self.likelihood.kind
+
+    def outputs(
+        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
+    ) -> FloatArray:
+        """Return raw outputs (S, N, K) of draws first, first + 1, ... at rows row, row + 1, ...
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (S, P); the draws of a fit share one weight vector, and the first stands for all.
+        x : array
+            (N, *input_shape).
+        first, row : int
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or `x` is not finite.
+        """
+        if getattr(theta, "ndim", 0) != 2 or theta.shape[1] != self.dim:
+            raise ShapeError(
+                f"[predict] expected theta of shape (S, {self.dim}), got {_checks.summary(theta)}"
+            )
+        dtype = _checks.float_dtype("predict", theta.dtype)
+        rows = self.model.rows("predict", x, dtype)
+        native: Any = _core.forward_masked32 if dtype == np.float32 else _core.forward_masked64
+        weights = np.ascontiguousarray(theta[0])
+        out: FloatArray = native(
+            self.model.table,
+            np.asarray(self.rates),
+            weights,
+            rows,
+            self.seed,
+            first,
+            theta.shape[0],
+            self.masks == "shared",
+            row,
+        )
+        return out.reshape((*out.shape[:2], *self.model.output_shape))
+
+    def predictive(
+        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
+    ) -> PredictiveTerms:
+        """Return mean and noise sd, or probabilities, of each draw at each row of `x`."""
+        outputs = self.outputs(theta, x, first=first, row=row)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.likelihood.terms(outputs, self._log_noise(theta))
+
+    def log_likelihood(
+        self,
+        theta: FloatArray,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        first: int = 0,
+        row: int = 0,
+    ) -> Array64:
+        """Return the untempered log density (S, N) float64 of each row under each draw."""
+        outputs = self.outputs(theta, x, first=first, row=row)
+        targets = self.likelihood.targets(
+            "Prediction.log_likelihood",
+            y,
+            outputs.shape[1],
+            self.model.output_shape,
+            np.dtype(np.float64),
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.likelihood.log_likelihood(outputs, targets, self._log_noise(theta))
+
+    def _log_noise(self, theta: FloatArray) -> FloatArray | None:
+        return theta[:, -1] if self.likelihood.learns_noise else None
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description for `ribbit.load_draws`."""
+        dropout = {"rates": list(self.rates), "seed": self.seed, "masks": self.masks}
+        return dict(self.description) | {"dropout": dropout}
+
+    @staticmethod
+    def from_description(description: dict[str, Any]) -> DropoutPredictive:
+        """Rebuild from `describe`."""
+        base = {k: v for k, v in description.items() if k != "dropout"}
+        plain = predictive_from_description(base)
+        dropout = description["dropout"]
+        return DropoutPredictive(
+            plain.model,
+            plain.likelihood,
+            tuple(float(r) for r in dropout["rates"]),
+            int(dropout["seed"]),
+            str(dropout["masks"]),
+            base,
+        )

@@ -1,0 +1,146 @@
+"""Deep ensembles: several networks trained from different starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ribbit import _checks, schedules
+from ribbit.fits import EnsembleFit
+from ribbit.protocols import Array
+from ribbit.samplers import _options
+from ribbit.samplers._run import ProgressOption
+from ribbit.samplers._training import train
+from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.stochastic import Rule, Stepper
+
+__all__ = ["DeepEnsemble"]
+
+
+class DeepEnsemble:
+    """Members trained by Adam from their own starts and batches (Lakshminarayanan et al. 2017).
+
+    The members are chains of one native call: no member depends on how many there are.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
+    members : int
+        M.
+    learning_rate : float
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+    batch_size : int or None
+        Rows per step; None: all.
+    objective : {"map", "likelihood"}
+        Maximise the log density, or the log likelihood alone.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, or a target with Dropout layers.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        members: int = 5,
+        learning_rate: float = 1e-3,
+        batch_size: int | None = 128,
+        objective: str = "map",
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "DeepEnsemble"
+        density = Density(target, function=name)
+        _options.no_dropout(name, target)
+        self._members = _checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
+        _checks.choice(name, "objective", objective, ("map", "likelihood"))
+        learning_rate = _checks.positive(name, "learning_rate", learning_rate)
+        self._stepper = Stepper(
+            name,
+            density,
+            Rule("adam", prior=1.0 if objective == "map" else 0.0),
+            step_size=learning_rate,
+            batch_size=batch_size,
+            schedule=schedule,
+        )
+        self.settings: dict[str, Any] = {
+            "members": self._members,
+            "learning_rate": learning_rate,
+            "batch_size": self._stepper.batch_size,
+            "objective": objective,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"DeepEnsemble({type(self._stepper.density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: EnsembleFit | None = None,
+        progress: ProgressOption = None,
+    ) -> EnsembleFit:
+        """Train the members.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of starts and batches.
+        init : (M, P) array, optional
+            Where the members start; default ``target.init`` per member.
+        resume : EnsembleFit, optional
+            A fit of the same settings to go on with, bit for bit; its seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        EnsembleFit
+            ``complete=False`` after Ctrl-C, with a warning.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more.
+        """
+        name = "DeepEnsemble.fit"
+        if resume is not None and (not isinstance(resume, EnsembleFit) or resume.state is None):
+            raise TypeError(
+                f"[{name}] expected resume as an EnsembleFit that DeepEnsemble.fit returned, "
+                f"got {_checks.summary(resume)}"
+            )
+        state, complete = train(
+            name,
+            "DeepEnsemble",
+            self._stepper,
+            num_epochs,
+            seed=seed,
+            start=init,
+            members=self._members,
+            resume=None if resume is None else resume.state,
+            progress=progress,
+        )
+        target = self._stepper.density.target
+        return EnsembleFit(
+            theta=state.position,
+            complete=complete,
+            settings={
+                "sampler": "DeepEnsemble",
+                **self.settings,
+                "num_epochs": state.step // self._stepper.batches,
+                "seed": state.seed,
+            },
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=state,
+        )

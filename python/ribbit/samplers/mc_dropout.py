@@ -1,0 +1,154 @@
+"""MC dropout: one weight vector trained and used under random masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ribbit import _checks, schedules
+from ribbit.fits import DropoutFit
+from ribbit.protocols import Array
+from ribbit.samplers._run import ProgressOption
+from ribbit.samplers._training import train
+from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.stochastic import Rule, Stepper
+
+__all__ = ["MCDropout"]
+
+
+class MCDropout:
+    """MC dropout (Gal and Ghahramani 2016): Dropout layers stay active when predicting.
+
+    Maximises log likelihood / likelihood_temperature + log prior, over temperature, under fresh
+    masks at every step, by Adam.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.Posterior` of a model with Dropout layers, anywhere, also on the input.
+    rate : float, optional
+        Rate of all Dropout layers, in (0, 1); default: their own.
+    length_scale : float, optional
+        l of the prior: precision l^2 (1 - rate) for weights behind a Dropout layer, l^2 for the
+        rest; default: the target's prior.
+    precision : float, optional
+        tau of the Gaussian noise, also of the predictions; default: the target's likelihood.
+    learning_rate : float
+        Of Adam, times the schedule's factor.
+    batch_size : int or None
+        Rows per step; None: all.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a model without Dropout layers, and for arguments of another kind or out of range.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        rate: float | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+        learning_rate: float = 1e-3,
+        batch_size: int | None = 128,
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "MCDropout"
+        if not callable(getattr(target, "masked", None)):
+            raise TypeError(
+                f"[{name}] expected a target with masks, such as Posterior, "
+                f"got {_checks.summary(target)}"
+            )
+        self._masked = target.masked(rate=rate, length_scale=length_scale, precision=precision)
+        learning_rate = _checks.positive(name, "learning_rate", learning_rate)
+        self._stepper = Stepper(
+            name,
+            Density(self._masked, function=name),
+            Rule("adam"),
+            step_size=learning_rate,
+            batch_size=batch_size,
+            schedule=schedule,
+        )
+        self.settings: dict[str, Any] = {
+            "rates": self._masked.rates.tolist(),
+            "length_scale": length_scale,
+            "precision": precision,
+            "learning_rate": learning_rate,
+            "batch_size": self._stepper.batch_size,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"MCDropout({knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: DropoutFit | None = None,
+        progress: ProgressOption = None,
+    ) -> DropoutFit:
+        """Train the weights.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of batches and masks.
+        init : (P,) array, optional
+            Where to start; default ``target.init``.
+        resume : DropoutFit, optional
+            A fit of the same settings to go on with, bit for bit; its seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        DropoutFit
+            ``complete=False`` after Ctrl-C, with a warning.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more.
+        """
+        name = "MCDropout.fit"
+        if resume is not None and (not isinstance(resume, DropoutFit) or resume.state is None):
+            raise TypeError(
+                f"[{name}] expected resume as a DropoutFit that MCDropout.fit returned, "
+                f"got {_checks.summary(resume)}"
+            )
+        state, complete = train(
+            name,
+            "MCDropout",
+            self._stepper,
+            num_epochs,
+            seed=seed,
+            start=init,
+            members=1,
+            resume=None if resume is None else resume.state,
+            progress=progress,
+        )
+        epochs = state.step // self._stepper.batches
+        return DropoutFit(
+            theta=state.position[0].copy(),
+            rates=self._masked.rates.copy(),
+            complete=complete,
+            settings={
+                "sampler": "MCDropout",
+                **self.settings,
+                "num_epochs": epochs,
+                "seed": state.seed,
+            },
+            target=self._masked,
+            state=state,
+        )
