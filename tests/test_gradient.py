@@ -44,10 +44,26 @@ def native_error(reference, theta, dtype, rows=None, **changes):
     return float(np.max(error)), float(np.max(value_error))
 
 
+def rounding_of_theta(reference, theta, dtype, rows=None, turns=8):
+    """What half a unit in the last place of theta does to the gradient, over its scale.
+
+    With few rows a residual may cancel: then no arithmetic in dtype can reach the bound.
+    """
+    reference, theta = reference.rounded(dtype), np.atleast_2d(theta.astype(dtype)).astype(float)
+    gradient, scale = reference.gradient(theta, rows), reference.gradient_scale(theta, rows)
+    half_unit = np.finfo(dtype).eps / 2
+    largest = 0.0
+    for turn in range(turns):
+        signs = np.random.default_rng(turn).choice([-1.0, 1.0], size=theta.shape)
+        moved = reference.gradient(theta * (1 + half_unit * signs), rows)
+        largest = max(largest, np.max(np.linalg.norm(moved - gradient, axis=1) / scale))
+    return largest
+
+
 def check(reference, theta, dtype, rows=None):
     bound, value_bound = BOUNDS[np.dtype(dtype)]
     error, value_error = native_error(reference, theta, dtype, rows)
-    assert error <= bound
+    assert error <= bound or error <= 4 * rounding_of_theta(reference, theta, dtype, rows)
     assert value_error <= value_bound
 
 
