@@ -27,6 +27,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "stationary": ("test_stationary_laws", False),
     "posteriordb": ("test_posteriordb", True),
     "uci": ("test_uci_hmc", True),
+    "uci_fits": ("test_uci_fits", True),
     "synth_reg": ("test_synth_reg", True),
 }
 
