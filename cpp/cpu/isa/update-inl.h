@@ -110,6 +110,23 @@ struct AdamRule {
   }
 };
 
+// body(i, vector) for the vectors of n normals, made in pieces that stay in the first-level cache:
+// one copy of the generator serves all rules. body.part(i, vector, count) takes the last lanes.
+template <class T, class Body>
+RIBBIT_INLINE void for_buffered_normals(std::int64_t n, const StreamAddress& a, const Body& body) {
+  constexpr int kL = kLanes<T>;
+  constexpr std::int64_t kPiece = 1024;
+  alignas(64) T buffer[kPiece];
+  for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+    const std::int64_t size = n - begin < kPiece ? n - begin : kPiece;
+    fill_normal_block<T>(buffer, size, 4 * a.block + static_cast<std::uint64_t>(begin), a.key, a.c1,
+                         a.c2, a.c3);
+    std::int64_t i = 0;
+    for (; i + kL <= size; i += kL) body.vector(begin + i, load(buffer + i));
+    if (i < size) body.part(begin + i, load_first(buffer + i, size - i), size - i);
+  }
+}
+
 // t - t is 0 for what is finite and NaN otherwise.
 template <class T, class Rule>
 struct UpdateSink {
@@ -131,7 +148,7 @@ static bool update_loop(const UpdateStep<T>& s, std::int64_t n, const Rule& rule
   Vec<T> bad{};
   const UpdateSink<T, Rule> sink{rule, bad};
   if (s.noise != T(0)) {
-    for_normals<T>(n, StreamAddress{s.first_element >> 2, s.key, s.c1, s.c2, s.c3}, sink);
+    for_buffered_normals<T>(n, StreamAddress{s.first_element >> 2, s.key, s.c1, s.c2, s.c3}, sink);
   } else {
     std::int64_t i = 0;
     for (; i + kL <= n; i += kL) sink.vector(i, Vec<T>{});

@@ -34,9 +34,9 @@ static void noise_gradient(const T* g, std::int64_t n, std::uint64_t first_eleme
                            bool first, T* mean, T* scale) {
   const StreamAddress address{first_element >> 2, key, c1, c2, c3};
   if (first)
-    for_normals<T>(n, address, NoiseGradientSink<T, true>{g, mean, scale});
+    for_buffered_normals<T>(n, address, NoiseGradientSink<T, true>{g, mean, scale});
   else
-    for_normals<T>(n, address, NoiseGradientSink<T, false>{g, mean, scale});
+    for_buffered_normals<T>(n, address, NoiseGradientSink<T, false>{g, mean, scale});
 }
 
 // One direction of Adam, uphill; returns the moved parameters.
