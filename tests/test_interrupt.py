@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+import ribbit as rb
 from ribbit.samplers import HMC
 from targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
@@ -223,3 +224,59 @@ def test_a_run_inside_a_run():
 
     hmc = HMC(Nested([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=1)
     assert hmc.sample(3, init=START).complete
+
+
+WIDE = np.random.default_rng(0).normal(size=(4000, 30))
+
+
+def wide(*, dropout=False):
+    """A target whose epochs take long, so that Ctrl-C falls inside a native call."""
+    layers = [rb.Dense(200), rb.Activation("silu"), rb.Dense(1)]
+    if dropout:
+        layers.insert(2, rb.Dropout(0.1))
+    return rb.Posterior(
+        rb.Model(layers, input_shape=(30,)),
+        WIDE,
+        np.sin(WIDE[:, 0]),
+        prior=rb.Normal(0.5),
+        likelihood=rb.Gaussian(0.3),
+    )
+
+
+@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
+def test_inside_stochastic_steps(make):
+    sampler = make(wide(), step_size=1e-7, batch_size=500)
+    draws = interrupted(
+        lambda: sampler.sample(5_000, warmup=5, thin=3, chains=2, seed=1, progress=False)
+    )
+    count = len(draws)
+    assert count > 0
+    again = sampler.sample(count, warmup=5, thin=3, chains=2, seed=1, progress=False)
+    equal(again, draws)
+    rest = sampler.sample(2, thin=3, resume=draws, progress=False)
+    whole = sampler.sample(count + 2, warmup=5, thin=3, chains=2, seed=1, progress=False)
+    equal(whole, rest, rows=slice(count, None))
+
+
+@pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble"])
+@pytest.mark.parametrize("batch_size", [500, None])
+def test_inside_a_fit(method, batch_size):
+    make = getattr(rb, method)
+    trainer = make(wide(dropout=method == "MCDropout"), batch_size=batch_size, learning_rate=1e-4)
+    fit = interrupted(lambda: trainer.fit(10**6, seed=1, progress=False))
+    batches = 1 if batch_size is None else 8
+    step = fit.state[1] if method == "BBB" else fit.state.step
+    assert step > 0
+    # what came back is a fit that can go on as if nothing had happened
+    epochs = step // batches + 1
+    left = epochs * batches - step
+    whole = trainer.fit(epochs, seed=1, progress=False)
+    assert 0 < left <= batches
+    rest = trainer.fit(1, resume=fit, progress=False)
+    both = (whole, trainer.fit(epochs + 1, seed=1, progress=False))
+    assert rest.complete
+    bits = "mean" if method == "BBB" else "theta"
+    if left == batches:  # the interruption fell on the end of an epoch
+        assert getattr(rest, bits).tobytes() == getattr(both[0], bits).tobytes()
+    else:
+        assert np.isfinite(getattr(rest, bits)).all()
