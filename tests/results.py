@@ -25,6 +25,8 @@ GATES = {  # name: (module, whether it needs the development data)
     "conjugate": ("test_conjugate", False),
     "invariance": ("test_invariance", False),
     "stationary": ("test_stationary_laws", False),
+    "bbb": ("test_bbb", False),
+    "mc_dropout": ("test_mc_dropout", False),
     "posteriordb": ("test_posteriordb", True),
     "uci": ("test_uci_hmc", True),
     "uci_fits": ("test_uci_fits", True),
