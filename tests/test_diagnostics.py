@@ -253,3 +253,10 @@ def test_bad_probabilities(function):
     ]:
         with pytest.raises(kind, match=rf"\[{function.__name__}\] expected .*, got"):
             function(good, bad)
+
+
+def test_draws_given_for_their_positions_are_told_so():
+    draws = SimpleNamespace(positions=np.zeros((2, 5, 1)))
+    for function in (diagnostics.rhat, diagnostics.ess, diagnostics.mcse):
+        with pytest.raises(TypeError, match="give its positions"):
+            function(draws)

@@ -195,3 +195,14 @@ def test_description_survives_json():
     ):
         text = json.dumps(likelihood.describe())
         assert likelihoods.from_description(json.loads(text)) == likelihood
+
+
+def test_one_hot_labels_are_told_so():
+    with pytest.raises(ValueError, match="of labels, not one-hot rows, for Categorical"):
+        rb.Posterior(
+            rb.mlp(2, (), 3),
+            np.zeros((4, 2)),
+            np.eye(4)[:, :3],
+            prior=rb.Normal(1.0),
+            likelihood=rb.Categorical(),
+        )

@@ -245,6 +245,11 @@ def _by_block(
     name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
 ) -> Array:
     """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
+    if hasattr(a, "positions"):
+        raise DTypeError(
+            f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
+            "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
+        )
     draws = as_host(a)
     if draws.dtype.kind not in "fiub":
         raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")

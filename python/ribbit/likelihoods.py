@@ -78,6 +78,8 @@ class Likelihood:
         array = raw[:, None] if raw.ndim == 1 else raw
         if array.shape != (rows, columns):
             flat = f" or ({rows},)" if columns == 1 else ""
+            if isinstance(self, Categorical):
+                flat += " of labels, not one-hot rows,"
             raise ShapeError(
                 f"[{function}] expected y of shape ({rows}, {columns}){flat} for "
                 f"{type(self).__name__} and {outputs[0]} outputs, got {_checks.summary(raw)}"
