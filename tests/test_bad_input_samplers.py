@@ -148,6 +148,8 @@ def _huge(value):
 @pytest.mark.parametrize("name", ENTRIES)
 @given(data=st.data())
 @pytest.mark.filterwarnings("ignore:.*expected at most:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_s:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
 def test_rubbish(name, data):
     call, strategies, check = ENTRIES[name]
     required = name not in ("HMC", "HMC.init", "HMC.sample")
