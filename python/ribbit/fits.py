@@ -35,8 +35,8 @@ class MeanField:
     mean, scale : (P,) array
         float32 or float64, both the same; scale > 0 is the standard deviation.
     elbo : (E,) array
-        Evidence lower bound, tempered as the target is, one number per epoch: the mean over its
-        steps, each at the parameters before the step.
+        Evidence lower bound, tempered as the target is, one number per epoch: the sum of its
+        steps' shares, each estimated at the parameters before the step.
     expected_log_likelihood : (E,) array
         E_q[log likelihood] of all rows, untempered.
     kl : (E,) array

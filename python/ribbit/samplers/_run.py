@@ -15,6 +15,7 @@ from ribbit._running import RunningPrediction
 from ribbit.draws import Draws
 from ribbit.predict import Prediction
 from ribbit.protocols import Array
+from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._record import Record, Report
 from ribbit.samplers.state import AnyState
@@ -75,11 +76,11 @@ class Run:
             title=type(sampler).__name__,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
-        chunk = _Chunk(sampler.chunked)
+        chunk = Chunk()
         with reporter:
             while self.kept < self.num_draws and not guard.requested:
                 try:
-                    state, info = sampler._advance(self.state, chunk.size(self), guard)
+                    state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
                     keep = state.step > warmup and (state.step - warmup) % thin == 0
                     batch = None
                     if keep and running is not None:
@@ -103,6 +104,13 @@ class Run:
                 if end is not None and time.perf_counter() >= end:
                     break
             report.flush()
+
+    def _left(self) -> int:
+        """Return how many steps one call may make: to the next draw or the end of warmup."""
+        step, warmup = self.state.step, self.state.warmup
+        if not self.sampler.chunked or (step < warmup and self.warmup is not None):
+            return 1
+        return warmup - step if step < warmup else self.thin - (step - warmup) % self.thin
 
     def finish(self, name: str, interrupted: bool) -> Draws:
         """Pack what there is."""
@@ -174,32 +182,6 @@ class Run:
                 RuntimeWarning,
                 stacklevel=4,
             )
-
-
-class _Chunk:
-    """How many steps to make in one call: up to the next draw, for about a tenth of a second."""
-
-    SECONDS = 0.1
-
-    def __init__(self, chunked: bool) -> None:
-        self._most = 1
-        self._chunked = chunked
-        self._began = time.perf_counter()
-
-    def size(self, run: Run) -> int:
-        if not self._chunked:
-            return 1
-        self._began = time.perf_counter()
-        step, warmup = run.state.step, run.state.warmup
-        if step < warmup:
-            return 1 if run.warmup is not None else min(self._most, warmup - step)
-        return min(self._most, run.thin - (step - warmup) % run.thin)
-
-    def made(self, count: int) -> None:
-        """Learn from the call that made `count` steps; draws do not depend on it."""
-        seconds = max(time.perf_counter() - self._began, 1e-6)
-        if count == self._most:
-            self._most = max(1, min(8 * count, int(count * self.SECONDS / seconds), 1 << 20))
 
 
 def _versions() -> dict[str, str]:

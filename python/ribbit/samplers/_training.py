@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
 
 from ribbit import _backend, _checks
 from ribbit.protocols import Array
+from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption
 from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Stepper
 
 __all__ = ["train"]
-
-_SECONDS = 0.1  # of one native call
 
 
 def train(
@@ -77,20 +75,17 @@ def train(
             state = stepper.start(function, position.copy(), seed, ids, 0, guard)
         first = state.step
         end = first + epochs * stepper.batches
-        most = 1
+        chunk = Chunk()
         with open_progress(progress, total=end - first, chains=members, title=title) as reporter:
             while state.step < end and not guard.requested:
-                count = min(most, end - state.step)
-                began = time.perf_counter()
+                count = chunk.size(end - state.step)
                 try:
                     state, info = stepper.advance(state, count, guard)
                 except _backend.Interrupted:
                     break  # the steps of this call are discarded
                 done = state.step - first
                 reporter.update(done, {"step_size": info["step_size"]}, float(done * members))
-                seconds = max(time.perf_counter() - began, 1e-6)
-                if count == most:
-                    most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))
+                chunk.made(count)
     complete = state.step == end
     if not complete:
         warnings.warn(

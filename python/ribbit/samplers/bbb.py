@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
@@ -14,6 +13,7 @@ from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.fits import MeanField
 from ribbit.protocols import Array
 from ribbit.samplers import _options
+from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption
 from ribbit.samplers.leapfrog import Density
@@ -23,7 +23,6 @@ __all__ = ["BBB"]
 
 _DECAY = (0.9, 0.999)
 _EPSILON = 1e-8
-_SECONDS = 0.1  # of one native call
 
 
 class BBB:
@@ -188,11 +187,10 @@ class BBB:
         batches = -(-self._num_rows // self._batch_size)
         first, end = step, step + epochs * batches
         found = [records]
-        most = 1
+        chunk = Chunk()
         with open_progress(progress, total=end - first, chains=1, title="BBB") as reporter:
             while step < end and not guard.requested:
-                count = min(most, end - step)
-                began = time.perf_counter()
+                count = chunk.size(end - step)
                 try:
                     moved, new, failed, largest = self._advance(arrays, seed, step, count, guard)
                 except _backend.Interrupted:
@@ -215,9 +213,7 @@ class BBB:
                 arrays, step = moved, step + count
                 found.append(new)
                 reporter.update(step - first, None, float((step - first) * self._num_samples))
-                seconds = max(time.perf_counter() - began, 1e-6)
-                if count == most:
-                    most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))
+                chunk.made(count)
         if step < end:
             warnings.warn(
                 f"[{name}] interrupted after {(step - first) // batches} of {epochs} epochs; "
