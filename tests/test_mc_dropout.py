@@ -12,7 +12,7 @@ from ribbit.errors import NonFiniteError
 from ribbit.fits import DropoutFit, EnsembleFit
 from stochastic_reference import batch_of
 
-MASK = 6
+MASK, PREDICTIVE_MASK = 6, 14
 RNG = np.random.default_rng(2)
 ROWS = 45
 X = RNG.normal(size=(ROWS, 3))
@@ -43,11 +43,11 @@ def target(net=None, **options):
     )
 
 
-def mask(rows, units, rate, *, seed, step, sample, layer):
+def mask(rows, units, rate, *, seed, step, sample, layer, purpose=MASK):
     """Factors (len(rows), units): element row * 4 ceil(units / 4) + unit of the mask stream."""
     blocks = -(-units // 4)
     number = (np.asarray(rows)[:, None] * blocks + np.arange(blocks)).reshape(-1)
-    found = words(number, seed=seed, step=step, chain=sample, purpose=MASK, layer=layer)
+    found = words(number, seed=seed, step=step, chain=sample, purpose=purpose, layer=layer)
     found = found.reshape(len(rows), 4 * blocks)[:, :units]
     return np.where(found >= np.round(rate * 2.0**32), 1 / (1 - rate), 0.0)
 
@@ -77,8 +77,8 @@ def gradient(theta, rows, first, second):
     return np.concatenate([p.reshape(-1) for p in parts]) - theta / 0.8**2
 
 
-def masks_of(rows, *, seed, step, sample, hidden=5):
-    where = {"seed": seed, "step": step, "sample": sample}
+def masks_of(rows, *, seed, step, sample, hidden=5, purpose=MASK):
+    where = {"seed": seed, "step": step, "sample": sample, "purpose": purpose}
     return mask(rows, 3, 0.3, layer=0, **where), mask(rows, hidden, 0.45, layer=3, **where)
 
 
@@ -145,15 +145,16 @@ def fitted(net=None, **options):
     return mcd.fit(1, seed=1, init=0.5 * np.random.default_rng(6).normal(size=density.dim))
 
 
+@pytest.mark.parametrize("num_rows", [1, 5, 16, 17, 70])  # up to 16: samples share a panel
 @pytest.mark.parametrize("masks", ["row", "shared"])
-def test_predictions_draw_the_addressed_masks(masks):
+def test_predictions_draw_the_addressed_masks(masks, num_rows):
     fit = fitted()
-    x = np.random.default_rng(8).normal(size=(70, 3))
-    draws = fit.draws(4, seed=11, masks=masks)
+    x = np.random.default_rng(8).normal(size=(num_rows, 3))
+    draws = fit.draws(40, seed=11, masks=masks)
     found = draws.predict(x, keep=True).samples[0, ..., 0]
-    rows = np.arange(70) if masks == "row" else np.zeros(70, int)
-    for s in range(4):
-        first, second = masks_of(rows, seed=11, step=0, sample=s)
+    rows = np.arange(num_rows) if masks == "row" else np.zeros(num_rows, int)
+    for s in range(40):
+        first, second = masks_of(rows, seed=11, step=0, sample=s, purpose=PREDICTIVE_MASK)
         expected, _ = forward(fit.theta, x, first, second)
         np.testing.assert_allclose(found[s], expected[:, 0], rtol=1e-10, atol=1e-12)
 

@@ -1,21 +1,14 @@
-// The log posterior of a network, and Monte Carlo forward passes.
+// The log posterior of a network.
 
 #include <memory>
 #include <vector>
 
 #include "bindings/array.h"
-#include "cpu/forward.h"
+#include "bindings/network.h"
 #include "cpu/log_density.h"
 
 namespace ribbit::bindings {
 namespace {
-
-Network network_of(const py::object& table, const py::object& rates) {
-  constexpr auto kColumns = static_cast<std::int64_t>(Column::kCount);
-  const py::array t = checked<std::int64_t>(table, "table", {kAny, kColumns});
-  const py::array r = checked<double>(rates, "rates", {t.shape(0)});
-  return Network::from_table(data<std::int64_t>(t), data<double>(r), t.shape(0));
-}
 
 std::vector<cpu::PriorSegment> prior_of(const py::object& prior) {
   const py::array p = checked<double>(prior, "prior", {kAny, 6});
@@ -257,56 +250,7 @@ class Density {
 };
 
 template <class T>
-py::array_t<T> forward(const py::object& table, const py::object& rates, const py::object& theta,
-                       const py::object& x) {
-  const Network network = network_of(table, rates);
-  const py::array t = checked<T>(theta, "theta", {kAny, kAny});
-  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
-  if (t.shape(1) < network.dim()) {
-    throw py::value_error("[_core] expected theta with at least " + std::to_string(network.dim()) +
-                          " parameters, got " + std::to_string(t.shape(1)));
-  }
-  py::array_t<T> out = empty<T>({t.shape(0), rows.shape(0), network.output_size()});
-  T* values = out.mutable_data();
-  PythonPoll poll(nullptr);
-  bool done = false;
-  {
-    const py::gil_scoped_release release;
-    done = cpu::forward(network, data<T>(t), t.shape(1), t.shape(0), data<T>(rows), rows.shape(0),
-                        values, &poll);
-  }
-  if (!done) poll.rethrow();
-  return out;
-}
-
-template <class T>
-py::array_t<T> forward_masked(const py::object& table, const py::object& rates,
-                              const py::object& theta, const py::object& x, std::uint64_t seed,
-                              std::uint32_t first_sample, std::int64_t samples, bool shared,
-                              std::int64_t first_row) {
-  const Network network = network_of(table, rates);
-  const py::array t = checked<T>(theta, "theta", {kAny});
-  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
-  if (t.shape(0) < network.dim() || samples < 0) {
-    throw py::value_error("[_core] expected theta with at least " + std::to_string(network.dim()) +
-                          " parameters and samples >= 0");
-  }
-  py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
-  T* values = out.mutable_data();
-  PythonPoll poll(nullptr);
-  bool done = false;
-  {
-    const py::gil_scoped_release release;
-    done = cpu::forward_masked(network, data<T>(t), seed, first_sample, samples, shared, first_row,
-                               data<T>(rows), rows.shape(0), values, &poll);
-  }
-  if (!done) poll.rethrow();
-  return out;
-}
-
-template <class T>
-void bind(py::module_& module, const char* class_name, const char* forward_name,
-          const char* masked_name) {
+void bind(py::module_& module, const char* class_name) {
   using D = Density<T>;
   py::class_<D>(module, class_name, "The log posterior of a network on data.")
       .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
@@ -334,18 +278,13 @@ void bind(py::module_& module, const char* class_name, const char* forward_name,
       .def("leapfrog", &D::leapfrog, py::arg("position"), py::arg("momentum"), py::arg("grad"),
            py::arg("step_size"), py::arg("num_steps"), py::arg("inverse_mass") = py::none(),
            py::arg("interrupt") = nullptr);
-  module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("theta"),
-             py::arg("x"));
-  module.def(masked_name, &forward_masked<T>, py::arg("table"), py::arg("rates"), py::arg("theta"),
-             py::arg("x"), py::arg("seed"), py::arg("first_sample"), py::arg("samples"),
-             py::arg("shared"), py::arg("first_row") = 0);
 }
 
 }  // namespace
 
 void bind_density(py::module_& module) {
-  bind<float>(module, "LogDensity32", "forward32", "forward_masked32");
-  bind<double>(module, "LogDensity64", "forward64", "forward_masked64");
+  bind<float>(module, "LogDensity32");
+  bind<double>(module, "LogDensity64");
 }
 
 }  // namespace ribbit::bindings

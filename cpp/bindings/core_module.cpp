@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, module) {
   ribbit::bindings::bind_system(module);
   ribbit::bindings::bind_random(module);
   ribbit::bindings::bind_density(module);
+  ribbit::bindings::bind_forward(module);
   ribbit::bindings::bind_pointer(module);
 }

@@ -20,6 +20,10 @@ enum Purpose : Word {
   kPurposePredictiveNoise = 10,
   kPurposeReplicate = 11,  // tests
   kPurposeDataset = 12,
+  kPurposeFitDraw = 13,         // weights drawn from a fitted approximation
+  kPurposePredictiveMask = 14,  // dropout when predicting
+  kPurposeRowNoise = 15,        // of a row's activations: local reparameterisation
+  kPurposeSigns = 16,           // flipout
 };
 
 // Element e of a stream is word (or normal) e % 4 of the block whose counter is

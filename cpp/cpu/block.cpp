@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/philox_hd.h"
-
 namespace ribbit::cpu {
 
 template <class T>
@@ -62,7 +60,7 @@ MaskStream Masks::stream(const Layer& layer) const {
   return {seed,
           counter_step(step),
           sample,
-          counter_purpose(kPurposeMask, index, step),
+          counter_purpose(purpose, index, step),
           static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
           1.0 / (1.0 - layer.rate),
           shared};
@@ -78,7 +76,8 @@ void mask_group(const Stage& stage, const Masks& masks, std::int64_t first, std:
   for (std::int64_t p = 0; p < panels; ++p) {
     const std::int64_t begin = first + p * kPanel;
     const auto valid = static_cast<int>(std::min<std::int64_t>(kPanel, rows - p * kPanel));
-    kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr, begin,
+    kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr,
+                            masks.samples != nullptr ? masks.samples + begin : nullptr, begin,
                             valid, stage.layer.out_size, from + p * width, value + p * width,
                             derivative != nullptr ? derivative + p * width : nullptr,
                             !stage.merged);

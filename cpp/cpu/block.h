@@ -1,6 +1,7 @@
 #pragma once
 // Walks the layer table forwards and backwards for a block of panels in a workspace of its own.
 
+#include "core/philox_hd.h"
 #include "cpu/buffer.h"
 #include "cpu/layers.h"
 #include "cpu/plan.h"
@@ -43,6 +44,8 @@ struct Masks {
   std::uint32_t sample = 0;
   bool shared = false;
   const std::int64_t* rows = nullptr;
+  const std::uint32_t* samples = nullptr;  // of each row, instead of `sample`
+  Word purpose = kPurposeMask;
 
   MaskStream stream(const Layer& layer) const;
 };

@@ -72,19 +72,25 @@ void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int
 }
 
 template <class T>
-void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int64_t samples,
-                    std::int64_t n, T* out) {
+void draw_scaled(const Stream& stream, const T* mean, const T* scale, std::int64_t samples,
+                 std::int64_t n, T* out) {
   const KernelTable<T>& k = kernels<T>();
   const Counter counter(stream);
-  Buffer<T> scale(n);
-  for_each_run(1, n, [&](std::int64_t, std::int64_t first, std::int64_t count) {
-    k.softplus(rho + first, scale.data() + first, count);
-  });
   for_each_run(samples, n, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
-    k.reparameterize(mean + first, scale.data() + first, out + row * n + first, count,
+    k.reparameterize(mean + first, scale + first, out + row * n + first, count,
                      static_cast<std::uint64_t>(first), stream.seed, counter.c1,
                      static_cast<std::uint32_t>(row), counter.c3);
   });
+}
+
+template <class T>
+void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int64_t samples,
+                    std::int64_t n, T* out) {
+  Buffer<T> scale(n);
+  for_each_run(1, n, [&](std::int64_t, std::int64_t first, std::int64_t count) {
+    kernels<T>().softplus(rho + first, scale.data() + first, count);
+  });
+  draw_scaled(stream, mean, scale.data(), samples, n, out);
 }
 
 template <class T>
@@ -98,6 +104,7 @@ void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t 
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template void fill_normal(const Stream&, const std::uint32_t*, std::int64_t, std::int64_t, T*);  \
+  template void draw_scaled(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*);    \
   template void reparameterize(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*); \
   template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t,       \
                                double*);

@@ -23,7 +23,12 @@ void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int6
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                   std::int64_t n, double* out);
 
-// out: (samples, n) = mean + softplus(rho) * normal, the sample number in the chain's place.
+// out: (samples, n) = mean + scale * normal, the sample number in the chain's place.
+template <class T>
+void draw_scaled(const Stream& stream, const T* mean, const T* scale, std::int64_t samples,
+                 std::int64_t n, T* out);
+
+// The same with scale = softplus(rho).
 template <class T>
 void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int64_t samples,
                     std::int64_t n, T* out);

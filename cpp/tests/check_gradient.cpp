@@ -127,7 +127,12 @@ void check_bits(std::int64_t rows) {
 void check_forward() {
   const Problem p = make({3, 19, 4}, 2, 70, 4);
   std::vector<double> out(2 * 70 * 4);
-  CHECK(forward(p.network, p.theta.data(), p.dim, 2, p.x.data(), 70, out.data(), nullptr));
+  WeightSource<double> source;
+  source.theta = p.theta.data();
+  source.chains = 2;
+  source.dim = p.dim;
+  Forward<double> forward(p.network, source, p.x.data(), 70, 2, nullptr);
+  CHECK(forward.run(0, 2, 0, 70, out.data(), nullptr));
   for (std::size_t s = 0; s < 2; ++s) {
     const double* w = p.theta.data() + static_cast<std::int64_t>(s) * p.dim;
     for (std::size_t r = 0; r < 70; ++r) {

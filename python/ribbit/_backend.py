@@ -46,6 +46,7 @@ Interrupted = _core.Interrupted
 # Purposes of random numbers, as in core/philox_hd.h; a number never changes.
 MOMENTUM, ACCEPT, JITTER, INIT, WEIGHT_NOISE = 1, 2, 3, 4, 5
 MASK, BATCH_ORDER, UPDATE_NOISE, PUBLIC, PREDICTIVE_NOISE = 6, 7, 8, 9, 10
+FIT_DRAW = 13
 
 _IGNORE: Any = contextlib.nullcontext()
 

@@ -13,20 +13,24 @@ __all__: list[str] = [
     "LogDensity32",
     "LogDensity64",
     "PointerDensity",
+    "WeightSource32",
+    "WeightSource64",
     "available_isas",
     "build_info",
+    "draw_weights32",
+    "draw_weights64",
     "epoch_rows",
     "fill_normal",
     "fill_uniform",
     "fma_peak_gflops",
     "forward32",
     "forward64",
-    "forward_masked32",
-    "forward_masked64",
     "isa",
     "kinetic_energy",
     "num_threads",
     "philox4x32",
+    "predictive_moments32",
+    "predictive_moments64",
     "reparameterize32",
     "reparameterize64",
     "set_num_threads",
@@ -252,6 +256,42 @@ class LogDensity64:
     @property
     def num_rows(self) -> int: ...
 
+class WeightSource32:
+    """
+    Where the weights and masks of samples come from.
+    """
+    @staticmethod
+    def drawn(
+        mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
+    ) -> WeightSource32: ...
+    @staticmethod
+    def masked(
+        theta: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        shared: bool,
+        first_row: typing.SupportsInt | typing.SupportsIndex,
+    ) -> WeightSource32: ...
+    @staticmethod
+    def stored(theta: typing.Any) -> WeightSource32: ...
+
+class WeightSource64:
+    """
+    Where the weights and masks of samples come from.
+    """
+    @staticmethod
+    def drawn(
+        mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
+    ) -> WeightSource64: ...
+    @staticmethod
+    def masked(
+        theta: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        shared: bool,
+        first_row: typing.SupportsInt | typing.SupportsIndex,
+    ) -> WeightSource64: ...
+    @staticmethod
+    def stored(theta: typing.Any) -> WeightSource64: ...
+
 class PointerDensity:
     """
     A log density behind a C function pointer.
@@ -286,6 +326,18 @@ class PointerDensity:
 
 def available_isas() -> list[str]: ...
 def build_info() -> dict[str, typing.Any]: ...
+def draw_weights32(
+    mean: typing.Any,
+    scale: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.float32]: ...
+def draw_weights64(
+    mean: typing.Any,
+    scale: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.float64]: ...
 def epoch_rows(
     rows: typing.SupportsInt | typing.SupportsIndex,
     seed: typing.SupportsInt | typing.SupportsIndex,
@@ -315,39 +367,55 @@ def fma_peak_gflops(
     bits: typing.SupportsInt | typing.SupportsIndex,
 ) -> float: ...
 def forward32(
-    table: typing.Any, rates: typing.Any, theta: typing.Any, x: typing.Any
-) -> numpy.typing.NDArray[numpy.float32]: ...
+    table: typing.Any,
+    rates: typing.Any,
+    source: WeightSource32,
+    first: typing.SupportsInt | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    x: typing.Any,
+) -> tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]: ...
 def forward64(
-    table: typing.Any, rates: typing.Any, theta: typing.Any, x: typing.Any
-) -> numpy.typing.NDArray[numpy.float64]: ...
-def forward_masked32(
     table: typing.Any,
     rates: typing.Any,
-    theta: typing.Any,
-    x: typing.Any,
-    seed: typing.SupportsInt | typing.SupportsIndex,
-    first_sample: typing.SupportsInt | typing.SupportsIndex,
+    source: WeightSource64,
+    first: typing.SupportsInt | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
-    shared: bool,
-    first_row: typing.SupportsInt | typing.SupportsIndex = 0,
-) -> numpy.typing.NDArray[numpy.float32]: ...
-def forward_masked64(
-    table: typing.Any,
-    rates: typing.Any,
-    theta: typing.Any,
     x: typing.Any,
-    seed: typing.SupportsInt | typing.SupportsIndex,
-    first_sample: typing.SupportsInt | typing.SupportsIndex,
-    samples: typing.SupportsInt | typing.SupportsIndex,
-    shared: bool,
-    first_row: typing.SupportsInt | typing.SupportsIndex = 0,
-) -> numpy.typing.NDArray[numpy.float64]: ...
+) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
 def isa() -> str: ...
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
 ) -> numpy.typing.NDArray[numpy.float64]: ...
 def num_threads() -> int: ...
 def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
+def predictive_moments32(
+    table: typing.Any,
+    rates: typing.Any,
+    source: WeightSource32,
+    kind: typing.SupportsInt | typing.SupportsIndex,
+    scale: typing.SupportsFloat | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    x: typing.Any,
+) -> tuple[
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+]: ...
+def predictive_moments64(
+    table: typing.Any,
+    rates: typing.Any,
+    source: WeightSource64,
+    kind: typing.SupportsInt | typing.SupportsIndex,
+    scale: typing.SupportsFloat | typing.SupportsIndex,
+    samples: typing.SupportsInt | typing.SupportsIndex,
+    x: typing.Any,
+) -> tuple[
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+]: ...
 def reparameterize32(
     mean: typing.Any,
     rho: typing.Any,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import _checks, likelihoods
+from ribbit import _checks, _core, likelihoods
 from ribbit._checks import FloatArray
 from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["NetworkPredictive", "predictive_from_description"]
+__all__ = ["DrawnPredictive", "NetworkPredictive", "predictive_from_description"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ class NetworkPredictive:
 
         The noise is that of the untempered likelihood. Errors as for `outputs`.
         """
-        outputs, log_noise = self._samples("predict", theta, x)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, log_noise)
+        return self._terms(*self._samples("predict", theta, x))
 
     def log_likelihood(self, theta: FloatArray, x: npt.ArrayLike, y: npt.ArrayLike) -> Array64:
         """Return the untempered log density (S, N) float64 of each row under each draw (S, P).
@@ -85,13 +83,54 @@ class NetworkPredictive:
         `y` is checked as in `Posterior`. Errors as for `outputs`.
         """
         function = "Prediction.log_likelihood"
-        outputs, log_noise = self._samples(function, theta, x)
-        shape = self.model.output_shape
-        targets = self.likelihood.targets(
-            function, y, outputs.shape[1], shape, np.dtype(np.float64)
+        return self._density(function, y, *self._samples(function, theta, x))
+
+    def predictive_moments(
+        self, positions: FloatArray, x: npt.ArrayLike
+    ) -> tuple[tuple[Array64, ...], bool]:
+        """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
+        source: Any = (
+            _core.WeightSource32 if positions.dtype == np.float32 else _core.WeightSource64
         )
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.log_likelihood(outputs, targets, log_noise)
+        draws = np.ascontiguousarray(positions)
+        return self._moments(source.stored(draws), positions, x)
+
+    def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> DrawnPredictive:
+        """Return predictions of normal weights that are drawn while they are used."""
+        return DrawnPredictive(self.model, self.likelihood, self.description, mean, scale, seed)
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """Return itself; a Posterior has one."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description for `predictive_from_description`."""
+        return dict(self.description)
+
+    def _moments(
+        self, source: Any, positions: FloatArray, x: npt.ArrayLike
+    ) -> tuple[tuple[Array64, ...], bool]:
+        likelihood, model = self.likelihood, self.model
+        rows = model.rows("predict", x, positions.dtype)
+        native: Any = (
+            _core.predictive_moments32
+            if positions.dtype == np.float32
+            else _core.predictive_moments64
+        )
+        sums: tuple[Array64, ...] = native(
+            model.table,
+            self._layer_rates(),
+            source,
+            int(likelihood.learns_noise) or likelihood.code,
+            likelihood.table_scale,
+            positions.shape[0] * positions.shape[1],
+            rows,
+        )
+        return sums, isinstance(likelihood, likelihoods.Bernoulli)
+
+    def _layer_rates(self) -> Array64:
+        return self.model.rates
 
     def _samples(
         self, function: str, theta: FloatArray, x: npt.ArrayLike
@@ -104,9 +143,114 @@ class NetworkPredictive:
         outputs = self.model.forward(function, theta, x, self.dim)
         return outputs, theta[:, -1] if self.likelihood.learns_noise else None
 
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description for `predictive_from_description`."""
-        return dict(self.description)
+    def _terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.likelihood.terms(outputs, log_noise)
+
+    def _density(
+        self,
+        function: str,
+        y: npt.ArrayLike,
+        outputs: FloatArray,
+        log_noise: FloatArray | None,
+    ) -> Array64:
+        shape = self.model.output_shape
+        targets = self.likelihood.targets(
+            function, y, outputs.shape[1], shape, np.dtype(np.float64)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.likelihood.log_likelihood(outputs, targets, log_noise)
+
+
+@dataclass(frozen=True)
+class NumberedPredictive(NetworkPredictive):
+    """Predictions of draws that are made from their numbers, while they are used.
+
+    The arrays of draws (S, P) that the methods are given say how many there are, from number
+    `first` on, at rows of x from number `row` on.
+    """
+
+    numbered: ClassVar[bool] = True
+
+    def source(self, theta: FloatArray, row: int = 0) -> Any:
+        """Return the native source of weights and masks; theta (P,) is the first draw given."""
+        raise NotImplementedError
+
+    def outputs(
+        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
+    ) -> FloatArray:
+        """Return raw outputs (S, N, K)."""
+        return self._numbered("predict", theta, x, first, row)[0]
+
+    def predictive(
+        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
+    ) -> PredictiveTerms:
+        """Return mean and noise sd, or probabilities, of each draw at each row of `x`."""
+        return self._terms(*self._numbered("predict", theta, x, first, row))
+
+    def log_likelihood(
+        self,
+        theta: FloatArray,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        first: int = 0,
+        row: int = 0,
+    ) -> Array64:
+        """Return the untempered log density (S, N) float64 of each row under each draw."""
+        function = "Prediction.log_likelihood"
+        return self._density(function, y, *self._numbered(function, theta, x, first, row))
+
+    def predictive_moments(
+        self, positions: FloatArray, x: npt.ArrayLike
+    ) -> tuple[tuple[Array64, ...], bool]:
+        """Return running sums over as many draws as `positions` (1, S, P) has."""
+        return self._moments(self.source(positions[0, 0]), positions, x)
+
+    def _numbered(
+        self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
+    ) -> tuple[FloatArray, FloatArray | None]:
+        if getattr(theta, "ndim", 0) != 2 or theta.shape[1] != self.dim:
+            raise ShapeError(
+                f"[{function}] expected theta of shape (S, {self.dim}), "
+                f"got {_checks.summary(theta)}"
+            )
+        dtype = _checks.float_dtype(function, theta.dtype)
+        rows = self.model.rows(function, x, dtype)
+        native: Any = _core.forward32 if dtype == np.float32 else _core.forward64
+        out, log_noise = native(
+            self.model.table,
+            self._layer_rates(),
+            self.source(theta[0], row),
+            first,
+            theta.shape[0],
+            rows,
+        )
+        shaped = out.reshape((*out.shape[:2], *self.model.output_shape))
+        return shaped, log_noise if self.likelihood.learns_noise else None
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnPredictive(NumberedPredictive):
+    """Predictions of independent normal weights, drawn while they are used.
+
+    Parameters
+    ----------
+    mean, scale : numpy.ndarray
+        (P,) each.
+    seed : int
+        64-bit key; draw s is row s of ``MeanField(mean, scale).sample``.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+    seed: int
+
+    def source(self, theta: FloatArray, row: int = 0) -> Any:
+        """Return the native source of weights."""
+        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
+        mean, scale = (np.ascontiguousarray(a, theta.dtype) for a in (self.mean, self.scale))
+        return source.drawn(mean, scale, self.seed)
 
 
 def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredictive:

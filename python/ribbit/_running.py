@@ -44,6 +44,18 @@ class Moments:
         self._entropy: Array = None  # sum of entropies, (N,)
         self._binary = False
 
+    @staticmethod
+    def of_sums(kind: str, count: int, sums: tuple[Array, ...], *, binary: bool) -> Moments:
+        """Wrap what :class:`ribbit.protocols.NativePredictive` returns for `count` draws."""
+        moments = Moments(kind)
+        moments.count, moments._binary = count, binary
+        moments._first, moments._sum, moments._squares, extra = sums
+        if kind == "classification":
+            moments._entropy = extra
+        else:
+            moments._noise = extra
+        return moments
+
     def add(self, terms: PredictiveTerms) -> None:
         """Take S more draws."""
         values = terms.values

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _backend, _checks
+from ribbit import _backend, _checks, _core
 from ribbit.draws import Draws
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.predict import Prediction
 from ribbit.protocols import Array, Predictive
 
 if TYPE_CHECKING:
@@ -109,14 +110,20 @@ class MeanField:
         name = "MeanField.sample"
         count = _checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
         xp = _backend.namespace(self.mean)
+        key = _checks.seed(name, seed)
+        if xp is np:
+            single = self.mean.dtype == np.float32
+            native: Any = _core.draw_weights32 if single else _core.draw_weights64
+            mean, scale = (np.ascontiguousarray(a) for a in (self.mean, self.scale))
+            return native(mean, scale, key, count)
         noise = _backend.normal(
             xp,
             (count, int(self.mean.shape[0])),
             _backend.host_dtype(self.mean),
-            seed=_checks.seed(name, seed),
+            seed=key,
             step=0,
             chains=np.arange(count, dtype=np.uint32),
-            purpose=_backend.WEIGHT_NOISE,
+            purpose=_backend.FIT_DRAW,
         )
         return self.mean + self.scale * noise
 
@@ -137,6 +144,43 @@ class MeanField:
         """
         positions = self.sample(num_draws, seed)[None, ...]
         return drawn(positions, self.predictive, self.settings, seed)
+
+    def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
+        """Predictions at new inputs, from draws that are made while they are used.
+
+        The numbers of ``draws(num_draws, seed=seed).predict(x)``, without an array (S, P).
+
+        Parameters
+        ----------
+        x : (N, ...) array
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key.
+
+        Returns
+        -------
+        Prediction
+
+        Raises
+        ------
+        TypeError
+            When the fit has no network behind it, such as a MeanField made from arrays, or is not
+            on the CPU.
+        """
+        name = "MeanField.predict"
+        count = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        key = _checks.seed(name, seed)
+        base = getattr(self.predictive, "network_predictive", None)
+        if base is None or _backend.namespace(self.mean) is not np:
+            raise TypeError(
+                f"[{name}] expected a fit of a Posterior in NumPy arrays, got "
+                f"{_checks.summary(self.predictive)} and {type(self.mean).__name__}"
+            )
+        predictive = base.drawn(self.mean, self.scale, key)
+        positions = np.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
+        predictive.outputs(positions[0, :1], x)  # a wrong x is an error here
+        return Prediction(predictive, x, positions=positions)
 
 
 def drawn(

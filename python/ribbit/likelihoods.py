@@ -175,11 +175,11 @@ class Gaussian(Likelihood):
         return 1.0 if self.scale is None else self.scale
 
     def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
-        """Return mean (S, N, K) and noise sd (S, 1, 1)."""
+        """Return mean (S, N, K) and noise sd (S, 1, 1) float64."""
         if log_noise is None:
-            sd = np.full((outputs.shape[0], 1, 1), self.table_scale, dtype=outputs.dtype)
+            sd = np.full((outputs.shape[0], 1, 1), self.table_scale)
         else:
-            sd = np.exp(log_noise)[:, None, None]
+            sd = np.exp(log_noise.astype(np.float64))[:, None, None]
         return PredictiveTerms(mean=outputs, noise_sd=sd)
 
     def log_likelihood(

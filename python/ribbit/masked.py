@@ -5,7 +5,7 @@ Shapes: C chains, S masks, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +13,9 @@ import numpy as np
 
 from ribbit import _checks, _core, likelihoods
 from ribbit._checks import FloatArray
-from ribbit._predictive import predictive_from_description
-from ribbit.errors import ShapeError
-from ribbit.likelihoods import Array64, Kind, Likelihood
-from ribbit.model import Model
+from ribbit._predictive import NumberedPredictive, predictive_from_description
+from ribbit.likelihoods import Array64
 from ribbit.priors import Normal
-from ribbit.protocols import PredictiveTerms
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -213,10 +210,10 @@ class MaskedPosterior:
         return DropoutPredictive(
             self.model,
             self.likelihood,
+            base,
             tuple(float(r) for r in self._layer_rates),
             seed,
             masks,
-            base,
         )
 
 
@@ -243,112 +240,38 @@ def _length_scale_prior(
 
 
 @dataclass(frozen=True)
-class DropoutPredictive:
+class DropoutPredictive(NumberedPredictive):
     """Predictions of one weight vector under masks; draw number s takes the masks of sample s.
+
+    The draws (S, P) that the methods are given share one weight vector, and the first stands for
+    all.
 
     Parameters
     ----------
     model : Model
     likelihood : Likelihood
+    description : dict
+        What `describe` adds to.
     rates : tuple of float
         Rate of every layer, 0 where it is no Dropout layer.
     seed : int
         64-bit key of the masks.
     masks : {"row", "shared"}
         A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
-    description : dict
-        What `describe` adds to.
     """
 
-    numbered: ClassVar[bool] = True
-
-    model: Model
-    likelihood: Likelihood
     rates: tuple[float, ...]
     seed: int
     masks: str
-    description: dict[str, Any] = field(repr=False, compare=False)
 
-    @property
-    def dim(self) -> int:
-        """Number of parameters P, "log_noise" included."""
-        return self.model.dim + int(self.likelihood.learns_noise)
+    def source(self, theta: FloatArray, row: int = 0) -> Any:
+        """Return the native source of masks."""
+        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
+        weights = np.ascontiguousarray(theta)
+        return source.masked(weights, self.seed, self.masks == "shared", row)
 
-    @property
-    def kind(self) -> Kind:
-        """One of "regression", "classification" and "count"."""
-        return self.likelihood.kind
-
-    def outputs(
-        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
-    ) -> FloatArray:
-        """Return raw outputs (S, N, K) of draws first, first + 1, ... at rows row, row + 1, ...
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (S, P); the draws of a fit share one weight vector, and the first stands for all.
-        x : array
-            (N, *input_shape).
-        first, row : int
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit, or `x` is not finite.
-        """
-        if getattr(theta, "ndim", 0) != 2 or theta.shape[1] != self.dim:
-            raise ShapeError(
-                f"[predict] expected theta of shape (S, {self.dim}), got {_checks.summary(theta)}"
-            )
-        dtype = _checks.float_dtype("predict", theta.dtype)
-        rows = self.model.rows("predict", x, dtype)
-        native: Any = _core.forward_masked32 if dtype == np.float32 else _core.forward_masked64
-        weights = np.ascontiguousarray(theta[0])
-        out: FloatArray = native(
-            self.model.table,
-            np.asarray(self.rates),
-            weights,
-            rows,
-            self.seed,
-            first,
-            theta.shape[0],
-            self.masks == "shared",
-            row,
-        )
-        return out.reshape((*out.shape[:2], *self.model.output_shape))
-
-    def predictive(
-        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
-    ) -> PredictiveTerms:
-        """Return mean and noise sd, or probabilities, of each draw at each row of `x`."""
-        outputs = self.outputs(theta, x, first=first, row=row)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, self._log_noise(theta))
-
-    def log_likelihood(
-        self,
-        theta: FloatArray,
-        x: npt.ArrayLike,
-        y: npt.ArrayLike,
-        *,
-        first: int = 0,
-        row: int = 0,
-    ) -> Array64:
-        """Return the untempered log density (S, N) float64 of each row under each draw."""
-        outputs = self.outputs(theta, x, first=first, row=row)
-        targets = self.likelihood.targets(
-            "Prediction.log_likelihood",
-            y,
-            outputs.shape[1],
-            self.model.output_shape,
-            np.dtype(np.float64),
-        )
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.log_likelihood(outputs, targets, self._log_noise(theta))
-
-    def _log_noise(self, theta: FloatArray) -> FloatArray | None:
-        return theta[:, -1] if self.likelihood.learns_noise else None
+    def _layer_rates(self) -> Array64:
+        return np.asarray(self.rates, np.float64)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description for `ribbit.load_draws`."""
@@ -364,8 +287,8 @@ class DropoutPredictive:
         return DropoutPredictive(
             plain.model,
             plain.likelihood,
+            base,
             tuple(float(r) for r in dropout["rates"]),
             int(dropout["seed"]),
             str(dropout["masks"]),
-            base,
         )

@@ -268,8 +268,12 @@ class Model:
             )
         samples, single = _checks.position(function, "theta", theta, np.dtype(dtype), dim)
         rows = self.rows(function, x, samples.dtype)
-        native = _core.forward32 if samples.dtype == np.float32 else _core.forward64
-        out: FloatArray = native(self.table, self.rates, samples, rows)
+        single_precision = samples.dtype == np.float32
+        source: Any = _core.WeightSource32 if single_precision else _core.WeightSource64
+        native: Any = _core.forward32 if single_precision else _core.forward64
+        out: FloatArray
+        stored = source.stored(samples[None])
+        out, _ = native(self.table, self.rates, stored, 0, samples.shape[0], rows)
         return out[0] if single else out
 
     def rows(self, function: str, x: npt.ArrayLike, dtype: np.dtype[Any]) -> FloatArray:

@@ -523,6 +523,17 @@ class Posterior:
         """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
 
+    def predictive_moments(
+        self, positions: FloatArray, x: npt.ArrayLike
+    ) -> tuple[tuple[Array64, ...], bool]:
+        """Return running sums over draws; see `protocols.NativePredictive`."""
+        return self._predictive.predictive_moments(positions, x)
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """What predicts, without the data."""
+        return self._predictive
+
     def masked(
         self,
         *,

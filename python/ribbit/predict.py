@@ -211,8 +211,12 @@ class Prediction:
             )
         if self._moments is None:
             moments = Moments(self.kind)
+            native = getattr(self._predictive, "predictive_moments", None)
             if self._keep:
                 moments.add(self._all_kept())
+            elif native is not None and self.num_draws > 0:
+                sums, binary = native(self._positions, self._x)
+                moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:
                 for first, theta in self._chunks(self._values_per_draw()):
                     moments.add(self._predictive.predictive(theta, self._x, **self._number(first)))

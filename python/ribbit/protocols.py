@@ -310,6 +310,32 @@ class Predictive(Protocol):
 
 
 @runtime_checkable
+class NativePredictive(Predictive, Protocol):
+    """Predictions whose statistics over draws need no pass in Python."""
+
+    def predictive_moments(
+        self, positions: Array, x: Array
+    ) -> tuple[tuple[npt.NDArray[np.float64], ...], bool]:
+        """Sum over the draws (C, D, P), draw by draw and within a draw chain by chain.
+
+        Parameters
+        ----------
+        positions : (C, D, P) array
+        x : (N, ...) array
+
+        Returns
+        -------
+        sums : tuple of float64 arrays
+            The first draw's means, or probabilities, v_0 (N, K); the sums of v_s - v_0 and of its
+            square (N, K); the summed noise variances (N, K), or for classification the summed
+            entropies (N,).
+        binary : bool
+            As in :class:`PredictiveTerms`.
+        """
+        ...
+
+
+@runtime_checkable
 class VariationalDensity(Protocol):
     """A target for mean-field variational inference (Bayes by Backprop)."""
 

@@ -102,12 +102,20 @@ struct KernelTable {
                                         T* derivative);
   // One panel: value = from * mask (they may be the same), and the derivative (null: none) times
   // the mask, or the mask itself when assigned. rows: (n,) numbers, null for first, first + 1, ...
-  void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
-                     std::int64_t units, const T* from, T* value, T* derivative, bool assign);
+  // samples: (n,), instead of the stream's c2; null: that.
+  void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows,
+                     const std::uint32_t* samples, std::int64_t first, int n, std::int64_t units,
+                     const T* from, T* value, T* derivative, bool assign);
   void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
                         double weight, double* logp, T* grad);
   void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,
                            double weight, T* delta, double* ll, double* noise_grad);
+  // One draw's outputs f (outputs, kPanel) into running moments over draws, in double: first, sum
+  // and squares of the means or probabilities relative to the first draw's (begin: this one), extra
+  // += variance of the noise, or for classification the rows' entropies (kPanel). sd: Gaussian
+  // noise. values: (outputs, kPanel) to work in.
+  void (*moments_panel)(int kind, const T* f, int outputs, double sd, bool begin, T* values,
+                        double* first, double* sum, double* squares, double* extra);
   double (*dot_weighted)(const T* p, const T* m, std::int64_t n);
 
   void (*fill_normal)(T* out, std::int64_t n, std::uint64_t first_element, std::uint64_t key,

@@ -5,6 +5,7 @@
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/likelihood-inl.h"
 #include "cpu/isa/mask-inl.h"
+#include "cpu/isa/moments-inl.h"
 #include "cpu/isa/prior-inl.h"
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/reduce-inl.h"
@@ -42,6 +43,7 @@ constexpr KernelTable<T> kTable = {
     .mask_panel = mask_panel<T>,
     .prior_segment = prior_segment<T>,
     .likelihood_panel = likelihood_panel<T>,
+    .moments_panel = moments_panel<T>,
     .dot_weighted = dot_weighted<T>,
     .fill_normal = fill_normal_block<T>,
     .reparameterize = reparameterize<T>,

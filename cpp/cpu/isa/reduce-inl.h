@@ -94,6 +94,10 @@ static void pack_panel(const T* x, std::int64_t features, const std::int64_t* ro
 
 template <class T>
 static void unpack_panel(const T* panel, std::int64_t features, std::int64_t first, int n, T* y) {
+  if (features == 1) {
+    __builtin_memcpy(y + first, panel, static_cast<std::size_t>(n) * sizeof(T));
+    return;
+  }
   for (int r = 0; r < n; ++r) {
     T* row = y + (first + r) * features;
     for (std::int64_t f = 0; f < features; ++f) row[f] = panel[f * kPanel + r];

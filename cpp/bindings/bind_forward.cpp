@@ -1,0 +1,164 @@
+// Monte Carlo forward passes.
+
+#include "bindings/array.h"
+#include "bindings/network.h"
+#include "core/likelihood_hd.h"
+#include "cpu/forward.h"
+#include "cpu/random.h"
+
+namespace ribbit::bindings {
+namespace {
+
+// Weights and masks of samples; keeps the arrays alive that it points into.
+template <class T>
+class Source {
+ public:
+  // theta: (chains, draws, dim)
+  static Source stored(const py::object& theta) {
+    Source s;
+    s.first_ = checked<T>(theta, "theta", {kAny, kAny, kAny});
+    s.source.theta = data<T>(s.first_);
+    s.source.chains = s.first_.shape(0);
+    s.source.draws = s.first_.shape(1);
+    s.source.dim = s.first_.shape(2);
+    return s;
+  }
+  static Source drawn(const py::object& mean, const py::object& scale, std::uint64_t seed) {
+    Source s;
+    s.first_ = checked<T>(mean, "mean", {kAny});
+    s.second_ = checked<T>(scale, "scale", {s.first_.shape(0)});
+    s.source.mean = data<T>(s.first_);
+    s.source.scale = data<T>(s.second_);
+    s.source.dim = s.first_.shape(0);
+    s.source.seed = seed;
+    return s;
+  }
+  static Source masked(const py::object& theta, std::uint64_t seed, bool shared,
+                       std::int64_t first_row) {
+    Source s;
+    s.first_ = checked<T>(theta, "theta", {kAny});
+    s.source.theta = data<T>(s.first_);
+    s.source.dim = s.first_.shape(0);
+    s.source.seed = seed;
+    s.source.masked = true;
+    s.source.shared = shared;
+    s.source.first_row = first_row;
+    return s;
+  }
+
+  // Throws unless samples first .. first + samples - 1 exist and have enough parameters.
+  void check(std::int64_t first, std::int64_t samples, std::int64_t dim) const {
+    const bool stored = source.mean == nullptr && !source.masked;
+    const std::int64_t end =
+        stored ? source.chains * source.draws : std::int64_t{1} << 32;  // an address has 32 bits
+    if (first < 0 || samples < 0 || samples > end - first) {
+      throw py::value_error("[_core] expected samples in [0, " + std::to_string(end) + "), got " +
+                            std::to_string(first) + " to " + std::to_string(first + samples - 1));
+    }
+    if (source.dim < dim) {
+      throw py::value_error("[_core] expected at least " + std::to_string(dim) +
+                            " parameters, got " + std::to_string(source.dim));
+    }
+  }
+
+  cpu::WeightSource<T> source;
+
+ private:
+  py::array first_, second_;
+};
+
+// -> outputs (samples, rows, K), and the parameters behind the network's (samples,), or empty.
+template <class T>
+Arrays<T, T> forward(const py::object& table, const py::object& rates, const Source<T>& source,
+                     std::int64_t first, std::int64_t samples, const py::object& x) {
+  const Network network = network_of(table, rates);
+  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  source.check(first, samples, network.dim());
+  const bool noise = source.source.dim > network.dim();
+  py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
+  py::array_t<T> log_noise = empty<T>({noise ? samples : 0});
+  T* values = out.mutable_data();
+  T* noises = noise ? log_noise.mutable_data() : nullptr;
+  PythonPoll poll(nullptr);
+  bool done = true;
+  if (samples > 0 && rows.shape(0) > 0) {
+    const py::gil_scoped_release release;
+    cpu::Forward<T> pass(network, source.source, data<T>(rows), rows.shape(0), samples, &poll);
+    done = pass.run(first, samples, 0, rows.shape(0), values, noises);
+  }
+  if (!done) poll.rethrow();
+  return py::make_tuple(out, log_noise);
+}
+
+// -> first, sum, squares, extra of cpu::PredictiveMoments
+template <class T>
+Arrays<double, double, double, double> predictive_moments(const py::object& table,
+                                                          const py::object& rates,
+                                                          const Source<T>& source, int kind,
+                                                          double scale, std::int64_t samples,
+                                                          const py::object& x) {
+  const Network network = network_of(table, rates);
+  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  if (kind < 0 || kind > kPoisson || samples < 1 || rows.shape(0) < 1) {
+    throw py::value_error("[_core] expected a likelihood kind in 0..5, samples and rows >= 1");
+  }
+  source.check(0, samples, network.dim() + (kind == kGaussianLearned ? 1 : 0));
+  const std::int64_t n = rows.shape(0);
+  const std::int64_t width = network.output_size() / (kind == kHeteroscedastic ? 2 : 1);
+  const bool classes = kind == kCategorical || kind == kBernoulli;
+  py::array_t<double> first = empty<double>({n, width}), sum = empty<double>({n, width}),
+                      squares = empty<double>({n, width}),
+                      extra = classes ? empty<double>({n}) : empty<double>({n, width});
+  const cpu::PredictiveMoments out{first.mutable_data(), sum.mutable_data(), squares.mutable_data(),
+                                   extra.mutable_data()};
+  PythonPoll poll(nullptr);
+  bool done = false;
+  {
+    const py::gil_scoped_release release;
+    done = cpu::predictive_moments(network, source.source, kind, scale, samples, data<T>(rows), n,
+                                   out, &poll);
+  }
+  if (!done) poll.rethrow();
+  return py::make_tuple(first, sum, squares, extra);
+}
+
+// Weights of samples 0 .. samples - 1 of a drawn source: (samples, dim).
+template <class T>
+py::array_t<T> draw_weights(const py::object& mean, const py::object& scale, std::uint64_t seed,
+                            std::int64_t samples) {
+  const Source<T> source = Source<T>::drawn(mean, scale, seed);
+  source.check(0, samples, 1);
+  py::array_t<T> out = empty<T>({samples, source.source.dim});
+  T* values = out.mutable_data();
+  const py::gil_scoped_release release;
+  const cpu::Stream stream{seed, 0, kPurposeFitDraw, 0};
+  cpu::draw_scaled(stream, source.source.mean, source.source.scale, samples, source.source.dim,
+                   values);
+  return out;
+}
+
+template <class T>
+void bind(py::module_& module, const char* source, const char* forward_name, const char* moments,
+          const char* weights) {
+  using S = Source<T>;
+  py::class_<S>(module, source, "Where the weights and masks of samples come from.")
+      .def_static("stored", &S::stored, py::arg("theta"))
+      .def_static("drawn", &S::drawn, py::arg("mean"), py::arg("scale"), py::arg("seed"))
+      .def_static("masked", &S::masked, py::arg("theta"), py::arg("seed"), py::arg("shared"),
+                  py::arg("first_row"));
+  module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
+             py::arg("first"), py::arg("samples"), py::arg("x"));
+  module.def(moments, &predictive_moments<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
+             py::arg("kind"), py::arg("scale"), py::arg("samples"), py::arg("x"));
+  module.def(weights, &draw_weights<T>, py::arg("mean"), py::arg("scale"), py::arg("seed"),
+             py::arg("samples"));
+}
+
+}  // namespace
+
+void bind_forward(py::module_& module) {
+  bind<float>(module, "WeightSource32", "forward32", "predictive_moments32", "draw_weights32");
+  bind<double>(module, "WeightSource64", "forward64", "predictive_moments64", "draw_weights64");
+}
+
+}  // namespace ribbit::bindings
