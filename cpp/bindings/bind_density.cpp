@@ -141,16 +141,17 @@ class Density {
   // or -1, largest |gradient|.
   py::typing::Tuple<py::array_t<T>, py::array_t<double>, std::int64_t, double> advance_variational(
       const py::object& state, std::uint64_t seed, std::uint64_t first_step,
-      std::int64_t batch_rows, std::int64_t samples, bool closed, const py::object& step_size,
-      const py::object& kl_weight, double decay1, double decay2, double epsilon,
-      const InterruptFlag* interrupt) const {
+      std::int64_t batch_rows, std::int64_t samples, int estimator, bool closed,
+      const py::object& step_size, const py::object& kl_weight, double decay1, double decay2,
+      double epsilon, const InterruptFlag* interrupt) const {
     const std::int64_t n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
     const auto count = static_cast<std::int64_t>(eps.shape(0));
-    if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 ||
-        (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
-      throw py::value_error("[_core] expected 1 <= batch_rows <= N, samples >= 1, steps < 2^40");
+    if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
+        estimator > 2 || (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
+      throw py::value_error(
+          "[_core] expected 1 <= batch_rows <= N, samples >= 1, estimator in 0..2, steps < 2^40");
     }
     py::array_t<T> moved = copied<T>(state, "state", 6, n);
     py::array_t<double> records = empty<double>({3, count});
@@ -161,6 +162,7 @@ class Density {
                                       count,
                                       batch_rows,
                                       samples,
+                                      static_cast<cpu::Estimator>(estimator),
                                       closed,
                                       data<double>(eps),
                                       data<double>(weights),
@@ -272,9 +274,9 @@ void bind(py::module_& module, const char* class_name) {
            py::arg("friction"), py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"),
            py::arg("adapt_until"), py::arg("interrupt") = nullptr)
       .def("advance_variational", &D::advance_variational, py::arg("state"), py::arg("seed"),
-           py::arg("first_step"), py::arg("batch_rows"), py::arg("samples"), py::arg("closed"),
-           py::arg("step_size"), py::arg("kl_weight"), py::arg("decay1"), py::arg("decay2"),
-           py::arg("epsilon"), py::arg("interrupt") = nullptr)
+           py::arg("first_step"), py::arg("batch_rows"), py::arg("samples"), py::arg("estimator"),
+           py::arg("closed"), py::arg("step_size"), py::arg("kl_weight"), py::arg("decay1"),
+           py::arg("decay2"), py::arg("epsilon"), py::arg("interrupt") = nullptr)
       .def("leapfrog", &D::leapfrog, py::arg("position"), py::arg("momentum"), py::arg("grad"),
            py::arg("step_size"), py::arg("num_steps"), py::arg("inverse_mass") = py::none(),
            py::arg("interrupt") = nullptr);

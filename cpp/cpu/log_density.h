@@ -111,6 +111,11 @@ class LogDensity {
   bool spread_gradient(const Member& m, const T* theta, Wanted wanted) const;
   bool batch_gradient(const Member& m, const T* theta, bool spread, Wanted wanted) const;
   void closed_values(const Member& m, const T* mean, bool prior) const;
+  std::int64_t pair_shards(std::int64_t rows) const;
+  bool paired_gradient(const Member& m, PairSpace<T>& space, const VariationalSteps& steps,
+                       std::int64_t i, std::int64_t sample, const T* mean) const;
+  void paired_shard(const Member& m, PairSpace<T>& space, const PairedWeights<T>& weights,
+                    std::int64_t shard) const;
   bool move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
                         const VariationalState<T>& state) const;
   void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;

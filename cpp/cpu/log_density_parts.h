@@ -45,12 +45,18 @@ struct LogDensity<T>::TeamSpace {
   // Mean-field steps only, (dim,) each.
   Buffer<T> theta, scale, mean_gradient, scale_gradient;
   std::vector<double> chunk_log_q, chunk_log_prior;  // (chunks of theta,); the second: closed form
+
+  // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
+  // by the weights of the two paths (shards, 2, dim) and of the log noise.
+  Buffer<T> noise, second, second_gradient, packed_second, pair_grads;
+  double shard_noise[kMostShards];
 };
 
 template <class T>
 struct LogDensity<T>::CallSpace {
   std::vector<std::unique_ptr<Workspace<T>>> threads;
   std::vector<std::unique_ptr<TeamSpace>> teams;  // indexed by the team's first thread
+  std::vector<std::unique_ptr<PairSpace<T>>> pairs;
 };
 
 // One thread's place in its team, and what the team works on.

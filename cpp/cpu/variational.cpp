@@ -1,4 +1,5 @@
-// Bayes by Backprop on a LogDensity, with reparameterised weights (Blundell et al. 2015, sec. 3.2).
+// Bayes by Backprop on a LogDensity: reparameterised weights (Blundell et al. 2015, sec. 3.2), or
+// two paths for each row.
 
 #include "cpu/variational.h"
 
@@ -80,19 +81,165 @@ bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& st
   return finite;
 }
 
+// Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
+template <class T>
+std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
+  constexpr std::int64_t kRows = 2 * kPanel, kScalars = std::int64_t{4} << 20;
+  std::int64_t shards = 1;
+  while (shards < kMostShards && rows >= 2 * shards * kRows && 4 * shards * dim_ <= kScalars) {
+    shards *= 2;
+  }
+  return shards;
+}
+
+template <class T>
+void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
+                                 const PairedWeights<T>& weights, std::int64_t shard) const {
+  const KernelTable<T>& k = kernels<T>();
+  const Batch& batch = m.batch;
+  const std::int64_t panels = panel_count(batch.x.rows);
+  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
+  const int outputs = static_cast<int>(network_.output_size());
+  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
+  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const T scale = learned ? m.shared.theta.data()[dim_ - 1] : static_cast<T>(scale_);
+  T* first = m.shared.pair_grads.data() + 2 * shard * dim_;
+  T* second = first + dim_;
+  std::fill_n(first, 2 * dim_, T(0));
+  double ll = 0, noise = 0;
+  for (std::int64_t p = begin; p < end; p += space.block()) {
+    const std::int64_t count = std::min(space.block(), end - p);
+    const std::int64_t* rows = m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
+    const T* f = paired_forward(plan_, weights, batch.x.panel(p), count, rows, p * kPanel,
+                                batch.x.rows - p * kPanel, space);
+    T* delta = output_delta(plan_, 0, space.first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
+                         batch.y.panel(p + i), outputs, batch.x.valid(p + i), scale, weight,
+                         delta + i * outputs * kPanel, &ll, learned ? &noise : nullptr);
+    }
+    paired_backward(plan_, weights, batch.x.panel(p), count, space, first, second);
+    if (m.team.cancel().check()) return;
+  }
+  for (const Stage& stage : plan_.stages) {
+    const Layer& layer = stage.layer;
+    if (weights.estimator == Estimator::kLocal || layer.op != Op::kDense || layer.bias_offset < 0) {
+      continue;
+    }
+    std::copy_n(first + layer.bias_offset, layer.out_size, second + layer.bias_offset);
+  }
+  m.shared.shard_noise[shard] = weight * noise;
+  m.shared.shard_ll[shard] = ll;
+}
+
+// Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
+// weights. False when cancelled; ends with a barrier.
+template <class T>
+bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
+                                    const VariationalSteps& steps, std::int64_t i,
+                                    std::int64_t sample, const T* mean) const {
+  const KernelTable<T>& k = kernels<T>();
+  TeamSpace& s = m.shared;
+  const bool local = steps.estimator == Estimator::kLocal;
+  const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+  const std::uint32_t c1 = counter_step(step), c2 = static_cast<std::uint32_t>(sample),
+                      c3 = counter_purpose(kPurposeWeightNoise, 0, step);
+  const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
+  const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
+  const T* scale = s.scale.data();
+  if (!local) {
+    k.fill_normal(s.noise.data() + begin, end - begin, static_cast<std::uint64_t>(begin),
+                  steps.seed, c1, c2, c3);
+  }
+  k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
+            s.second.data() + begin);
+  if (!m.barrier()) return false;
+  pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
+  pack_weights(plan_, s.second.data(), true, m.index, m.team.size(), s.packed_second.data());
+  if (!m.barrier()) return false;
+  const PairedWeights<T> weights{steps.estimator,
+                                 local ? mean : s.theta.data(),
+                                 s.second.data(),
+                                 s.packed.data(),
+                                 s.packed_second.data(),
+                                 steps.seed,
+                                 step,
+                                 c2};
+  for (std::int64_t shard = m.first(m.shards); shard < m.last(m.shards); ++shard) {
+    paired_shard(m, space, weights, shard);
+  }
+  if (!m.barrier()) return false;
+  const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
+  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  for (std::int64_t at = begin; at < end; at += kChunk) {
+    const std::int64_t n = std::min(kChunk, end - at);
+    const T* shards = s.pair_grads.data() + at;
+    T *first = s.grad.data() + at, *second = s.second_gradient.data() + at;
+    k.tree_sum(shards, 2 * dim_, m.shards, n, first);
+    k.tree_sum(shards + dim_, 2 * dim_, m.shards, n, second);
+    T *by_mean = s.mean_gradient.data() + at, *by_scale = s.scale_gradient.data() + at;
+    if (sample == 0) {
+      std::fill_n(by_mean, n, T(0));
+      std::fill_n(by_scale, n, T(0));
+    }
+    for (std::int64_t e = 0; e < n; ++e) by_mean[e] += first[e];
+    k.add_product(local ? T(2) : T(1), local ? scale + at : s.noise.data() + at, second, nullptr, n,
+                  by_scale);
+    // What is left goes by the drawn weights: the prior, and the log noise.
+    std::fill_n(first, n, T(0));
+    double logp = 0;
+    for (const PriorSegment& segment : prior_) {
+      const std::int64_t b = std::max(at, segment.offset);
+      const std::int64_t e = std::min(at + n, segment.offset + segment.size);
+      if (prior == 0.0 || b >= e) continue;
+      k.prior_segment(segment.kind, segment.a, segment.b, segment.c, s.theta.data() + b, e - b,
+                      prior / temperatures_.posterior, &logp, s.grad.data() + b);
+    }
+    s.chunk_prior[static_cast<std::size_t>(at / kChunk)] = logp;
+    if (learned && at + n == dim_) {
+      for (std::int64_t shard = 0; shard < m.shards; ++shard) {
+        first[n - 1] += static_cast<T>(s.shard_noise[shard]);
+      }
+    }
+    if (prior == 0.0 && !(learned && at + n == dim_)) continue;
+    k.noise_gradient(first, n, static_cast<std::uint64_t>(at), steps.seed, c1, c2, c3, false,
+                     by_mean, by_scale);
+  }
+  return m.barrier();
+}
+
 template <class T>
 bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         const VariationalState<T>& state,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  const Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
+  const bool paired = steps.estimator != Estimator::kReparam;
+  Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
+  if (paired) {
+    pass.shards = pair_shards(pass.rows);
+    pass.spread = false;
+    pass.whole = 0;
+    const double flops = 12.0 * static_cast<double>(pass.rows * dim_ * steps.num_steps);
+    pass.threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), pass.shards));
+  }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), pass.shards);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), paired ? 1 : pass.shards);
   TeamSpace& shared = *space->teams[0];
   prepare(shared, pass.rows, pass.whole, crew.size());
   for (Buffer<T>* buffer :
        {&shared.theta, &shared.scale, &shared.mean_gradient, &shared.scale_gradient}) {
     buffer->resize(dim_);
+  }
+  if (paired) {
+    for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
+      buffer->resize(dim_);
+    }
+    shared.packed_second.resize(plan_.packed_size);
+    shared.pair_grads.resize(2 * pass.shards * dim_);
+    while (static_cast<int>(space->pairs.size()) < crew.size()) {
+      space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
+    }
+    if (pass.all) shared.rows.clear();
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));
   shared.chunk_log_prior.assign(static_cast<std::size_t>(chunk_count()), 0.0);
@@ -126,11 +273,17 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
         const auto c2 = static_cast<std::uint32_t>(sample);
         k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
                          steps.seed, c1, c2, c3);
-        const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
-        if (!batch_gradient(m, theta, pass.spread, wanted)) return false;
-        k.noise_gradient(m.grad + begin, size, element, steps.seed, c1, c2, c3, sample == 0,
-                         shared.mean_gradient.data() + begin, shared.scale_gradient.data() + begin);
-        if (!m.barrier()) return false;
+        if (paired) {
+          PairSpace<T>& pair = *space->pairs[static_cast<std::size_t>(thread)];
+          if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
+        } else {
+          const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
+          if (!batch_gradient(m, theta, pass.spread, wanted)) return false;
+          k.noise_gradient(m.grad + begin, size, element, steps.seed, c1, c2, c3, sample == 0,
+                           shared.mean_gradient.data() + begin,
+                           shared.scale_gradient.data() + begin);
+          if (!m.barrier()) return false;
+        }
         if (index == 0) {
           double ll = 0, logp = 0;
           sum_terms(m, &ll, &logp);
@@ -160,11 +313,17 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
   return !cancel.cancelled();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template void LogDensity<T>::closed_values(const Member&, const T*, bool) const;               \
-  template bool LogDensity<T>::move_variational(const Member&, const VariationalSteps&,          \
-                                                std::int64_t, const VariationalState<T>&) const; \
-  template bool LogDensity<T>::advance_variational(                                              \
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
+  template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
+                                            std::int64_t) const;                                   \
+  template bool LogDensity<T>::paired_gradient(                                                    \
+      const Member&, PairSpace<T>&, const VariationalSteps&, std::int64_t, std::int64_t, const T*) \
+      const;                                                                                       \
+  template void LogDensity<T>::closed_values(const Member&, const T*, bool) const;                 \
+  template bool LogDensity<T>::move_variational(const Member&, const VariationalSteps&,            \
+                                                std::int64_t, const VariationalState<T>&) const;   \
+  template bool LogDensity<T>::advance_variational(                                                \
       const VariationalSteps&, const VariationalState<T>&, StochasticOutcome*, Poll*) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

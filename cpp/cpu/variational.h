@@ -3,19 +3,24 @@
 
 #include <cstdint>
 
+#include "cpu/paired.h"
+
 namespace ribbit::cpu {
 
 // A step s uses the batch s % M of epoch s / M as chain 0 does, and weight noise addressed by
 // (seed, s, sample). The ascent is on
 //   mean over samples of sum over the batch of log p(y | w) / (T_l T)
 //   + kl_weight * (entropy + E log prior / T),
-// with the prior's expectation in closed form, or from the same samples.
+// with the prior's expectation in closed form, or from weight samples. The estimators kLocal and
+// kFlipout (cpu/paired.h) take the likelihood's gradient with noise for each row; noise that is not
+// of the network's weights, and the samples of the prior, stay those of (seed, s, sample).
 struct VariationalSteps {
   std::uint64_t seed;
   std::uint64_t first_step;
   std::int64_t num_steps;
   std::int64_t batch_rows;  // 1..N; N: all rows, no permutation
   std::int64_t samples;     // weight samples per step
+  Estimator estimator;
   bool closed;              // every prior is normal, and its expectation exact
   const double* step_size;  // (num_steps,)
   const double* kl_weight;  // (num_steps,)

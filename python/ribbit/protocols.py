@@ -362,6 +362,7 @@ class VariationalDensity(Protocol):
         first_step: int,
         batch_size: int,
         num_samples: int,
+        estimator: int,
         closed: bool,
         step_size: npt.NDArray[np.float64],
         kl_weight: npt.NDArray[np.float64],
@@ -384,6 +385,8 @@ class VariationalDensity(Protocol):
         batch_size : int
             As in :class:`NativeSteps`.
         num_samples : int
+        estimator : int
+            0 reparameterised weights, 1 local reparameterisation, 2 flipout.
         closed : bool
             E[log prior] in closed form, else from the weight samples.
         step_size, kl_weight : (n,) float64 NumPy array

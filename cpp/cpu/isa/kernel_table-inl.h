@@ -47,7 +47,7 @@ struct VariationalArrays {
   T *mean, *rho, *mean_first, *mean_second, *rho_first, *rho_second;
 };
 
-// Where the masks of one dropout layer come from.
+// Where the masks of one dropout layer come from, or other noise for each row and unit.
 struct MaskStream {
   std::uint64_t key;
   std::uint32_t c1, c2, c3;
@@ -106,6 +106,15 @@ struct KernelTable {
   void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows,
                      const std::uint32_t* samples, std::int64_t first, int n, std::int64_t units,
                      const T* from, T* value, T* derivative, bool assign);
+  // Two paths of a layer, one panel (pair-inl.h): z += sqrt(c) e, c = e / (2 sqrt(c)) with normals
+  // e for each row and unit; signs for each row and unit. rows, first, n as for mask_panel.
+  void (*local_noise)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
+                      std::int64_t units, T* z, T* c);
+  void (*sign_panel)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
+                     std::int64_t units, T* out);
+  void (*product)(const T* a, const T* b, std::int64_t n, T* out);
+  // y = (y + factor a b) d; d null: 1.
+  void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
   void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
                         double weight, double* logp, T* grad);
   void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,

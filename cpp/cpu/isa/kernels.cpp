@@ -6,6 +6,7 @@
 #include "cpu/isa/likelihood-inl.h"
 #include "cpu/isa/mask-inl.h"
 #include "cpu/isa/moments-inl.h"
+#include "cpu/isa/pair-inl.h"
 #include "cpu/isa/prior-inl.h"
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/reduce-inl.h"
@@ -41,6 +42,10 @@ constexpr KernelTable<T> kTable = {
     .activation_forward = activation_forward<T>,
     .activation_forward_derivative = activation_forward_derivative<T>,
     .mask_panel = mask_panel<T>,
+    .local_noise = local_noise<T>,
+    .sign_panel = sign_panel<T>,
+    .product = product<T>,
+    .add_product = add_product<T>,
     .prior_segment = prior_segment<T>,
     .likelihood_panel = likelihood_panel<T>,
     .moments_panel = moments_panel<T>,
