@@ -53,6 +53,7 @@ def oracle(terms):
 
     return {
         "probs": mean,
+        "epistemic_std": values.std(axis=0),
         "entropy": entropy(mean),
         "mutual_information": entropy(mean) - entropy(values).mean(axis=0),
     }

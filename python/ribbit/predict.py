@@ -80,8 +80,9 @@ class Prediction:
 
     @property
     def epistemic_std(self) -> Array:
-        """Standard deviation over draws of the mean of y, (N, K)."""
-        return self._statistics("epistemic_std", "regression", "count").variance ** 0.5
+        """Standard deviation over draws of the mean of y, or of the probabilities, (N, K)."""
+        kinds = ("regression", "count", "classification")
+        return self._statistics("epistemic_std", *kinds).variance ** 0.5
 
     @property
     def aleatoric_std(self) -> Array:
@@ -201,7 +202,7 @@ class Prediction:
     def _statistics(self, name: str, *kinds: str) -> Moments:
         if self.kind not in kinds:
             instead = (
-                "probs, entropy, mutual_information"
+                "probs, epistemic_std, entropy, mutual_information"
                 if self.kind == "classification"
                 else "mean, std, epistemic_std, aleatoric_std"
             )
