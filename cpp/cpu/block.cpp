@@ -91,7 +91,8 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
                        const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch) {
   const T* current = input;
-  for (std::size_t s = stretch.first; s < std::min(stretch.last, plan.stages.size()); ++s) {
+  const std::size_t last = std::min(stretch.last, plan.stages.size());
+  for (std::size_t s = stretch.first; s < last; ++s) {
     const Stage& stage = plan.stages[s];
     const std::int64_t width = stage.layer.out_size * kPanel;
     T* out = space.value(stage.out_value) + at * width;
@@ -99,7 +100,10 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
                         ? space.derivative(stage.derivative) + space.derivative_place(at) * width
                         : nullptr;
     if (stage.layer.op == Op::kDense) {
-      dense_forward(stage, theta, packed, current, panels, out);
+      // Where no derivative is wanted a ReLU costs nothing on the way out of the multiplication.
+      const bool relu = !derivatives && s + 1 < last && plan.stages[s + 1].is_relu();
+      dense_forward(stage, theta, packed, current, panels, out, relu);
+      if (relu) ++s;
     } else if (stage.layer.op == Op::kDropout) {
       mask_group(stage, *masks, first, rows, current, out, derivative, panels);
     } else {

@@ -11,6 +11,8 @@ namespace {
 
 // Panels of one piece of work: enough to pay for packing the weights.
 constexpr std::int64_t kRun = 64;
+// Panels that travel together: enough to pay for the calls, few enough for the caches.
+constexpr std::int64_t kGroup = 4;
 // With fewer rows, samples share a panel under masks.
 constexpr std::int64_t kFewRows = kPanel / 2;
 
@@ -25,7 +27,7 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
                     std::int64_t rows, std::int64_t samples, Poll* poll)
     : source_(source),
       plan_(network, source.masked),
-      group_(plan_.group_panels(sizeof(T))),
+      group_(kGroup),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
       width_(network.input_size()),

@@ -15,10 +15,10 @@ template <class T>
 void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
                 T* packed);
 
-// x: (panels, ins, kPanel) -> y: (panels, outs, kPanel)
+// x: (panels, ins, kPanel) -> y: (panels, outs, kPanel); relu: through a ReLU too.
 template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
-                   std::int64_t panels, T* y);
+                   std::int64_t panels, T* y, bool relu = false);
 
 // delta: (panels, outs, kPanel) -> delta_below: (panels, ins, kPanel), times scale of that shape
 // (null: 1).

@@ -84,7 +84,7 @@ const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const
       });
     } else {
       T* path = space.below();
-      k.multiply(weights.packed_second + stage.packed, nullptr, x, path, nullptr, ins, outs,
+      k.multiply(weights.packed_second + stage.packed, nullptr, x, path, nullptr, false, ins, outs,
                  panels);
       k.add_product(T(1), factor, path, nullptr, panels * outs * kPanel, out);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/activation_hd.h"
 #include "core/network.h"
 
 namespace ribbit::cpu {
@@ -23,6 +24,8 @@ struct Stage {
   std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed
   int delta = -1;                  // dense: buffer of the deltas of its outputs
   std::int64_t narrow = -1;  // dense with one output: its sums among the narrow ones, -1: none
+
+  bool is_relu() const { return layer.op == Op::kActivation && layer.activation == kRelu; }
 };
 
 struct Plan {

@@ -66,9 +66,9 @@ struct KernelTable {
   void (*pack_tiles)(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                      std::int64_t first, std::int64_t last, T* packed);
 
-  // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels.
+  // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels; relu: max(0, that).
   // x: (panels, ins, kPanel), y and scale: (panels, outs, kPanel); init, scale: null means 0, 1.
-  void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale,
+  void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale, bool relu,
                    std::int64_t ins, std::int64_t outs, std::int64_t panels);
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
