@@ -30,6 +30,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "posteriordb": ("test_posteriordb", True),
     "uci": ("test_uci_hmc", True),
     "uci_fits": ("test_uci_fits", True),
+    "mnist": ("test_mnist", True),
     "synth_reg": ("test_synth_reg", True),
 }
 
