@@ -58,6 +58,9 @@ def methods_notes(comparison: Comparison) -> str:
             f"R-hat of the predictions, median (worst): {', '.join(rhats)}; above 1.1 the chains "
             "do not agree yet. "
         )
+    if "HMC" in comparison.results:
+        divergences = int(comparison.results["HMC"].draws.stats["diverging"].sum())
+        text += f"HMC diverged {divergences} times. "
     text += (
         "The noise of this curve changes with x, but every network learns one sd: 90 % holds over "
         "all rows, not at every x."

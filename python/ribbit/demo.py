@@ -119,6 +119,7 @@ def run_demo(
     console = Console()
     result = _diabetes(console, path, quick=quick, seed=seed)
     if not result.draws.complete:
+        console.print("interrupted: the five methods were not run")
         return result
     console.print()
     comparison = _methods(console, quick=quick, seed=seed)
