@@ -38,7 +38,8 @@ def main(folder: str | Path = ".", scale: float = 1.0) -> Path:
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for ax, (name, draws) in zip(axes, runs.items(), strict=True):
         rb.plots.decision_boundary(draws, x, y, ax=ax, margin=1.5)
-        ax.set_title(name)
+        ax.set(title=name, xlabel="x[0] (dimensionless)", ylabel="x[1] (dimensionless)")
+    figure.suptitle("probability of class 1; lines at 0.1, 0.5 and 0.9", fontsize="medium")
     path = Path(folder) / "classification_boundary.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)

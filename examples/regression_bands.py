@@ -40,8 +40,7 @@ def main(folder: str | Path = ".", scale: float = 1.0) -> Path:
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for ax, (name, draws) in zip(axes, runs.items(), strict=True):
         rb.plots.regression_band(draws.predict(grid), grid, (x, y), ax=ax)
-        ax.set_title(name)
-        ax.set_ylim(-3, 3)
+        ax.set(title=name, ylim=(-3, 3), xlabel="x (dimensionless)", ylabel="y (dimensionless)")
     path = Path(folder) / "regression_bands.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)

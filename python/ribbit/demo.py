@@ -1,7 +1,8 @@
-"""The main job on a real data set: ``python -m ribbit demo``.
+"""Two jobs with a table and a picture each: ``python -m ribbit demo``.
 
 HMC over a 10-50-1 network with learned noise on scikit-learn's diabetes data (442 patients, 10
-measurements, disease progression after a year; Efron et al. 2004), beside linear regression.
+measurements, disease progression after a year; Efron et al. 2004), beside linear regression. Then
+five methods on one curve of 20,000 rows: `ribbit._demo_methods`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ribbit import datasets, diagnostics, metrics
 from ribbit._checks import seed as check_seed
+from ribbit._demo_methods import METHODS, Comparison, compare_methods
+from ribbit._demo_methods_view import draw_methods, methods_notes, methods_table
+from ribbit._demo_scores import Array, Band, Scores, score_draws
 from ribbit.draws import Draws
 from ribbit.likelihoods import Gaussian
 from ribbit.posterior import Posterior
@@ -24,36 +27,14 @@ from ribbit.priors import Normal
 from ribbit.samplers.hmc import HMC
 from ribbit.zoo import mlp
 
-__all__ = ["DemoResult", "run_demo"]
+if TYPE_CHECKING:
+    from rich.console import Console
 
-Array = npt.NDArray[np.float64]
+__all__ = ["DemoResult", "run_demo"]
 
 _HIDDEN = 50
 _CHAINS = 4
-_LEVEL = 0.9  # of the intervals
 _SPLIT = 0  # of datasets.splits
-
-
-@dataclass(frozen=True)
-class Scores:
-    """How good a predictive distribution is on the test rows.
-
-    Attributes
-    ----------
-    rmse : float
-        In the unit of the target.
-    log_likelihood : float
-        Mean log predictive density per test row, in that unit too.
-    coverage : float
-        Fraction of the test rows inside their 90 % intervals.
-    width : float
-        Mean width of these intervals.
-    """
-
-    rmse: float
-    log_likelihood: float
-    coverage: float
-    width: float
 
 
 @dataclass(frozen=True)
@@ -63,6 +44,7 @@ class DemoResult:
     Attributes
     ----------
     hmc, linear : Scores
+        On the diabetes data, as all up to `picture`.
     rhat_median, rhat_worst : float
         R-hat of the predictions at the test rows.
     ess_median : float
@@ -75,6 +57,10 @@ class DemoResult:
         Of sampling.
     draws : Draws
     picture : str
+    methods : Comparison or None
+        Five methods on one curve; None when Ctrl-C ended the sampling before it.
+    methods_picture : str or None
+        None when no method came to an end.
     """
 
     hmc: Scores
@@ -88,21 +74,26 @@ class DemoResult:
     seconds: float
     draws: Draws
     picture: str
+    methods: Comparison | None = None
+    methods_picture: str | None = None
 
 
 def run_demo(
     *, quick: bool = False, out: str | os.PathLike[str] = "ribbit-demo.png", seed: int = 0
 ) -> DemoResult:
-    """Sample, print a table, and save a picture.
+    """Sample, print two tables, and save two pictures.
+
+    After Ctrl-C it shows what there is and runs nothing more.
 
     Parameters
     ----------
     quick : bool
-        Fewer draws: a few seconds, and rough figures.
+        Fewer draws and rows: some seconds, and rough figures.
     out : path
-        Where the picture goes; the suffix chooses the format.
+        Where the picture of the diabetes data goes; the suffix chooses the format. The picture of
+        the five methods lies beside it, with "-methods" before the suffix.
     seed : int
-        Of the chains; the split of the data stays.
+        Of the chains and fits; the data and their split stay.
 
     Returns
     -------
@@ -120,18 +111,37 @@ def run_demo(
     check_seed("run_demo", seed)
     _need_packages()
     from rich.console import Console
-    from sklearn.datasets import load_diabetes
 
     path = os.fspath(out)
+    methods_path = "-methods".join(os.path.splitext(path))
     _check_writable(path)
+    _check_writable(methods_path)
     console = Console()
+    result = _diabetes(console, path, quick=quick, seed=seed)
+    if not result.draws.complete:
+        console.print("interrupted: the five methods were not run")
+        return result
+    console.print()
+    comparison = _methods(console, quick=quick, seed=seed)
+    picture = None
+    if comparison.results:
+        draw_methods(methods_path, comparison)
+        console.print(f"picture: {methods_path}", soft_wrap=True, highlight=False)
+        picture = methods_path
+    return replace(result, methods=comparison, methods_picture=picture)
+
+
+def _diabetes(console: Console, path: str, *, quick: bool, seed: int) -> DemoResult:
+    """Do the first job; its picture goes to `path`."""
+    from sklearn.datasets import load_diabetes
+
     x, y = load_diabetes(return_X_y=True, scaled=False)
     train, test = datasets.splits(len(y))[_SPLIT]
     scaler = datasets.standardize(x[train], y[train])
     x_test = scaler.transform(x[test])
     console.print(
-        f"[bold]Ribbit demo[/bold]: diabetes data, {len(train)} training rows, {len(test)} test "
-        f"rows; HMC over a {x.shape[1]}-{_HIDDEN}-1 tanh network with learned noise, "
+        f"[bold]Ribbit demo 1 of 2[/bold]: diabetes data, {len(train)} training rows, {len(test)} "
+        f"test rows; HMC over a {x.shape[1]}-{_HIDDEN}-1 tanh network with learned noise, "
         f"{_CHAINS} chains"
     )
     draws, seconds = _sample(scaler, quick=quick, seed=seed)
@@ -139,7 +149,7 @@ def run_demo(
         raise ValueError(
             f"[run_demo] expected at least four draws per chain, got {len(draws)} (interrupted)"
         )
-    hmc, lower, upper, mean = _score_draws(draws, scaler, x_test, y[test])
+    hmc, band = score_draws(draws, scaler, x_test, y[test])
     rhat = diagnostics.predictive_rhat(draws, x_test)
     gradients = sum(
         float(stats["n_steps"].sum()) for stats in (draws.stats, draws.warmup_stats or {}) if stats
@@ -158,9 +168,25 @@ def run_demo(
         picture=path,
     )
     console.print(_table(result))
-    _draw(path, draws, x_test, y[test], mean, lower, upper)
+    _draw(path, draws, x_test, y[test], band)
     console.print(f"picture: {path}", soft_wrap=True, highlight=False)
     return result
+
+
+def _methods(console: Console, *, quick: bool, seed: int) -> Comparison:
+    """Do the second job, all but its picture."""
+    console.print(
+        f"[bold]Ribbit demo 2 of 2[/bold]: the noisy curve of Blundell et al. (2015), "
+        f"{'4,000' if quick else '20,000'} rows, a fifth for testing; a 1-20-20-20-20-1 ReLU "
+        "network with learned noise, five methods"
+    )
+    comparison = compare_methods(quick=quick, seed=seed)
+    if comparison.results:
+        console.print(methods_table(comparison))
+        console.print(methods_notes(comparison), highlight=False)
+    if len(comparison.results) < len(METHODS):
+        console.print("interrupted: the other methods were not run")
+    return comparison
 
 
 def _sample(scaler: datasets.Scaler, *, quick: bool, seed: int) -> tuple[Draws, float]:
@@ -183,25 +209,6 @@ def _sample(scaler: datasets.Scaler, *, quick: bool, seed: int) -> tuple[Draws, 
         keep_warmup=True,
     )
     return draws, time.perf_counter() - begin
-
-
-def _score_draws(
-    draws: Draws, scaler: datasets.Scaler, x_test: Array, y_test: Array
-) -> tuple[Scores, Array, Array, Array]:
-    """Scores of the mixture over draws, interval ends and mean, in the unit of the target."""
-    assert scaler.y_scale is not None
-    prediction = draws.predict(x_test)
-    mean = np.asarray(scaler.inverse_y(prediction.mean))[:, 0]
-    ends = prediction.quantile([0.5 - _LEVEL / 2, 0.5 + _LEVEL / 2], noise=True)
-    lower, upper = (np.asarray(scaler.inverse_y(end))[:, 0] for end in ends)
-    scores = Scores(
-        rmse=metrics.rmse(y_test, mean),
-        log_likelihood=prediction.log_likelihood(scaler.transform_y(y_test))
-        - math.log(scaler.y_scale),
-        coverage=metrics.coverage(y_test, lower, upper),
-        width=float(np.mean(upper - lower)),
-    )
-    return scores, lower, upper, mean
 
 
 def _linear_regression(scaler: datasets.Scaler, x_test: Array, y_test: Array) -> Scores:
@@ -253,9 +260,7 @@ def _table(result: DemoResult) -> Any:
     return table
 
 
-def _draw(
-    path: str, draws: Draws, x_test: Array, y_test: Array, mean: Array, lower: Array, upper: Array
-) -> None:
+def _draw(path: str, draws: Draws, x_test: Array, y_test: Array, band: Band) -> None:
     """Left: truth against the bands, rows sorted by prediction. Right: R-hat."""
     from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
@@ -264,6 +269,7 @@ def _draw(
 
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.7, 1.0])
+    mean, lower, upper = band.mean, band.lower, band.upper
     order = np.argsort(mean)
     rank = np.arange(len(mean))
     inside = ((lower <= y_test) & (y_test <= upper))[order]
@@ -280,8 +286,8 @@ def _draw(
     truth = y_test[order]
     left.plot(rank[inside], truth[inside], "o", color=INK, ms=4, label="truth, inside")
     left.plot(rank[~inside], truth[~inside], "o", color=COLORS[3], ms=5, label="truth, outside")
-    left.set_xlabel("test rows, sorted by prediction")
-    left.set_ylabel("disease progression")
+    left.set_xlabel("patient (test rows, sorted by prediction)")
+    left.set_ylabel("disease progression after a year (score)")
     left.set_title(f"{inside.sum()} of {len(inside)} test rows inside", fontsize="medium")
     finish(left, legend=False)
     left.legend(frameon=False, fontsize="small", ncols=2, loc="upper left")
