@@ -345,6 +345,11 @@ def test_draws_of_fits_are_saved_and_start_others(tmp_path):
     draws.save(tmp_path / "run")
     back = rb.load_draws(tmp_path / "run")
     np.testing.assert_array_equal(back.predict(X).mean, draws.predict(X).mean)
+    np.testing.assert_array_equal(back.positions, draws.positions)
+    many = fit.draws(100_000)  # one position, and not one for each draw
+    many.save(tmp_path / "many")
+    assert (tmp_path / "many").stat().st_size < 20_000
+    assert rb.load_draws(tmp_path / "many").positions.shape == many.positions.shape
     plain = rb.Posterior(
         rb.mlp(3, (5,), 1), X, Y, prior=rb.Normal(0.8), likelihood=rb.Gaussian(0.3)
     )
@@ -357,8 +362,19 @@ def test_draws_of_fits_are_saved_and_start_others(tmp_path):
     counts = [np.sum((mixed == member).all(axis=1)) for member in ensemble.theta]
     assert sum(counts) == 3_000
     assert min(counts) > 800  # 7 standard deviations below 1,000
-    sgld = rb.SGLD(plain, batch_size=20).sample(2, init=ensemble.theta, progress=False)
-    assert sgld.positions.shape[0] == 3
+    sgld = rb.SGLD(plain, step_size=1e-12, batch_size=20)
+    for init, count, expected in (
+        (ensemble.theta, None, ensemble.theta),
+        (ensemble, None, ensemble.theta),
+        (ensemble, [4, 0], ensemble.theta[[1, 0]]),
+        (fit, 2, np.stack([fit.theta, fit.theta])),
+    ):
+        run = sgld.sample(1, warmup=0, chains=count, init=init, progress=False)
+        np.testing.assert_allclose(run.positions[:, 0], expected, atol=1e-4)
+    field = rb.MeanField(fit.theta, np.full_like(fit.theta, 0.1))
+    run = sgld.sample(1, warmup=0, chains=[3, 1], seed=6, init=field, progress=False)
+    np.testing.assert_allclose(run.positions[:, 0], field.sample(4, seed=6)[[3, 1]], atol=1e-4)
+    assert sgld.sample(1, warmup=0, init=field, progress=False).positions.shape[0] == 4
 
 
 def test_objectives_of_an_ensemble():

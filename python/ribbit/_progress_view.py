@@ -12,10 +12,12 @@ def format_line(snapshot: Mapping[str, Any]) -> str:
     """One line of plain text for a snapshot of :meth:`Progress.snapshot`."""
     done, total = snapshot["done"], snapshot["total"]
     percent = 100.0 * done / total if total else 100.0
-    parts = [
-        f"{snapshot['title']}: {snapshot['phase']} {done}/{total} ({percent:.0f} %)",
-        f"{snapshot['chains']} chains",
-    ]
+    fit, count = snapshot["phase"] == "fitting", snapshot["chains"]
+    steps = " steps" if fit else ""
+    parts = [f"{snapshot['title']}: {snapshot['phase']} {done}/{total}{steps} ({percent:.0f} %)"]
+    if count > 1 or not fit:
+        one = "member" if fit else "chain"
+        parts.append(f"{count} {one}" + ("" if count == 1 else "s"))
     if "acceptance_rate" in snapshot:
         parts.append(f"acceptance {_span(snapshot['acceptance_rate'], '.2f')}")
     if "diverging" in snapshot:
@@ -56,8 +58,10 @@ def render_table(snapshot: Mapping[str, Any]) -> Any:
         Text(f"{_count(snapshot['gradients_per_second'])} gradients/s", style="magenta"),
     )
     table = Table(box=None, padding=(0, 2), header_style="dim")
-    table.add_column("chain", justify="right")
-    table.add_column("warmup" if snapshot["phase"] == "warmup" else "draws", justify="right")
+    phase = snapshot["phase"]
+    table.add_column("member" if phase == "fitting" else "chain", justify="right")
+    counted = {"warmup": "warmup", "fitting": "steps"}.get(phase, "draws")
+    table.add_column(counted, justify="right")
     columns: list[tuple[str, str, Callable[[float], Any]]] = [
         ("acceptance_rate", "acceptance", lambda v: f"{v:.2f}"),
         (
@@ -71,7 +75,7 @@ def render_table(snapshot: Mapping[str, Any]) -> Any:
     columns = [column for column in columns if column[0] in snapshot]
     for _, header, _ in columns:
         table.add_column(header, justify="right")
-    steps = done if snapshot["phase"] == "warmup" else snapshot["draws"]
+    steps = snapshot["draws"] if phase == "sampling" else done
     rows = min(snapshot["chains"], _MAX_ROWS)
     for chain in range(rows):
         cells = [show(snapshot[key][chain]) for key, _, show in columns]

@@ -116,13 +116,19 @@ class MeanField:
             native: Any = _core.draw_weights32 if single else _core.draw_weights64
             mean, scale = (np.ascontiguousarray(a) for a in (self.mean, self.scale))
             return native(mean, scale, key, count)
+        return self.starts(np.arange(count, dtype=np.uint32), key)
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return a draw (C, P) for each of the chain ids; four chains when None."""
+        ids = np.arange(4, dtype=np.uint32) if chains is None else chains
+        xp = _backend.namespace(self.mean)
         noise = _backend.normal(
             xp,
-            (count, int(self.mean.shape[0])),
+            (len(ids), int(self.mean.shape[0])),
             _backend.host_dtype(self.mean),
-            seed=key,
+            seed=seed,
             step=0,
-            chains=np.arange(count, dtype=np.uint32),
+            chains=ids,
             purpose=_backend.FIT_DRAW,
         )
         return self.mean + self.scale * noise
@@ -228,6 +234,10 @@ class DropoutFit:
         text = f"DropoutFit({self.theta.shape[0]} parameters, rates {rates}"
         return text + (")" if self.complete else ", INCOMPLETE)")
 
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return the weights (P,), the start of every chain."""
+        return self.theta
+
     def draws(self, num_draws: int, *, seed: int = 0, masks: str = "row") -> Draws:
         """Return draws: the weights once, seen through `num_draws` masks.
 
@@ -282,6 +292,10 @@ class EnsembleFit:
         members, dim = self.theta.shape
         text = f"EnsembleFit({members} members, {dim} parameters"
         return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return a member (C, P) for each of the chain ids, in turn; all members when None."""
+        return self.theta if chains is None else self.theta[chains % len(self.theta)]
 
     def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Draws:
         """Return the members as draws.

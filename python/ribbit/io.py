@@ -77,7 +77,10 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(
             f"[Draws.save] expected an existing folder, got {destination.parent}"
         )
-    arrays: dict[str, npt.NDArray[Any]] = {"positions": _backend.to_host(draws.positions)}
+    positions = _backend.to_host(draws.positions)
+    # Draws that differ by their number alone, as dropout masks do, share one position.
+    repeated = positions.shape[1] if positions.strides[1] == 0 and positions.shape[1] > 1 else 0
+    arrays: dict[str, npt.NDArray[Any]] = {"positions": positions[:, :1] if repeated else positions}
     _put(arrays, "stats", draws.stats)
     if draws.warmup_positions is not None:
         arrays["warmup_positions"] = _backend.to_host(draws.warmup_positions)
@@ -95,6 +98,7 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         "predictive": None if draws.predictive is None else draws.predictive.describe(),
         "prediction": gathered,
         "state": None,
+        "repeated": repeated,
     }
     if draws.state is not None:
         _put_state(arrays, header, draws.state)
@@ -172,6 +176,9 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
     state = _state(header, arrays)
     if positions.ndim != 3:
         raise ValueError(f"positions {positions.shape} are not (C, D, P)")
+    if repeated := int(header.get("repeated", 0)):
+        chains, _, dim = positions.shape
+        positions = np.broadcast_to(positions, (chains, repeated, dim))
     if state is not None and positions.shape[::2] != state.position.shape:
         raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
     predictive: Any = None

@@ -63,13 +63,23 @@ class Progress:
         Steps per recorded draw.
     title : str
         Name of what runs, such as "HMC".
+    fit : bool
+        A fit, of members that make steps, instead of chains that record draws.
     """
 
     def __init__(
-        self, sink: _Sink | None, *, total: int, chains: int, warmup: int, thin: int, title: str
+        self,
+        sink: _Sink | None,
+        *,
+        total: int,
+        chains: int,
+        warmup: int,
+        thin: int,
+        title: str,
+        fit: bool = False,
     ) -> None:
         self.total, self.chains, self.warmup, self.thin = total, chains, warmup, thin
-        self.title = title
+        self.title, self.fit = title, fit
         self._sink = sink
         self._done = 0
         self._started = time.perf_counter()
@@ -121,7 +131,7 @@ class Progress:
             "step_size" and "n_steps" are shown; the rest is ignored.
         gradients : float, optional
             Gradient evaluations of all chains since the run began. Without it they are the sum of
-            "n_steps".
+            "n_steps", or one for each step.
         """
         if self._sink is None:
             return
@@ -159,12 +169,11 @@ class Progress:
         Returns
         -------
         dict
-            title, phase ("warmup" or "sampling"), done, total, warmup, chains, draws (recorded per
-            chain), elapsed and eta
-            (seconds; eta is None before the first step), gradients_per_second (all chains), and a
-            list with one entry per chain for each of acceptance_rate (mean over the phase),
-            diverging (count in the phase), step_size and chain_gradients_per_second, as far as the
-            run reports them.
+            title, phase ("warmup", "sampling" or "fitting"), done, total, warmup, chains, draws
+            (recorded per chain), elapsed and eta (seconds; eta is None before the first step),
+            gradients_per_second (all chains), and a list with one entry per chain for each of
+            acceptance_rate (mean over the phase), diverging (count in the phase), step_size and
+            chain_gradients_per_second, as far as the run reports them.
         """
         self._fold(end_of_warmup=False)
         elapsed = time.perf_counter() - self._started
@@ -174,12 +183,15 @@ class Progress:
         eta = (elapsed - since) * (self.total - done) / (done - before) if done > before else None
         self._marks.append((elapsed, done))
         rate = 1.0 / elapsed if elapsed > 0 else 0.0
-        total_gradients = (
-            float(self._gradients.sum()) if self._given_gradients is None else self._given_gradients
-        )
+        if self._given_gradients is not None:
+            total_gradients = self._given_gradients
+        elif "n_steps" in self._last:
+            total_gradients = float(self._gradients.sum())
+        else:
+            total_gradients = float(done * self.chains)
         result: dict[str, Any] = {
             "title": self.title,
-            "phase": "warmup" if done < self.warmup else "sampling",
+            "phase": "fitting" if self.fit else "warmup" if done < self.warmup else "sampling",
             "done": done,
             "total": self.total,
             "warmup": self.warmup,
@@ -234,6 +246,7 @@ def open_progress(
     warmup: int = 0,
     thin: int = 1,
     title: str = "HMC",
+    fit: bool = False,
 ) -> Progress:
     """Choose how a run reports itself.
 
@@ -254,6 +267,8 @@ def open_progress(
         Steps per recorded draw.
     title : str
         Name of what runs.
+    fit : bool
+        See :class:`Progress`.
 
     Returns
     -------
@@ -274,7 +289,9 @@ def open_progress(
         sink = _choose_sink(eager=progress is True)
     else:
         raise TypeError(f"[sample] expected progress as bool, callable or None, got {progress!r}")
-    return Progress(sink, total=total, chains=chains, warmup=warmup, thin=thin, title=title)
+    return Progress(
+        sink, total=total, chains=chains, warmup=warmup, thin=thin, title=title, fit=fit
+    )
 
 
 def _choose_sink(*, eager: bool) -> _Sink:

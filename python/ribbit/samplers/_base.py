@@ -105,8 +105,10 @@ class Sampler(ABC):
             else 4.
         seed : int
             64-bit key of all random numbers.
-        init : (P,) or (C, P) array, optional
-            Start of all chains or of each. Default: ``target.init`` per chain.
+        init : (P,) or (C, P) array, or a fit, optional
+            Start of all chains or of each. A :class:`MeanField` gives a draw for each chain, a
+            :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain.
+            Default: ``target.init`` per chain.
         resume : State or Draws, optional
             Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
             (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
@@ -192,6 +194,9 @@ class Sampler(ABC):
         ids = None if chains is None else _checks.chain_ids(name, chains)
         if ids is not None and np.unique(ids).size != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
+        starts = getattr(init, "starts", None)
+        if callable(starts):
+            init = starts(ids, seed)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             position = self._target_init(name, seed, ids, guard)

@@ -76,7 +76,9 @@ def train(
         first = state.step
         end = first + epochs * stepper.batches
         chunk = Chunk()
-        with open_progress(progress, total=end - first, chains=members, title=title) as reporter:
+        with open_progress(
+            progress, total=end - first, chains=members, title=title, fit=True
+        ) as reporter:
             while state.step < end and not guard.requested:
                 count = chunk.size(end - state.step)
                 try:

@@ -194,7 +194,9 @@ class BBB:
         first, end = step, step + epochs * batches
         found = [records]
         chunk = Chunk()
-        with open_progress(progress, total=end - first, chains=1, title="BBB") as reporter:
+        with open_progress(
+            progress, total=end - first, chains=1, title="BBB", fit=True
+        ) as reporter:
             while step < end and not guard.requested:
                 count = chunk.size(end - step)
                 try:
@@ -218,7 +220,9 @@ class BBB:
                     )
                 arrays, step = moved, step + count
                 found.append(new)
-                reporter.update(step - first, None, float((step - first) * self._num_samples))
+                done = step - first
+                rates = {"step_size": self._rates(step - 1, 1)}
+                reporter.update(done, rates, float(done * self._num_samples))
                 chunk.made(count)
         if step < end:
             warnings.warn(
