@@ -31,6 +31,7 @@ ALLOWED = {
     "posterior": COMMON
     | {
         "_backend",
+        "_native_density",
         "_predictive",
         "gradients",
         "layers",
@@ -39,6 +40,7 @@ ALLOWED = {
         "priors",
         "protocols",
     },
+    "_native_density": COMMON | {"_predictive", "likelihoods"},
     "diagnostics": COMMON | {"_convergence", "metrics"},
     "metrics": COMMON,
     "samplers": COMMON

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ribbit import _checks, _core, layers, likelihoods, priors
 from ribbit._checks import FloatArray
+from ribbit._native_density import NativeDensity, NativeSteps
 from ribbit._predictive import NetworkPredictive, predictive_from_description
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkPredictive", "Posterior", "predictive_from_description"]
 
-_FIRST_ROW = np.zeros(1, dtype=np.int64)
-
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Posterior:
+class Posterior(NativeDensity, NativeSteps):
     """The posterior of a network given data.
 
     log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
@@ -190,11 +189,6 @@ class Posterior:
         return _rebuild, (self.model, x, self.y, *settings, self.dtype.name)
 
     @property
-    def num_rows(self) -> int:
-        """Number of data rows N."""
-        return int(self.x.shape[0])
-
-    @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
@@ -253,270 +247,6 @@ class Posterior:
         views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
         return views
 
-    def value_and_grad(
-        self, theta: FloatArray, rows: npt.ArrayLike | None = None
-    ) -> tuple[Any, FloatArray]:
-        """Return the tempered log density and its gradient.
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
-        rows : array of int, optional
-            Minibatch (n,): indices in [0, N), repeats count again. The likelihood is scaled by
-            N / n.
-
-        Returns
-        -------
-        lp : numpy.float64 or numpy.ndarray
-            Log density, () or (C,) float64.
-        grad : numpy.ndarray
-            Its gradient, (P,) or (C, P), in the target's dtype.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` or `rows` has the wrong dtype or shape, or an index is out of range.
-        """
-        function = "Posterior.value_and_grad"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
-        batch = None if rows is None else self._rows(function, rows)
-        likelihood, prior, grad = self._native.value_and_grad(theta, batch)
-        # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
-        parts, rest = self._temper(likelihood, prior)
-        lp = parts + rest
-        return (lp[0], grad[0]) if single else (lp, grad)
-
-    def terms_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
-        """Return the log density in two parts, tempered likelihood and prior, and its gradient.
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
-
-        Returns
-        -------
-        terms : numpy.ndarray
-            (2,) or (C, 2) float64; their sum is the log density.
-        grad : numpy.ndarray
-            (P,) or (C, P).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` has the wrong dtype or shape.
-        """
-        function = "Posterior.terms_and_grad"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
-        likelihood, prior, grad = self._native.value_and_grad(theta, None)
-        terms = np.stack(self._temper(likelihood, prior), axis=-1)
-        return (terms[0], grad[0]) if single else (terms, grad)
-
-    def leapfrog(
-        self,
-        position: FloatArray,
-        momentum: FloatArray,
-        grad: FloatArray,
-        step_size: npt.ArrayLike,
-        num_steps: npt.ArrayLike,
-        *,
-        inverse_mass: FloatArray | None = None,
-        interrupt: Any = None,
-    ) -> tuple[FloatArray, FloatArray, Array64, FloatArray]:
-        """Run a leapfrog trajectory of every chain in native code (Neal 2011, section 2.3).
-
-        Parameters
-        ----------
-        position, momentum, grad : numpy.ndarray
-            (C, P) in the target's dtype; `grad` is the gradient at `position`.
-        step_size : array
-            () or (C,), float64.
-        num_steps : array of int
-            () or (C,), >= 1.
-        inverse_mass : numpy.ndarray, optional
-            Diagonal (P,) or (C, P) in the target's dtype; None is the identity.
-        interrupt : InterruptFlag, optional
-            Ends the call from another thread.
-
-        Returns
-        -------
-        position, momentum : numpy.ndarray
-            (C, P), new arrays.
-        terms : numpy.ndarray
-            (C, 2) float64 at the end, as in `terms_and_grad`.
-        grad : numpy.ndarray
-            (C, P) at the end.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit, or a number of steps is below one.
-        """
-        trajectory = _checks.trajectory(
-            "Posterior.leapfrog",
-            position,
-            momentum,
-            grad,
-            step_size,
-            num_steps,
-            inverse_mass,
-            self.dtype,
-            self.dim,
-        )
-        out = self._native.leapfrog(*trajectory, interrupt)
-        position, momentum, likelihood, prior, grad = out
-        return position, momentum, np.stack(self._temper(likelihood, prior), axis=-1), grad
-
-    def advance(
-        self,
-        position: FloatArray,
-        first: FloatArray | None,
-        second: FloatArray | None,
-        *,
-        seed: int,
-        chains: npt.NDArray[np.uint32],
-        first_step: int,
-        batch_size: int,
-        step_size: npt.NDArray[np.float64],
-        noise: npt.NDArray[np.float64],
-        rule: int,
-        prior: float,
-        friction: float,
-        decay: tuple[float, float],
-        epsilon: float,
-        adapt_until: int,
-        interrupt: Any = None,
-    ) -> tuple[
-        FloatArray,
-        FloatArray | None,
-        FloatArray | None,
-        npt.NDArray[np.int64],
-        Array64,
-    ]:
-        """Make stochastic-gradient steps of every chain in native code.
-
-        See `protocols.NativeSteps`, where the arguments are explained.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit.
-        """
-        out: Any = self._native.advance(
-            position,
-            first,
-            second,
-            seed,
-            chains,
-            first_step,
-            batch_size,
-            step_size,
-            noise,
-            rule,
-            prior,
-            friction,
-            *decay,
-            epsilon,
-            adapt_until,
-            interrupt,
-        )
-        return out  # type: ignore[no-any-return]
-
-    def advance_variational(
-        self,
-        state: FloatArray,
-        *,
-        seed: int,
-        first_step: int,
-        batch_size: int,
-        num_samples: int,
-        estimator: int,
-        closed: bool,
-        step_size: npt.NDArray[np.float64],
-        kl_weight: npt.NDArray[np.float64],
-        decay: tuple[float, float],
-        epsilon: float,
-        interrupt: Any = None,
-    ) -> tuple[FloatArray, Array64, int, float]:
-        """Make steps of a mean-field Gaussian in native code; see `protocols.VariationalDensity`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit.
-        """
-        out: Any = self._native.advance_variational(
-            state,
-            seed,
-            first_step,
-            batch_size,
-            num_samples,
-            estimator,
-            closed,
-            step_size,
-            kl_weight,
-            *decay,
-            epsilon,
-            interrupt,
-        )
-        return out  # type: ignore[no-any-return]
-
-    @overload
-    def log_likelihood(self, theta: FloatArray) -> Any: ...
-    @overload
-    def log_likelihood(self, theta: FloatArray, x: npt.ArrayLike, y: npt.ArrayLike) -> Array64: ...
-    def log_likelihood(
-        self, theta: FloatArray, x: npt.ArrayLike | None = None, y: npt.ArrayLike | None = None
-    ) -> Any:
-        """Return the untempered log likelihood of the data, or of new rows row by row.
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
-        x, y : array, optional
-            New rows (N', *input_shape) and their targets: both or neither.
-
-        Returns
-        -------
-        numpy.float64 or numpy.ndarray
-            () or (C,), the sum over all N rows; with `x` and `y` the (C, N') terms of each row,
-            for theta (C, P).
-
-        Raises
-        ------
-        TypeError, ValueError
-            If shapes or dtypes do not fit, or one of `x` and `y` is missing.
-        """
-        if x is not None and y is not None:
-            return self._predictive.log_likelihood(theta, x, y)
-        function = "Posterior.log_likelihood"
-        if x is not None or y is not None:
-            raise TypeError(f"[{function}] expected both x and y or neither, got one of them")
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
-        value, _ = self._native.value(theta, None)
-        return value[0] if single else value
-
-    def log_prior(self, theta: FloatArray) -> Any:
-        """Return the untempered log prior, () or (C,) float64, normalised.
-
-        Parameters
-        ----------
-        theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `theta` has the wrong dtype or shape.
-        """
-        function = "Posterior.log_prior"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
-        # The prior does not depend on the rows: one is enough.
-        _, value = self._native.value(theta, _FIRST_ROW)
-        return value[0] if single else value
-
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""
         return self._predictive.outputs(theta, x)
@@ -557,14 +287,6 @@ class Posterior:
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data, for `predictive_from_description`."""
         return self._predictive.describe()
-
-    def _temper(self, likelihood: Array64, prior: Array64) -> tuple[Array64, Array64]:
-        # (C,), (C,): likelihood / (T_l T) and prior / T.
-        scale = self.likelihood_temperature * self.temperature
-        return likelihood / scale, prior / self.temperature
-
-    def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        return _checks.integer_array(function, "rows", rows, below=self.num_rows)
 
 
 def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
