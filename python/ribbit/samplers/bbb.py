@@ -17,7 +17,6 @@ from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption
 from ribbit.samplers.leapfrog import Density
-from ribbit.samplers.stochastic import checked_batch_size, checked_num_rows
 
 __all__ = ["BBB"]
 
@@ -95,10 +94,10 @@ class BBB:
         self._num_samples = _checks.integer(
             name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1
         )
-        rows = checked_num_rows(name, target)
+        rows = _options.num_rows(name, target)
         assert rows is not None
         self._num_rows: int = rows
-        size = checked_batch_size(name, batch_size, rows)
+        size = _options.batch_size(name, batch_size, rows)
         self._batch_size: int = rows if size is None else size
         self._kl = _checks.choice(name, "kl", kl, ("closed", "sampled"))
         if kl == "closed" and not target.normal_prior:

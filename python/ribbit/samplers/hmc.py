@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ribbit import _backend, _checks
-from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
@@ -309,18 +308,7 @@ class HMC(Sampler):
             return state  # `step` again and again: nothing has changed
         density, xp = self._density, self._density.xp
         position = state.position
-        if position.shape[1] != density.dim:
-            raise ShapeError(
-                f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}"
-            )
-        if (
-            _backend.namespace(position, function=function) is not xp
-            or _backend.host_dtype(position) != density.dtype
-        ):
-            raise DTypeError(
-                f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
-                f"got {_checks.summary(position)}"
-            )
+        _options.same_kind(function, density, position)
         changes: dict[str, Any] = {}
         if state.terms is not self._known:
             # The state may come from another target, such as another temperature. On the same one

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ribbit import _checks, schedules
 from ribbit.protocols import Array
 from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._stepping import Stepping
 from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Rule, Stepper
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SGHMC"]
 
 
-class SGHMC(Sampler):
+class SGHMC(Stepping, Sampler):
     """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
 
     Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v, with g the gradient of the
@@ -50,8 +51,6 @@ class SGHMC(Sampler):
         For arguments of another kind or out of range, a batch larger than the data, a target with
         Dropout layers.
     """
-
-    statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
     def __init__(
         self,
@@ -126,40 +125,3 @@ class SGHMC(Sampler):
     ) -> StochasticState:
         start, ids = self._start_arrays(function, position, seed, chains, warmup)
         return self._stepper.start(function, start, seed, ids, warmup, guard)
-
-    def step(
-        self, state: StochasticState, *, num_steps: int = 1
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        """Make `num_steps` steps in native code.
-
-        Parameters
-        ----------
-        state : StochasticState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : StochasticState
-        info : dict of (C,) arrays
-            lp and step_size of the last step.
-
-        Raises
-        ------
-        NonFiniteError
-            When a parameter is not finite any more; carries the last finite state.
-        """
-        count = _checks.integer("SGHMC.step", "num_steps", num_steps, minimum=1)
-        return self._stepper.advance(self._stepper.adopt("SGHMC.step", state), count, None)
-
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        return self._stepper.thin(function, num_draws, thin)
-
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
-        return self._stepper.adopt(function, state)
-
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        return self._stepper.advance(state, num_steps, guard)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ribbit import _checks, schedules
 from ribbit.protocols import Array
 from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._stepping import Stepping
 from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Rule, Stepper
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SGLD"]
 
 
-class SGLD(Sampler):
+class SGLD(Stepping, Sampler):
     """Stochastic gradient Langevin dynamics (Welling and Teh 2011, eq. 4).
 
     Every step is theta += (eps/2) g + sqrt(eps) xi, with g the gradient of the log density
@@ -54,8 +55,6 @@ class SGLD(Sampler):
         For arguments of another kind or out of range, a batch larger than the data, a target with
         Dropout layers.
     """
-
-    statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
     def __init__(
         self,
@@ -139,40 +138,3 @@ class SGLD(Sampler):
             )
         start, ids = self._start_arrays(function, position, seed, chains, warmup)
         return self._stepper.start(function, start, seed, ids, warmup, guard)
-
-    def step(
-        self, state: StochasticState, *, num_steps: int = 1
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        """Make `num_steps` steps in native code.
-
-        Parameters
-        ----------
-        state : StochasticState
-            Not changed.
-        num_steps : int
-            At least 1.
-
-        Returns
-        -------
-        state : StochasticState
-        info : dict of (C,) arrays
-            lp and step_size of the last step.
-
-        Raises
-        ------
-        NonFiniteError
-            When a parameter is not finite any more; carries the last finite state.
-        """
-        count = _checks.integer("SGLD.step", "num_steps", num_steps, minimum=1)
-        return self._stepper.advance(self._stepper.adopt("SGLD.step", state), count, None)
-
-    def _thin(self, function: str, num_draws: int, thin: int) -> int:
-        return self._stepper.thin(function, num_draws, thin)
-
-    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
-        return self._stepper.adopt(function, state)
-
-    def _advance(
-        self, state: Any, num_steps: int, guard: InterruptGuard | None
-    ) -> tuple[StochasticState, dict[str, Array]]:
-        return self._stepper.advance(state, num_steps, guard)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ribbit import _backend, _checks, schedules
-from ribbit.errors import DTypeError, NonFiniteError, ShapeError
+from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
+from ribbit.samplers import _options
 from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._python_steps import python_steps
 from ribbit.samplers.leapfrog import Density, total
 from ribbit.samplers.state import StochasticState
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Rule", "Stepper", "checked_batch_size", "checked_num_rows"]
+__all__ = ["Rule", "Stepper"]
 
 Kind = Literal["langevin", "friction", "adam"]
 _CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
@@ -94,8 +96,8 @@ class Stepper:
         self.step_size = _checks.positive(function, "step_size", step_size)
         self.schedule = schedules.check(function, schedule)
         self.track_lp = _checks.boolean(function, "track_lp", track_lp)
-        self.num_rows = checked_num_rows(function, density.target)
-        self.batch_size = checked_batch_size(function, batch_size, self.num_rows)
+        self.num_rows = _options.num_rows(function, density.target)
+        self.batch_size = _options.batch_size(function, batch_size, self.num_rows)
         self._native = getattr(density.target, "advance", None)
         if rule.prior != 1.0 and self._native is None:
             raise TypeError(
@@ -171,23 +173,11 @@ class Stepper:
 
     def adopt(self, function: str, state: object) -> StochasticState:
         """Check that a state fits this target and rule."""
-        density, xp = self.density, self.density.xp
         if not isinstance(state, StochasticState):
             raise TypeError(
                 f"[{function}] expected a StochasticState, got {_checks.summary(state)}"
             )
-        if state.position.shape[1] != density.dim:
-            raise ShapeError(
-                f"[{function}] expected a state of dim {density.dim}, got {state.position.shape[1]}"
-            )
-        if (
-            _backend.namespace(state.position, function=function) is not xp
-            or _backend.host_dtype(state.position) != density.dtype
-        ):
-            raise DTypeError(
-                f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
-                f"got {_checks.summary(state.position)}"
-            )
+        _options.same_kind(function, self.density, state.position)
         wants = (
             self.rule.kind in ("friction", "adam"),
             self.rule.kind == "adam" or self.rule.preconditioned,
@@ -214,8 +204,10 @@ class Stepper:
         noise = self.schedule.noise(state.step, num_steps)
         if self.rule.kind == "adam":
             noise[:] = 0.0
-        loop = self._native_steps if self._native is not None else self._python_steps
-        arrays, failed, largest = loop(state, eps, noise, guard)
+        if self._native is not None:
+            arrays, failed, largest = self._native_steps(state, eps, noise, guard)
+        else:
+            arrays, failed, largest = python_steps(self, state, eps, noise, guard)
         if (failed >= 0).any():
             # Nothing hidden decides a step, so the steps before are simply made again.
             chain = int(np.argmin(np.where(failed >= 0, failed, num_steps)))
@@ -281,120 +273,6 @@ class Stepper:
             interrupt=None if guard is None else guard.flag,
         )
         return arrays, failed, largest
-
-    def _python_steps(
-        self,
-        state: StochasticState,
-        eps: npt.NDArray[np.float64],
-        noise: npt.NDArray[np.float64],
-        guard: InterruptGuard | None,
-    ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Make the same steps from gradients alone."""
-        density, xp, rule = self.density, self.density.xp, self.rule
-        theta = state.position
-        first: Array = state.first_moment
-        second: Array = state.second_moment
-        chains = state.chains.shape[0]
-        failed, largest = np.full(chains, -1), np.zeros(chains)
-        for i, (e, factor) in enumerate(zip(eps.tolist(), noise.tolist(), strict=True)):
-            if guard is not None and guard.requested:
-                raise _backend.Interrupted
-            step = state.step + i
-            grad = self._gradient(theta, step, state, guard)
-            xi = 0.0
-            if factor:
-                xi = factor * _backend.normal(
-                    xp,
-                    (chains, density.dim),
-                    density.dtype,
-                    seed=state.seed,
-                    step=step,
-                    chains=state.chains,
-                    purpose=_backend.UPDATE_NOISE,
-                )
-            with _backend.errstate(xp):
-                if rule.kind == "friction":
-                    push = e * grad + math.sqrt(2.0 * rule.friction * e) * xi
-                    first = (1.0 - rule.friction) * first + push
-                    new = theta + first
-                elif rule.kind == "adam":
-                    first = rule.decay1 * first + (1.0 - rule.decay1) * grad
-                    second = rule.decay2 * second + (1.0 - rule.decay2) * grad * grad
-                    mean = first * (1.0 / (1.0 - rule.decay1 ** (step + 1)))
-                    spread = second * (1.0 / (1.0 - rule.decay2 ** (step + 1)))
-                    new = theta + e * mean / (xp.sqrt(spread) + rule.epsilon)
-                elif rule.preconditioned:
-                    if step < state.warmup:
-                        scaled = grad * (1.0 / (self.num_rows or 1))
-                        second = rule.decay2 * second + (1.0 - rule.decay2) * scaled * scaled
-                    metric = 1.0 / (xp.sqrt(second) + rule.epsilon)
-                    new = theta + (0.5 * e) * metric * grad + math.sqrt(e) * xp.sqrt(metric) * xi
-                else:
-                    new = theta + (0.5 * e) * grad + math.sqrt(e) * xi
-            bad = ~_backend.to_host(xp.all(xp.isfinite(new), axis=1))
-            if bad.any():
-                failed[bad] = i
-                largest[bad] = np.abs(_backend.to_host(grad)).max(axis=1)[bad]
-                break
-            theta = new
-        return (theta, first, second), failed, largest
-
-    def _gradient(
-        self, theta: Array, step: int, state: StochasticState, guard: InterruptGuard | None
-    ) -> Array:
-        density, xp = self.density, self.density.xp
-        if self.batch_size is None or self.num_rows is None or self.batch_size == self.num_rows:
-            return density.terms_and_grad(theta, guard)[1]
-        epoch, number = divmod(step, self.batches)
-        begin = number * self.batch_size
-        count = min(self.batch_size, self.num_rows - begin)
-        return xp.concat(
-            [
-                density.batch_gradient(
-                    theta[c : c + 1, :],
-                    _backend.epoch_rows(
-                        self.num_rows,
-                        seed=state.seed,
-                        chain=int(chain),
-                        epoch=epoch,
-                        begin=begin,
-                        count=count,
-                    ),
-                    guard,
-                )
-                for c, chain in enumerate(state.chains)
-            ],
-            axis=0,
-        )
-
-
-def checked_num_rows(function: str, target: Any) -> int | None:
-    """Return a target's number of rows, None where it has none."""
-    rows = getattr(target, "num_rows", None)
-    if rows is None:
-        return None
-    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
-        raise TypeError(
-            f"[{function}] expected target.num_rows as an integer >= 1, got {_checks.summary(rows)}"
-        )
-    return int(rows)
-
-
-def checked_batch_size(function: str, batch_size: int | None, num_rows: int | None) -> int | None:
-    """Return the rows of a batch; None: all there are, whatever their number."""
-    if batch_size is None:
-        return num_rows
-    size = _checks.integer(function, "batch_size", batch_size, minimum=1)
-    if num_rows is None:
-        raise ValueError(
-            f"[{function}] expected batch_size=None for a target without num_rows, got {size}"
-        )
-    if size > num_rows:
-        raise ValueError(
-            f"[{function}] expected batch_size <= {num_rows}, the rows of the data, or None for "
-            f"all of them, got {size}"
-        )
-    return size
 
 
 def _moments(first: bool, second: bool) -> str:
