@@ -1,8 +1,10 @@
-// What the formulas of core/*_hd.h see of a SIMD vector (see core/ops_hd.h). vec-inl.h includes
-// this.
+// What the formulas of core/*_hd.h see of a SIMD vector (see core/ops_hd.h).
 #pragma once
 
-#include "cpu/isa/vec-inl.h"
+#include "core/ops_hd.h"
+#include "cpu/isa/vec_arithmetic-inl.h"
+#include "cpu/isa/vec_lanes-inl.h"
+#include "cpu/isa/vec_types-inl.h"
 
 namespace ribbit::cpu {
 namespace {

@@ -1,0 +1,127 @@
+// Types and memory of SIMD vectors (GCC vector extensions), as wide as the instruction set allows:
+// 64 bytes with AVX-512, 32 with AVX2 + FMA, 16 otherwise. Operators + - * / < ?: work on them.
+// No intrinsics header: only builtins, so nothing here can become a weak symbol.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/ops_hd.h"
+
+#define RIBBIT_INLINE static inline __attribute__((always_inline))
+#define RIBBIT_INLINE_MEMBER inline __attribute__((always_inline))
+
+namespace ribbit::cpu {
+namespace {
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define RIBBIT_VEC_BYTES 64
+#define RIBBIT_HAS_FMA 1
+#elif defined(__AVX2__) && defined(__FMA__)
+#define RIBBIT_VEC_BYTES 32
+#define RIBBIT_HAS_FMA 1
+#else
+#define RIBBIT_VEC_BYTES 16
+#if defined(__FP_FAST_FMA) && defined(__FP_FAST_FMAF)
+#define RIBBIT_HAS_FMA 1
+#else
+#define RIBBIT_HAS_FMA 0
+#endif
+#endif
+
+constexpr int kVecBytes = RIBBIT_VEC_BYTES;
+
+typedef float VecF32 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef double VecF64 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef int VecI32 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef unsigned int VecU32 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef long long VecI64 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef unsigned long long VecU64 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
+typedef float HalfF32 __attribute__((vector_size(RIBBIT_VEC_BYTES / 2)));
+
+template <class T>
+struct VecFor;
+template <>
+struct VecFor<float> {
+  using type = VecF32;
+  typedef float unaligned __attribute__((vector_size(RIBBIT_VEC_BYTES), aligned(4), may_alias));
+  typedef float aligned __attribute__((vector_size(RIBBIT_VEC_BYTES), may_alias));
+};
+template <>
+struct VecFor<double> {
+  using type = VecF64;
+  typedef double unaligned __attribute__((vector_size(RIBBIT_VEC_BYTES), aligned(8), may_alias));
+  typedef double aligned __attribute__((vector_size(RIBBIT_VEC_BYTES), may_alias));
+};
+template <>
+struct VecFor<std::uint32_t> {
+  using type = VecU32;
+  typedef unsigned int unaligned
+      __attribute__((vector_size(RIBBIT_VEC_BYTES), aligned(4), may_alias));
+  typedef unsigned int aligned __attribute__((vector_size(RIBBIT_VEC_BYTES), may_alias));
+};
+
+template <class T>
+using Vec = typename VecFor<T>::type;
+template <class T>
+constexpr int kLanes = kVecBytes / static_cast<int>(sizeof(T));
+
+template <class T>
+RIBBIT_INLINE Vec<T> load(const T* p) {
+  return *reinterpret_cast<const typename VecFor<T>::unaligned*>(p);
+}
+template <class T>
+RIBBIT_INLINE Vec<T> load_aligned(const T* p) {
+  return *reinterpret_cast<const typename VecFor<T>::aligned*>(p);
+}
+template <class T>
+RIBBIT_INLINE void store(T* p, Vec<T> v) {
+  *reinterpret_cast<typename VecFor<T>::unaligned*>(p) = v;
+}
+template <class T>
+RIBBIT_INLINE void store_aligned(T* p, Vec<T> v) {
+  *reinterpret_cast<typename VecFor<T>::aligned*>(p) = v;
+}
+
+RIBBIT_INLINE VecF32 broadcast(float a) {
+  return a - VecF32{};
+}
+RIBBIT_INLINE VecF64 broadcast(double a) {
+  return a - VecF64{};
+}
+
+// The first n lanes (0 <= n <= lanes), zeros behind; touches no memory behind them.
+#if RIBBIT_VEC_BYTES == 64
+RIBBIT_INLINE VecF32 load_first(const float* p, std::int64_t n) {
+  const unsigned mask = (1u << n) - 1u;
+  return __builtin_ia32_loadups512_mask(p, VecF32{}, static_cast<unsigned short>(mask));
+}
+RIBBIT_INLINE VecF64 load_first(const double* p, std::int64_t n) {
+  const unsigned mask = (1u << n) - 1u;
+  return __builtin_ia32_loadupd512_mask(p, VecF64{}, static_cast<unsigned char>(mask));
+}
+RIBBIT_INLINE void store_first(float* p, VecF32 v, std::int64_t n) {
+  const unsigned mask = (1u << n) - 1u;
+  __builtin_ia32_storeups512_mask(p, v, static_cast<unsigned short>(mask));
+}
+RIBBIT_INLINE void store_first(double* p, VecF64 v, std::int64_t n) {
+  const unsigned mask = (1u << n) - 1u;
+  __builtin_ia32_storeupd512_mask(p, v, static_cast<unsigned char>(mask));
+}
+#else
+template <class T>
+RIBBIT_INLINE Vec<T> load_first(const T* p, std::int64_t n) {
+  Vec<T> v{};
+  for (int i = 0; i < kLanes<T>; ++i)
+    if (i < n) v[i] = p[i];
+  return v;
+}
+template <class T>
+RIBBIT_INLINE void store_first(T* p, Vec<T> v, std::int64_t n) {
+  for (int i = 0; i < kLanes<T>; ++i)
+    if (i < n) p[i] = v[i];
+}
+#endif
+
+}  // namespace
+}  // namespace ribbit::cpu
