@@ -1,0 +1,286 @@
+// Checks priors, likelihoods and sums against long double references, through the kernel table of
+// every instruction set this CPU has. Prints the largest errors; exit code 1 over a bound.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/likelihood_hd.h"
+#include "core/ops_hd.h"
+#include "core/prior_hd.h"
+#include "cpu/isa/kernel_table-inl.h"
+#include "tests/accuracy.h"
+
+namespace {
+
+using ribbit::cpu::KernelTable;
+
+// ---- priors -------------------------------------------------------------------------------------
+struct PriorCase {
+  int kind;
+  double a, b, c;
+  const char* name;
+};
+const PriorCase kPriors[] = {{ribbit::kNormal, 0.7, 0, 0, "normal"},
+                             {ribbit::kLaplace, 0.3, 0, 0, "laplace"},
+                             {ribbit::kStudentT, 3.5, 0.8, 0, "studentt"},
+                             {ribbit::kLogistic, 0.4, 0, 0, "logistic"},
+                             {ribbit::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"}};
+
+Real prior_ref(const PriorCase& p, Real x, bool score) {
+  const Real a = p.a, b = p.b, c = p.c;
+  switch (p.kind) {
+    case ribbit::kNormal:
+      return score ? -x / (a * a) : -x * x / (2 * a * a) - std::log(a * std::sqrt(2 * kPi));
+    case ribbit::kLaplace:
+      return score ? (x == 0 ? 0 : (x > 0 ? -1 : 1) / a) : -std::fabs(x) / a - std::log(2 * a);
+    case ribbit::kStudentT:
+      return score ? -(a + 1) * x / (a * b * b + x * x)
+                   : std::lgamma((a + 1) / 2) - std::lgamma(a / 2) - std::log(a * kPi) / 2 -
+                         std::log(b) - (a + 1) / 2 * std::log1p(x * x / (a * b * b));
+    case ribbit::kLogistic:
+      return score ? -std::tanh(x / (2 * a)) / a
+                   : -std::fabs(x) / a - 2 * std::log1p(std::exp(-std::fabs(x) / a)) - std::log(a);
+    default: {
+      const Real p1 = 1 / (b * b), p2 = 1 / (c * c);
+      const Real l1 = std::log(a / b) - x * x * p1 / 2, l2 = std::log((1 - a) / c) - x * x * p2 / 2;
+      const Real m = std::fmax(l1, l2);
+      const Real e1 = std::exp(l1 - m), e2 = std::exp(l2 - m);
+      return score ? -x * (e1 * p1 + e2 * p2) / (e1 + e2)
+                   : m + std::log(e1 + e2) - std::log(2 * kPi) / 2;
+    }
+  }
+}
+
+template <class T>
+void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
+  const auto theta = grid<T>(-6, 6, false);
+  const std::int64_t n = static_cast<std::int64_t>(theta.size());
+  for (const PriorCase& p : kPriors) {
+    char name[60];
+    std::snprintf(name, sizeof name, "%s score", p.name);
+    check<T>(
+        where, name, theta,
+        [&](const T* x, std::int64_t m, T* y) {
+          for (std::int64_t i = 0; i < m; ++i) y[i] = T(0);
+          table.prior_segment(p.kind, p.a, p.b, p.c, x, m, 1.0, nullptr, y);
+        },
+        [&](Real x) { return prior_ref(p, x, true); },
+        p.kind == ribbit::kScaleMixture ? 20.0
+        : fused                         ? 5.0
+                                        : 8.0,
+        sizeof(T) == 4 ? 1e-36 : 1e-300);
+    // one by one: the log density is computed in double whatever T is
+    double worst = 0.0;
+    Real total = 0;
+    for (std::size_t i = 0; i < theta.size(); ++i) {
+      double logp = 0.0;
+      table.prior_segment(p.kind, p.a, p.b, p.c, &theta[i], 1, 1.0, &logp, nullptr);
+      const Real want = prior_ref(p, static_cast<Real>(theta[i]), false);
+      total += want;
+      worst = std::fmax(worst, static_cast<double>(std::fabs(logp - want) / (1 + std::fabs(want))));
+    }
+    // the sum, the gradient weight, and unaligned tails
+    double logp = 10.0;
+    std::vector<T> grad(theta.size() + 1, T(1)), unit(theta.size() + 1, T(0));
+    table.prior_segment(p.kind, p.a, p.b, p.c, theta.data(), n, 0.5, &logp, grad.data());
+    table.prior_segment(p.kind, p.a, p.b, p.c, theta.data() + 1, n - 1, 1.0, nullptr,
+                        unit.data() + 1);
+    double worst_grad = 0.0;
+    for (std::size_t i = 1; i < theta.size(); ++i)
+      worst_grad = std::fmax(worst_grad, std::fabs(static_cast<double>(grad[i]) - 1.0 -
+                                                   0.5 * static_cast<double>(unit[i])) /
+                                             (1.0 + std::fabs(static_cast<double>(unit[i]))));
+    const double worst_sum = static_cast<double>(std::fabs(logp - 10.0 - total) / std::fabs(total));
+    std::printf("%-9s %s %-28s max %.2e relative, sum %.2e\n", where, type_name<T>(), p.name, worst,
+                worst_sum);
+    if (!(worst < 2e-15) || !(worst_sum < 2e-13)) fail(p.name, "log density");
+    if (!(worst_grad < 2.0 * static_cast<double>(std::numeric_limits<T>::epsilon())))
+      fail(p.name, "accumulated gradient");
+    for (const std::int64_t m : {1, 5, 16, 37}) {
+      std::vector<T> bad(static_cast<std::size_t>(m), T(0.1));
+      bad.back() = std::numeric_limits<T>::quiet_NaN();
+      std::vector<T> g(bad.size(), T(0));
+      logp = 0.0;
+      table.prior_segment(p.kind, p.a, p.b, p.c, bad.data(), m, 1.0, &logp, g.data());
+      if (!std::isnan(logp) || !std::isnan(g.back())) fail(p.name, "a NaN did not come through");
+    }
+  }
+}
+
+// ---- likelihoods --------------------------------------------------------------------------------
+// Row log likelihood (without what depends on y alone) and its gradient, all in long double.
+Real likelihood_ref(int kind, const Real* f, const Real* y, int outputs, Real parameter,
+                    Real* gradient, Real* noise) {
+  const Real half_log_two_pi = std::log(2 * kPi) / 2;
+  Real ll = 0;
+  *noise = 0;
+  if (kind <= ribbit::kGaussianLearned) {
+    const Real scale = kind == ribbit::kGaussian ? parameter : std::exp(parameter);
+    for (int k = 0; k < outputs; ++k) {
+      const Real r = (y[k] - f[k]) / scale;
+      ll += -r * r / 2 - std::log(scale) - half_log_two_pi;
+      gradient[k] = r / scale;
+      *noise += r * r - 1;
+    }
+  } else if (kind == ribbit::kHeteroscedastic) {
+    for (int k = 0; k < outputs / 2; ++k) {
+      const Real raw = f[outputs / 2 + k], sd = softplus_ref(raw), r = (y[k] - f[k]) / sd;
+      ll += -r * r / 2 - std::log(sd) - half_log_two_pi;
+      gradient[k] = r / sd;
+      gradient[outputs / 2 + k] = (r * r - 1) * sigmoid_ref(raw) / sd;
+    }
+  } else if (kind == ribbit::kCategorical) {
+    Real m = f[0], sum = 0;
+    for (int k = 1; k < outputs; ++k) m = std::fmax(m, f[k]);
+    for (int k = 0; k < outputs; ++k) sum += std::exp(f[k] - m);
+    for (int k = 0; k < outputs; ++k)
+      gradient[k] = (static_cast<Real>(k) == y[0] ? 1 : 0) - std::exp(f[k] - m) / sum;
+    ll = f[static_cast<int>(y[0])] - m - std::log(sum);
+  } else {
+    for (int k = 0; k < outputs; ++k) {
+      const bool bernoulli = kind == ribbit::kBernoulli;
+      ll += y[k] * f[k] - (bernoulli ? softplus_ref(f[k]) : std::exp(f[k]));
+      gradient[k] = y[k] - (bernoulli ? sigmoid_ref(f[k]) : std::exp(f[k]));
+    }
+  }
+  return ll;
+}
+
+template <class T>
+void check_likelihoods(const char* where, const KernelTable<T>& table) {
+  constexpr int kMost = 12;
+  const double eps = static_cast<double>(std::numeric_limits<T>::epsilon());
+  const char* const names[] = {"gaussian",    "gaussian learned", "heteroscedastic",
+                               "categorical", "bernoulli",        "poisson"};
+  ribbit::Word64 state = 88172645463325252ull;
+  const auto uniform = [&state] {  // xorshift; the values only have to be varied
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return static_cast<double>(state >> 11) * 0x1p-53;
+  };
+  for (int kind = 0; kind <= ribbit::kPoisson; ++kind) {
+    double worst_ll = 0.0, worst_delta = 0.0, worst_noise = 0.0;
+    for (int trial = 0; trial < 3000; ++trial) {
+      const int rows = 1 + trial % 32;
+      int outputs = 1 + trial % kMost;
+      if (kind == ribbit::kHeteroscedastic) outputs += outputs % 2;
+      const double spread = trial % 7 == 0 ? 30.0 : 3.0;
+      alignas(64) T f[kMost * 32], y[kMost * 32], delta[kMost * 32];
+      for (int i = 0; i < kMost * 32; ++i) {
+        const bool used = i % 32 < rows;
+        // unused lanes hold anything
+        f[i] = used ? static_cast<T>(spread * (2.0 * uniform() - 1.0))
+                    : std::numeric_limits<T>::quiet_NaN();
+        delta[i] = std::numeric_limits<T>::quiet_NaN();
+        double target = 4.0 * uniform() - 2.0;
+        if (kind == ribbit::kCategorical) target = std::floor(uniform() * outputs);
+        if (kind == ribbit::kBernoulli) target = uniform() < 0.5 ? 0.0 : 1.0;
+        if (kind == ribbit::kPoisson) target = std::floor(20.0 * uniform());
+        y[i] = used ? static_cast<T>(target) : std::numeric_limits<T>::quiet_NaN();
+      }
+      if (kind == ribbit::kHeteroscedastic && trial % 7 == 0)  // keep the residual over sd finite
+        for (int i = 0; i < outputs / 2 * 32; ++i) f[i] = y[i] + f[i] * T(1e-9);
+      const T parameter = kind == ribbit::kGaussian ? T(0.3) : T(-1.2);
+      const double weight = 1.75;
+      double ll = 5.0, noise = 2.0;
+      table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, delta, &ll, &noise);
+      Real want_ll = 0, want_noise = 0, magnitude = 0;
+      for (int r = 0; r < rows; ++r) {
+        Real row_f[kMost + 1], row_y[kMost + 1], gradient[kMost + 1], row_noise;
+        for (int k = 0; k < outputs; ++k) {
+          row_f[k] = static_cast<Real>(f[k * 32 + r]);
+          row_y[k] = static_cast<Real>(y[k * 32 + r]);
+        }
+        const Real row = likelihood_ref(kind, row_f, row_y, outputs, static_cast<Real>(parameter),
+                                        gradient, &row_noise);
+        want_ll += row;
+        want_noise += row_noise;
+        magnitude += std::fabs(row) + outputs;
+        for (int k = 0; k < outputs; ++k) {
+          const Real scale = std::fabs(gradient[k]) + (kind >= ribbit::kCategorical ? 1 : 0) +
+                             (kind == ribbit::kPoisson ? row_y[k] : 0) +
+                             (kind == ribbit::kHeteroscedastic ? 1 : 0);
+          const Real e = std::fabs(static_cast<Real>(delta[k * 32 + r]) / weight - gradient[k]);
+          worst_delta = std::fmax(worst_delta, static_cast<double>(e / scale) / eps);
+          if (std::isnan(delta[k * 32 + r])) worst_delta = INFINITY;
+        }
+      }
+      for (int k = 0; k < outputs; ++k)
+        for (int r = rows; r < 32; ++r)
+          if (delta[k * 32 + r] != T(0)) fail(names[kind], "an unused lane is not zero");
+      const double e = static_cast<double>(std::fabs(ll - 5.0 - want_ll) / magnitude) / eps;
+      worst_ll = std::fmax(worst_ll, e);
+      if (std::isnan(ll)) worst_ll = INFINITY;
+      if (kind == ribbit::kGaussianLearned)
+        worst_noise =
+            std::fmax(worst_noise,
+                      static_cast<double>(std::fabs(noise - 2.0 - want_noise) / magnitude) / eps);
+      else if (noise != 2.0)
+        fail(names[kind], "touched the noise gradient");
+      // a NaN in a row in use reaches ll and delta; null ll gives the same delta
+      if (trial % 50 == 0) {
+        alignas(64) T again[kMost * 32];
+        table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, nullptr,
+                               nullptr);
+        for (int i = 0; i < outputs * 32; ++i)
+          if (again[i] != delta[i]) fail(names[kind], "delta depends on ll being asked for");
+        for (int k = 0; k < outputs; ++k) {
+          const T kept = f[k * 32 + rows - 1];
+          f[k * 32 + rows - 1] = std::numeric_limits<T>::quiet_NaN();
+          ll = 0.0;
+          table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, &ll, &noise);
+          if (!std::isnan(ll) || !std::isnan(again[k * 32 + rows - 1]))
+            fail(names[kind], "a NaN did not come through");
+          f[k * 32 + rows - 1] = kept;
+          noise = 2.0;
+        }
+      }
+    }
+    std::printf("%-9s %s %-28s ll %.2f delta %.2f noise %.2f (in epsilon, relative)\n", where,
+                type_name<T>(), names[kind], worst_ll, worst_delta, worst_noise);
+    if (!(worst_ll < 6.0) || !(worst_delta < 10.0) || !(worst_noise < 6.0))
+      fail(names[kind], "accuracy");
+  }
+}
+
+// ---- sums ---------------------------------------------------------------------------------------
+template <class T>
+void check_dot(const char* where, const KernelTable<T>& table, const KernelTable<T>& other) {
+  const auto p = grid<T>(-3, 3, false);
+  std::vector<T> m(p.size());
+  for (std::size_t i = 0; i < m.size(); ++i)
+    m[i] = static_cast<T>(1.0 + 0.01 * static_cast<double>(i % 77));
+  for (const std::size_t n : {std::size_t(0), std::size_t(1), std::size_t(15), std::size_t(16),
+                              std::size_t(1000), p.size()}) {
+    Real plain = 0, weighted = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      plain += static_cast<Real>(p[i]) * p[i];
+      weighted += static_cast<Real>(p[i]) * p[i] * m[i];
+    }
+    const std::int64_t count = static_cast<std::int64_t>(n);
+    const double a = table.dot_weighted(p.data(), nullptr, count);
+    const double b = table.dot_weighted(p.data(), m.data(), count);
+    if (!(std::fabs(a - plain) <= 1e-13L * plain) ||
+        !(std::fabs(b - weighted) <= 1e-13L * weighted))
+      fail(where, "dot_weighted");
+    if (a != other.dot_weighted(p.data(), nullptr, count) ||
+        b != other.dot_weighted(p.data(), m.data(), count))
+      fail(where, "dot_weighted differs between instruction sets");
+  }
+}
+
+}  // namespace
+
+int main() {
+  for_each_table([](const auto& set, const auto& table, const auto& first) {
+    check_priors(set.name, table, std::strcmp(set.name, "baseline") != 0);
+    check_likelihoods(set.name, table);
+    check_dot(set.name, table, first);
+  });
+  return report("check_terms");
+}
