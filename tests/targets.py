@@ -7,6 +7,9 @@ import numpy as np
 import ribbit as rb
 from ribbit.protocols import PredictiveTerms
 
+SDS = [1.0, 2.0, 0.5]
+START = np.array([[0.3, -1.0, 0.2], [0.0, 0.5, 0.0]])  # (C, P): two chains on a Gaussian(SDS)
+
 
 class Gaussian:
     """Independent normals with sds `sd`; only ``dim`` and ``value_and_grad`` are required."""

@@ -1,6 +1,6 @@
 """Any rubbish at any entry point of the samplers and results: a typed error, or a sound result.
 
-As in ``test_bad_input_objects.py``: 200 cases per entry point, 2,000 in the slow set.
+As in ``rubbish.py``: 200 cases per entry point, 2,000 in the slow set.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ import ribbit as rb
 from ribbit.draws import Draws
 from ribbit.io import load_draws
 from ribbit.samplers import HMC, State, leapfrog, metropolis
-from test_bad_input_objects import MESSAGE, arrays, some
+from rubbish import MESSAGE, arrays, some
 
 DIM = 3
 ROWS = np.random.default_rng(0).normal(size=(6, 2))

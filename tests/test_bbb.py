@@ -1,49 +1,14 @@
-"""Bayes by Backprop: the exact optimum of a linear model, the bound, bits, bad input.
-
-On a linear model with Gaussian noise and normal prior the tempered log density is quadratic with
-precision L and mean mu, so the best mean-field Gaussian is N(mu, 1 / diag(L)) and the bound at
-any (mean, scale) is known in closed form.
-"""
+"""Bayes by Backprop on ``linear_posterior.py``: the exact optimum, the steps, the bound."""
 
 import numpy as np
 import pytest
 
 import ribbit as rb
 from gates import Table
+from linear_posterior import DESIGN, DIM, NOISE, PRIOR, ROWS, Y, log_likelihood, optimum, target
 from reference import WEIGHT_NOISE, normal
-from ribbit.errors import NonFiniteError
 from ribbit.fits import MeanField
 from stochastic_reference import batch_of
-
-ROWS, DIM, PRIOR, NOISE = 20, 3, 0.7, 0.4
-RNG = np.random.default_rng(3)
-X = RNG.normal(size=(ROWS, DIM - 1))
-DESIGN = np.c_[X, np.ones(ROWS)]
-Y = DESIGN @ [0.5, -1.0, 0.3] + NOISE * RNG.normal(size=ROWS)
-
-
-def target(prior=None, **options):
-    return rb.Posterior(
-        rb.mlp(DIM - 1, (), 1),
-        X,
-        Y,
-        prior=rb.Normal(PRIOR) if prior is None else prior,
-        likelihood=rb.Gaussian(NOISE),
-        **{"dtype": np.float64, **options},
-    )
-
-
-def optimum(temperature=1.0, likelihood_temperature=1.0, prior=PRIOR):
-    likelihood = DESIGN.T @ DESIGN / NOISE**2 / likelihood_temperature
-    precision = likelihood + np.eye(DIM) / prior**2
-    mean = np.linalg.solve(precision, DESIGN.T @ Y / NOISE**2 / likelihood_temperature)
-    return mean, np.sqrt(temperature / np.diag(precision))
-
-
-def log_likelihood(theta, rows=slice(None)):
-    residual = (Y[rows] - DESIGN[rows] @ theta) / NOISE
-    return np.sum(-0.5 * residual**2 - np.log(NOISE) - 0.5 * np.log(2 * np.pi))
-
 
 # --- the optimum ---------------------------------------------------------------------------------
 
@@ -268,131 +233,6 @@ def test_other_priors_are_sampled(prior):
     still = rb.BBB(density, kl="sampled", num_samples=4_000, learning_rate=1e-12)
     found = still.fit(1, init=fit, seed=3, progress=False).kl[0]
     assert abs(np.mean(log_q - log_prior) - found) < 5.5 * np.sqrt(2) * error
-
-
-# --- what decides a fit --------------------------------------------------------------------------
-
-
-def network():
-    x = np.random.default_rng(0).normal(size=(700, 6))
-    return rb.Posterior(
-        rb.mlp(6, (40, 30), 1),
-        x,
-        np.sin(x[:, 0]),
-        prior=rb.Normal(0.7),
-        likelihood=rb.Gaussian(),
-    )
-
-
-@pytest.mark.parametrize("batch", [48, 300, None])
-def test_bits_do_not_depend_on_threads_or_restarts(batch):
-    bbb = rb.BBB(network(), batch_size=batch, num_samples=2)
-    rb.set_num_threads(2)
-    whole = bbb.fit(5, seed=3, progress=False)
-    assert np.all(whole.mean != bbb.fit(4, seed=3, progress=False).mean)
-    for threads in (1, 3, 4):
-        rb.set_num_threads(threads)
-        again = bbb.fit(5, seed=3, progress=False)
-        assert again.mean.tobytes() == whole.mean.tobytes()
-        assert again.scale.tobytes() == whole.scale.tobytes()
-        np.testing.assert_array_equal(again.elbo, whole.elbo)
-    rb.set_num_threads(2)
-    rest = bbb.fit(3, resume=bbb.fit(2, seed=3, progress=False), progress=False)
-    assert rest.mean.tobytes() == whole.mean.tobytes()
-    np.testing.assert_array_equal(rest.elbo, whole.elbo)
-
-
-def test_a_fit_gives_draws_and_starts_others(tmp_path):
-    density = network()
-    fit = rb.BBB(density, batch_size=100).fit(3, seed=1, progress=False)
-    assert fit.mean.dtype == np.float32
-    assert "MeanField" in repr(fit)
-    draws = fit.draws(50, seed=7)
-    assert draws.positions.shape == (1, 50, density.dim)
-    np.testing.assert_array_equal(draws.positions[0], fit.sample(50, seed=7))
-    np.testing.assert_array_equal(draws.positions[0, :20], fit.sample(20, seed=7))
-    z = np.stack([normal(density.dim, seed=7, step=0, chain=s, purpose=13) for s in range(50)])
-    np.testing.assert_allclose(draws.positions[0], fit.mean + fit.scale * z, atol=1e-5)
-    x = np.zeros((3, 6), np.float32)
-    assert draws.predict(x).mean.shape == (3, 1)
-    draws.save(tmp_path / "fit")
-    back = rb.load_draws(tmp_path / "fit")
-    assert back.state is None
-    np.testing.assert_array_equal(back.predict(x).mean, draws.predict(x).mean)
-    hmc = rb.HMC(density, step_size=1e-3, num_leapfrog_steps=3)
-    warm = hmc.sample(2, warmup=0, init=fit.sample(2, seed=1), progress=False)
-    assert warm.positions.shape[0] == 2
-    with pytest.raises(ValueError, match="got draws of a fit: give them as init"):
-        hmc.sample(2, resume=draws)
-    again = rb.BBB(density, batch_size=100).fit(1, init=fit, progress=False)
-    assert np.abs(again.mean - fit.mean).max() < 0.2
-    plain = MeanField(np.zeros(3), np.ones(3))
-    assert plain.sample(4).shape == (4, 3)
-
-
-# --- bad input -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"num_samples": 0}, "num_samples"),
-        ({"batch_size": ROWS + 1}, f"batch_size <= {ROWS}"),
-        ({"kl": "exact"}, "kl"),
-        ({"estimator": "score"}, "estimator"),
-        ({"init_scale": -1.0}, "init_scale"),
-        ({"kl_weighting": "half"}, "kl_weighting"),
-    ],
-)
-def test_bad_options(options, text):
-    with pytest.raises(ValueError, match=text):
-        rb.BBB(target(), **options)
-
-
-def test_bad_targets_and_starts():
-    foreign = rb.CallableDensity(lambda t: (0.0, 0 * t), 2)
-    with pytest.raises(TypeError, match="no likelihood to average"):
-        rb.BBB(foreign)
-    dropped = rb.Posterior(
-        rb.Model([rb.Dense(3), rb.Dropout(0.1), rb.Dense(1)], input_shape=(2,)),
-        X,
-        Y,
-        prior=rb.Normal(1.0),
-        likelihood=rb.Gaussian(0.1),
-    )
-    with pytest.raises(TypeError, match=r"without Dropout layers, got 1: Dropout\(0.1\)"):
-        rb.BBB(dropped)
-    bbb = rb.BBB(target())
-    for init in (np.zeros(2), np.zeros((1, DIM))):
-        with pytest.raises(ValueError, match=rf"expected init \({DIM},\)"):
-            bbb.fit(1, init=init)
-    with pytest.raises(ValueError, match="finite"):
-        bbb.fit(1, init=[0.0, np.nan, 0.0])
-    with pytest.raises(ValueError, match="num_epochs"):
-        bbb.fit(0)
-    with pytest.raises(TypeError, match=r"MeanField that BBB\.fit returned"):
-        bbb.fit(1, resume=MeanField(np.zeros(DIM), np.ones(DIM)))
-    with pytest.raises(ValueError, match="one of init and resume"):
-        bbb.fit(1, init=np.zeros(DIM), resume=bbb.fit(1, progress=False))
-    for mean, scale in ((np.zeros(2), np.ones(3)), (np.zeros((1, 2)), np.ones((1, 2)))):
-        with pytest.raises(ValueError, match=r"\[MeanField\] expected"):
-            MeanField(mean, scale)
-    for scale in ([1.0, 0.0], [1.0, np.inf], [np.nan, 1.0]):
-        with pytest.raises(ValueError, match="scale finite and > 0"):
-            MeanField(np.zeros(2), np.array(scale))
-    with pytest.raises(TypeError, match="float32 or float64"):
-        MeanField(np.zeros(2, int), np.ones(2, int))
-
-
-def test_a_fit_that_explodes_says_where():
-    bbb = rb.BBB(target(dtype=np.float32), learning_rate=1e38)
-    with pytest.raises(NonFiniteError, match=r"learning rate 1e\+38, largest") as caught:
-        bbb.fit(100, seed=1, progress=False)
-    fit = caught.value.state
-    assert np.isfinite(fit.mean).all()
-    assert not fit.complete
-    assert len(fit.elbo) == caught.value.step
 
 
 def results():

@@ -1,7 +1,7 @@
 """Gate "gradient": the native log density and gradient against the oracle.
 
-float64: <= 1e-7 against central differences of the native value, and 1e-13 against the oracle.
-float32: error over the sum of the norms of the per-row gradients (and the prior's) <= 2e-6.
+The bounds are those of ``gradient_check.py``; in float64 also <= 1e-7 against central differences
+of the native value.
 """
 
 import os
@@ -11,60 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from gradient_check import BOUNDS, CHAINS, ROWS, WIDTHS, check
 from problems import build_native, build_reference
 from reference import ACTIVATIONS, LIKELIHOODS, PRIORS
 from ribbit import _core
-
-WIDTHS = (1, 2, 3, 7, 13, 14, 16, 17, 31, 33, 50, 65, 100)
-ROWS = (1, 2, 31, 32, 33, 100, 927, 5000)
-CHAINS = (1, 2, 3, 5)
-# of a gradient, over its summands' norms, and of a value, over its summands and their condition
-BOUNDS = {np.dtype(np.float64): (1e-13, 1e-14), np.dtype(np.float32): (2e-6, 1e-7)}
-
-
-def native_error(reference, theta, dtype, rows=None, **changes):
-    """Largest error over the chains of value and gradient, over the size of their summands."""
-    native = build_native(reference, dtype, **changes)
-    reference, theta = reference.rounded(dtype), theta.astype(dtype)
-    exact = theta.astype(float)
-    value, gradient = native.value_and_grad(theta, rows=rows)
-    assert gradient.dtype == dtype
-    assert gradient.shape == theta.shape
-    assert np.asarray(value).dtype == np.float64
-    known_value, known_gradient = reference.value_and_grad(exact, rows)
-    error = np.linalg.norm(np.atleast_2d(gradient) - known_gradient, axis=1)
-    error = error / reference.gradient_scale(exact, rows)
-    # A value is judged by its parts, which may cancel, and by the condition of the outputs.
-    parts = np.sum(np.abs(reference.terms(exact, rows)), axis=1)
-    slack = 1 + reference.gradient_scale(exact, rows) * np.linalg.norm(np.atleast_2d(exact), axis=1)
-    value_error = np.abs(np.atleast_1d(value) - known_value) / (parts + slack)
-    return float(np.max(error)), float(np.max(value_error))
-
-
-def rounding_of_theta(reference, theta, dtype, rows=None, turns=8):
-    """What half a unit in the last place of theta does to the gradient, over its scale.
-
-    With few rows a residual may cancel: then no arithmetic in dtype can reach the bound.
-    """
-    reference, theta = reference.rounded(dtype), np.atleast_2d(theta.astype(dtype)).astype(float)
-    gradient, scale = reference.gradient(theta, rows), reference.gradient_scale(theta, rows)
-    half_unit = np.finfo(dtype).eps / 2
-    largest = 0.0
-    for turn in range(turns):
-        signs = np.random.default_rng(turn).choice([-1.0, 1.0], size=theta.shape)
-        moved = reference.gradient(theta * (1 + half_unit * signs), rows)
-        largest = max(largest, np.max(np.linalg.norm(moved - gradient, axis=1) / scale))
-    return largest
-
-
-def check(reference, theta, dtype, rows=None):
-    bound, value_bound = BOUNDS[np.dtype(dtype)]
-    error, value_error = native_error(reference, theta, dtype, rows)
-    assert error <= bound or error <= 4 * rounding_of_theta(reference, theta, dtype, rows)
-    assert value_error <= value_bound
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -281,71 +232,6 @@ def test_per_parameter_priors_and_fan_in():
     np.testing.assert_allclose(gradient, known_gradient[0], rtol=1e-11, atol=1e-11)
 
 
-cases = st.fixed_dictionaries(
-    {
-        "num_in": st.integers(1, 40),
-        "hidden": st.lists(st.integers(1, 70), max_size=3).map(tuple),
-        "num_out": st.integers(1, 6),
-        "activation": st.sampled_from(ACTIVATIONS),
-        "likelihood": st.integers(0, 5),
-        "prior": st.integers(0, 4),
-        "num_rows": st.integers(1, 130),
-        "chains": st.integers(1, 4),
-        "seed": st.integers(0, 5),
-        "temperature": st.sampled_from([1.0, 0.1, 3.0]),
-        "likelihood_temperature": st.sampled_from([1.0, 0.25]),
-    }
-)
-
-
-def random_case(case, dtype, data):
-    if case["likelihood"] == 2:
-        case = {**case, "num_out": 2 * case["num_out"]}
-    if case["likelihood"] == 3:
-        case = {**case, "num_out": case["num_out"] + 1}
-    reference, theta = build_reference(**case)
-    rows = data.draw(
-        st.none() | st.lists(st.integers(0, case["num_rows"] - 1), min_size=1, max_size=80)
-    )
-    check(reference, theta, dtype, None if rows is None else np.array(rows))
-
-
-quick = settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
-slow = settings(quick, max_examples=2000)
-
-
-@quick
-@given(cases, st.sampled_from([np.float64, np.float32]), st.data())
-def test_random_problems(case, dtype, data):
-    random_case(case, dtype, data)
-
-
-@pytest.mark.slow
-@slow
-@given(cases, st.sampled_from([np.float64, np.float32]), st.data())
-def test_many_random_problems(case, dtype, data):
-    random_case(case, dtype, data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_rows", ROWS)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_width_with_every_number_of_rows(width, num_rows):
-    for dtype in (np.float64, np.float32):
-        for chains in CHAINS:
-            reference, theta = build_reference(
-                num_in=width,
-                hidden=(width,),
-                num_out=2,
-                activation="gelu" if num_rows < 900 else "tanh",
-                num_rows=num_rows,
-                chains=chains,
-            )
-            check(reference, theta, dtype)
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_threads_and_company_change_no_bit(dtype):
     before = _core.num_threads()
@@ -398,7 +284,9 @@ def test_every_instruction_set_meets_the_bounds(isa):
 EVERY_SHAPE = """
 import numpy as np
 from ribbit import _core
-from test_gradient import ACTIVATIONS, WIDTHS, build_reference, check
+from gradient_check import WIDTHS, check
+from problems import build_reference
+from reference import ACTIVATIONS
 for i, width in enumerate(WIDTHS):
     reference, theta = build_reference(
         num_in=1 + i, hidden=(width, 3), activation=ACTIVATIONS[1 + i % 6], likelihood=i % 6,
