@@ -211,7 +211,7 @@ class DropoutFit:
     ----------
     theta : (P,) array
     rates : (L,) array
-        Rate of each Dropout layer.
+        Rate of each Dropout layer, learned or given.
     complete : bool
         False when the fit was interrupted.
     settings : dict
@@ -261,7 +261,7 @@ class DropoutFit:
         seed = _checks.seed(name, seed)
         _checks.choice(name, "masks", masks, ("row", "shared"))
         positions = np.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
-        predictive = self.target.mask_predictive(seed, masks)
+        predictive = self.target.mask_predictive(seed, masks, self.rates)
         return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
@@ -539,7 +539,7 @@ class Posterior:
     def masked(
         self,
         *,
-        rate: float | None = None,
+        rate: float | Literal["concrete"] | None = None,
         length_scale: float | None = None,
         precision: float | None = None,
     ) -> MaskedPosterior:

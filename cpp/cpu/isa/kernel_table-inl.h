@@ -106,6 +106,14 @@ struct KernelTable {
   void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows,
                      const std::uint32_t* samples, std::int64_t first, int n, std::int64_t units,
                      const T* from, T* value, T* derivative, bool assign);
+  // Concrete dropout (Gal, Hron and Kendall 2017, eq. 5) of one panel at rate sigmoid(logit): as
+  // mask_panel with factors (1 - z) / (1 - rate), z = sigmoid((logit + log u - log(1 - u)) / 0.1);
+  // ratio: (units, kPanel) d log factor / d logit, null with derivative null.
+  void (*concrete_panel)(const MaskStream& stream, T logit, const std::int64_t* rows,
+                         std::int64_t first, int n, std::int64_t units, const T* from, T* value,
+                         T* derivative, bool assign, T* ratio);
+  // sum of a b c, in double
+  double (*dot3)(const T* a, const T* b, const T* c, std::int64_t n);
   // Two paths of a layer, one panel (pair-inl.h): z += sqrt(c) e, c = e / (2 sqrt(c)) with normals
   // e for each row and unit; signs for each row and unit. rows, first, n as for mask_panel.
   void (*local_noise)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,

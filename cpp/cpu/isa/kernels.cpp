@@ -1,6 +1,7 @@
 // The kernels of one instruction set. Compiled once per set with RIBBIT_ISA naming it; exports one
 // symbol, so that the linker can never mix instruction sets.
 
+#include "cpu/isa/concrete-inl.h"
 #include "cpu/isa/elementwise-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/likelihood-inl.h"
@@ -42,6 +43,8 @@ constexpr KernelTable<T> kTable = {
     .activation_forward = activation_forward<T>,
     .activation_forward_derivative = activation_forward_derivative<T>,
     .mask_panel = mask_panel<T>,
+    .concrete_panel = concrete_panel<T>,
+    .dot3 = dot3<T>,
     .local_noise = local_noise<T>,
     .sign_panel = sign_panel<T>,
     .product = product<T>,
