@@ -47,6 +47,8 @@ def measure(benchmark: Any) -> Measure:
     def run(name: str, framework: Framework) -> None:
         skip_if_missing(framework)
         workload = WORKLOADS[name]
+        if benchmark.disabled:
+            workload = workload.reduced
         module = framework.load()
         if workload.kind not in module.PREPARE:
             pytest.skip(f"{framework.name} has no entry of kind {workload.kind}")

@@ -105,10 +105,12 @@ FRAMEWORKS = {
         Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
         NUMPY_SKYLAKEX,
         Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
+        Framework("jax-plain", "benchmarks.rivals.jax_plain_", ("jax",)),
         Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
         Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
         Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
         Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
+        Framework("posteriors", "benchmarks.rivals.posteriors_", ("torch", "posteriors")),
         # Ribbit held to narrower instruction sets; on request (``--entries``), never a rival.
         Framework("ribbit-avx2", "benchmarks.ours", ("ribbit",), env={"RIBBIT_ISA": "avx2"}),
         Framework(
