@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,9 @@ def mc_forward(workload: WeightDraws, variant: str) -> Prepared:
     if variant == "compile":
         choices = {f"compiled, chunks of {chunk}": (chunk, compiled) for chunk in (1, 10)}
     few = max(50, workload.draws // 10)
-    racers = {name: lambda c=c: sums(few, *c) for name, c in choices.items()}
+    racers: dict[str, Callable[[], Any]] = {
+        name: partial(sums, few, *choice) for name, choice in choices.items()
+    }
     winner, wasted = fastest(racers, turns=2)
 
     def answer(found: tuple[Any, Any]) -> dict[str, Any]:
