@@ -277,18 +277,18 @@ def walk(workload: Langevin, step: Callable[..., Any], gradient: Any, form: str)
 
 
 def sgld(workload: Langevin) -> Prepared:
-    """Write the update out, with a normal array per weight array."""
+    """Write the update out, with one normal vector for all weights."""
     gradient = jax.grad(batch_logdensity(workload))
     eps = workload.step_size
 
     def step(key: Any, layers: Any, batch: Any) -> Any:
-        leaves, tree = jax.tree.flatten(layers)
-        grads = jax.tree.leaves(gradient(layers, batch))
-        keys = jax.random.split(key, len(leaves))
-        moved = [
-            w + 0.5 * eps * g + eps**0.5 * jax.random.normal(k, w.shape)
-            for w, g, k in zip(leaves, grads, keys, strict=True)
-        ]
-        return jax.tree.unflatten(tree, moved)
+        # one long draw: an array per leaf took half as long again
+        noise = unravel(jax.random.normal(key, (workload.dim,)), workload.sizes)
+        return jax.tree.map(
+            lambda w, g, z: w + 0.5 * eps * g + eps**0.5 * z,
+            layers,
+            gradient(layers, batch),
+            noise,
+        )
 
     return walk(workload, step, gradient, "jit, scan over steps, permuted batches")
