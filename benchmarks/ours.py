@@ -100,7 +100,7 @@ def bbb(workload: BayesByBackprop) -> Prepared:
         # After one step Adam's first moment is a tenth of the ascent direction, and the step's
         # noise is that of sample 0.
         moments = fit(1).state[0]
-        drawn = start.sample(64, workload.seed)
+        drawn = rb.reparameterize(mean, rho, 64, workload.seed)
         scale = found.scale.astype(np.float64)
         return {
             "mean": found.mean,
@@ -125,14 +125,14 @@ def mc_forward(workload: WeightDraws) -> Prepared:
     fit = rb.MeanField(mean, scale, predictive=target)
 
     def run() -> tuple[Any, Any]:
-        p = fit.draws(workload.draws, seed=workload.seed).predict(x)
+        p = fit.predict(x, workload.draws, seed=workload.seed)
         return p.mean, p.epistemic_std
 
     def answer(found: tuple[Any, Any]) -> dict[str, Any]:
         outputs = model.apply(workload.weights, x)
         return {"mean": found[0], "sd": found[1], "outputs": outputs}
 
-    return Prepared(run, answer, "MeanField.draws, predict")
+    return Prepared(run, answer, "MeanField.predict")
 
 
 def mc_dropout(workload: MaskDraws) -> Prepared:
@@ -152,17 +152,12 @@ def mc_dropout(workload: MaskDraws) -> Prepared:
 
     def run() -> tuple[Any, Any]:
         p = fit.draws(workload.samples, seed=workload.seed, masks="row").predict(x)
-        return p.probs, _probability_sd(p)
+        return p.probs, p.epistemic_std
 
     def answer(found: tuple[Any, Any]) -> dict[str, Any]:
         return {"mean": found[0], "sd": found[1], "outputs": model.apply(workload.weights, x)}
 
     return Prepared(run, answer, "DropoutFit.draws, predict")
-
-
-def _probability_sd(p: Any) -> Any:
-    """Sd over draws of the probabilities (N, K): gathered in the same pass, but not public."""
-    return p._statistics("probs", "classification").variance ** 0.5
 
 
 def sgld(workload: Langevin) -> Prepared:

@@ -185,7 +185,7 @@ class MeanField:
             )
         predictive = base.drawn(self.mean, self.scale, key)
         positions = np.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
-        predictive.outputs(positions[0, :1], x)  # a wrong x is an error here
+        predictive.check_inputs(x)  # a wrong x is an error here
         return Prediction(predictive, x, positions=positions)
 
 

@@ -525,6 +525,10 @@ class Posterior:
         """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
 
+    def check_inputs(self, x: npt.ArrayLike) -> None:
+        """Raise unless `x` can be predicted at; see `NetworkPredictive.check_inputs`."""
+        self._predictive.check_inputs(x)
+
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
