@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import machine
+from benchmarks import machine, rivals
 from benchmarks.rivals import OURS, Framework
 from benchmarks.workload import on_threads
 from benchmarks.workloads import WORKLOADS
@@ -37,7 +37,7 @@ def skip_if_missing(framework: Framework) -> None:
 
 
 @pytest.fixture
-def measure(benchmark: Any) -> Measure:
+def measure(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Prepare, assert the answer, time: ``measure(workload name, framework)``.
 
     All entries run on the same cores. Compile time is not in the timing but in extra_info, with
@@ -47,6 +47,9 @@ def measure(benchmark: Any) -> Measure:
     def run(name: str, framework: Framework) -> None:
         skip_if_missing(framework)
         workload = WORKLOADS[name]
+        if benchmark.disabled:
+            workload = workload.reduced
+            monkeypatch.setattr(rivals, "racing", False)
         module = framework.load()
         if workload.kind not in module.PREPARE:
             pytest.skip(f"{framework.name} has no entry of kind {workload.kind}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 import ribbit as rb
+from benchmarks.langevin import Langevin
+from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
+from benchmarks.variational import BayesByBackprop
 from benchmarks.workloads import Leapfrog
 from ribbit import _core
 
@@ -25,7 +29,7 @@ def versions() -> dict[str, str]:
     return {"ribbit": version, "isa": _core.isa(), "numpy": np.__version__}
 
 
-def posterior(workload: Leapfrog) -> Any:
+def posterior(workload: Leapfrog | Langevin | BayesByBackprop) -> Any:
     """Build the workload's log density as a Posterior."""
     x, y = workload.data
     hidden = workload.sizes[1:-1]
@@ -82,4 +86,103 @@ def fma_peak(seconds: float) -> float:
     return float(_core.fma_peak_gflops(seconds, 32)) * 1e9
 
 
-PREPARE = {"leapfrog": leapfrog, "reparam": reparam, "normals": normals}
+def bbb(workload: BayesByBackprop) -> Prepared:
+    """Fit `rb.BBB` from a given start."""
+    rb.set_num_threads(workload.threads)
+    mean, rho = workload.start
+    start = rb.MeanField(mean, np.logaddexp(np.float32(0), rho))
+    sampler = rb.BBB(posterior(workload), learning_rate=workload.learning_rate)
+
+    def fit(epochs: int) -> Any:
+        return sampler.fit(epochs, seed=workload.seed, init=start, progress=False)
+
+    def answer(found: Any) -> dict[str, Any]:
+        # After one step Adam's first moment is a tenth of the ascent direction, and the step's
+        # noise is that of sample 0.
+        moments = fit(1).state[0]
+        drawn = rb.reparameterize(mean, rho, 64, workload.seed)
+        scale = found.scale.astype(np.float64)
+        return {
+            "mean": found.mean,
+            "rho": scale + np.log(-np.expm1(-scale)),
+            "elbo": found.elbo,
+            "noise": (drawn - start.mean) / start.scale,
+            "gradient": -10.0 * np.stack([moments[2], moments[4]]),
+        }
+
+    return Prepared(lambda: fit(workload.epochs), answer, "rb.BBB.fit")
+
+
+def mc_forward(workload: WeightDraws) -> Prepared:
+    """Mean and sd of the mean function over draws of a MeanField."""
+    rb.set_num_threads(workload.threads)
+    mean, scale = workload.variational
+    sizes, x = workload.sizes, workload.x
+    model = rb.mlp(sizes[0], sizes[1:-1], sizes[-1], activation=workload.activation)
+    target = rb.Posterior(
+        model, x, np.zeros_like(x), prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    )
+    fit = rb.MeanField(mean, scale, predictive=target)
+
+    def run() -> tuple[Any, Any]:
+        p = fit.predict(x, workload.draws, seed=workload.seed)
+        return p.mean, p.epistemic_std
+
+    def answer(found: tuple[Any, Any]) -> dict[str, Any]:
+        outputs = model.apply(workload.weights, x)
+        return {"mean": found[0], "sd": found[1], "outputs": outputs}
+
+    return Prepared(run, answer, "MeanField.predict")
+
+
+def mc_dropout(workload: MaskDraws) -> Prepared:
+    """Mean and sd of the probabilities over masks of a DropoutFit."""
+    rb.set_num_threads(workload.threads)
+    layers: list[Any] = []
+    for width in workload.sizes[1:-1]:
+        layers += [rb.Dense(width), rb.Activation("relu"), rb.Dropout(workload.rate)]
+    model = rb.Model((*layers, rb.Dense(workload.sizes[-1])), input_shape=workload.sizes[:1])
+    x = workload.x
+    target = rb.Posterior(
+        model, x[:1], np.zeros(1, np.int64), prior=rb.Normal(1.0), likelihood=rb.Categorical()
+    )
+    # a fit, with the workload's weights in the place of its own
+    fit = rb.MCDropout(target, batch_size=None).fit(1, progress=False)
+    fit = dataclasses.replace(fit, theta=workload.weights)
+
+    def run() -> tuple[Any, Any]:
+        p = fit.draws(workload.samples, seed=workload.seed, masks="row").predict(x)
+        return p.probs, p.epistemic_std
+
+    def answer(found: tuple[Any, Any]) -> dict[str, Any]:
+        return {"mean": found[0], "sd": found[1], "outputs": model.apply(workload.weights, x)}
+
+    return Prepared(run, answer, "DropoutFit.draws, predict")
+
+
+def sgld(workload: Langevin) -> Prepared:
+    """`rb.SGLD.step`: all steps in one native call."""
+    rb.set_num_threads(workload.threads)
+    target = posterior(workload)
+    sampler = rb.SGLD(target, step_size=workload.step_size, batch_size=workload.batch)
+    state = sampler.init(workload.start, seed=workload.seed)
+
+    def answer(found: tuple[Any, Any]) -> dict[str, Any]:
+        rows = np.arange(workload.batch)
+        gradient = target.value_and_grad(workload.start, rows)[1]
+        return {"position": np.asarray(found[0].position)[0], "gradient": gradient}
+
+    return Prepared(
+        lambda: sampler.step(state, num_steps=workload.num_steps), answer, "rb.SGLD.step"
+    )
+
+
+PREPARE = {
+    "leapfrog": leapfrog,
+    "bbb": bbb,
+    "mc_forward": mc_forward,
+    "mc_dropout": mc_dropout,
+    "sgld": sgld,
+    "reparam": reparam,
+    "normals": normals,
+}

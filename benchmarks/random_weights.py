@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.workload import F32, Goal, Workload, WrongAnswerError
+from benchmarks.workload import F32, Goal, Workload, WrongAnswerError, check_scores
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,5 @@ def check_normal(name: str, rows: Any) -> dict[str, float]:
         sums["between"] += 0.0 if previous is None else z @ previous
         previous = z
     scores = {key: float(sums[key] / (deviation[key] * count**0.5)) for key in sums}
-    for key, score in scores.items():
-        if not abs(score) <= 5.5:
-            raise WrongAnswerError(
-                f"[{name}] expected {key} of the standardised draws within 5.5 standard errors "
-                f"of a standard normal's, got {score:.1f}"
-            )
+    check_scores(name, scores, 5.5)
     return scores

@@ -169,3 +169,52 @@ def hmc(
         positions.append(position)
         values.append(value)
     return np.array(positions), np.array(values), float(np.mean(rates))
+
+
+def outputs(theta: Array, sizes: tuple[int, ...], activation: str, x: Array) -> Array:
+    """Compute the outputs (N, K) of one weight vector (P,) at inputs x (N, D)."""
+    layers = unravel(theta, sizes)
+    for weight, bias in layers[:-1]:
+        x = activate(x @ weight + bias, activation)[0]
+    return np.asarray(x @ layers[-1][0] + layers[-1][1])
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities over the last axis."""
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+def softplus(rho: Array) -> Array:
+    """log(1 + exp(rho))."""
+    return np.asarray(np.logaddexp(0.0, rho))
+
+
+def negative_elbo(
+    density: Density, mean: Array, rho: Array, noise: Array
+) -> tuple[float, Array, Array]:
+    """KL(q | prior) - log likelihood at mean + softplus(rho) noise; its gradients in mean, rho.
+
+    The KL of the independent normals is in closed form and summed over the parameters.
+    """
+    scale, prior = softplus(rho), density.prior_scale
+    weights = mean + scale * noise
+    value, grad = density.value_and_grad(weights)
+    # the density's prior is taken out again: here it enters through the KL
+    scaled = weights / prior
+    value += 0.5 * float(scaled @ scaled) + weights.size * log_normaliser(prior)
+    grad = grad + scaled / prior
+    kl = np.sum(np.log(prior / scale) + 0.5 * (scale**2 + mean**2) / prior**2 - 0.5)
+    by_scale = -grad * noise + scale / prior**2 - 1.0 / scale
+    return float(kl) - value, -grad + mean / prior**2, by_scale / (1.0 + np.exp(-rho))
+
+
+def adam(
+    parameters: Array, moments: tuple[Array, Array], grad: Array, step: int, rate: float
+) -> None:
+    """One step downhill in place (Kingma and Ba 2015); `step` counts from 1."""
+    first, second = moments
+    first += 0.1 * (grad - first)
+    second += 0.001 * (grad**2 - second)
+    corrected = np.sqrt(second / (1.0 - 0.999**step)) + 1e-8
+    parameters -= rate * first / (1.0 - 0.9**step) / corrected

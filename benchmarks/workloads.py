@@ -7,9 +7,8 @@ synthetic and drawn from a teacher network, so that nothing has to be downloaded
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +16,19 @@ from numpy.typing import NDArray
 
 from benchmarks import reference
 from benchmarks.first_draw_child import statistics
+from benchmarks.langevin import Langevin
+from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.workload import F32, Goal, Workload, WrongAnswerError
+from benchmarks.variational import BayesByBackprop
+from benchmarks.workload import (
+    F32,
+    Goal,
+    Workload,
+    WrongAnswerError,
+    check_replicates,
+    gradient_flops,
+    num_parameters,
+)
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,16 @@ class Leapfrog(Workload):
     position_tolerance: float = 2e-4
     logdensity_tolerance: float = 2e-5
 
+    @cached_property
+    def reduced(self) -> Leapfrog:
+        """Fewer rows and steps."""
+        steps = max(5, self.num_steps // 10)
+        return replace(self, rows=min(self.rows, 512), num_steps=steps)
+
     @property
     def dim(self) -> int:
         """Number of parameters."""
-        return sum((a + 1) * b for a, b in pairwise(self.sizes))
+        return num_parameters(self.sizes)
 
     @property
     def units(self) -> int:
@@ -65,14 +81,8 @@ class Leapfrog(Workload):
 
     @property
     def flops(self) -> float:
-        """Multiplies and adds of the dense layers in one run; activations are not counted.
-
-        Forward and weight gradient cost 2 N in out each, the input gradient the same except in
-        the first layer, which needs none.
-        """
-        products = [a * b for a, b in pairwise(self.sizes)]
-        per_gradient = 2 * self.rows * (3 * sum(products) - products[0])
-        return float(per_gradient) * (self.num_steps + 1) * self.chains
+        """Multiplies and adds of the dense layers in one run."""
+        return gradient_flops(self.sizes, self.rows) * (self.num_steps + 1) * self.chains
 
     @cached_property
     def data(self) -> tuple[F32, NDArray[Any]]:
@@ -214,16 +224,7 @@ class FirstDraw(Workload):
 
     def check(self, answer: dict[str, Any]) -> dict[str, float]:
         """Return the statistics in standard deviations; raise when one is beyond tolerance."""
-        scores = {}
-        for key, values in self.expected.items():
-            spread = max(float(np.std(values, ddof=1)), 1e-3)
-            scores[key] = (float(answer[key]) - float(np.mean(values))) / spread
-            if not abs(scores[key]) <= self.tolerance:
-                raise WrongAnswerError(
-                    f"[{self.name}] expected {key} {np.mean(values):.4g} within "
-                    f"{self.tolerance:g} x {spread:.2g}, got {float(answer[key]):.4g}"
-                )
-        return scores
+        return check_replicates(self.name, self.expected, answer, self.tolerance)
 
 
 def _catalogue() -> dict[str, Any]:
@@ -270,7 +271,27 @@ def _catalogue() -> dict[str, Any]:
     first = FirstDraw("first-draw", of=small_1, draws=100, num_steps=10, goal=Goal(10.0, None, 0.3))
     reparam = Reparam("reparam", samples=20, dim=1_000_000, goal=Goal(5.0))
     normals = Normals("normals", count=1 << 20, goal=Goal(None, None, 1e-9))
-    listed = (small_1, small_8, deep_4, synthreg, wide, reparam, normals, first)
+    narrow = (1, 20, 20, 20, 20, 1)
+    bbb = BayesByBackprop(
+        "bbb-seed", narrow, rows=16_000, epochs=50, goal=Goal(3.0, against=("torch", 11.0))
+    )
+    forward = WeightDraws("mc-forward", narrow, rows=16_000, draws=1000, goal=Goal(6.0))
+    dropout = MaskDraws(
+        "mc-dropout", (784, 400, 400, 10), rows=10_000, samples=100, goal=Goal(4.0, share=0.6)
+    )
+    sgld = Langevin("sgld", (784, 256, 256, 10), rows=8192, batch=128, num_steps=64, goal=Goal(3.0))
+    listed: tuple[Any, ...] = (
+        small_1,
+        small_8,
+        deep_4,
+        synthreg,
+        wide,
+        bbb,
+        forward,
+        dropout,
+        sgld,
+    )
+    listed += (reparam, normals, first)
     return {workload.name: workload for workload in listed}
 
 

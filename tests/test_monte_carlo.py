@@ -153,3 +153,30 @@ def test_a_fit_from_arrays_needs_a_network_to_predict():
     fit = rb.MeanField(np.zeros(3), np.ones(3))
     with pytest.raises(TypeError, match=r"\[MeanField.predict\] expected a fit of a Posterior"):
         fit.predict(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("hidden", [(1,), (2, 3), (20, 20), (31,)])
+def test_samples_in_lanes_change_no_bit(hidden, dtype):
+    """Up to 6 rows, 32 samples share a panel; each sum keeps the order of the other way."""
+    rng = np.random.default_rng(9)
+    model = rb.mlp(5, hidden, 2, activation="silu")
+    y = rng.normal(size=(3, 2))
+    target = rb.Posterior(
+        model, np.ones((3, 5)), y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), dtype=dtype
+    )
+    fit = rb.MeanField(
+        rng.normal(size=target.dim).astype(dtype),
+        np.full(target.dim, 0.2, dtype),
+        predictive=target,
+    )
+    x = rng.normal(size=(40, 5))
+    draws = fit.draws(45, seed=3)
+    whole = draws.predict(x, keep=True).samples
+    for rows in (1, 5, 6, 7):
+        np.testing.assert_array_equal(
+            draws.predict(x[:rows], keep=True).samples, whole[:, :, :rows]
+        )
+        some, many = fit.predict(x[:rows], 45, seed=3), fit.predict(x, 45, seed=3)
+        for name in ("mean", "epistemic_std", "aleatoric_std"):
+            np.testing.assert_array_equal(getattr(some, name), getattr(many, name)[:rows])

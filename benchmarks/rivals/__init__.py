@@ -39,13 +39,16 @@ class Prepared:
     tuning_seconds: float = 0.0
 
 
+racing = True  # False: `fastest` takes the first form, where only the answer is wanted
+
+
 def fastest(forms: dict[str, Callable[[], Any]], turns: int = 5) -> tuple[str, float]:
     """Race several forms of one entry; the best of `turns` interleaved runs decides.
 
     Returns the winner's name and the seconds spent that its user would not spend: the other
     forms' first calls, and the race.
     """
-    if len(forms) == 1:
+    if len(forms) == 1 or not racing:
         return next(iter(forms)), 0.0
     started = time.perf_counter()
     first, best = dict.fromkeys(forms, 0.0), dict.fromkeys(forms, float("inf"))
@@ -105,10 +108,12 @@ FRAMEWORKS = {
         Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
         NUMPY_SKYLAKEX,
         Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
+        Framework("jax-plain", "benchmarks.rivals.jax_plain_", ("jax",)),
         Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
         Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
         Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
         Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
+        Framework("posteriors", "benchmarks.rivals.posteriors_", ("torch", "posteriors")),
         # Ribbit held to narrower instruction sets; on request (``--entries``), never a rival.
         Framework("ribbit-avx2", "benchmarks.ours", ("ribbit",), env={"RIBBIT_ISA": "avx2"}),
         Framework(

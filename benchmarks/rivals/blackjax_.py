@@ -11,20 +11,21 @@ import numpy as np
 from blackjax.mcmc import integrators, metrics
 from jax import lax
 
-from benchmarks.rivals import Prepared, jax_
+from benchmarks.langevin import Langevin
+from benchmarks.rivals import Prepared, jax_, jax_bayes, jax_net
 from benchmarks.workloads import FirstDraw, Leapfrog
 
 
 def versions() -> dict[str, str]:
     """Versions of BlackJAX and of what it runs on."""
-    return {"blackjax": blackjax.__version__, **jax_.versions()}
+    return {"blackjax": blackjax.__version__, **jax_net.versions()}
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:
     """`velocity_verlet` with a unit Euclidean metric, as its HMC kernel uses it."""
 
     def make(columns: bool) -> jax_.Chain:
-        value = jax_.logdensity(workload, columns)
+        value = jax_net.logdensity(workload, columns)
 
         def one(q: Any, p: Any, x: Any, y: Any) -> Any:
             def target(layers: Any) -> Any:
@@ -45,7 +46,7 @@ def leapfrog(workload: Leapfrog) -> Prepared:
 
 def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
     """`blackjax.hmc` in one compiled scan."""
-    value = jax_.logdensity(workload.of)
+    value = jax_net.logdensity(workload.of)
     sizes = workload.of.sizes
 
     @jax.jit
@@ -63,10 +64,25 @@ def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, An
             return state, (position, state.logdensity, info.acceptance_rate)
 
         keys = jax.random.split(key, workload.draws)
-        return lax.scan(draw, kernel.init(jax_.unravel(flat, sizes)), keys)[1]
+        return lax.scan(draw, kernel.init(jax_net.unravel(flat, sizes)), keys)[1]
 
     positions, values, rates = sample(jax.random.key(workload.of.seed), start, x, y)
     return np.asarray(positions), np.asarray(values), float(np.mean(rates))
 
 
-PREPARE = {"leapfrog": leapfrog}
+def sgld(workload: Langevin) -> Prepared:
+    """`blackjax.sgld`, whose step size is half of eps: theta + h g + sqrt(2 h) xi."""
+    prior, likelihood = jax_net.logprior(workload), jax_net.loglikelihood(workload)
+    # its estimator takes the mean over the batch of one row's log likelihood, by vmap
+    gradient = blackjax.sgmcmc.gradients.grad_estimator(
+        prior, lambda layers, row: likelihood(layers, row[0][None], row[1][None]), workload.rows
+    )
+    kernel = blackjax.sgld(gradient)
+
+    def step(key: Any, layers: Any, batch: Any) -> Any:
+        return kernel.step(key, layers, batch, 0.5 * workload.step_size)
+
+    return jax_bayes.walk(workload, step, gradient, "sgld kernel in jit, scan, permuted batches")
+
+
+PREPARE = {"leapfrog": leapfrog, "sgld": sgld}

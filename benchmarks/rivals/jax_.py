@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -14,64 +12,11 @@ import numpy as np
 from jax import lax
 
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.rivals import Prepared, fastest
+from benchmarks.rivals import Prepared, fastest, jax_bayes
+from benchmarks.rivals.jax_net import Layers, logdensity, ravel, ready, unravel, versions
 from benchmarks.workloads import FirstDraw, Leapfrog
 
-Layers = list[tuple[Any, Any]]
 Chain = Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]
-
-
-def versions() -> dict[str, str]:
-    """Versions of JAX and of its compiler."""
-    return {"jax": jax.__version__, "jaxlib": jax.lib.__version__}
-
-
-def unravel(flat: Any, sizes: tuple[int, ...]) -> Layers:
-    """Split (C, P) or (P,) into [(weight, bias)] with the same leading axes."""
-    layers, at = [], 0
-    for a, b in pairwise(sizes):
-        weight = flat[..., at : at + a * b].reshape(*flat.shape[:-1], a, b)
-        layers.append((jnp.asarray(weight), jnp.asarray(flat[..., at + a * b : at + (a + 1) * b])))
-        at += (a + 1) * b
-    return layers
-
-
-def ravel(layers: Layers) -> np.ndarray[Any, Any]:
-    """Join [(weight (..., in, out), bias (..., out))] to (C, P), C = all leading axes."""
-    lead = layers[0][1].shape[:-1]
-    blocks = [np.asarray(a).reshape(math.prod(lead), -1) for layer in layers for a in layer]
-    return np.concatenate(blocks, axis=1)
-
-
-def forward(layers: Layers, x: Any, activation: str, columns: bool = False) -> Any:
-    """Compute the outputs of one chain: (N, K), or with `columns` (K, N) from x (D, N)."""
-    act = {"silu": jax.nn.silu, "relu": jax.nn.relu}[activation]
-    for k, (weight, bias) in enumerate(layers):
-        x = weight.T @ x + bias[:, None] if columns else x @ weight + bias
-        x = act(x) if k < len(layers) - 1 else x
-    return x
-
-
-def logdensity(workload: Leapfrog, columns: bool = False) -> Callable[[Layers, Any, Any], Any]:
-    """Return the normalised log density of one chain: f(layers, x, y)."""
-    half_log_2pi = 0.5 * math.log(2 * math.pi)
-    prior_constant = workload.dim * (math.log(workload.prior_scale) + half_log_2pi)
-    noise_constant = math.log(workload.noise_scale) + half_log_2pi
-    outputs = 0 if columns else 1  # the axis of K
-
-    def value(layers: Layers, x: Any, y: Any) -> Any:
-        output = forward(layers, x, workload.activation, columns)
-        if workload.likelihood == "gaussian":
-            residual = (y - output) / workload.noise_scale
-            loglik = -0.5 * jnp.sum(residual**2) - y.size * noise_constant
-        else:
-            logprobs = jax.nn.log_softmax(output, axis=outputs)
-            labels = jnp.expand_dims(y, outputs)
-            loglik = jnp.sum(jnp.take_along_axis(logprobs, labels, axis=outputs))
-        squares = sum(jnp.sum(a**2) for a in jax.tree.leaves(layers))
-        return loglik - 0.5 * squares / workload.prior_scale**2 - prior_constant
-
-    return value
 
 
 def trajectory(workload: Leapfrog, columns: bool = False) -> Chain:
@@ -114,7 +59,7 @@ def chains(workload: Leapfrog, make: Callable[[bool], Chain], form: str) -> Prep
             forms[f"one chain{suffix}"] = _single(one, position, momentum, x, y)
             continue
         batched = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None)))
-        forms[f"vmap{suffix}"] = _ready(batched, position, momentum, x, y)
+        forms[f"vmap{suffix}"] = ready(batched, position, momentum, x, y)
         if len(devices) > 1 and workload.chains % len(devices) == 0:
             run = _shared(one, devices, position, momentum, x, y)
             forms[f"pmap over {len(devices)} devices{suffix}"] = run
@@ -129,15 +74,11 @@ def chains(workload: Leapfrog, make: Callable[[bool], Chain], form: str) -> Prep
     return Prepared(forms[winner], answer, f"{form}; {winner}", wasted)
 
 
-def _ready(compiled: Any, *arguments: Any) -> Callable[[], Any]:
-    return lambda: jax.block_until_ready(compiled(*arguments))
-
-
 def _single(one: Chain, position: Layers, momentum: Layers, x: Any, y: Any) -> Callable[[], Any]:
     """Without a chain axis, which would only cost; the result has one again."""
     q, p = jax.tree.map(lambda a: a[0], (position, momentum))
     compiled = jax.jit(lambda *args: jax.tree.map(lambda a: a[None], one(*args)))
-    return _ready(compiled, q, p, x, y)
+    return ready(compiled, q, p, x, y)
 
 
 def _shared(
@@ -150,7 +91,7 @@ def _shared(
 
     compiled = jax.pmap(several, in_axes=(0, 0, None, None), devices=devices)
     split = jax.tree.map(lambda a: a.reshape(len(devices), -1, *a.shape[1:]), (position, momentum))
-    return _ready(compiled, *split, x, y)
+    return ready(compiled, *split, x, y)
 
 
 def leapfrog(workload: Leapfrog) -> Prepared:
@@ -176,8 +117,8 @@ def reparam(workload: Reparam) -> Prepared:
 
     shape = (workload.samples, workload.dim)
     forms = {
-        "whole": _ready(jax.jit(partial(one, shape=shape)), key, mean, rho),
-        "lax.map over samples": _ready(jax.jit(mapped), key, mean, rho),
+        "whole": ready(jax.jit(partial(one, shape=shape)), key, mean, rho),
+        "lax.map over samples": ready(jax.jit(mapped), key, mean, rho),
     }
     winner, wasted = fastest(forms)
     return Prepared(
@@ -188,7 +129,7 @@ def reparam(workload: Reparam) -> Prepared:
 def normals(workload: Normals) -> Prepared:
     """jax.random.normal of one shape."""
     draw = jax.jit(lambda key: jax.random.normal(key, (workload.count,)))
-    run = _ready(draw, jax.random.key(workload.seed))
+    run = ready(draw, jax.random.key(workload.seed))
     return Prepared(run, lambda z: {"normals": np.asarray(z)}, "jit, threefry")
 
 
@@ -233,4 +174,14 @@ def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, An
     return np.asarray(positions), np.asarray(values), float(np.mean(rates))
 
 
-PREPARE = {"leapfrog": leapfrog, "reparam": reparam, "normals": normals}
+PREPARE = {
+    "leapfrog": leapfrog,
+    "bbb": jax_bayes.bbb,
+    "mc_forward": jax_bayes.mc_forward,
+    "mc_dropout": jax_bayes.mc_dropout,
+    "sgld": jax_bayes.sgld,
+    "reparam": reparam,
+    "normals": normals,
+}
+
+__all__ = ["PREPARE", "versions"]

@@ -15,13 +15,13 @@ from numpyro.infer import HMC, MCMC
 from numpyro.infer.hmc_util import euclidean_kinetic_energy, velocity_verlet
 from numpyro.infer.util import potential_energy
 
-from benchmarks.rivals import Prepared, jax_
+from benchmarks.rivals import Prepared, jax_, jax_net
 from benchmarks.workloads import FirstDraw, Leapfrog
 
 
 def versions() -> dict[str, str]:
     """Versions of NumPyro and of what it runs on."""
-    return {"numpyro": numpyro.__version__, **jax_.versions()}
+    return {"numpyro": numpyro.__version__, **jax_net.versions()}
 
 
 def model(workload: Leapfrog, x: Any, y: Any, columns: bool = False) -> None:
@@ -32,7 +32,7 @@ def model(workload: Leapfrog, x: Any, y: Any, columns: bool = False) -> None:
         prior = dist.Normal(0.0, workload.prior_scale)
         weight = numpyro.sample(f"{k}.weight", prior.expand([a, b]).to_event(2))
         layers.append((weight, numpyro.sample(f"{k}.bias", prior.expand([b]).to_event(1))))
-    output = jax_.forward(layers, x, workload.activation, columns)
+    output = jax_net.forward(layers, x, workload.activation, columns)
     if workload.likelihood == "gaussian":
         numpyro.sample("y", dist.Normal(output, workload.noise_scale).to_event(2), obs=y)
     else:
@@ -41,7 +41,7 @@ def model(workload: Leapfrog, x: Any, y: Any, columns: bool = False) -> None:
         )
 
 
-def sites(layers: jax_.Layers) -> dict[str, Any]:
+def sites(layers: jax_net.Layers) -> dict[str, Any]:
     """[(weight, bias)] as NumPyro names it."""
     named: dict[str, Any] = {}
     for k, (weight, bias) in enumerate(layers):
@@ -91,7 +91,7 @@ def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, An
         of,
         jnp.asarray(x),
         jnp.asarray(y),
-        init_params=sites(jax_.unravel(start, of.sizes)),
+        init_params=sites(jax_net.unravel(start, of.sizes)),
         extra_fields=("potential_energy", "accept_prob"),
     )
     samples, extra = mcmc.get_samples(), mcmc.get_extra_fields()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,9 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.rivals import Prepared
+from benchmarks.rivals import Prepared, torch_bayes
+from benchmarks.rivals.torch_net import unravel, versions
 from benchmarks.workloads import FirstDraw, Leapfrog
-
-
-def versions() -> dict[str, str]:
-    """Version of PyTorch."""
-    return {"torch": torch.__version__}
-
-
-def unravel(flat: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Split (P,) or (C, P) into views [(weight, bias)]."""
-    counts = [n for a, b in pairwise(sizes) for n in (a * b, b)]
-    parts = torch.split(flat, counts, dim=-1)
-    layers = []
-    for k, (a, b) in enumerate(pairwise(sizes)):
-        weight = parts[2 * k].reshape(*flat.shape[:-1], a, b)
-        layers.append((weight, parts[2 * k + 1]))
-    return layers
 
 
 def logdensity(workload: Leapfrog) -> Callable[[Any, Any, Any], Any]:
@@ -196,4 +180,14 @@ def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, An
     return np.stack(positions), np.array(values), float(np.mean(rates))
 
 
-PREPARE = {"leapfrog": leapfrog, "reparam": reparam, "normals": normals}
+PREPARE = {
+    "leapfrog": leapfrog,
+    "bbb": torch_bayes.bbb,
+    "mc_forward": torch_bayes.mc_forward,
+    "mc_dropout": torch_bayes.mc_dropout,
+    "sgld": torch_bayes.sgld,
+    "reparam": reparam,
+    "normals": normals,
+}
+
+__all__ = ["PREPARE", "versions"]

@@ -28,7 +28,7 @@ class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature, bool masks)
+          double likelihood_temperature, bool masks, bool concrete)
       : x_(checked<T>(x, "x", {kAny, kAny})), y_(checked<T>(y, "y", {x_.shape(0), kAny})) {
     if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
     Network network = network_of(table, rates);
@@ -38,7 +38,8 @@ class Density {
     }
     native_ = std::make_unique<cpu::LogDensity<T>>(
         std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, data<T>(x_),
-        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks);
+        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks,
+        concrete);
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -256,10 +257,10 @@ void bind(py::module_& module, const char* class_name) {
   using D = Density<T>;
   py::class_<D>(module, class_name, "The log posterior of a network on data.")
       .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
-                    const py::object&, const py::object&, double, double, bool>(),
+                    const py::object&, const py::object&, double, double, bool, bool>(),
            py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
            py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"),
-           py::arg("masks") = false)
+           py::arg("masks") = false, py::arg("concrete") = false)
       .def_property_readonly("dim", &D::dim)
       .def_property_readonly("num_rows", &D::rows)
       .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),

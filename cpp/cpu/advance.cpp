@@ -91,7 +91,7 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
   const int outputs = static_cast<int>(network_.output_size());
   const double weight = m.batch.scale / (temperatures_.likelihood * temperatures_.posterior);
   const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? theta[dim_ - 1] : static_cast<T>(scale_);
+  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
   const std::int64_t group = m.own.group();
   for (std::int64_t p = m.first(panels); p < m.last(panels); p += group) {
     const std::int64_t count = std::min(group, m.last(panels) - p);
@@ -107,7 +107,9 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
       s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
       s.panel_ll[static_cast<std::size_t>(p + i)] = ll;
     }
-    backward_group(plan_, packed, m.batch.x.panel(p), p, count, false, space);
+    double* rates = s.panel_rates.data() + p * plan_.rates;
+    std::fill_n(rates, count * plan_.rates, 0.0);
+    backward_group(plan_, packed, m.batch.x.panel(p), p, count, false, space, rates);
   }
   if (!m.barrier()) return false;
   T* scratch = s.scratch[static_cast<std::size_t>(m.index)].data();
@@ -119,7 +121,14 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
   if (learned && m.index == 0) {
     double noise = 0;
     for (std::int64_t p = 0; p < panels; ++p) noise += s.panel_noise[static_cast<std::size_t>(p)];
-    m.grad[dim_ - 1] = static_cast<T>(weight * noise);
+    m.grad[noise_at()] = static_cast<T>(weight * noise);
+  }
+  for (std::int64_t l = 0; m.index == 0 && l < plan_.rates; ++l) {
+    double sum = 0;
+    for (std::int64_t p = 0; p < panels; ++p) {
+      sum += s.panel_rates[static_cast<std::size_t>(p * plan_.rates + l)];
+    }
+    m.grad[logits_at() + l] = static_cast<T>(sum);
   }
   if (wanted.values && m.index == 0) {
     s.shard_ll[0] = 0;
@@ -138,7 +147,7 @@ bool LogDensity<T>::batch_gradient(const Member& m, const T* theta, bool spread,
   if (!m.barrier()) return false;
   if (!(spread ? spread_gradient(m, theta, wanted) : run_shards(m, theta, wanted))) return false;
   combine(m, theta, wanted);
-  return true;
+  return !concrete_ || (m.barrier() && rate_terms(m, theta, wanted));
 }
 
 // Buffers of a team for batches of up to batch_rows rows; whole: how many panels are kept, or 0.
@@ -161,6 +170,7 @@ void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows, std::int64_t 
   }
   s.panel_noise.resize(static_cast<std::size_t>(whole));
   s.panel_ll.resize(static_cast<std::size_t>(whole));
+  s.panel_rates.resize(static_cast<std::size_t>(whole * plan_.rates));
   const std::int64_t lanes = kernels<T>().lanes;
   const std::int64_t widest = *std::max_element(plan_.delta_width.begin(), plan_.delta_width.end());
   s.scratch.resize(static_cast<std::size_t>(members));
@@ -198,6 +208,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
         const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
         EpochRows epoch(steps.seed, id, rows_, steps.batch_rows);
         Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
+        masks.logits = logits_at();
         if (masked_) m.masks = &masks;
         if (index == 0) shared.failed = false;
         for (std::int64_t i = 0; i < steps.num_steps; ++i) {

@@ -69,17 +69,25 @@ MaskStream Masks::stream(const Layer& layer) const {
 namespace {
 
 template <class T>
-void mask_group(const Stage& stage, const Masks& masks, std::int64_t first, std::int64_t rows,
-                const T* from, T* value, T* derivative, std::int64_t panels) {
+void mask_group(const Stage& stage, const T* logits, const Masks& masks, std::int64_t first,
+                std::int64_t rows, const T* from, T* value, T* derivative, T* ratio,
+                std::int64_t panels) {
   const MaskStream stream = masks.stream(stage.layer);
   const std::int64_t width = stage.layer.out_size * kPanel;
   for (std::int64_t p = 0; p < panels; ++p) {
     const std::int64_t begin = first + p * kPanel;
     const auto valid = static_cast<int>(std::min<std::int64_t>(kPanel, rows - p * kPanel));
+    T* slope = derivative != nullptr ? derivative + p * width : nullptr;
+    if (stage.rate >= 0) {
+      kernels<T>().concrete_panel(
+          stream, logits[stage.rate], masks.rows != nullptr ? masks.rows + begin : nullptr, begin,
+          valid, stage.layer.out_size, from + p * width, value + p * width, slope, !stage.merged,
+          ratio != nullptr ? ratio + p * width : nullptr);
+      continue;
+    }
     kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr,
                             masks.samples != nullptr ? masks.samples + begin : nullptr, begin,
-                            valid, stage.layer.out_size, from + p * width, value + p * width,
-                            derivative != nullptr ? derivative + p * width : nullptr,
+                            valid, stage.layer.out_size, from + p * width, value + p * width, slope,
                             !stage.merged);
   }
 }
@@ -105,7 +113,11 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
       dense_forward(stage, theta, packed, current, panels, out, relu);
       if (relu) ++s;
     } else if (stage.layer.op == Op::kDropout) {
-      mask_group(stage, *masks, first, rows, current, out, derivative, panels);
+      T* ratio = derivatives && stage.ratio >= 0
+                     ? space.derivative(stage.ratio) + space.derivative_place(at) * width
+                     : nullptr;
+      mask_group(stage, theta + masks->logits, *masks, first, rows, current, out, derivative, ratio,
+                 panels);
     } else {
       activation_forward(stage, current, panels * width, out, derivative);
     }
@@ -122,7 +134,7 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
 
 template <class T>
 void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
-                    std::int64_t panels, bool narrow, Workspace<T>& space) {
+                    std::int64_t panels, bool narrow, Workspace<T>& space, double* rates) {
   const KernelTable<T>& k = kernels<T>();
   const auto derivative = [&](int d, std::int64_t size) {
     return space.derivative(d) + space.derivative_place(at) * size * kPanel;
@@ -131,6 +143,12 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
   for (std::size_t s = plan.stages.size(); s-- > 0;) {
     const Stage& stage = plan.stages[s];
     if (stage.layer.op != Op::kDense) {
+      const std::int64_t size = stage.layer.out_size * kPanel;
+      for (std::int64_t p = 0; stage.rate >= 0 && p < panels; ++p) {
+        rates[p * plan.rates + stage.rate] +=
+            k.dot3(delta + p * size, space.value(stage.out_value) + (at + p) * size,
+                   derivative(stage.ratio, stage.layer.out_size) + p * size, size);
+      }
       if (stage.derivative >= 0 && !stage.applied_above && !stage.merged) {
         activation_backward(derivative(stage.derivative, stage.layer.out_size),
                             panels * stage.layer.out_size * kPanel, delta);
@@ -206,7 +224,7 @@ void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
                                   std::int64_t, Stretch);                                         \
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
   template void backward_group(const Plan&, const T*, const T*, std::int64_t, std::int64_t, bool, \
-                               Workspace<T>&);                                                    \
+                               Workspace<T>&, double*);                                           \
   template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);           \
   template void layer_gradient(const Stage&, const T*, std::int64_t, int, int, Workspace<T>&, T*, \
                                T*);                                                               \

@@ -46,6 +46,7 @@ struct Masks {
   const std::int64_t* rows = nullptr;
   const std::uint32_t* samples = nullptr;  // of each row, instead of `sample`
   Word purpose = kPurposeMask;
+  std::int64_t logits = 0;  // where in theta those of learned rates lie
 
   MaskStream stream(const Layer& layer) const;
 };
@@ -74,9 +75,10 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
 
 // Sends a group's deltas down to the lowest dense layer, adding up the gradients of narrow layers
 // on the way when wanted. input: (panels, features, kPanel) of the group.
+// rates: (panels, plan.rates) gradients by the logits of learned rates, added to; null: none.
 template <class T>
 void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
-                    std::int64_t panels, bool narrow, Workspace<T>& space);
+                    std::int64_t panels, bool narrow, Workspace<T>& space, double* rates = nullptr);
 
 // Adds the gradients of a block of panels to grad (dim,), but for the narrow layers.
 template <class T>

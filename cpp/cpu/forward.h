@@ -64,7 +64,18 @@ class Forward {
     Buffer<T> theta, packed, start;
     std::int64_t loaded = -1;  // the sample whose weights are packed
   };
+  // The samples of one panel of lanes.
+  struct LaneSamples {
+    std::uint64_t number[kPanel];
+    const T* theta[kPanel];  // stored weights
+  };
+  const T* stored(std::int64_t sample) const {
+    const std::int64_t chain = sample % source_.chains, draw = sample / source_.chains;
+    return source_.theta + (chain * source_.draws + draw) * source_.dim;
+  }
   const T* load_sample(Space& space, std::int64_t sample);
+  void load_lanes(const LaneSamples& samples, std::int64_t first, std::int64_t count, T* out) const;
+  void samples_in_lanes(Space& space, const Request& r, std::int64_t piece);
   void one_sample(Space& space, const Request& r, std::int64_t piece);
   void all_masks(Space& space, const Request& r, std::int64_t piece);
   void masks_in_lanes(Space& space, const Request& r, std::int64_t piece);

@@ -9,17 +9,18 @@ namespace ribbit::cpu {
 template <class T>
 LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
                           double scale, const T* x, const T* y, std::int64_t rows,
-                          Temperatures temperatures, bool masks)
+                          Temperatures temperatures, bool masks, bool concrete)
     : network_(std::move(network)),
       masked_(masks),
-      plan_(network_, masks),
+      concrete_(concrete),
+      plan_(network_, masks, concrete),
       prior_(std::move(prior)),
       likelihood_(likelihood),
       scale_(scale),
       x_(x),
       y_(y),
       rows_(rows),
-      dim_(network_.dim() + (likelihood == Likelihood::kGaussianLearned ? 1 : 0)),
+      dim_(network_.dim() + (likelihood == Likelihood::kGaussianLearned ? 1 : 0) + plan_.rates),
       targets_(likelihood == Likelihood::kCategorical       ? 1
                : likelihood == Likelihood::kHeteroscedastic ? network_.output_size() / 2
                                                             : network_.output_size()),
@@ -35,8 +36,8 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
     }
     end += segment.size;
   }
-  if (end != dim_) {
-    throw std::invalid_argument("[LogDensity] expected priors for " + std::to_string(dim_) +
+  if (end != logits_at()) {
+    throw std::invalid_argument("[LogDensity] expected priors for " + std::to_string(logits_at()) +
                                 " parameters, got " + std::to_string(end));
   }
   if (likelihood == Likelihood::kPoisson) {
@@ -122,7 +123,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   const int outputs = static_cast<int>(network_.output_size());
   const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
   const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? theta[dim_ - 1] : static_cast<T>(scale_);
+  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
   T* grad = m.shard_grad(shard, dim_);
   const T* packed = m.shared.packed.data();
   Workspace<T>& space = m.own;
@@ -131,6 +132,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     clear_narrow_sums(plan_, space);
   }
   double ll = 0, noise = 0;
+  std::vector<double> rates(static_cast<std::size_t>(plan_.rates), 0.0);
+  std::vector<double> panel_rates(static_cast<std::size_t>(space.group()) * rates.size());
   for (std::int64_t block = begin; block < end; block += space.block()) {
     const std::int64_t stop = std::min(block + space.block(), end);
     for (std::int64_t p = block; p < stop; p += space.group()) {
@@ -144,7 +147,12 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
                            delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
                            learned ? &noise : nullptr);
       }
-      if (wanted.gradient) backward_group(plan_, packed, batch.x.panel(p), at, count, true, space);
+      if (!wanted.gradient) continue;
+      std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
+      backward_group(plan_, packed, batch.x.panel(p), at, count, true, space, panel_rates.data());
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count) * rates.size(); ++i) {
+        rates[i % rates.size()] += panel_rates[i];
+      }
     }
     if (wanted.gradient) {
       block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
@@ -152,7 +160,10 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     if (m.team.cancel().check()) return;
   }
   if (wanted.gradient) add_narrow_sums(plan_, space, grad);
-  if (learned && wanted.gradient) grad[dim_ - 1] = static_cast<T>(weight * noise);
+  if (learned && wanted.gradient) grad[noise_at()] = static_cast<T>(weight * noise);
+  for (std::size_t l = 0; wanted.gradient && l < rates.size(); ++l) {
+    grad[logits_at() + static_cast<std::int64_t>(l)] = static_cast<T>(rates[l]);
+  }
   m.shared.shard_ll[shard] = ll;
 }
 
@@ -191,12 +202,57 @@ void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) cons
       const std::int64_t b = std::max(begin, segment.offset);
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
-      k.prior_segment(segment.kind, segment.a, segment.b, segment.c, theta + b, e - b,
-                      wanted.prior / temperatures_.posterior, wanted.values ? &logp : nullptr,
+      const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
+      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c, theta + b,
+                      e - b, wanted.prior / temperatures_.posterior,
+                      wanted.values && keep == 1.0 ? &logp : nullptr,
                       wanted.gradient ? grad + b : nullptr);
     }
     m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
   }
+}
+
+// 1 - p of the learned rate before the weights at an offset; 1 where there is none.
+template <class T>
+double LogDensity<T>::keep_of(const T* theta, std::int64_t offset) const {
+  for (std::size_t s = 1; s < plan_.stages.size(); ++s) {
+    const Stage &below = plan_.stages[s - 1], &stage = plan_.stages[s];
+    if (below.rate < 0 || stage.layer.weight_offset != offset) continue;
+    return 1.0 / (1.0 + std::exp(static_cast<double>(theta[logits_at() + below.rate])));
+  }
+  return 1.0;
+}
+
+// After combine(), by member 0: what goes by the learned rates. A barrier follows; false when
+// cancelled.
+template <class T>
+bool LogDensity<T>::rate_terms(const Member& m, const T* theta, Wanted wanted) const {
+  if (!concrete_) return true;
+  if (m.index != 0 || wanted.prior == 0.0) return m.barrier();
+  const double weight = wanted.prior / temperatures_.posterior;
+  for (std::size_t s = 1; s < plan_.stages.size(); ++s) {
+    const Stage &below = plan_.stages[s - 1], &stage = plan_.stages[s];
+    if (below.rate < 0) continue;
+    const Layer& layer = stage.layer;
+    const auto segment = std::find_if(prior_.begin(), prior_.end(), [&](const PriorSegment& p) {
+      return p.offset == layer.weight_offset;
+    });
+    const T logit = theta[logits_at() + below.rate];
+    const double l = static_cast<double>(logit), odds = std::exp(l), p = odds / (1.0 + odds);
+    const double squares =
+        kernels<T>().dot_weighted(theta + layer.weight_offset, nullptr, segment->size) /
+        (segment->a * segment->a);
+    const auto units = static_cast<double>(layer.in_size);
+    // H(p) = log(1 + e^l) - p l; 1 / (1 - p) = 1 + e^l
+    m.shared.chunk_prior[0] +=
+        units * (std::log1p(std::exp(-std::abs(l))) + std::max(l, 0.0) - p * l) -
+        0.5 * squares * (1.0 + odds);
+    if (wanted.gradient) {
+      m.grad[logits_at() + below.rate] +=
+          static_cast<T>(weight * (-units * l * p * (1.0 - p) - 0.5 * squares * odds));
+    }
+  }
+  return m.barrier();
 }
 
 // After a barrier, by one member: the untempered terms.
@@ -230,12 +286,13 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                      if (masks != nullptr) {
                        own = *masks;
                        own.rows = subset;
+                       own.logits = logits_at();
                        own.sample += static_cast<std::uint32_t>(chain);
                        m.masks = &own;
                      }
                      if (!run_shards(m, at, wanted)) return false;
                      combine(m, at, wanted);
-                     if (!m.barrier()) return false;
+                     if (!m.barrier() || !rate_terms(m, at, wanted)) return false;
                      if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
                      return true;
                    });

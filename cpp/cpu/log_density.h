@@ -47,10 +47,14 @@ template <class T>
 class LogDensity {
  public:
   // x: (rows, network.input_size()), y: (rows, targets()); both must outlive this object. masks:
-  // dropout layers are active, and every pass needs to be told which masks.
+  // dropout layers are active, and every pass needs to be told which masks. concrete: their rates
+  // are learned, the last parameters are their logits, and the prior's segments end before them.
+  // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
+  // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
+  // Kendall 2017, eq. 3 and 4, with W divided by 1 - p).
   LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood, double scale,
              const T* x, const T* y, std::int64_t rows, Temperatures temperatures,
-             bool masks = false);
+             bool masks = false, bool concrete = false);
   ~LogDensity();
 
   std::int64_t dim() const { return dim_; }
@@ -119,10 +123,14 @@ class LogDensity {
   bool move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
                         const VariationalState<T>& state) const;
   void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;
+  bool rate_terms(const Member& m, const T* theta, Wanted wanted) const;
+  double keep_of(const T* theta, std::int64_t offset) const;
+  std::int64_t noise_at() const { return network_.dim(); }
+  std::int64_t logits_at() const { return dim_ - plan_.rates; }
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
 
   Network network_;
-  bool masked_;
+  bool masked_, concrete_;
   Plan plan_;
   std::vector<PriorSegment> prior_;
   Likelihood likelihood_;

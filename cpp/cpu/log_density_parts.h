@@ -39,6 +39,7 @@ struct LogDensity<T>::TeamSpace {
   std::unique_ptr<Workspace<T>> whole;  // values and deltas of a whole small batch
   std::vector<double> panel_noise;      // (panels,)
   std::vector<double> panel_ll;         // (panels,)
+  std::vector<double> panel_rates;      // (panels, learned rates)
   std::vector<Buffer<T>> scratch;       // of each member
   std::atomic<bool> failed{false};
 

@@ -6,21 +6,22 @@
 
 namespace ribbit::cpu {
 
-Plan::Plan(const Network& network, bool masks) {
+Plan::Plan(const Network& network, bool masks, bool concrete) {
   value_width.push_back(network.input_size());
   int current = 0;
   bool parameters_below = false;
   int open_derivative = -1;  // of an activation right below, not yet taken by a dense layer above
   for (const Layer& layer : network.layers()) {
-    if (layer.op == Op::kDropout && (!masks || layer.rate == 0.0)) continue;  // the identity
+    if (layer.op == Op::kDropout && (!masks || (!concrete && layer.rate == 0.0))) continue;
     Stage stage;
     stage.layer = layer;
     stage.in_value = current;
     if (layer.op == Op::kDense) {
       stage.needs_input_delta = parameters_below;
-      stage.scale_below = open_derivative;
+      // A rate's gradient needs the delta before any derivative.
+      stage.scale_below = concrete ? -1 : open_derivative;
       // The stage that owns the derivative; dropout merged into it comes after.
-      for (std::size_t s = stages.size(); open_derivative >= 0 && s-- > 0;) {
+      for (std::size_t s = stages.size(); stage.scale_below >= 0 && s-- > 0;) {
         if (stages[s].derivative != open_derivative) break;
         stages[s].applied_above = true;
       }
@@ -40,6 +41,16 @@ Plan::Plan(const Network& network, bool masks) {
       delta_width.push_back(layer.out_size);
       parameters_below = true;
       open_derivative = -1;
+    }
+    if (layer.op == Op::kDropout && concrete) {
+      stage.rate = rates++;
+      stage.ratio = static_cast<int>(derivative_width.size());
+      derivative_width.push_back(layer.out_size);
+      if (!parameters_below) delta_width.push_back(layer.out_size);  // of the input
+      parameters_below = true;
+    }
+    if (layer.op == Op::kDense) {
+      // done above
     } else if (layer.op == Op::kDropout && open_derivative >= 0) {
       stage.derivative = open_derivative;
       stage.merged = true;

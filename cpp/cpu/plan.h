@@ -24,13 +24,16 @@ struct Stage {
   std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed
   int delta = -1;                  // dense: buffer of the deltas of its outputs
   std::int64_t narrow = -1;  // dense with one output: its sums among the narrow ones, -1: none
+  int ratio = -1;            // concrete dropout: derivative buffer of d log factor / d logit
+  int rate = -1;             // concrete dropout: which of the learned rates
 
   bool is_relu() const { return layer.op == Op::kActivation && layer.activation == kRelu; }
 };
 
 struct Plan {
-  // masks: dropout layers take part; otherwise they are the identity.
-  explicit Plan(const Network& network, bool masks = false);
+  // masks: dropout layers take part; otherwise they are the identity. concrete: with relaxed masks
+  // whose rates are parameters; each dropout layer must lie right below a dense one.
+  explicit Plan(const Network& network, bool masks = false, bool concrete = false);
 
   std::vector<Stage> stages;
   std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored
@@ -39,6 +42,7 @@ struct Plan {
   std::int64_t packed_size = 0;                // scalars of all packed weights
   std::int64_t narrow_size = 0;                // vectors of all narrow sums
   int output_value = 0;
+  int rates = 0;  // learned ones; their logits follow the other parameters
 
   // Panels whose values and deltas are kept until their weight gradients are taken together: as
   // many as fit in the second-level cache, but enough rows that loading and storing a weight

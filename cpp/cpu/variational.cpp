@@ -102,7 +102,7 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
   const int outputs = static_cast<int>(network_.output_size());
   const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
   const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? m.shared.theta.data()[dim_ - 1] : static_cast<T>(scale_);
+  const T scale = learned ? m.shared.theta.data()[noise_at()] : static_cast<T>(scale_);
   T* first = m.shared.pair_grads.data() + 2 * shard * dim_;
   T* second = first + dim_;
   std::fill_n(first, 2 * dim_, T(0));

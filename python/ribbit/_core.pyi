@@ -64,6 +64,7 @@ class LogDensity32:
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
         masks: bool = False,
+        concrete: bool = False,
     ) -> None: ...
     def advance(
         self,
@@ -169,6 +170,7 @@ class LogDensity64:
         temperature: typing.SupportsFloat | typing.SupportsIndex,
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
         masks: bool = False,
+        concrete: bool = False,
     ) -> None: ...
     def advance(
         self,

@@ -53,6 +53,11 @@ class NetworkPredictive:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
 
+    def check_inputs(self, x: npt.ArrayLike) -> None:
+        """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
+        single = getattr(x, "dtype", None) == np.float32
+        self.model.rows("predict", x, np.dtype(np.float32 if single else np.float64))
+
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network, (N, K) or (S, N, K), in the dtype of `theta`.
 

@@ -112,8 +112,12 @@ class Draws:
                 "[Draws.predict] expected at least one draw, got none "
                 "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
             )
-        # One draw at all rows: a wrong x is an error here, not when a statistic is first read.
-        self.predictive.outputs(self.positions[:1, 0, :], x)
+        # A wrong x is an error here, not when a statistic is first read.
+        check = getattr(self.predictive, "check_inputs", None)
+        if check is not None:
+            check(x)
+        else:
+            self.predictive.outputs(self.positions[:1, 0, :], x)
         return Prediction(self.predictive, x, positions=self.positions, keep=keep)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -185,7 +185,7 @@ class MeanField:
             )
         predictive = base.drawn(self.mean, self.scale, key)
         positions = np.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
-        predictive.outputs(positions[0, :1], x)  # a wrong x is an error here
+        predictive.check_inputs(x)  # a wrong x is an error here
         return Prediction(predictive, x, positions=positions)
 
 
@@ -211,7 +211,7 @@ class DropoutFit:
     ----------
     theta : (P,) array
     rates : (L,) array
-        Rate of each Dropout layer.
+        Rate of each Dropout layer, learned or given.
     complete : bool
         False when the fit was interrupted.
     settings : dict
@@ -261,7 +261,7 @@ class DropoutFit:
         seed = _checks.seed(name, seed)
         _checks.choice(name, "masks", masks, ("row", "shared"))
         positions = np.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
-        predictive = self.target.mask_predictive(seed, masks)
+        predictive = self.target.mask_predictive(seed, masks, self.rates)
         return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
 
 

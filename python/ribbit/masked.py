@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -38,25 +38,29 @@ class MaskedPosterior:
     Parameters
     ----------
     target : Posterior
-    rate : float, optional
-        Rate of all Dropout layers; their own when absent.
+    rate : float or "concrete", optional
+        Rate of all Dropout layers; their own when absent. "concrete": their own to start with, then
+        learned (Gal, Hron and Kendall 2017): the masks of training are relaxed at temperature 0.1,
+        and the logits of the rates are L more parameters at the end of theta.
     length_scale : float, optional
         Prior length-scale l: weights behind units that are kept with probability k have a normal
         prior of precision l^2 k, biases of precision l^2 (their appendix, eq. 7, where the weight
-        decay is l^2 k / (2 N tau)). The target's priors when absent.
+        decay is l^2 k / (2 N tau)); with learned rates l^2 / k, the authors' regulariser of weights
+        that are divided by k. The target's priors when absent, with learned rates divided by k.
     precision : float, optional
         tau: the noise is Gaussian with variance 1 / tau. The target's likelihood when absent.
 
     Attributes
     ----------
     rates : numpy.ndarray
-        Rate of each Dropout layer in use.
+        Rate of each Dropout layer in use, (L,); the first ones where they are learned.
 
     Raises
     ------
     TypeError, ValueError
         Without Dropout layers; rates outside (0, 1), a `precision` with a likelihood that is not
-        Gaussian, a `length_scale` or `precision` that is not positive.
+        Gaussian, a `length_scale` or `precision` that is not positive; learned rates of a Dropout
+        layer that is not right below a Dense layer, or with priors that are not normal.
     """
 
     array_namespace: ClassVar[ModuleType] = np
@@ -66,7 +70,7 @@ class MaskedPosterior:
         self,
         target: Posterior,
         *,
-        rate: float | None = None,
+        rate: float | Literal["concrete"] | None = None,
         length_scale: float | None = None,
         precision: float | None = None,
     ) -> None:
@@ -78,7 +82,10 @@ class MaskedPosterior:
         model = target.model
         drops = model.table[:, 0] == _DROPOUT
         rates = model.rates.copy()
-        if rate is not None:
+        concrete = isinstance(rate, str)
+        if concrete:
+            _checks.choice(name, "rate", rate, ("concrete",))
+        elif rate is not None:
             rates[drops] = _checks.fraction(name, "rate", rate)
         if not (rates[drops] > 0).all():
             raise ValueError(
@@ -96,12 +103,17 @@ class MaskedPosterior:
         prior = target._prior_rows
         if length_scale is not None:
             scale = _checks.positive(name, "length_scale", length_scale)
-            prior = _length_scale_prior(model.table, rates, scale, prior)
+            # Learned rates enter the precision in the core.
+            fixed = np.zeros_like(rates) if concrete else rates
+            prior = _length_scale_prior(model.table, fixed, scale, prior)
+        if concrete:
+            _check_concrete(name, model.table, prior)
         native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
         self.target, self.model, self.likelihood = target, model, likelihood
-        self.dim, self.dtype, self.num_rows = target.dim, target.dtype, target.num_rows
+        self.dtype, self.num_rows = target.dtype, target.num_rows
         self.rates: Array64 = rates[drops]
-        self._layer_rates = rates
+        self.learns_rates = concrete
+        self.dim = target.dim + (len(self.rates) if concrete else 0)
         self._scale = target.likelihood_temperature * target.temperature, target.temperature
         self._native: Any = native(
             model.table,
@@ -114,11 +126,27 @@ class MaskedPosterior:
             target.temperature,
             target.likelihood_temperature,
             True,
+            concrete,
         )
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw a starting position, as the target does."""
-        return self.target.init(seed, chains)
+        return self.with_rates(self.target.init(seed, chains))
+
+    def with_rates(self, theta: FloatArray) -> FloatArray:
+        """Append the logits of the first rates to weights (..., P) where rates are learned."""
+        if not self.learns_rates:
+            return theta
+        logits = np.log(self.rates / (1.0 - self.rates)).astype(theta.dtype)
+        shape = (*theta.shape[:-1], logits.size)
+        return np.concatenate([theta, np.broadcast_to(logits, shape)], axis=-1)
+
+    def split(self, position: FloatArray) -> tuple[FloatArray, Array64]:
+        """Return weights (P,) and rates (L,) of a position."""
+        if not self.learns_rates:
+            return position, self.rates
+        logits = position[self.target.dim :].astype(np.float64)
+        return position[: self.target.dim], 1.0 / (1.0 + np.exp(-logits))
 
     def masked_value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None, *, seed: int, step: int
@@ -204,17 +232,36 @@ class MaskedPosterior:
             interrupt,
         )
 
-    def mask_predictive(self, seed: int, masks: str) -> DropoutPredictive:
-        """Return what predicts with masks: see `DropoutPredictive`."""
+    def mask_predictive(self, seed: int, masks: str, rates: Array64) -> DropoutPredictive:
+        """Return what predicts with masks of `rates` (L,): see `DropoutPredictive`."""
+        drops = self.model.table[:, 0] == _DROPOUT
+        layer_rates = np.zeros(len(drops))
+        layer_rates[drops] = rates
         base = self.target.describe() | {"likelihood": self.likelihood.describe()}
         return DropoutPredictive(
             self.model,
             self.likelihood,
             base,
-            tuple(float(r) for r in self._layer_rates),
+            tuple(float(r) for r in layer_rates),
             seed,
             masks,
         )
+
+
+def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
+    """Raise unless the rates of all Dropout layers can be learned."""
+    for i in np.flatnonzero(table[:, 0] == _DROPOUT):
+        if i + 1 == len(table) or table[i + 1, 0] != _DENSE:
+            raise TypeError(
+                f"[{name}] expected every Dropout layer right below a Dense layer for "
+                f"rate='concrete', got layer {i} elsewhere"
+            )
+        row = prior[prior[:, 0] == table[i + 1, 3]][0]
+        if row[2] != Normal.kind:
+            raise ValueError(
+                f"[{name}] expected normal priors of weights behind Dropout layers for "
+                f"rate='concrete', got another for layer {i + 1}"
+            )
 
 
 def _length_scale_prior(

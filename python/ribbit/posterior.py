@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -255,6 +255,10 @@ class Posterior(NativeDensity, NativeSteps):
         """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
 
+    def check_inputs(self, x: npt.ArrayLike) -> None:
+        """Raise unless `x` can be predicted at; see `NetworkPredictive.check_inputs`."""
+        self._predictive.check_inputs(x)
+
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
@@ -269,7 +273,7 @@ class Posterior(NativeDensity, NativeSteps):
     def masked(
         self,
         *,
-        rate: float | None = None,
+        rate: float | Literal["concrete"] | None = None,
         length_scale: float | None = None,
         precision: float | None = None,
     ) -> MaskedPosterior:

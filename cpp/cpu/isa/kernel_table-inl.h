@@ -106,6 +106,28 @@ struct KernelTable {
   void (*mask_panel)(const MaskStream& stream, const std::int64_t* rows,
                      const std::uint32_t* samples, std::int64_t first, int n, std::int64_t units,
                      const T* from, T* value, T* derivative, bool assign);
+  // Concrete dropout (Gal, Hron and Kendall 2017, eq. 5) of one panel at rate sigmoid(logit): as
+  // mask_panel with factors (1 - z) / (1 - rate), z = sigmoid((logit + log u - log(1 - u)) / 0.1);
+  // ratio: (units, kPanel) d log factor / d logit, null with derivative null.
+  void (*concrete_panel)(const MaskStream& stream, T logit, const std::int64_t* rows,
+                         std::int64_t first, int n, std::int64_t units, const T* from, T* value,
+                         T* derivative, bool assign, T* ratio);
+  // sum of a b c, in double
+  double (*dot3)(const T* a, const T* b, const T* c, std::int64_t n);
+  // Samples in the lanes (lanes-inl.h). splits: (outs,) partial sums of each output; returns
+  // `most`.
+  int (*lane_splits)(std::int64_t outs, unsigned char* splits);
+  // out: (count, kPanel) elements first .. first + count - 1, multiples of 4, of weights
+  // mean + scale * z (limit,), lane l with the normals of samples[l]; those beyond limit are left.
+  void (*draw_lanes)(const T* mean, const T* scale, std::int64_t first, std::int64_t count,
+                     std::int64_t limit, std::uint64_t key, std::uint32_t c1, std::uint32_t c3,
+                     const std::uint64_t* samples, T* out);
+  void (*gather_lanes)(const T* const* arrays, std::int64_t first, std::int64_t count, T* out);
+  void (*accumulate_lanes)(const T* w, std::int64_t first, std::int64_t count, const T* x,
+                           std::int64_t ins, std::int64_t outs, std::int64_t rows,
+                           const unsigned char* splits, int most, T* sums);
+  void (*finish_lanes)(const T* sums, const unsigned char* splits, std::int64_t outs, int most,
+                       std::int64_t n, T* y);
   // Two paths of a layer, one panel (pair-inl.h): z += sqrt(c) e, c = e / (2 sqrt(c)) with normals
   // e for each row and unit; signs for each row and unit. rows, first, n as for mask_panel.
   void (*local_noise)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,

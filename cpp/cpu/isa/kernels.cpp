@@ -1,8 +1,10 @@
 // The kernels of one instruction set. Compiled once per set with RIBBIT_ISA naming it; exports one
 // symbol, so that the linker can never mix instruction sets.
 
+#include "cpu/isa/concrete-inl.h"
 #include "cpu/isa/elementwise-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
+#include "cpu/isa/lanes-inl.h"
 #include "cpu/isa/likelihood-inl.h"
 #include "cpu/isa/mask-inl.h"
 #include "cpu/isa/moments-inl.h"
@@ -42,6 +44,13 @@ constexpr KernelTable<T> kTable = {
     .activation_forward = activation_forward<T>,
     .activation_forward_derivative = activation_forward_derivative<T>,
     .mask_panel = mask_panel<T>,
+    .concrete_panel = concrete_panel<T>,
+    .dot3 = dot3<T>,
+    .lane_splits = lane_splits,
+    .draw_lanes = draw_lanes<T>,
+    .gather_lanes = gather_lanes<T>,
+    .accumulate_lanes = accumulate_lanes<T>,
+    .finish_lanes = finish_lanes<T>,
     .local_noise = local_noise<T>,
     .sign_panel = sign_panel<T>,
     .product = product<T>,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from ribbit import _checks, schedules
+from ribbit.errors import ShapeError
 from ribbit.fits import DropoutFit
 from ribbit.protocols import Array
 from ribbit.samplers._run import ProgressOption
@@ -25,8 +28,10 @@ class MCDropout:
     ----------
     target
         A :class:`ribbit.Posterior` of a model with Dropout layers, anywhere, also on the input.
-    rate : float, optional
-        Rate of all Dropout layers, in (0, 1); default: their own.
+    rate : float or "concrete", optional
+        Rate of all Dropout layers, in (0, 1); default: their own. "concrete": learned, starting
+        from their own (Gal, Hron and Kendall 2017). Training then draws relaxed masks; predictions
+        drop with the learned rates.
     length_scale : float, optional
         l of the prior: precision l^2 (1 - rate) for weights behind a Dropout layer, l^2 for the
         rest; default: the target's prior.
@@ -49,7 +54,7 @@ class MCDropout:
         self,
         target: Any,
         *,
-        rate: float | None = None,
+        rate: float | Literal["concrete"] | None = None,
         length_scale: float | None = None,
         precision: float | None = None,
         learning_rate: float = 1e-3,
@@ -73,6 +78,7 @@ class MCDropout:
             schedule=schedule,
         )
         self.settings: dict[str, Any] = {
+            "rate": rate,
             "rates": self._masked.rates.tolist(),
             "length_scale": length_scale,
             "precision": precision,
@@ -133,22 +139,34 @@ class MCDropout:
             self._stepper,
             num_epochs,
             seed=seed,
-            start=init,
+            start=self._start(name, init),
             members=1,
             resume=None if resume is None else resume.state,
             progress=progress,
         )
         epochs = state.step // self._stepper.batches
+        theta, rates = self._masked.split(state.position[0])
         return DropoutFit(
-            theta=state.position[0].copy(),
-            rates=self._masked.rates.copy(),
+            theta=theta.copy(),
+            rates=rates.copy(),
             complete=complete,
             settings={
                 "sampler": "MCDropout",
                 **self.settings,
+                "rates": rates.tolist(),
                 "num_epochs": epochs,
                 "seed": state.seed,
             },
             target=self._masked,
             state=state,
         )
+
+    def _start(self, name: str, init: Array | None) -> Array | None:
+        """Weights (P,) with what else is learned behind them."""
+        if init is None or not self._masked.learns_rates:
+            return init
+        weights = _checks.numeric(name, "init", init)
+        dim = self._masked.target.dim
+        if weights.shape != (dim,):
+            raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")
+        return self._masked.with_rates(np.asarray(weights, np.float64))
