@@ -57,8 +57,9 @@ ALLOWED = {
         "schedules",
     },
     "schedules": COMMON,
-    "masked": COMMON | {"_predictive", "likelihoods", "model", "priors", "protocols"},
-    "fits": COMMON | {"_backend", "draws", "protocols"},
+    "masked": COMMON
+    | {"_native_density", "_predictive", "likelihoods", "model", "priors", "protocols"},
+    "fits": COMMON | {"_backend", "draws", "predict", "protocols"},
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ribbit import _checks, _core, likelihoods
 from ribbit._checks import FloatArray
+from ribbit._native_density import NativeSteps
 from ribbit._predictive import NumberedPredictive, predictive_from_description
 from ribbit.likelihoods import Array64
 from ribbit.priors import Normal
@@ -28,7 +29,7 @@ __all__ = ["DropoutPredictive", "MaskedPosterior"]
 _DENSE, _DROPOUT = 0, 2
 
 
-class MaskedPosterior:
+class MaskedPosterior(NativeSteps):
     """A posterior of the weights under random masks (Gal and Ghahramani 2016).
 
     The log density is that of `Posterior`, of the network whose Dropout layers multiply each unit
@@ -191,46 +192,6 @@ class MaskedPosterior:
     ) -> tuple[Any, FloatArray]:
         """Return log density and gradient under the masks of seed 0, step 0."""
         return self.masked_value_and_grad(theta, rows, seed=0, step=0)
-
-    def advance(
-        self,
-        position: FloatArray,
-        first: FloatArray | None,
-        second: FloatArray | None,
-        *,
-        seed: int,
-        chains: npt.NDArray[np.uint32],
-        first_step: int,
-        batch_size: int,
-        step_size: npt.NDArray[np.float64],
-        noise: npt.NDArray[np.float64],
-        rule: int,
-        prior: float,
-        friction: float,
-        decay: tuple[float, float],
-        epsilon: float,
-        adapt_until: int,
-        interrupt: Any = None,
-    ) -> Any:
-        """Make steps along gradients under fresh masks; see `protocols.NativeSteps`."""
-        return self._native.advance(
-            position,
-            first,
-            second,
-            seed,
-            chains,
-            first_step,
-            batch_size,
-            step_size,
-            noise,
-            rule,
-            prior,
-            friction,
-            *decay,
-            epsilon,
-            adapt_until,
-            interrupt,
-        )
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> DropoutPredictive:
         """Return what predicts with masks of `rates` (L,): see `DropoutPredictive`."""
