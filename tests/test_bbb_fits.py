@@ -1,5 +1,7 @@
 """Bayes by Backprop: what decides a fit, what it gives, bad input."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from linear_posterior import DIM, ROWS, X, Y, target
 from reference import normal
 from ribbit.errors import NonFiniteError
 from ribbit.fits import MeanField
+from ribbit.samplers._interrupt import InterruptGuard
 
 
 def network():
@@ -130,3 +133,53 @@ def test_a_fit_that_explodes_says_where():
     assert np.isfinite(fit.mean).all()
     assert not fit.complete
     assert len(fit.elbo) == caught.value.step
+
+
+def test_scales_that_underflow_come_back():
+    """Where softplus(rho) leaves the numbers, d entropy / d rho is still 1, and a fit is a fit."""
+    for dtype in (np.float32, np.float64):
+        density = target(dtype=dtype)
+        state = np.zeros((6, DIM), dtype)
+        state[1] = [-80, -300, -1e4]
+        moved, *_ = density.advance_variational(
+            state,
+            seed=1,
+            first_step=0,
+            batch_size=ROWS,
+            num_samples=1,
+            estimator=0,
+            closed=True,
+            step_size=np.array([1e-3]),
+            kl_weight=np.array([1.0]),
+            decay=(0.9, 0.999),
+            epsilon=1e-8,
+        )
+        np.testing.assert_allclose(moved[4] / 0.1, 1.0, rtol=1e-5)
+    wild = rb.BBB(target(dtype=np.float32), learning_rate=30.0).fit(50, seed=1, progress=False)
+    assert (wild.scale > 0).all()
+    with pytest.raises(ValueError, match="init_scale in"):
+        rb.BBB(target(), init_scale=1e-50)
+
+
+def test_resume_and_starts():
+    bbb = rb.BBB(target(), batch_size=8)
+    fit = bbb.fit(2, seed=1, progress=False)
+    for other in ({"batch_size": 10}, {"estimator": "local"}, {"learning_rate": 0.1}):
+        sampler = rb.BBB(target(), **{"batch_size": 8} | other)
+        with pytest.raises(ValueError, match=f"the same settings, got {next(iter(other))}="):
+            sampler.fit(1, resume=fit)
+    ensemble = rb.DeepEnsemble(target(), members=3, batch_size=8).fit(1, progress=False)
+    tiny = rb.BBB(target(), batch_size=8, learning_rate=1e-12)
+    np.testing.assert_allclose(tiny.fit(1, init=ensemble).mean, ensemble.theta[0], atol=1e-9)
+
+
+def test_a_started_epoch_is_finished_first():
+    """As after Ctrl-C in the middle of an epoch: the state of a fit that stopped at step 4 of 3."""
+    bbb = rb.BBB(target(), batch_size=8)
+    whole = bbb.fit(3, seed=1, progress=False)
+    arrays, _, seed, records = bbb.fit(1, seed=1, progress=False).state
+    moved, new, _, _ = bbb._advance(arrays, seed, 3, 1, InterruptGuard())
+    part = dataclasses.replace(
+        whole, state=(moved, 4, seed, np.concatenate([records, new], axis=1))
+    )
+    assert bbb.fit(2, resume=part, progress=False).mean.tobytes() == whole.mean.tobytes()

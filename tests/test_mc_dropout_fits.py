@@ -194,6 +194,25 @@ def test_bad_input():
     line = rb.CallableDensity(lambda t: (0.0, 0 * t), 2)
     with pytest.raises(TypeError, match="prior can be left out"):
         rb.DeepEnsemble(line, batch_size=None, objective="likelihood")
+    done = rb.DeepEnsemble(plain, members=2, batch_size=20).fit(1, progress=False)
+    for other in ({"members": 3}, {"batch_size": 10}, {"learning_rate": 0.5}):
+        sampler = rb.DeepEnsemble(plain, **{"members": 2, "batch_size": 20} | other)
+        with pytest.raises(
+            ValueError, match=f"resume of the same settings, got {next(iter(other))}"
+        ):
+            sampler.fit(1, resume=done)
+    with pytest.raises(ValueError, match="one of init and resume"):
+        rb.DeepEnsemble(plain, members=2, batch_size=20).fit(1, init=done, resume=done)
+    with pytest.raises(TypeError, match=r"\[DeepEnsemble.fit\] expected init as an array"):
+        rb.DeepEnsemble(plain, members=2, batch_size=20).fit(1, init="abc")
+    before = done.state.position.copy()
+    done.theta[:] = 0
+    np.testing.assert_array_equal(done.state.position, before)
+    started = rb.DeepEnsemble(plain, members=3, batch_size=20).fit(1, init=done, progress=False)
+    assert started.theta.shape[0] == 3
+    mcd = rb.MCDropout(target(), rate=0.2, batch_size=20)
+    with pytest.raises(ValueError, match=r"same settings, got rate=0\.3 where it was 0\.2"):
+        rb.MCDropout(target(), rate=0.3, batch_size=20).fit(1, resume=mcd.fit(1, progress=False))
     with pytest.raises(TypeError, match="resume as an EnsembleFit"):
         rb.DeepEnsemble(plain, batch_size=20).fit(
             1, resume=EnsembleFit(np.zeros((5, plain.dim)), True, {})
@@ -204,4 +223,8 @@ def test_training_that_explodes_says_where():
     mcd = rb.MCDropout(target(dtype=np.float32), batch_size=20, learning_rate=1e38)
     with pytest.raises(NonFiniteError, match="MCDropout") as caught:
         mcd.fit(50, seed=1, progress=False)
-    assert np.isfinite(caught.value.state.position).all()
+    fit = caught.value.state
+    assert not fit.complete
+    assert np.isfinite(fit.theta).all()
+    with pytest.raises(NonFiniteError):
+        mcd.fit(50, resume=fit, progress=False)

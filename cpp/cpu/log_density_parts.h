@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -146,16 +147,15 @@ class EpochRows {
   Permutation order_{};
 };
 
-// The largest |g|; NaN is larger than everything.
+// The largest finite |g|, infinity when there is none.
 template <class T>
 double largest_size(const T* g, std::int64_t n) {
-  double largest = 0;
+  double largest = -1;
   for (std::int64_t e = 0; e < n; ++e) {
     const double size = std::abs(static_cast<double>(g[e]));
-    if (std::isnan(size)) return size;
-    largest = std::max(largest, size);
+    if (std::isfinite(size)) largest = std::max(largest, size);
   }
-  return largest;
+  return largest < 0 ? std::numeric_limits<double>::infinity() : largest;
 }
 
 // Runs body(member, chain) on the threads of each chain; passes: gradients in all.

@@ -28,13 +28,16 @@ class NonFiniteError(ValueError):
     Attributes
     ----------
     state
-        The last finite state of the run; ``resume=error.state`` goes on from it.
+        The last finite state of the run, or the fit so far; ``resume=error.state`` goes on from
+        it. Its parameters may be very large already.
     step : int
         The step, counted from 0 over the whole run, that left a parameter not finite.
     step_size : float
         Step size or learning rate of that step.
     largest_gradient : float
-        Largest absolute component of that step's gradient.
+        Largest finite absolute component of that step's gradient; infinity when there is none.
+    draws : Draws or None
+        Of a sampler: the draws that were kept before.
     """
 
     def __init__(
@@ -45,3 +48,4 @@ class NonFiniteError(ValueError):
         self.step = step
         self.step_size = step_size
         self.largest_gradient = largest_gradient
+        self.draws: Any = None

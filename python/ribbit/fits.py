@@ -324,7 +324,8 @@ class EnsembleFit:
                 seed=seed,
                 step=0,
                 chains=np.zeros(1, np.uint32),
-                purpose=_backend.PUBLIC,
+                purpose=_backend.FIT_DRAW,
+                layer=1,
             )
             pick = np.minimum((u[0] * len(positions)).astype(np.int64), len(positions) - 1)
             positions = positions[pick]

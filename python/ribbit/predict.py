@@ -195,7 +195,7 @@ class Prediction:
             )
         same_rows(name, y, self._x)
         density = LogMeanExp()
-        for first, theta in self._chunks(self._x.shape[0]):
+        for first, theta in self._chunks(self._values_per_draw()):
             density.add(self._predictive.log_likelihood(theta, self._x, y, **self._number(first)))
         return density.mean_over_rows()
 

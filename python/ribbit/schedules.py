@@ -1,7 +1,8 @@
 """Step sizes that change with the step: a factor of the sampler's `step_size`.
 
 Steps are counted from 0 over the whole run, warmup included, so that a run that is resumed goes on
-where it was. Shapes: n steps.
+where it was; the cycles of `cyclical` are counted from the end of warmup. A fit makes
+ceil(N / batch_size) steps per epoch. Shapes: n steps.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Schedule", "constant", "cosine", "cyclical", "polynomial"]
+
+
+_KINDS = ("constant", "polynomial", "cosine", "cyclical")
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class Schedule:
     num_cycles: int = 0
     exploration: float = 0.0
 
+    def __post_init__(self) -> None:
+        _checks.choice("Schedule", "kind", self.kind, _KINDS)
+        _checks.integer("Schedule", "num_steps", self.num_steps, minimum=1)
+
     def factors(self, first: int, count: int) -> Factors:
         """Return the factors (count,) of steps first, first + 1, ..."""
         step = np.arange(first, first + count, dtype=np.float64)
@@ -72,9 +80,9 @@ class Schedule:
 
     def __repr__(self) -> str:
         shown = {
-            "polynomial": f"power={self.power:g}, offset={self.offset:g}",
-            "cosine": f"{self.num_steps}, final={self.final:g}",
-            "cyclical": f"{self.num_cycles}, {self.num_steps}, exploration={self.exploration:g}",
+            "polynomial": f"power={self.power!r}, offset={self.offset!r}",
+            "cosine": f"{self.num_steps}, final={self.final!r}",
+            "cyclical": f"{self.num_cycles}, {self.num_steps}, exploration={self.exploration!r}",
         }.get(self.kind, "")
         return f"schedules.{self.kind}({shown})"
 
@@ -117,7 +125,7 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
     Parameters
     ----------
     num_steps : int
-        >= 1.
+        Steps, not epochs: for a whole fit num_epochs * ceil(N / batch_size); >= 1.
     final : float
         In [0, 1].
 
@@ -142,12 +150,13 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
 def cyclical(num_cycles: int, num_steps: int, *, exploration: float = 0.0) -> Schedule:
     """Restart a half cosine every `num_steps` steps (Zhang et al. 2020, eq. 1).
 
-    A run keeps one draw at the end of each cycle, where the step size is smallest.
+    A run keeps one draw at the end of each cycle, where the step size is smallest. Warmup makes
+    cycles too, the last of which ends with it.
 
     Parameters
     ----------
     num_cycles : int
-        Cycles in all, at most as many draws, >= 1.
+        Cycles after warmup, and at most as many draws, resumed runs included; >= 1.
     num_steps : int
         Steps of a cycle, >= 1.
     exploration : float

@@ -62,13 +62,18 @@ RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const Varia
                                         std::int64_t i, std::int64_t n) {
   using L = Lanes<T, kWhole>;
   const Vec<T> mean = L::get(a.mean + i, n);
-  Vec<T> sd, slope;  // softplus(rho) and sigmoid(rho)
-  activation<kSoftplus>(L::get(a.rho + i, n), sd, slope);
+  // sd = softplus(rho), slope = sigmoid(rho), and slope / sd, which keeps its digits where both
+  // vanish: with e = exp(-|rho|), sd = e log1p_ratio(e) for rho < 0.
+  using O = Ops<Vec<T>>;
+  const Vec<T> rho = L::get(a.rho + i, n), one = broadcast(T(1));
+  Vec<T> sd, slope;
+  activation<kSoftplus>(rho, sd, slope);
+  const Vec<T> e = exp_minus_abs<Vec<T>>(rho);
+  const Vec<T> below = (one + e) * log1p_ratio<Vec<T>>(e);
+  const Vec<T> ratio = O::select(rho < Vec<T>{}, divide(one, below), divide(slope, sd));
   const Vec<T> weight = broadcast(s.samples), shrink = broadcast(s.shrink);
   const Vec<T> mean_gradient = fma(-shrink, mean, L::get(a.mean_gradient + i, n) * weight);
   const Vec<T> prior = fma(-shrink, sd, L::get(a.scale_gradient + i, n) * weight);
-  // sigmoid / softplus tends to 1 where both vanish.
-  const Vec<T> ratio = divide(slope, max(sd, broadcast(T(1e-37))));
   const Vec<T> rho_gradient = fma(prior, slope, broadcast(s.entropy) * ratio);
   const Vec<T> t =
       adam<T, kWhole>(s, mean_gradient, a.mean + i, a.mean_first + i, a.mean_second + i, n);

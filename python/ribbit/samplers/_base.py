@@ -170,6 +170,7 @@ class Sampler(ABC):
                         f"[{name}] expected resume without {other}, got both: they come from the "
                         "state"
                     )
+            self._check_end(name, state, num_draws, thin)
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
             run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
@@ -179,6 +180,10 @@ class Sampler(ABC):
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
         return thin
+
+    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+        """Raise when a schedule ends before the run that begins at `state`."""
+        return None
 
     def _start(
         self,

@@ -76,7 +76,9 @@ def python_steps(
         bad = ~_backend.to_host(xp.all(xp.isfinite(new), axis=1))
         if bad.any():
             failed[bad] = i
-            largest[bad] = np.abs(_backend.to_host(grad)).max(axis=1)[bad]
+            sizes = np.abs(_backend.to_host(grad))
+            sizes = np.where(np.isfinite(sizes), sizes, -1.0).max(axis=1)
+            largest[bad] = np.where(sizes < 0, np.inf, sizes)[bad]
             break
         theta = new
     return (theta, first, second), failed, largest

@@ -13,6 +13,7 @@ import numpy as np
 from ribbit import _backend
 from ribbit._running import RunningPrediction
 from ribbit.draws import Draws
+from ribbit.errors import NonFiniteError
 from ribbit.predict import Prediction
 from ribbit.protocols import Array
 from ribbit.samplers._chunk import Chunk
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["ProgressOption", "Run"]
+
+_FAR = 20.0  # prior standard deviations
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -89,6 +92,9 @@ class Run:
                     if not guard.requested:
                         raise
                     break  # the step is discarded; resuming makes it again
+                except NonFiniteError as error:
+                    error.draws = self._pack() if self.kept else None
+                    raise
                 # No exception from here on: draw, statistics and state belong together.
                 if keep:
                     if batch is not None and running is not None:
@@ -114,7 +120,6 @@ class Run:
 
     def finish(self, name: str, interrupted: bool) -> Draws:
         """Pack what there is."""
-        complete = self.kept == self.num_draws
         if interrupted:
             warnings.warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
@@ -122,7 +127,7 @@ class Run:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        sampler, state = self.sampler, self.state
+        state = self.state
         if self.kept == 0 and not interrupted:
             warnings.warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
@@ -131,12 +136,18 @@ class Run:
                 RuntimeWarning,
                 stacklevel=3,
             )
+        draws = self._pack()
+        self._warn_stuck(name, draws.stats)
+        self._warn_far(name)
+        return draws
+
+    def _pack(self) -> Draws:
+        sampler, state = self.sampler, self.state
         target = sampler._density.target
         positions, stats = self.draws.upto(self.kept)
         warmup_positions, warmup_stats = (
             (None, None) if self.warmup is None else self.warmup.upto(self.warm)
         )
-        self._warn_stuck(name, stats)
         predictive = target if callable(getattr(target, "predictive", None)) else None
         prediction = None
         if self.running is not None:
@@ -149,7 +160,7 @@ class Run:
         return Draws(
             positions=positions,
             stats=stats,
-            complete=complete,
+            complete=self.kept == self.num_draws,
             state=state,
             settings={
                 "sampler": type(sampler).__name__,
@@ -168,6 +179,25 @@ class Run:
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
         )
+
+    def _warn_far(self, name: str) -> None:
+        """Warn of chains that are where the prior has no mass: a step size that is too large."""
+        target = self.sampler._density.target
+        sd = getattr(target, "prior_sd", None)
+        # A normal prior has no mass out there; a heavy tail may have.
+        if sd is None or not getattr(target, "normal_prior", False):
+            return
+        size = np.abs(_backend.to_host(self.state.position)) / _backend.to_host(sd)
+        worst = size.max(axis=1)
+        far = ~(worst < _FAR)
+        if far.any():
+            warnings.warn(
+                f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
+                f"{worst[far].max():.3g} in chain "
+                f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
         """Warn of chains of which every draw diverged: they have not moved."""

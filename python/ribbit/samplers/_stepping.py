@@ -50,6 +50,9 @@ class Stepping:
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)
 
+    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+        self._stepper.check_end(function, state, num_draws, thin)
+
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
         return self._stepper.adopt(function, state)
 

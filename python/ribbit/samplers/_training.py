@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
 from ribbit import _backend, _checks
+from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
@@ -14,7 +16,49 @@ from ribbit.samplers._run import ProgressOption
 from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Stepper
 
-__all__ = ["train"]
+__all__ = ["begin", "train"]
+
+
+def begin(
+    function: str,
+    init: Any,
+    resume: Any,
+    kind: type[Any],
+    settings: dict[str, Any],
+    members: int,
+    seed: int,
+) -> Any:
+    """Return the start that `init` means; errors for a `resume` that does not fit.
+
+    A fit as `init` gives what it would give a sampler of `members` chains.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For `resume` together with `init`, of another kind, or of other settings.
+    """
+    if resume is None:
+        starts = getattr(init, "starts", None)
+        if not callable(starts):
+            return init
+        start = starts(np.arange(members, dtype=np.uint32), _checks.seed(function, seed))
+        return start[0] if members == 1 and start.ndim == 2 else start
+    if init is not None:
+        raise ValueError(f"[{function}] expected one of init and resume, got both")
+    if not isinstance(resume, kind) or resume.state is None:
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise TypeError(
+            f"[{function}] expected resume as {article} {kind.__name__} that {function} returned, "
+            f"got {_checks.summary(resume)}"
+        )
+    for key, value in settings.items():
+        before = resume.settings.get(key, value)
+        if before != value:
+            raise ValueError(
+                f"[{function}] expected resume of the same settings, got {key}={value!r} where it "
+                f"was {before!r}: to start from a fit with other settings give it as init"
+            )
+    return None
 
 
 def train(
@@ -63,18 +107,20 @@ def train(
             state = stepper.adopt(function, resume)
         else:
             density = stepper.density
-            position = density.target.init(seed=seed, chains=members) if start is None else start
-            position = np.asarray(position, density.dtype)
+            if start is None:
+                start = density.target.init(seed=seed, chains=members)
+            position = _checks.numeric(function, "init", start).astype(density.dtype)
             if position.ndim == 1:
                 position = np.tile(position, (members, 1))
             if position.shape != (members, density.dim):
-                raise ValueError(
+                raise ShapeError(
                     f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
                     f"got shape {position.shape}"
                 )
-            state = stepper.start(function, position.copy(), seed, ids, 0, guard)
+            state = stepper.start(function, position, seed, ids, 0, guard)
         first = state.step
-        end = first + epochs * stepper.batches
+        # An epoch that was interrupted is finished first and not counted.
+        end = (first // stepper.batches + epochs) * stepper.batches
         chunk = Chunk()
         with open_progress(
             progress, total=end - first, chains=members, title=title, fit=True

@@ -16,6 +16,7 @@ from ribbit.samplers import _options
 from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption
+from ribbit.samplers._training import begin
 from ribbit.samplers.leapfrog import Density
 
 __all__ = ["BBB"]
@@ -40,7 +41,8 @@ class BBB:
     target
         A :class:`ribbit.protocols.VariationalDensity`, such as :class:`ribbit.Posterior`.
     learning_rate : float
-        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor. A constant one
+        ends as noisy as it went; ``schedules.cosine`` settles.
     num_samples : int
         Weight samples per step.
     batch_size : int or None
@@ -102,11 +104,13 @@ class BBB:
         self._kl = _checks.choice(name, "kl", kl, ("closed", "sampled"))
         if kl == "closed" and not target.normal_prior:
             raise ValueError(
-                f"[{name}] expected normal priors for kl='closed', got {target.prior!r}: use "
-                "kl='sampled'"
+                f"[{name}] expected normal priors for kl='closed', got "
+                f"{target.prior!r}{_noise_prior(target)}: use kl='sampled'"
             )
         self._estimator = _checks.choice(name, "estimator", estimator, ESTIMATORS)
         self._init_scale = _checks.positive(name, "init_scale", init_scale)
+        if not 1e-30 <= self._init_scale <= 1e30:
+            raise ValueError(f"[{name}] expected init_scale in [1e-30, 1e30], got {init_scale!r}")
         self._weighting = _checks.choice(
             name, "kl_weighting", kl_weighting, ("uniform", "blundell")
         )
@@ -143,7 +147,7 @@ class BBB:
             Passes over the data.
         seed : int
             64-bit key of batches and weight noise.
-        init : MeanField or (P,) array, optional
+        init : MeanField, (P,) array or another fit, optional
             Where to start: an approximation, or a mean with `init_scale`. Default:
             ``target.init``.
         resume : MeanField, optional
@@ -167,10 +171,13 @@ class BBB:
         name = "BBB.fit"
         epochs = _checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
         seed = _checks.seed(name, seed)
-        fit = self._resumed(name, resume, init) if resume is not None else None
+        start = init
+        if resume is not None or not isinstance(init, MeanField):
+            start = begin(name, init, resume, MeanField, self.settings, 1, seed)
+        fit = self._resumed(name, resume) if resume is not None else None
         with InterruptGuard() as guard:
             if fit is None:
-                arrays, step = self._start(name, seed, init), 0
+                arrays, step = self._start(name, seed, start), 0
                 records = np.zeros((3, 0))
             else:
                 arrays, step, seed, records = fit
@@ -190,7 +197,8 @@ class BBB:
         from ribbit.progress import open_progress
 
         batches = -(-self._num_rows // self._batch_size)
-        first, end = step, step + epochs * batches
+        # An epoch that was interrupted is finished first and not counted.
+        first, end = step, (step // batches + epochs) * batches
         found = [records]
         chunk = Chunk()
         with open_progress(
@@ -200,12 +208,12 @@ class BBB:
                 count = chunk.size(end - step)
                 try:
                     moved, new, failed, largest = self._advance(arrays, seed, step, count, guard)
+                    if failed > 0:
+                        arrays, new, _, _ = self._advance(arrays, seed, step, failed, guard)
+                        found.append(new)
                 except _backend.Interrupted:
                     break  # the steps of this call are discarded
                 if failed >= 0:
-                    if failed:
-                        arrays, new, _, _ = self._advance(arrays, seed, step, failed, guard)
-                        found.append(new)
                     step += failed
                     rate = float(self._rates(step, 1)[0])
                     raise NonFiniteError(
@@ -286,15 +294,8 @@ class BBB:
         return arrays
 
     def _resumed(
-        self, name: str, resume: object, init: object
+        self, name: str, resume: MeanField
     ) -> tuple[npt.NDArray[Any], int, int, npt.NDArray[np.float64]]:
-        if init is not None:
-            raise ValueError(f"[{name}] expected one of init and resume, got both")
-        if not isinstance(resume, MeanField) or resume.state is None:
-            raise TypeError(
-                f"[{name}] expected resume as a MeanField that BBB.fit returned, "
-                f"got {_checks.summary(resume)}"
-            )
         arrays, step, seed, records = resume.state
         if arrays.shape[1] != self._density.dim or arrays.dtype != self._density.dtype:
             raise ShapeError(
@@ -320,7 +321,10 @@ class BBB:
         weights = self._weights(0, batches)
         likelihood = shaped[0].sum(axis=1)
         kl = ((shaped[1] - shaped[2] / target.temperature) * weights).sum(axis=1)
-        scale = np.logaddexp(0.0, arrays[1].astype(np.float64)).astype(arrays.dtype)
+        # The core's softplus does not go below exp(-limit) either.
+        floor = np.exp(-86.0 if arrays.dtype == np.float32 else -700.0)
+        scale = np.logaddexp(0.0, arrays[1].astype(np.float64))
+        scale = np.maximum(scale, floor).astype(arrays.dtype)
         tempered = likelihood / (target.likelihood_temperature * target.temperature)
         return MeanField(
             mean=arrays[0].copy(),
@@ -333,3 +337,11 @@ class BBB:
             predictive=target if callable(getattr(target, "predictive", None)) else None,
             state=(arrays, step, seed, records),
         )
+
+
+def _noise_prior(target: Any) -> str:
+    """Name the prior of a learned noise, where there is one."""
+    likelihood = getattr(target, "likelihood", None)
+    if not getattr(likelihood, "learns_noise", False):
+        return ""
+    return f" with {likelihood!r}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ribbit import _checks, schedules
+from ribbit.errors import NonFiniteError
 from ribbit.fits import EnsembleFit
 from ribbit.protocols import Array
 from ribbit.samplers import _options
 from ribbit.samplers._run import ProgressOption
-from ribbit.samplers._training import train
+from ribbit.samplers._training import begin, train
 from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Rule, Stepper
 
 __all__ = ["DeepEnsemble"]
@@ -95,7 +97,7 @@ class DeepEnsemble:
             Passes over the data.
         seed : int
             64-bit key of starts and batches.
-        init : (M, P) array, optional
+        init : (P,) or (M, P) array, or a fit, optional
             Where the members start; default ``target.init`` per member.
         resume : EnsembleFit, optional
             A fit of the same settings to go on with, bit for bit; its seed is used.
@@ -112,28 +114,31 @@ class DeepEnsemble:
         TypeError, ValueError
             For bad arguments, before any work.
         NonFiniteError
-            When a parameter is not finite any more.
+            When a parameter is not finite any more; its ``state`` is the fit so far.
         """
         name = "DeepEnsemble.fit"
-        if resume is not None and (not isinstance(resume, EnsembleFit) or resume.state is None):
-            raise TypeError(
-                f"[{name}] expected resume as an EnsembleFit that DeepEnsemble.fit returned, "
-                f"got {_checks.summary(resume)}"
+        start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
+        try:
+            state, complete = train(
+                name,
+                "DeepEnsemble",
+                self._stepper,
+                num_epochs,
+                seed=seed,
+                start=start,
+                members=self._members,
+                resume=None if resume is None else resume.state,
+                progress=progress,
             )
-        state, complete = train(
-            name,
-            "DeepEnsemble",
-            self._stepper,
-            num_epochs,
-            seed=seed,
-            start=init,
-            members=self._members,
-            resume=None if resume is None else resume.state,
-            progress=progress,
-        )
+        except NonFiniteError as error:
+            error.state = self._fit(error.state, complete=False)
+            raise
+        return self._fit(state, complete=complete)
+
+    def _fit(self, state: StochasticState, *, complete: bool) -> EnsembleFit:
         target = self._stepper.density.target
         return EnsembleFit(
-            theta=state.position,
+            theta=state.position.copy(),
             complete=complete,
             settings={
                 "sampler": "DeepEnsemble",

@@ -7,12 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ribbit import _checks, schedules
-from ribbit.errors import ShapeError
+from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.fits import DropoutFit
 from ribbit.protocols import Array
 from ribbit.samplers._run import ProgressOption
-from ribbit.samplers._training import train
+from ribbit.samplers._training import begin, train
 from ribbit.samplers.leapfrog import Density
+from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Rule, Stepper
 
 __all__ = ["MCDropout"]
@@ -108,7 +109,7 @@ class MCDropout:
             Passes over the data.
         seed : int
             64-bit key of batches and masks.
-        init : (P,) array, optional
+        init : (P,) array or a fit, optional
             Where to start; default ``target.init``.
         resume : DropoutFit, optional
             A fit of the same settings to go on with, bit for bit; its seed is used.
@@ -125,25 +126,32 @@ class MCDropout:
         TypeError, ValueError
             For bad arguments, before any work.
         NonFiniteError
-            When a parameter is not finite any more.
+            When a parameter is not finite any more; its ``state`` is the fit so far.
         """
         name = "MCDropout.fit"
-        if resume is not None and (not isinstance(resume, DropoutFit) or resume.state is None):
-            raise TypeError(
-                f"[{name}] expected resume as a DropoutFit that MCDropout.fit returned, "
-                f"got {_checks.summary(resume)}"
+        # What is learned is not a setting.
+        settings = {k: v for k, v in self.settings.items() if k != "rates"}
+        if not self._masked.learns_rates:
+            settings["rates"] = self._masked.rates.tolist()
+        start = begin(name, init, resume, DropoutFit, settings, 1, seed)
+        try:
+            state, complete = train(
+                name,
+                "MCDropout",
+                self._stepper,
+                num_epochs,
+                seed=seed,
+                start=self._start(name, start),
+                members=1,
+                resume=None if resume is None else resume.state,
+                progress=progress,
             )
-        state, complete = train(
-            name,
-            "MCDropout",
-            self._stepper,
-            num_epochs,
-            seed=seed,
-            start=self._start(name, init),
-            members=1,
-            resume=None if resume is None else resume.state,
-            progress=progress,
-        )
+        except NonFiniteError as error:
+            error.state = self._fit(error.state, complete=False)
+            raise
+        return self._fit(state, complete=complete)
+
+    def _fit(self, state: StochasticState, *, complete: bool) -> DropoutFit:
         epochs = state.step // self._stepper.batches
         theta, rates = self._masked.split(state.position[0])
         return DropoutFit(

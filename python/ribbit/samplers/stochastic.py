@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,12 +119,31 @@ class Stepper:
             return thin
         cycle = self.schedule.num_steps
         steps = cycle if thin == 1 else thin
-        if steps % cycle or num_draws * steps > self.schedule.num_cycles * cycle:
+        if steps % cycle:
             raise ValueError(
-                f"[{function}] expected at most {self.schedule.num_cycles} draws at the ends of "
-                f"cycles of {cycle} steps, got {num_draws} draws with thin={thin}"
+                f"[{function}] expected thin as a multiple of {cycle}, the steps of a cycle, "
+                f"got {thin}"
             )
         return steps
+
+    def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
+        """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
+        schedule, begin = self.schedule, max(0, state.step - state.warmup)
+        end = begin // thin * thin + num_draws * thin  # steps after warmup
+        if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
+            raise ValueError(
+                f"[{function}] expected at most {schedule.num_cycles} draws at the ends of cycles "
+                f"of {schedule.num_steps} steps, got {num_draws} draws with thin={thin} after "
+                f"{begin // schedule.num_steps} cycles"
+            )
+        last = state.warmup + end
+        if schedule.kind == "cosine" and schedule.final == 0 and last > schedule.num_steps + thin:
+            warnings.warn(
+                f"[{function}] expected at most {schedule.num_steps} steps, where the step size "
+                f"reaches 0, got {last} with warmup: the draws after that repeat",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def start(
         self,
@@ -200,8 +220,10 @@ class Stepper:
         NonFiniteError
             When a parameter is not finite any more; carries the last finite state.
         """
-        eps = self.step_size * self.schedule.factors(state.step, num_steps)
-        noise = self.schedule.noise(state.step, num_steps)
+        # Cycles are counted from the end of warmup, so that draws fall on their ends.
+        clock = state.step - (state.warmup if self.schedule.kind == "cyclical" else 0)
+        eps = self.step_size * self.schedule.factors(clock, num_steps)
+        noise = self.schedule.noise(clock, num_steps)
         if self.rule.kind == "adam":
             noise[:] = 0.0
         if self._native is not None:
@@ -214,10 +236,12 @@ class Stepper:
             good = int(failed[chain])
             if good:
                 state, _ = self.advance(state, good, guard)
+            adam = self.rule.kind == "adam"
+            one, rate = ("member", "learning rate") if adam else ("chain", "step size")
             raise NonFiniteError(
-                f"[{self.function}] expected finite parameters, got others in chain "
-                f"{state.chains[chain]} at step {state.step} with step size {eps[good]:.3g}, "
-                f"largest |gradient| {largest[chain]:.3g}: use a smaller step size "
+                f"[{self.function}] expected finite parameters, got others in {one} "
+                f"{state.chains[chain]} at step {state.step} with {rate} {eps[good]:.3g}, "
+                f"largest |gradient| {largest[chain]:.3g}: use a smaller {rate} "
                 "(the error's `state` is the last finite one)",
                 state=state,
                 step=state.step,
