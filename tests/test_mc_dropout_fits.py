@@ -1,5 +1,7 @@
 """MC dropout and deep ensembles: training, what decides a fit, what it gives, bad input."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import ribbit as rb
 from dropout_reference import ROWS, X, Y, fitted, gradient, masks_of, model, target
 from ribbit.errors import NonFiniteError
 from ribbit.fits import EnsembleFit
+from ribbit.masked import check_addresses
 from stochastic_reference import batch_of
 
 
@@ -228,3 +231,30 @@ def test_training_that_explodes_says_where():
     assert np.isfinite(fit.theta).all()
     with pytest.raises(NonFiniteError):
         mcd.fit(50, resume=fit, progress=False)
+
+
+def test_fits_predict_and_pickle():
+    mcd = rb.MCDropout(target(), rate=0.25, batch_size=20)
+    fit = mcd.fit(3, seed=1, progress=False)
+    x = X[:7]
+    p = fit.predict(x, 50, seed=4, masks="shared")
+    np.testing.assert_array_equal(p.mean, fit.draws(50, seed=4, masks="shared").predict(x).mean)
+    back = pickle.loads(pickle.dumps(fit))
+    np.testing.assert_array_equal(back.predict(x, 50).mean, fit.predict(x, 50).mean)
+    assert mcd.fit(2, resume=back, progress=False).theta.tobytes() == (
+        mcd.fit(2, resume=fit, progress=False).theta.tobytes()
+    )
+    plain = rb.Posterior(
+        rb.mlp(3, (5,), 1), X, Y, prior=rb.Normal(0.8), likelihood=rb.Gaussian(0.3)
+    )
+    members = rb.DeepEnsemble(plain, members=3, batch_size=20).fit(1, progress=False)
+    assert members.predict(x).num_draws == 3
+
+
+def test_rows_have_addresses_for_their_masks():
+    class Many:
+        table = np.array([[0, 3, 512, 0, 0, 0, 0, 0]])
+
+    check_addresses("predict", Many, 2**25 - 1)
+    with pytest.raises(ValueError, match=r"\[predict\] expected rows times widest layer < 2\^34"):
+        check_addresses("predict", Many, 2**25)

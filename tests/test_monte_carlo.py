@@ -180,3 +180,40 @@ def test_samples_in_lanes_change_no_bit(hidden, dtype):
         some, many = fit.predict(x[:rows], 45, seed=3), fit.predict(x, 45, seed=3)
         for name in ("mean", "epistemic_std", "aleatoric_std"):
             np.testing.assert_array_equal(getattr(some, name), getattr(many, name)[:rows])
+
+
+def test_log_likelihood_of_many_classes_is_streamed(monkeypatch):
+    """A chunk of draws holds _CHUNK outputs, classes counted."""
+    target = posterior("categorical", np.float64)
+    fit = rb.MeanField(np.zeros(target.dim), np.ones(target.dim), predictive=target)
+    sizes = []
+    inner = type(fit.predict(np.zeros((1, 3)), 1)._predictive).log_likelihood
+
+    def spy(self, theta, x, y, **number):
+        sizes.append(len(theta) * len(x) * 5)
+        return inner(self, theta, x, y, **number)
+
+    p, y = fit.predict(np.ones((4, 3)), 30), np.zeros(4, int)
+    whole = p.log_likelihood(y)
+    monkeypatch.setattr(type(p._predictive), "log_likelihood", spy)
+    monkeypatch.setattr("ribbit.predict._CHUNK", 100)
+    assert fit.predict(np.ones((4, 3)), 30).log_likelihood(y) == pytest.approx(whole, rel=1e-12)
+    assert max(sizes) <= 100
+    assert len(sizes) > 1
+
+
+def test_far_components_of_a_mixture_are_no_warning():
+    """Newton's quotient overflows far from 20,000 narrow peaks; warnings are errors here."""
+    x = np.random.default_rng(3).normal(size=(2_000, 2))
+    target = rb.Posterior(
+        rb.mlp(2, (), 1),
+        x[:40],
+        x[:40, 0],
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(0.02),
+        dtype=np.float64,
+    )
+    fit = rb.MeanField(np.zeros(3), np.ones(3), predictive=target)
+    found = fit.predict(x, 5).quantile([0.05, 0.5, 0.9], noise=True)
+    assert np.isfinite(found).all()
+    assert (np.diff(found, axis=0) > 0).all()

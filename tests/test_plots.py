@@ -224,3 +224,13 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "ribbit\[plot\]"'):
         plots.reliability([0, 1], [0.2, 0.7])
+
+
+def test_trace_of_what_has_no_trace(rng):
+    draws = chains(rng)
+    draws.stats = {"lp": np.full((2, 5), np.nan)}
+    with pytest.raises(ValueError, match=r"without: track it \(track_lp=True\)"):
+        plots.trace(draws)
+    draws.stats = {}
+    with pytest.raises(ValueError, match="draws of a fit, which have no statistics"):
+        plots.trace(draws)

@@ -106,9 +106,11 @@ struct LogDensity<T>::Pass {
     spread = shards == 1 && panels <= kMostWhole;
     whole = spread ? panels : 0;
     const double flops = 6.0 * static_cast<double>(rows * density.dim_);  // of one gradient
-    // What one chain can be cut into: panels or shards, each long enough to pay for its barriers.
+    // What one chain can be cut into: panels or shards, each long enough to pay for its barriers,
+    // also where the threads share their cores with others (30 us of work).
+    constexpr double kWorthThread = 4e6;
     const std::int64_t pieces =
-        std::min(spread ? panels : shards, 1 + static_cast<std::int64_t>(flops / 1e6));
+        std::min(spread ? panels : shards, 1 + static_cast<std::int64_t>(flops / kWorthThread));
     threads = static_cast<int>(std::min<std::int64_t>(
         threads_for(flops * static_cast<double>(gradients * chains)), chains * pieces));
   }

@@ -7,7 +7,7 @@ from ribbit import errors, random, schedules
 from ribbit._backend import set_num_threads
 from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
-from ribbit.fits import MeanField
+from ribbit.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.io import load_draws
 from ribbit.layers import Activation, Dense, Dropout
 from ribbit.likelihoods import (
@@ -72,6 +72,8 @@ __all__ = [
     "Dense",
     "Draws",
     "Dropout",
+    "DropoutFit",
+    "EnsembleFit",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Laplace",

@@ -150,7 +150,7 @@ def _diabetes(console: Console, path: str, *, quick: bool, seed: int) -> DemoRes
             f"[run_demo] expected at least four draws per chain, got {len(draws)} (interrupted)"
         )
     hmc, band = score_draws(draws, scaler, x_test, y[test])
-    rhat = diagnostics.predictive_rhat(draws, x_test)
+    rhat = diagnostics.predictive_rhat(draws, x_test, method="split")  # as in the picture
     gradients = sum(
         float(stats["n_steps"].sum()) for stats in (draws.stats, draws.warmup_stats or {}) if stats
     )

@@ -148,7 +148,10 @@ class MeanField:
         Draws
             positions (1, S, P); ``predict`` works where the fit had a target.
         """
-        positions = self.sample(num_draws, seed)[None, ...]
+        count = _checks.integer(
+            "MeanField.draws", "num_draws", num_draws, minimum=1, maximum=2**32 - 1
+        )
+        positions = self.sample(count, seed)[None, ...]
         return drawn(positions, self.predictive, self.settings, seed)
 
     def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
@@ -264,6 +267,12 @@ class DropoutFit:
         predictive = self.target.mask_predictive(seed, masks, self.rates)
         return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
 
+    def predict(
+        self, x: Array, num_draws: int = 1000, *, seed: int = 0, masks: str = "row"
+    ) -> Prediction:
+        """Return ``draws(num_draws, seed=seed, masks=masks).predict(x)``."""
+        return self.draws(num_draws, seed=seed, masks=masks).predict(x)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EnsembleFit:
@@ -330,3 +339,7 @@ class EnsembleFit:
             pick = np.minimum((u[0] * len(positions)).astype(np.int64), len(positions) - 1)
             positions = positions[pick]
         return drawn(positions[None, ...], self.predictive, self.settings, seed)
+
+    def predict(self, x: Array) -> Prediction:
+        """Return ``draws().predict(x)``: every member once."""
+        return self.draws().predict(x)

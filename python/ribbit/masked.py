@@ -16,6 +16,7 @@ from ribbit._checks import FloatArray
 from ribbit._native_density import NativeSteps
 from ribbit._predictive import NumberedPredictive, predictive_from_description
 from ribbit.likelihoods import Array64
+from ribbit.model import Model
 from ribbit.priors import Normal
 
 if TYPE_CHECKING:
@@ -78,19 +79,22 @@ class MaskedPosterior(NativeSteps):
         name = "MCDropout"
         if not target.dropout_layers:
             raise TypeError(
-                f"[{name}] expected a model with Dropout layers, got {target.model!r} without"
+                f"[{name}] expected a model with Dropout layers, got {target.model!r} without: put "
+                "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
             )
         model = target.model
         drops = model.table[:, 0] == _DROPOUT
         rates = model.rates.copy()
         concrete = isinstance(rate, str)
-        if concrete:
-            _checks.choice(name, "rate", rate, ("concrete",))
-        elif rate is not None:
-            rates[drops] = _checks.fraction(name, "rate", rate)
+        if concrete and rate != "concrete":
+            raise ValueError(
+                f"[{name}] expected rate as a number in (0, 1) or 'concrete', got {rate!r}"
+            )
+        if rate is not None:
+            rates[drops] = rates[drops] if concrete else _checks.fraction(name, "rate", rate)
         if not (rates[drops] > 0).all():
             raise ValueError(
-                f"[{name}] expected rates in (0, 1), got {', '.join(target.dropout_layers)}"
+                f"[{name}] expected rates in (0, 1), got layers {', '.join(target.dropout_layers)}"
             )
         likelihood = target.likelihood
         if precision is not None:
@@ -98,7 +102,7 @@ class MaskedPosterior(NativeSteps):
             if not isinstance(likelihood, likelihoods.Gaussian) or likelihood.learns_noise:
                 raise TypeError(
                     f"[{name}] expected a Gaussian likelihood of known scale for precision, "
-                    f"got {likelihood!r}"
+                    f"got {likelihood!r}: use rb.Gaussian(1.0), whose scale precision replaces"
                 )
             likelihood = likelihoods.Gaussian(tau**-0.5)
         prior = target._prior_rows
@@ -109,7 +113,9 @@ class MaskedPosterior(NativeSteps):
             prior = _length_scale_prior(model.table, fixed, scale, prior)
         if concrete:
             _check_concrete(name, model.table, prior)
+        check_addresses(name, model, target.num_rows)
         native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
+        self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
         self.target, self.model, self.likelihood = target, model, likelihood
         self.dtype, self.num_rows = target.dtype, target.num_rows
         self.rates: Array64 = rates[drops]
@@ -129,6 +135,10 @@ class MaskedPosterior(NativeSteps):
             True,
             concrete,
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The native object is built again.
+        return _rebuild, (self.target, self._options)
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw a starting position, as the target does."""
@@ -209,6 +219,19 @@ class MaskedPosterior(NativeSteps):
         )
 
 
+def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
+    return MaskedPosterior(target, **options)
+
+
+def check_addresses(name: str, model: Model, num_rows: int) -> None:
+    """Raise when noise for each row and unit would run out of addresses (2^32 blocks of four)."""
+    widest = int(model.table[:, 1:3].max())
+    if num_rows * -(-widest // 4) >= 2**32:
+        raise ValueError(
+            f"[{name}] expected rows times widest layer < 2^34, got {num_rows} rows, {widest} units"
+        )
+
+
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
     """Raise unless the rates of all Dropout layers can be learned."""
     for i in np.flatnonzero(table[:, 0] == _DROPOUT):
@@ -276,6 +299,7 @@ class DropoutPredictive(NumberedPredictive):
         """Return the native source of masks."""
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         weights = np.ascontiguousarray(theta)
+        check_addresses("predict", self.model, row)
         return source.masked(weights, self.seed, self.masks == "shared", row)
 
     def _layer_rates(self) -> Array64:

@@ -227,8 +227,18 @@ def trace(
         )
         values, label = as_host(draws.positions[:, :, number]), f"parameter {number}"
     else:
+        if not draws.stats:
+            raise ValueError(
+                f"[{name}] expected draws of a sampler, got draws of a fit, which have no "
+                "statistics: give parameter="
+            )
         statistic = _checks.choice(name, "statistic", statistic, draws.stats)
         values, label = as_host(draws.stats[statistic]), statistic
+        if np.isnan(values).all():
+            raise ValueError(
+                f"[{name}] expected a statistic with numbers, got {statistic!r} without: track it "
+                "(track_lp=True), or give parameter="
+            )
     for chain, row in enumerate(values):
         ax.plot(row, color=COLORS[chain % len(COLORS)], lw=0.9, alpha=0.85, label=f"chain {chain}")
     if "diverging" in draws.stats:

@@ -325,7 +325,8 @@ def gaussian_mixture_quantile(xp: ModuleType, mean: Array, sd: Array, q: Sequenc
     for low in range(0, rows, block):
         high = min(low + block, rows)
         own = sd if sd.shape[0] == 1 else sd[low:high, :]
-        one = [_solve(xp, mean[low:high, :], own, float(p)) for p in q]
+        with _backend.errstate(xp):  # a quotient that overflows is a Newton step not taken
+            one = [_solve(xp, mean[low:high, :], own, float(p)) for p in q]
         parts.append(xp.stack(one, axis=0))
     return xp.concat(parts, axis=1)
 

@@ -66,7 +66,7 @@ def batch_size(function: str, value: int | None, rows: int | None) -> int | None
     if size > rows:
         raise ValueError(
             f"[{function}] expected batch_size <= {rows}, the rows of the data, or None for "
-            f"all of them, got {size}"
+            f"all of them, got {size}{' (the default)' if size == 128 else ''}"
         )
     return size
 
