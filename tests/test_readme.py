@@ -1,4 +1,4 @@
-"""The README's example runs as it stands."""
+"""The README's examples run as they stand."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,19 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
 def test_example(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    code = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL).group(1)
+    first, *rest = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(first, "README.md", "exec"), names)
     assert (tmp_path / "draws.npz").is_file()
     assert names["draws"].positions.shape[:2] == (4, 500)
     y = names["y"].reshape(-1, 1)
     constant = abs(y - y.mean()).mean()  # the control: what a model that learned nothing gets
     assert abs(names["p"].mean - y).mean() < 0.7 * constant
     assert "R-hat" in capsys.readouterr().out
+    assert rest
+    for code in rest:
+        exec(compile(code, "README.md", "exec"), names)
+    x, y = names["x"], names["y"].reshape(-1, 1)
+    constant = abs(y - y.mean()).mean()
+    for found in ("fit", "dropout", "ensemble", "draws"):
+        assert abs(names[found].predict(x).mean - y).mean() < 0.4 * constant, found
