@@ -7,10 +7,9 @@ import pytest
 from scipy import stats
 
 import ribbit as rb
-from reference import MOMENTUM, normal
 from ribbit import _backend, schedules
 from ribbit.errors import NonFiniteError
-from stochastic_reference import epoch_order, run
+from stochastic_reference import epoch_order, first_velocity, run
 
 ROWS, DIM = 75, 3
 RNG = np.random.default_rng(3)
@@ -34,12 +33,6 @@ def gradient(theta, rows):
     """Of the linear model's log density on a batch, scaled by N/n."""
     residual = Y[rows] - DESIGN[rows] @ theta
     return ROWS / len(rows) * DESIGN[rows].T @ residual / 0.4**2 - theta / 0.7**2
-
-
-def velocity(step_size, *, seed, chain):
-    """The first velocity of SGHMC: N(0, step_size) each, at layer 1 of the momentum stream."""
-    z = normal(DIM, seed=seed, step=0, chain=chain, purpose=MOMENTUM, layer=1)
-    return np.sqrt(step_size) * z
 
 
 class Foreign:
@@ -89,7 +82,7 @@ def test_steps_are_those_of_the_oracle(case, batch, path):
     for c, chain in enumerate((0, 9)):
         extra = {"step_size": options["step_size"]}
         if case == "sghmc":
-            extra["velocity"] = velocity(1e-4, seed=seed, chain=chain)
+            extra["velocity"] = first_velocity(DIM, 1e-4, seed=seed, chain=chain)
         expected = run(
             gradient,
             start[c],
@@ -102,15 +95,6 @@ def test_steps_are_those_of_the_oracle(case, batch, path):
             rule={**rule, **extra},
         )
         np.testing.assert_allclose(found[c], expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("step_size", [1e-6, 4e-4])
-def test_the_first_velocity_has_the_step_size_as_variance(step_size):
-    sampler = rb.SGHMC(target(), step_size=step_size, friction=0.3, batch_size=32)
-    seed = 2**63 + 11
-    found = sampler.init(np.zeros((2, DIM)), seed=seed, chains=[0, 9]).first_moment
-    expected = [velocity(step_size, seed=seed, chain=c) for c in (0, 9)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_wrong_noise_is_seen_by_the_replay():
