@@ -1,7 +1,7 @@
 """Bit-identity where the parameters are more than one chunk of the core (2,048).
 
 200 rows, 5,977 parameters and one chain, so that all threads share every step: its rows and its
-chunks. Two chains would have a thread each.
+chunks. Two chains would have a thread each; fewer than 128 rows of local and flipout, one thread.
 """
 
 import numpy as np
@@ -54,7 +54,7 @@ def result(sampler):
     return [np.atleast_2d(fit.theta)]
 
 
-@pytest.mark.parametrize("batch", [64, ROWS])
+@pytest.mark.parametrize("batch", [128, ROWS])
 @pytest.mark.parametrize("name", MAKES)
 def test_bits_do_not_depend_on_threads(name, batch):
     density = target(name)
