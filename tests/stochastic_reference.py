@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from reference import normal, words
+from reference import MOMENTUM, normal, words
 
 BATCH_ORDER, UPDATE_NOISE = 7, 8
 MASK64 = (1 << 64) - 1
@@ -52,6 +52,12 @@ def batch_of(step, rows, batch, *, seed, chain):
     order = epoch_order(rows, seed=seed, chain=chain, epoch=step // batches)
     begin = step % batches * batch
     return order[begin : begin + batch]
+
+
+def first_velocity(size, step_size, *, seed, chain):
+    """Of SGHMC: N(0, step_size) each, at layer 1 of the momentum stream."""
+    z = normal(size, seed=seed, step=0, chain=chain, purpose=MOMENTUM, layer=1)
+    return math.sqrt(step_size) * z
 
 
 def run(gradient, theta, num_steps, *, rows, batch, seed, chain, factors=None, noises=None, rule):

@@ -53,6 +53,7 @@ def test_the_exact_optimum_is_reached(temperature, likelihood_temperature, kl):
 
 
 def test_the_optimum_is_reached_with_minibatches():
+    """A fixed seed repeats the run to the bit; five others end below 0.3 %, the gate is 2 %."""
     assert distance(target(), batch=5) < 0.02
 
 
@@ -133,7 +134,7 @@ def oracle(
         g = np.stack([g_mean, g_scale * slope])
         first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
         move = first / (1 - 0.9 ** (step + 1))
-        move = rate * move / (np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8)
+        move = rate(step) * move / (np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8)
         mean, rho = mean + move[0], rho + move[1]
     return np.array(records).T, mean, rho
 
@@ -166,7 +167,7 @@ def test_steps_are_those_of_the_oracle(batch, samples, kl):
             batch=batch,
             samples=samples,
             closed=kl == "closed",
-            rate=0.03,
+            rate=lambda step: 0.03,
             seed=2**63 + 5,
             weights=weights,
             init=[0.1, -0.2, 0.3],
@@ -183,6 +184,32 @@ def test_steps_are_those_of_the_oracle(batch, samples, kl):
         np.testing.assert_allclose(fit.expected_log_likelihood, likelihood, rtol=1e-9)
         np.testing.assert_allclose(fit.kl, divergence, rtol=1e-9)
         np.testing.assert_allclose(fit.elbo, likelihood / (0.6 * 1.7) - divergence, rtol=1e-9)
+
+
+def test_a_schedule_goes_on_where_a_fit_was():
+    """7 epochs of 3 steps along a cosine that ends within them: whole, resumed, and the oracle."""
+    schedule = rb.schedules.cosine(16, final=0.1)
+    bbb = rb.BBB(target(), learning_rate=0.03, batch_size=8, init_scale=0.2, schedule=schedule)
+    init = [0.1, -0.2, 0.3]
+    whole = bbb.fit(7, seed=5, init=init, progress=False)
+    part = bbb.fit(3, seed=5, init=init, progress=False)
+    rest = bbb.fit(4, resume=part, progress=False)
+    for name in ("mean", "scale", "elbo", "expected_log_likelihood", "kl"):
+        assert getattr(rest, name).tobytes() == getattr(whole, name).tobytes(), name
+    _, mean, rho = oracle(
+        21,
+        batch=8,
+        samples=1,
+        closed=True,
+        rate=lambda step: 0.03 * (0.1 + 0.45 * (1 + np.cos(np.pi * min(step / 16, 1)))),
+        seed=5,
+        weights=lambda step: (8, 8, 4)[step % 3] / ROWS,
+        init=init,
+        init_scale=0.2,
+        temperatures=(1.0, 1.0),
+    )
+    np.testing.assert_allclose(whole.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(whole.scale, np.log1p(np.exp(rho)), rtol=1e-9)
 
 
 def test_sampled_and_closed_kl_agree_in_expectation():
@@ -215,7 +242,11 @@ def test_sampled_and_closed_kl_agree_in_expectation():
     ],
 )
 def test_other_priors_are_sampled(prior):
-    """The bound falls short of the evidence by the gap of the best Gaussian, and rises with fit."""
+    """The bound rises with the fit, and its KL is that of independent weight samples.
+
+    5.5 standard errors of a difference whose parts have at most `error` each: a false-fail rate
+    below 4e-8 for a new seed. The seeds are fixed: a run repeats to the bit.
+    """
     density = target(prior)
     with pytest.raises(ValueError, match=r"normal priors for kl='closed'.* use kl='sampled'"):
         rb.BBB(density)

@@ -228,7 +228,10 @@ def test_the_expected_log_likelihood(estimator):
 
 
 def test_noise_for_each_row_lowers_the_variance():
-    """Of the likelihood's gradient by the means, at least ten times on 70 rows."""
+    """Of the likelihood's gradient by the means, at least ten times on 70 rows.
+
+    The steps have fixed addresses: a run repeats to the bit.
+    """
     density = linear()
     rng = np.random.default_rng(5)
     start = np.stack([rng.normal(size=density.dim), np.full(density.dim, -1.0)])
@@ -249,6 +252,7 @@ def test_noise_for_each_row_lowers_the_variance():
 
 @pytest.mark.parametrize("estimator", NAMES[1:])
 def test_the_exact_optimum_is_reached(estimator):
+    """A fixed seed repeats the run to the bit: it fails always or never."""
     density = linear()
     epochs = 10_000
     fit = rb.BBB(

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from reference import normal
 from ribbit import _core
 from ribbit.fits import DropoutFit
 from ribbit.predict import Prediction
 
+FIT_DRAW = 13
 LIKELIHOODS = {
     "gaussian": (rb.Gaussian(0.3), 2),
     "learned": (rb.Gaussian(), 1),
@@ -86,8 +88,11 @@ def test_drawn_weights_are_those_of_sample(name, rows):
     target = posterior(name, np.float32)
     rng = np.random.default_rng(5)
     mean = rng.normal(size=target.dim).astype(np.float32)
-    fit = rb.MeanField(mean, np.full_like(mean, 0.3), predictive=target)
+    scale = rng.uniform(0.1, 0.6, target.dim).astype(np.float32)  # each weight its own
+    fit = rb.MeanField(mean, scale, predictive=target)
     x = rng.normal(size=(rows, 3))
+    z = np.stack([normal(target.dim, seed=6, step=0, chain=s, purpose=FIT_DRAW) for s in range(21)])
+    np.testing.assert_allclose(fit.sample(21, seed=6), mean + scale * z, rtol=1e-5, atol=1e-6)
     streamed, stored = fit.predict(x, 21, seed=6), fit.draws(21, seed=6).predict(x)
     assert streamed.num_draws == 21
     for attribute in ("mean", "std") if name == "learned" else ("probs", "mutual_information"):

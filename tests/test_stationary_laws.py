@@ -16,6 +16,7 @@ from scipy import linalg, stats
 
 import ribbit as rb
 from gates import Table
+from stochastic_reference import first_velocity
 
 ROWS, DIM, PRIOR, NOISE = 20, 3, 0.7, 0.4
 RNG = np.random.default_rng(3)
@@ -205,6 +206,16 @@ def test_minibatches_sample_the_posterior_and_a_missing_scale_is_caught(name):
 def test_no_alarm_in_a_hundred_seeds(name):
     found = [run(name, density(), seed=seed, replicates=5_000) for seed in range(100)]
     assert min(found) > 1e-6
+
+
+@pytest.mark.parametrize("step_size", [1e-6, 4e-4])
+def test_the_first_velocity_has_the_step_size_as_variance(step_size):
+    """The law of a velocity without gradients, from the addressed normals."""
+    sampler = rb.SGHMC(density(), step_size=step_size, friction=FRICTION, batch_size=None)
+    seed = 2**63 + 11
+    found = sampler.init(np.zeros((2, DIM)), seed=seed, chains=[0, 9]).first_moment
+    expected = [first_velocity(DIM, step_size, seed=seed, chain=c) for c in (0, 9)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def results():

@@ -1,0 +1,71 @@
+"""Bit-identity where the parameters are more than one chunk of the core (2,048).
+
+200 rows, 5,977 parameters and one chain, so that all threads share every step: its rows and its
+chunks. Two chains would have a thread each; fewer than 128 rows of local and flipout, one thread.
+"""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit import _core
+
+ROWS = 200
+MAKES = {
+    "reparam": lambda d, b: rb.BBB(d, batch_size=b, estimator="reparam"),
+    "local": lambda d, b: rb.BBB(d, batch_size=b, estimator="local"),
+    "flipout": lambda d, b: rb.BBB(d, batch_size=b, estimator="flipout"),
+    "sampled kl": lambda d, b: rb.BBB(d, batch_size=b, kl="sampled", num_samples=2),
+    "sgld": lambda d, b: rb.SGLD(d, batch_size=b, step_size=1e-5),
+    "preconditioned": lambda d, b: rb.SGLD(
+        d, batch_size=b, step_size=1e-6, preconditioner="rmsprop"
+    ),
+    "sghmc": lambda d, b: rb.SGHMC(d, batch_size=b, step_size=1e-6),
+    "dropout": lambda d, b: rb.MCDropout(d, batch_size=b),
+    "concrete": lambda d, b: rb.MCDropout(d, batch_size=b, rate="concrete"),
+    "ensemble": lambda d, b: rb.DeepEnsemble(d, batch_size=b, members=1),
+}
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = _core.num_threads()
+    yield
+    rb.set_num_threads(before)
+
+
+def target(name):
+    x = np.random.default_rng(0).normal(size=(ROWS, 8))
+    drops = [rb.Dropout(0.2)] if name in ("dropout", "concrete") else []
+    layers = [rb.Dense(72), rb.Activation("silu"), rb.Dense(72), rb.Activation("relu")]
+    model = rb.Model([*layers, *drops, rb.Dense(1)], input_shape=(8,))
+    y = np.sin(x.sum(axis=1))
+    return rb.Posterior(model, x, y, prior=rb.Normal(0.5), likelihood=rb.Gaussian())
+
+
+def result(sampler):
+    """Arrays that a short run ends with, whose first is (members, P)."""
+    if hasattr(sampler, "sample"):
+        draws = sampler.sample(2, warmup=2, chains=1, seed=4, progress=False)
+        return [draws.positions[:, 1], draws.positions[:, 0]]
+    fit = sampler.fit(2, seed=4, progress=False)
+    if hasattr(fit, "elbo"):
+        return [fit.mean[None], fit.scale, fit.elbo]
+    return [np.atleast_2d(fit.theta)]
+
+
+@pytest.mark.parametrize("batch", [128, ROWS])
+@pytest.mark.parametrize("name", MAKES)
+def test_bits_do_not_depend_on_threads(name, batch):
+    density = target(name)
+    assert density.dim > 2 * 2048
+    sampler = MAKES[name](density, batch)
+    runs = []
+    for count in (1, 2, 3):
+        rb.set_num_threads(count)
+        runs.append(result(sampler))
+    for run in runs[1:]:
+        for a, b in zip(runs[0], run, strict=True):
+            assert a.tobytes() == b.tobytes()
+    start = density.init(seed=4, chains=len(runs[0][0]))  # the control: everything has moved
+    assert (runs[0][0][:, : density.dim] != start).mean() > 0.99
