@@ -53,8 +53,8 @@ def test_the_exact_optimum_is_reached(temperature, likelihood_temperature, kl):
 
 
 def test_the_optimum_is_reached_with_minibatches():
-    """A fixed seed repeats the run to the bit; five others end below 0.3 %, the gate is 2 %."""
-    assert distance(target(), batch=5) < 0.02
+    """A fixed seed repeats the run to the bit; four others end below 0.3 %, the gate is 2 %."""
+    assert distance(target(), batch=5) < 0.01
 
 
 class Faulty:
