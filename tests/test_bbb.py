@@ -53,7 +53,7 @@ def test_the_exact_optimum_is_reached(temperature, likelihood_temperature, kl):
 
 
 def test_the_optimum_is_reached_with_minibatches():
-    """A fixed seed repeats the run to the bit; four others end below 0.3 %, the gate is 2 %."""
+    """A fixed seed repeats the run to the bit; four others end below 0.3 %, the gate is 1 %."""
     assert distance(target(), batch=5) < 0.01
 
 
