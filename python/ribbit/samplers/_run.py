@@ -187,7 +187,8 @@ class Run:
         # A normal prior has no mass out there; a heavy tail may have.
         if sd is None or not getattr(target, "normal_prior", False):
             return
-        size = np.abs(_backend.to_host(self.state.position)) / _backend.to_host(sd)
+        widths = _backend.to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
+        size = np.abs(_backend.to_host(self.state.position)) / widths
         worst = size.max(axis=1)
         far = ~(worst < _FAR)
         if far.any():
