@@ -1,4 +1,4 @@
-"""Runs of SGLD against their schedule, and runs that go wrong: warnings, errors, what they bring."""
+"""Runs of SGLD against their schedule, and runs that go wrong: warnings, errors, what is left."""
 
 import numpy as np
 import pytest
