@@ -109,8 +109,9 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
                         : nullptr;
     if (stage.layer.op == Op::kDense) {
       // Where no derivative is wanted a ReLU costs nothing on the way out of the multiplication.
-      const bool relu = !derivatives && s + 1 < last && plan.stages[s + 1].is_relu();
-      dense_forward(stage, theta, packed, current, panels, out, relu);
+      const bool relu = s + 1 < last && plan.stages[s + 1].is_relu() &&
+                        (!derivatives || plan.stages[s + 1].derivative < 0);
+      dense_forward(stage, theta, packed, current, panels, out, relu ? kFinishRelu : kFinishPlain);
       if (relu) ++s;
     } else if (stage.layer.op == Op::kDropout) {
       T* ratio = derivatives && stage.ratio >= 0
@@ -164,9 +165,12 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
     }
     if (!stage.needs_input_delta) return;
     T* below = space.delta(stage.delta - 1) + at * stage.layer.in_size * kPanel;
-    const T* scale =
-        stage.scale_below >= 0 ? derivative(stage.scale_below, stage.layer.in_size) : nullptr;
-    dense_backward(stage, packed, delta, scale, panels, below);
+    const T* scale = stage.step_below
+                         ? space.value(stage.in_value) + at * stage.layer.in_size * kPanel
+                     : stage.scale_below >= 0 ? derivative(stage.scale_below, stage.layer.in_size)
+                                              : nullptr;
+    dense_backward(stage, packed, delta, scale, stage.step_below ? kFinishStep : kFinishPlain,
+                   panels, below);
     delta = below;
   }
 }

@@ -24,17 +24,17 @@ void dense_pack(const Stage& stage, const T* theta, bool backward, int member, i
 
 template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
-                   std::int64_t panels, T* y, bool relu) {
+                   std::int64_t panels, T* y, Finish finish) {
   const Layer& layer = stage.layer;
   const T* bias = layer.bias_offset >= 0 ? theta + layer.bias_offset : nullptr;
-  kernels<T>().multiply(packed + stage.packed, bias, x, y, nullptr, relu, layer.in_size,
+  kernels<T>().multiply(packed + stage.packed, bias, x, y, nullptr, finish, layer.in_size,
                         layer.out_size, panels);
 }
 
 template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
-                    std::int64_t panels, T* delta_below) {
-  kernels<T>().multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, false,
+                    Finish finish, std::int64_t panels, T* delta_below) {
+  kernels<T>().multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, finish,
                         stage.layer.out_size, stage.layer.in_size, panels);
 }
 
@@ -47,11 +47,13 @@ void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t
                                layer.bias_offset >= 0 ? grad + layer.bias_offset : nullptr);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                            \
-  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*, bool); \
-  template void dense_backward(const Stage&, const T*, const T*, const T*, std::int64_t, T*);      \
-  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,       \
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                          \
+  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*,      \
+                              Finish);                                                           \
+  template void dense_backward(const Stage&, const T*, const T*, const T*, Finish, std::int64_t, \
+                               T*);                                                              \
+  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,     \
                                std::int64_t, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -15,16 +15,16 @@ template <class T>
 void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
                 T* packed);
 
-// x: (panels, ins, kPanel) -> y: (panels, outs, kPanel); relu: through a ReLU too.
+// x: (panels, ins, kPanel) -> y: (panels, outs, kPanel)
 template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
-                   std::int64_t panels, T* y, bool relu = false);
+                   std::int64_t panels, T* y, Finish finish = kFinishPlain);
 
 // delta: (panels, outs, kPanel) -> delta_below: (panels, ins, kPanel), times scale of that shape
-// (null: 1).
+// (null: 1), or as kFinishStep says.
 template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
-                    std::int64_t panels, T* delta_below);
+                    Finish finish, std::int64_t panels, T* delta_below);
 
 // Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad, for
 // inputs first..last-1, and with input 0 that of the bias. scratch: (panels * kPanel, outs).

@@ -84,8 +84,8 @@ const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const
       });
     } else {
       T* path = space.below();
-      k.multiply(weights.packed_second + stage.packed, nullptr, x, path, nullptr, false, ins, outs,
-                 panels);
+      k.multiply(weights.packed_second + stage.packed, nullptr, x, path, nullptr, kFinishPlain, ins,
+                 outs, panels);
       k.add_product(T(1), factor, path, nullptr, panels * outs * kPanel, out);
     }
     current = out;
@@ -124,13 +124,14 @@ void paired_backward(const Plan& plan, const PairedWeights<T>& weights, const T*
     if (!stage.needs_input_delta) return;
     T* below = w.delta(stage.delta - 1);
     const T* scale = stage.scale_below >= 0 ? w.derivative(stage.scale_below) : nullptr;
-    dense_backward(stage, weights.packed_first, delta, static_cast<const T*>(nullptr), panels,
-                   below);
-    dense_backward(stage, weights.packed_second, along, static_cast<const T*>(nullptr), panels,
-                   space.below());
+    dense_backward(stage, weights.packed_first, delta, static_cast<const T*>(nullptr), kFinishPlain,
+                   panels, below);
+    dense_backward(stage, weights.packed_second, along, static_cast<const T*>(nullptr),
+                   kFinishPlain, panels, space.below());
     // d(x^2) / dx = 2 x, d(x s) / dx = s
     k.add_product(local ? T(2) : T(1), local ? x : space.signs(d), space.below(), scale,
                   panels * ins * kPanel, below);
+    if (stage.step_below) k.step_in_place(below, x, panels * ins * kPanel);
     delta = below;
   }
 }

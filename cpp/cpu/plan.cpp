@@ -68,6 +68,16 @@ Plan::Plan(const Network& network, bool masks, bool concrete) {
     stages.push_back(stage);
   }
   output_value = current;
+  // A ReLU between dense layers needs no derivative of its own: it is where its value is positive.
+  for (std::size_t s = 1; s + 1 < stages.size(); ++s) {
+    Stage &relu = stages[s], &above = stages[s + 1];
+    if (!relu.is_relu() || stages[s - 1].layer.op != Op::kDense || above.scale_below < 0 ||
+        above.scale_below != relu.derivative || above.layer.op != Op::kDense) {
+      continue;
+    }
+    relu.derivative = above.scale_below = -1;
+    above.step_below = true;
+  }
 }
 
 std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {

@@ -16,9 +16,10 @@ struct Stage {
   int in_value = 0;
   int out_value = 0;
   int derivative = -1;  // activation, dropout: which derivative buffer, -1: no gradient below
-  bool applied_above = false;      // activation: the dense layer above applies the derivative
-  bool merged = false;             // dropout: multiplies a derivative that is there already
-  int scale_below = -1;            // dense: derivative buffer that scales the delta it sends down
+  bool applied_above = false;  // activation: the dense layer above applies the derivative
+  bool merged = false;         // dropout: multiplies a derivative that is there already
+  int scale_below = -1;        // dense: derivative buffer that scales the delta it sends down
+  bool step_below = false;     // dense: the value below is a ReLU's, whose derivative is its sign
   bool needs_input_delta = false;  // dense: some layer below has parameters
   std::int64_t packed = -1;        // dense: offset of (ins -> outs) tiles
   std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed

@@ -56,6 +56,10 @@ struct MaskStream {
   bool shared;              // every row takes the mask of row 0
 };
 
+// What a multiplication does to its sums on the way out: nothing, max(0, .), or for the derivative
+// of that, 0 where the value above was not positive. Otherwise they are multiplied by `scale`.
+enum Finish : int { kFinishPlain = 0, kFinishRelu = 1, kFinishStep = 2 };
+
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register
@@ -66,9 +70,10 @@ struct KernelTable {
   void (*pack_tiles)(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                      std::int64_t first, std::int64_t last, T* packed);
 
-  // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels; relu: max(0, that).
-  // x: (panels, ins, kPanel), y and scale: (panels, outs, kPanel); init, scale: null means 0, 1.
-  void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale, bool relu,
+  // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels; kFinishStep: the
+  // sum where scale[o] > 0, else 0. x: (panels, ins, kPanel), y and scale: (panels, outs, kPanel);
+  // init, scale: null means 0, 1.
+  void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale, Finish finish,
                    std::int64_t ins, std::int64_t outs, std::int64_t panels);
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
@@ -135,6 +140,7 @@ struct KernelTable {
   void (*sign_panel)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
                      std::int64_t units, T* out);
   void (*product)(const T* a, const T* b, std::int64_t n, T* out);
+  void (*step_in_place)(T* a, const T* b, std::int64_t n);  // a = 0 where b is not positive
   // y = (y + factor a b) d; d null: 1.
   void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
   void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,

@@ -54,6 +54,7 @@ constexpr KernelTable<T> kTable = {
     .local_noise = local_noise<T>,
     .sign_panel = sign_panel<T>,
     .product = product<T>,
+    .step_in_place = step_in_place<T>,
     .add_product = add_product<T>,
     .prior_segment = prior_segment<T>,
     .likelihood_panel = likelihood_panel<T>,

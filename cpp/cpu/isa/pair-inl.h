@@ -88,6 +88,11 @@ static void product(const T* a, const T* b, std::int64_t n, T* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
 }
 
+template <class T>
+static void step_in_place(T* a, const T* b, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) a[i] = b[i] > T(0) ? a[i] : T(0);
+}
+
 // y = (y + factor a b) d; d null: 1.
 template <class T>
 static void add_product(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y) {

@@ -65,7 +65,7 @@ static void pack_tiles(const T* weight, std::int64_t ins, std::int64_t outs, boo
 // kSplit partial sums over k keep narrow tiles from waiting for the latency of one FMA chain.
 template <class T, int kOutputs, int kSplit>
 RIBBIT_INLINE void multiply_tile(const T* w, const T* init, const T* x, T* y, const T* scale,
-                                 bool relu, std::int64_t ins) {
+                                 Finish finish, std::int64_t ins) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
   V sum[kSplit][kOutputs][2];
@@ -102,13 +102,15 @@ RIBBIT_INLINE void multiply_tile(const T* w, const T* init, const T* x, T* y, co
       r0 += sum[s][o][0];
       r1 += sum[s][o][1];
     }
-    if (scale != nullptr) {
-      r0 *= load<T>(scale + o * kPanel);
-      r1 *= load<T>(scale + o * kPanel + lanes);
-    }
-    if (relu) {
+    if (finish == kFinishRelu) {
       r0 = Ops<V>::max(V{}, r0);
       r1 = Ops<V>::max(V{}, r1);
+    } else if (finish == kFinishStep) {
+      r0 = load<T>(scale + o * kPanel) > V{} ? r0 : V{};
+      r1 = load<T>(scale + o * kPanel + lanes) > V{} ? r1 : V{};
+    } else if (scale != nullptr) {
+      r0 *= load<T>(scale + o * kPanel);
+      r1 *= load<T>(scale + o * kPanel + lanes);
     }
     store<T>(y + o * kPanel, r0);
     store<T>(y + o * kPanel + lanes, r1);
@@ -117,13 +119,13 @@ RIBBIT_INLINE void multiply_tile(const T* w, const T* init, const T* x, T* y, co
 
 template <class T>
 RIBBIT_INLINE void multiply_panel(const T* w, const T* init, const T* x, T* y, const T* scale,
-                                  bool relu, std::int64_t ins, int width) {
+                                  Finish finish, std::int64_t ins, int width) {
   for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
     const T* scales = scale != nullptr ? scale + lane : nullptr;
     switch (width) {
-#define RIBBIT_TILE(R, S)                                                   \
-  case R:                                                                   \
-    multiply_tile<T, R, S>(w, init, x + lane, y + lane, scales, relu, ins); \
+#define RIBBIT_TILE(R, S)                                                     \
+  case R:                                                                     \
+    multiply_tile<T, R, S>(w, init, x + lane, y + lane, scales, finish, ins); \
     break;
       RIBBIT_TILE(1, 4)
       RIBBIT_TILE(2, 4)
@@ -148,14 +150,14 @@ RIBBIT_INLINE void multiply_panel(const T* w, const T* init, const T* x, T* y, c
 }
 
 template <class T>
-static void multiply(const T* packed, const T* init, const T* x, T* y, const T* scale, bool relu,
-                     std::int64_t ins, std::int64_t outs, std::int64_t panels) {
+static void multiply(const T* packed, const T* init, const T* x, T* y, const T* scale,
+                     Finish finish, std::int64_t ins, std::int64_t outs, std::int64_t panels) {
   const Tiling tiling(outs);
   const auto run = [&](std::int64_t p, std::int64_t t) __attribute__((always_inline)) {
     const std::int64_t o0 = tiling.begin(t);
     const std::int64_t at = (p * outs + o0) * kPanel;
     multiply_panel<T>(packed + o0 * ins, init != nullptr ? init + o0 : nullptr,
-                      x + p * ins * kPanel, y + at, scale != nullptr ? scale + at : nullptr, relu,
+                      x + p * ins * kPanel, y + at, scale != nullptr ? scale + at : nullptr, finish,
                       ins, tiling.width(t));
   };
   // Weights that leave the first-level cache between panels are read once per block instead.
