@@ -258,3 +258,19 @@ def test_rows_have_addresses_for_their_masks():
     check_addresses("predict", Many, 2**25 - 1)
     with pytest.raises(ValueError, match=r"\[predict\] expected rows times widest layer < 2\^34"):
         check_addresses("predict", Many, 2**25)
+    # Of all rows that are asked for, not of the first one: two blocks of four units here.
+    draws = rb.MCDropout(target(), batch_size=20).fit(1, progress=False).draws(2)
+    ask = draws.predictive.predictive
+    ask(draws.positions[0], X[:7], row=2**31 - 8)
+    with pytest.raises(ValueError, match="rows times widest layer"):
+        ask(draws.positions[0], X[:8], row=2**31 - 8)
+
+
+def test_row_noise_of_bbb_has_addresses(monkeypatch):
+    plain = rb.Posterior(
+        rb.mlp(3, (5,), 1), X, Y, prior=rb.Normal(0.8), likelihood=rb.Gaussian(0.3)
+    )
+    monkeypatch.setattr(type(plain), "num_rows", 2**31)
+    for estimator in ("local", "flipout"):
+        with pytest.raises(ValueError, match=r"\[BBB\] expected rows times widest layer"):
+            rb.BBB(plain, estimator=estimator, batch_size=20).fit(1, progress=False)

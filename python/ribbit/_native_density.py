@@ -11,7 +11,7 @@ import numpy as np
 
 from ribbit import _checks
 from ribbit._checks import FloatArray
-from ribbit._predictive import NetworkPredictive
+from ribbit._predictive import NetworkPredictive, check_addresses
 from ribbit.likelihoods import Array64
 
 if TYPE_CHECKING:
@@ -238,6 +238,8 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
+        if estimator != 0:  # noise for each row
+            check_addresses("BBB", self._predictive.model, self.num_rows)
         out: Any = self._native.advance_variational(
             state,
             seed,

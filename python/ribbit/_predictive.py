@@ -5,6 +5,7 @@ Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["DrawnPredictive", "NetworkPredictive", "predictive_from_description"]
+__all__ = [
+    "DrawnPredictive",
+    "NetworkPredictive",
+    "NumberedPredictive",
+    "check_addresses",
+    "predictive_from_description",
+]
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ class NetworkPredictive:
 
 
 @dataclass(frozen=True)
-class NumberedPredictive(NetworkPredictive):
+class NumberedPredictive(NetworkPredictive, ABC):
     """Predictions of draws that are made from their numbers, while they are used.
 
     The arrays of draws (S, P) that the methods are given say how many there are, from number
@@ -177,9 +184,12 @@ class NumberedPredictive(NetworkPredictive):
 
     numbered: ClassVar[bool] = True
 
-    def source(self, theta: FloatArray, row: int = 0) -> Any:
-        """Return the native source of weights and masks; theta (P,) is the first draw given."""
-        raise NotImplementedError
+    @abstractmethod
+    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
+        """Return the native source of weights and masks.
+
+        theta (P,) is the first draw given; rows of x: row, .., row + num_rows - 1.
+        """
 
     def outputs(
         self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
@@ -210,7 +220,7 @@ class NumberedPredictive(NetworkPredictive):
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
         """Return running sums over as many draws as `positions` (1, S, P) has."""
-        return self._moments(self.source(positions[0, 0]), positions, x)
+        return self._moments(self.source(positions[0, 0], 0, np.shape(x)[0]), positions, x)
 
     def _numbered(
         self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
@@ -226,7 +236,7 @@ class NumberedPredictive(NetworkPredictive):
         out, log_noise = native(
             self.model.table,
             self._layer_rates(),
-            self.source(theta[0], row),
+            self.source(theta[0], row, len(rows)),
             first,
             theta.shape[0],
             rows,
@@ -251,11 +261,20 @@ class DrawnPredictive(NumberedPredictive):
     scale: FloatArray
     seed: int
 
-    def source(self, theta: FloatArray, row: int = 0) -> Any:
+    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
         """Return the native source of weights."""
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         mean, scale = (np.ascontiguousarray(a, theta.dtype) for a in (self.mean, self.scale))
         return source.drawn(mean, scale, self.seed)
+
+
+def check_addresses(name: str, model: Model, num_rows: int) -> None:
+    """Raise when noise for each row and unit would run out of addresses (2^32 blocks of four)."""
+    widest = int(model.table[:, 1:3].max())
+    if num_rows * -(-widest // 4) >= 2**32:
+        raise ValueError(
+            f"[{name}] expected rows times widest layer < 2^34, got {num_rows} rows, {widest} units"
+        )
 
 
 def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredictive:

@@ -14,9 +14,12 @@ import numpy as np
 from ribbit import _checks, _core, likelihoods
 from ribbit._checks import FloatArray
 from ribbit._native_density import NativeSteps
-from ribbit._predictive import NumberedPredictive, predictive_from_description
+from ribbit._predictive import (
+    NumberedPredictive,
+    check_addresses,
+    predictive_from_description,
+)
 from ribbit.likelihoods import Array64
-from ribbit.model import Model
 from ribbit.priors import Normal
 
 if TYPE_CHECKING:
@@ -223,15 +226,6 @@ def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
     return MaskedPosterior(target, **options)
 
 
-def check_addresses(name: str, model: Model, num_rows: int) -> None:
-    """Raise when noise for each row and unit would run out of addresses (2^32 blocks of four)."""
-    widest = int(model.table[:, 1:3].max())
-    if num_rows * -(-widest // 4) >= 2**32:
-        raise ValueError(
-            f"[{name}] expected rows times widest layer < 2^34, got {num_rows} rows, {widest} units"
-        )
-
-
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
     """Raise unless the rates of all Dropout layers can be learned."""
     for i in np.flatnonzero(table[:, 0] == _DROPOUT):
@@ -295,11 +289,11 @@ class DropoutPredictive(NumberedPredictive):
     seed: int
     masks: str
 
-    def source(self, theta: FloatArray, row: int = 0) -> Any:
+    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
         """Return the native source of masks."""
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         weights = np.ascontiguousarray(theta)
-        check_addresses("predict", self.model, row)
+        check_addresses("predict", self.model, row + num_rows)
         return source.masked(weights, self.seed, self.masks == "shared", row)
 
     def _layer_rates(self) -> Array64:
