@@ -122,10 +122,10 @@ def vector_sets() -> str:
 
 
 def commit() -> str:
-    """Commit of the checkout, with "+" when it has local changes; "unknown" outside git."""
+    """Commit of the checkout, "+" when something but docs is changed; "unknown" outside git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git("status", "--porcelain") else "")
+        return head + ("+" if _git("status", "--porcelain", "--", ".", ":!docs") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

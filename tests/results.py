@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,27 +40,17 @@ def data_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def revision() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
-
-
 def write(tables: list[Table]) -> None:
     """Write docs/results.md with the tables so far."""
     import ribbit as rb
+    from benchmarks import machine
     from ribbit import _core
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     head = (
         "# Results of the statistical gates\n\n"
-        f"Ribbit {rb.__version__}, commit {revision()}, {now}, instruction set {_core.isa()}, "
-        f"{_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
+        f"Ribbit {rb.__version__}, commit {machine.commit()}, {now}, {machine.processor()}, "
+        f"instruction set {_core.isa()}, {_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
     )
     path = ROOT / "docs" / "results.md"
     path.parent.mkdir(exist_ok=True)
