@@ -50,7 +50,8 @@ def write(tables: list[Table]) -> None:
     head = (
         "# Results of the statistical gates\n\n"
         f"Ribbit {rb.__version__}, commit {machine.commit()}, {now}, {machine.processor()}, "
-        f"instruction set {_core.isa()}, {_core.num_threads()} threads. Written by:\n\n```\npython -m tests.results\n```\n\n"
+        f"instruction set {_core.isa()}, {_core.num_threads()} threads. Written by:\n\n"
+        "```\npython -m tests.results\n```\n\n"
     )
     path = ROOT / "docs" / "results.md"
     path.parent.mkdir(exist_ok=True)
