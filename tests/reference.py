@@ -172,16 +172,23 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0):
 # --- the layer table -----------------------------------------------------------------------------
 
 
+def padded(rows):
+    """Rows op, in, out, weight offset, bias offset, arg, layer index, input value as a table."""
+    tail = (-1, -1, *12 * (0,))  # second value, third offset, a window that is not there
+    return np.array([(*row, *tail) for row in rows], np.int64).reshape(-1, 22)
+
+
 def mlp_table(num_in, hidden, num_out, name):
-    """Table (R, 8) int64: op, in, out, weight offset, bias offset, arg, layer index, 0; and P."""
+    """Layer table (R, 22) int64, and P."""
     rows, offset, width = [], 0, num_in
     for i, out in enumerate((*hidden, num_out)):
-        rows.append((0, width, out, offset, offset + width * out, 0, len(rows), 0))
+        r = len(rows)
+        rows.append((0, width, out, offset, offset + width * out, 0, r, r))
         offset += width * out + out
         if i < len(hidden):
-            rows.append((1, out, out, -1, -1, ACTIVATIONS.index(name), len(rows), 0))
+            rows.append((1, out, out, -1, -1, ACTIVATIONS.index(name), r + 1, r + 1))
         width = out
-    return np.array(rows, np.int64).reshape(-1, 8), offset
+    return padded(rows), offset
 
 
 def network(table, theta, x):

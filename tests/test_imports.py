@@ -21,7 +21,7 @@ HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "
 # module -> the ribbit modules it may import at its top level, by the first part of the name.
 COMMON = {"errors", "_checks", "_core"}
 ALLOWED = {
-    "layers": COMMON,
+    "layers": COMMON | {"layers"},
     "priors": COMMON,
     "likelihoods": COMMON | {"priors", "protocols"},
     "model": COMMON | {"_backend", "layers"},

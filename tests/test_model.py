@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reference
 import ribbit as rb
-from ribbit.layers import ACTIVATIONS
+from ribbit.layers import ACTIVATIONS, COLUMNS
 
 
 def test_layer_table_of_an_mlp_is_that_of_the_oracle():
@@ -27,15 +27,16 @@ def test_table_of_dropout_and_of_a_layer_without_bias():
         [rb.Dense(5, bias=False), rb.Dropout(0.25), rb.Activation("tanh"), rb.Dense(1)],
         input_shape=(3,),
     )
-    np.testing.assert_array_equal(
-        model.table,
+    expected = reference.padded(
         [
             [0, 3, 5, 0, -1, 0, 0, 0],
-            [2, 5, 5, -1, -1, 0, 1, 0],
-            [1, 5, 5, -1, -1, 2, 2, 0],
-            [0, 5, 1, 15, 20, 0, 3, 0],
-        ],
+            [2, 5, 5, -1, -1, 0, 1, 1],
+            [1, 5, 5, -1, -1, 2, 2, 2],
+            [0, 5, 1, 15, 20, 0, 3, 3],
+        ]
     )
+    expected[1, COLUMNS.index("channels")] = 5
+    np.testing.assert_array_equal(model.table, expected)
     np.testing.assert_array_equal(model.rates, [0, 0.25, 0, 0])
     assert [(p.name, p.shape, p.offset, p.fan_in, p.is_weight) for p in model.parameters] == [
         ("0.weight", (3, 5), 0, 3, True),

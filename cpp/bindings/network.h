@@ -6,7 +6,7 @@
 
 namespace ribbit::bindings {
 
-// table: (layers, 8), rates: (layers,).
+// table: (rows, Column::kCount), rates: (rows,).
 inline Network network_of(const py::object& table, const py::object& rates) {
   constexpr auto kColumns = static_cast<std::int64_t>(Column::kCount);
   const py::array t = checked<std::int64_t>(table, "table", {kAny, kColumns});

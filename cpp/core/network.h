@@ -6,17 +6,53 @@
 
 namespace ribbit {
 
-enum class Op : std::int64_t { kDense = 0, kActivation = 1, kDropout = 2 };
+enum class Op : std::int64_t {
+  kDense = 0,
+  kActivation = 1,
+  kDropout = 2,
+  kConv = 3,
+  kMaxPool = 4,
+  kAveragePool = 5,
+  kFilterResponseNorm = 6,
+  kLayerNorm = 7,
+  kAdd = 8,
+  kEmbedding = 9,
+  kLstm = 10
+};
+
+// A window that slides over images (height, width, channels); sequences have height 1.
+struct Window {
+  std::int64_t height, width, channels;
+  std::int64_t kernel_height, kernel_width;
+  std::int64_t stride_height, stride_width;
+  std::int64_t pad_top, pad_left;
+  std::int64_t out_height, out_width, out_channels;
+
+  std::int64_t places() const { return out_height * out_width; }
+};
 
 struct Layer {
   Op op;
   std::int64_t in_size;
   std::int64_t out_size;
-  std::int64_t weight_offset;  // into theta; dense: (in, out) in C order
-  std::int64_t bias_offset;    // into theta; -1: no bias
-  int activation;              // code of core/activation_hd.h
-  std::int64_t index;          // position among the model's layers, for messages
-  double rate;                 // dropout rate
+  // Into theta, -1: none. dense: weight (in, out); convolution: (kernel height, kernel width,
+  // channels, out channels); norms: gamma, beta, and as third array tau, (channels,) each;
+  // embedding: (tokens, channels); LSTM: (channels, 4 units), bias (4 units,), third (units, 4
+  // units), gates in the order input, forget, cell, output.
+  std::int64_t weight_offset;
+  std::int64_t bias_offset;
+  std::int64_t third_offset;
+  int activation;      // code of core/activation_hd.h
+  std::int64_t index;  // number of the layer, for messages and addresses
+  double rate;         // dropout rate
+  // Values: 0 is the input of the network, r + 1 what row r gives.
+  std::int64_t input;
+  std::int64_t second;    // of a sum, else -1
+  std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states
+  Window window;
+
+  std::int64_t parameters_end() const;   // behind the last parameter, 0: none
+  std::int64_t multiplications() const;  // and additions, of one row forward
 };
 
 // Columns of the table that crosses from Python, in this order.
@@ -28,25 +64,46 @@ enum class Column : std::int64_t {
   kBiasOffset,
   kArgument,
   kIndex,
-  kReserved,
+  kInput,
+  kSecond,
+  kThirdOffset,
+  kHeight,
+  kWidth,
+  kChannels,
+  kKernelHeight,
+  kKernelWidth,
+  kStrideHeight,
+  kStrideWidth,
+  kPadTop,
+  kPadLeft,
+  kOutHeight,
+  kOutWidth,
+  kOutChannels,
   kCount
 };
 
 class Network {
  public:
-  // table: (rows, 8), rates: (rows,). Throws std::invalid_argument on a table that does not chain.
+  // table: (rows, Column::kCount), rates: (rows,). Throws std::invalid_argument on a table that
+  // does not chain.
   static Network from_table(const std::int64_t* table, const double* rates, std::int64_t rows);
 
   const std::vector<Layer>& layers() const { return layers_; }
   std::int64_t input_size() const { return input_size_; }
   std::int64_t output_size() const { return output_size_; }
   std::int64_t dim() const { return dim_; }  // number of parameters the layers use
+  // Multiplications and additions of one row forward; a gradient makes three times as many.
+  std::int64_t multiplications() const { return multiplications_; }
+  // Nothing but dense layers, activations and dropout, one after the other.
+  bool plain() const { return plain_; }
 
  private:
   std::vector<Layer> layers_;
   std::int64_t input_size_ = 0;
   std::int64_t output_size_ = 0;
   std::int64_t dim_ = 0;
+  std::int64_t multiplications_ = 0;
+  bool plain_ = true;
 };
 
 }  // namespace ribbit

@@ -1,12 +1,14 @@
 #include "cpu/plan.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "cpu/isa/kernel_table-inl.h"
 
 namespace ribbit::cpu {
 
 Plan::Plan(const Network& network, bool masks, bool concrete) {
+  if (!network.plain()) throw std::invalid_argument("[Plan] expected dense layers only");
   value_width.push_back(network.input_size());
   int current = 0;
   bool parameters_below = false;

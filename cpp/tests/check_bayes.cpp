@@ -2,6 +2,7 @@
 // the same bits whichever way and on however many threads, at odd widths (once per instruction
 // set).
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -27,11 +28,16 @@ constexpr std::int64_t kDim = kIn * kHidden + kHidden + kHidden * kOut + kOut;
 // Dropout, 3 -> 21, ReLU, dropout, 21 -> 2.
 Network network() {
   const std::int64_t weights = kIn * kHidden;
-  const std::int64_t table[5][8] = {{2, kIn, kIn, 0, -1, 0, 0, 0},
-                                    {0, kIn, kHidden, 0, weights, 0, 1, 0},
-                                    {1, kHidden, kHidden, 0, -1, 1, 2, 0},
-                                    {2, kHidden, kHidden, 0, -1, 0, 3, 0},
-                                    {0, kHidden, kOut, weights + kHidden, kDim - kOut, 0, 4, 0}};
+  const std::int64_t rows[5][7] = {{2, kIn, kIn, -1, -1, 0, 0},
+                                   {0, kIn, kHidden, 0, weights, 0, 1},
+                                   {1, kHidden, kHidden, -1, -1, 1, 2},
+                                   {2, kHidden, kHidden, -1, -1, 0, 3},
+                                   {0, kHidden, kOut, weights + kHidden, kDim - kOut, 0, 4}};
+  std::int64_t table[5][static_cast<std::size_t>(Column::kCount)] = {};
+  for (std::int64_t r = 0; r < 5; ++r) {
+    std::copy_n(rows[r], 7, table[r]);
+    table[r][static_cast<std::size_t>(Column::kInput)] = r;
+  }
   const double rates[5] = {0.2, 0, 0, 0.4, 0};
   return Network::from_table(&table[0][0], rates, 5);
 }

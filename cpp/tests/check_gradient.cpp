@@ -33,15 +33,21 @@ Problem make(const std::vector<std::int64_t>& widths, int activation, std::int64
   std::vector<std::int64_t> table;
   std::vector<double> rates;
   std::int64_t offset = 0;
+  const auto row = [&](std::vector<std::int64_t> start) {
+    start.push_back(static_cast<std::int64_t>(rates.size()));  // input value
+    start.push_back(-1);
+    start.push_back(-1);
+    start.resize(static_cast<std::size_t>(Column::kCount), 0);
+    table.insert(table.end(), start.begin(), start.end());
+    rates.push_back(0);
+  };
   for (std::size_t l = 0; l + 1 < widths.size(); ++l) {
     const std::int64_t in = widths[l], out = widths[l + 1];
     const std::int64_t index = static_cast<std::int64_t>(rates.size());
-    table.insert(table.end(), {0, in, out, offset, offset + in * out, 0, index, 0});
-    rates.push_back(0);
+    row({0, in, out, offset, offset + in * out, 0, index});
     offset += in * out + out;
     if (l + 2 < widths.size()) {
-      table.insert(table.end(), {1, out, out, 0, -1, activation, index + 1, 0});
-      rates.push_back(0);
+      row({1, out, out, -1, -1, activation, index + 1});
     }
   }
   Problem p{

@@ -9,7 +9,23 @@ from ribbit.densities import CallableDensity
 from ribbit.draws import Draws
 from ribbit.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.io import load_draws
-from ribbit.layers import Activation, Dense, Dropout
+from ribbit.layers import (
+    LSTM,
+    Activation,
+    AvgPool2D,
+    Conv1D,
+    Conv2D,
+    Dense,
+    Dropout,
+    Embedding,
+    FilterResponseNorm,
+    Flatten,
+    GlobalAvgPool2D,
+    LayerNorm,
+    MaxPool1D,
+    MaxPool2D,
+    Residual,
+)
 from ribbit.likelihoods import (
     Bernoulli,
     Categorical,
@@ -31,7 +47,7 @@ from ribbit.samplers import (
     leapfrog,
     metropolis,
 )
-from ribbit.zoo import mlp
+from ribbit.zoo import cnn_lstm, lenet5, mlp, resnet20_frn
 
 if TYPE_CHECKING:
     from ribbit import datasets, diagnostics, metrics, plots
@@ -62,35 +78,49 @@ def show_versions() -> None:
 __all__ = [
     "BBB",
     "HMC",
+    "LSTM",
     "SGHMC",
     "SGLD",
     "Activation",
+    "AvgPool2D",
     "Bernoulli",
     "CallableDensity",
     "Categorical",
+    "Conv1D",
+    "Conv2D",
     "DeepEnsemble",
     "Dense",
     "Draws",
     "Dropout",
     "DropoutFit",
+    "Embedding",
     "EnsembleFit",
+    "FilterResponseNorm",
+    "Flatten",
     "Gaussian",
+    "GlobalAvgPool2D",
     "HeteroscedasticGaussian",
     "Laplace",
+    "LayerNorm",
     "Logistic",
     "MCDropout",
+    "MaxPool1D",
+    "MaxPool2D",
     "MeanField",
     "Model",
     "Normal",
     "Poisson",
     "Posterior",
+    "Residual",
     "ScaleMixture",
     "StudentT",
     "__version__",
+    "cnn_lstm",
     "datasets",
     "diagnostics",
     "errors",
     "leapfrog",
+    "lenet5",
     "load_draws",
     "metrics",
     "metropolis",
@@ -98,6 +128,7 @@ __all__ = [
     "plots",
     "random",
     "reparameterize",
+    "resnet20_frn",
     "schedules",
     "set_num_threads",
     "show_versions",

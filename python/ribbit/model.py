@@ -25,7 +25,7 @@ _SMALL_SD = 0.005
 
 @dataclass(frozen=True)
 class Model:
-    """A feed-forward network as a stack of layers.
+    """A network as a stack of layers.
 
     Parameters
     ----------
@@ -43,10 +43,13 @@ class Model:
     parameters : tuple of Parameter
         Name, shape, offset, fan-in and kind of each array, in flat order.
     table : numpy.ndarray
-        Layer table (R, 8) int64, read-only: op, in, out, weight offset, bias offset, arg, layer
-        index, 0.
+        Layer table (R, columns) int64, read-only; its columns are `ribbit.layers.COLUMNS`.
     rates : numpy.ndarray
         Dropout rate of each row (R,) float64, read-only; 0 for other layers.
+    tokens : int
+        The input holds integers in [0, tokens); 0: it holds numbers.
+    dropout_layers : tuple of str
+        Dropout layers as ``"2: Dropout(0.1)"``.
 
     Raises
     ------
@@ -55,7 +58,7 @@ class Model:
 
     Notes
     -----
-    The flat vector holds the layers in order, for each its weight, then its bias, in C order.
+    The flat vector holds the layers in order, of each its arrays in C order: weight, then bias.
     """
 
     layers: tuple[Layer, ...]
@@ -65,6 +68,8 @@ class Model:
     parameters: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
     table: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
     rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    tokens: int = field(init=False, repr=False, compare=False)
+    dropout_layers: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.layers, Iterable) or isinstance(self.layers, str | bytes):
@@ -72,37 +77,37 @@ class Model:
             raise TypeError(f"[Model] expected a list of layers, got {got}")
         stack = tuple(self.layers)
         input_shape = layers.input_shape_of("Model", self.input_shape)
-        shape, offset = input_shape, 0
-        rows: list[tuple[int, ...]] = []
-        parameters: list[Parameter] = []
+        written, value = layers.Table(), layers.Value(0, input_shape)
         for index, layer in enumerate(stack):
             if not layers.is_layer(layer):
                 got = _checks.summary(layer)
                 raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
-            function = f"Model, layer {index}"
-            output_shape = layer.output_shape(function, shape)
-            rows.append(layer.row(shape, index, offset))
-            parameters += layer.parameters(shape, index, offset)
-            offset = parameters[-1].offset + parameters[-1].size if parameters else 0
-            shape = output_shape
-        if offset == 0:
+            with written.layer(str(index)):
+                value = layer.compile(written, value)
+        if written.dim == 0:
             raise ValueError("[Model] expected at least one layer with parameters, got none")
         # The random stream counts blocks of four normals in 32 bits.
-        if offset > 2**34:
-            raise ValueError(f"[Model] expected at most 2**34 parameters, got {offset}")
-        table = np.array(rows, dtype=np.int64)
-        rates = np.array([layer.rate for layer in stack], dtype=np.float64)
+        if written.dim > 2**34:
+            raise ValueError(f"[Model] expected at most 2**34 parameters, got {written.dim}")
+        if len(value.shape) != 1:
+            raise ShapeError(
+                f"[Model] expected a flat output, got {value.shape}: put rb.Flatten() or a pooling "
+                "layer before the last Dense layer"
+            )
+        table, rates = written.array(), np.array(written.rates, dtype=np.float64)
         table.flags.writeable = rates.flags.writeable = False
-        for name, value in {
+        for name, item in {
             "layers": stack,
             "input_shape": input_shape,
-            "output_shape": shape,
-            "dim": offset,
-            "parameters": tuple(parameters),
+            "output_shape": value.shape,
+            "dim": written.dim,
+            "parameters": tuple(written.parameters),
             "table": table,
             "rates": rates,
+            "tokens": written.tokens,
+            "dropout_layers": tuple(written.dropout),
         }.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, item)
 
     def init(
         self,
@@ -121,7 +126,8 @@ class Model:
         chains : int or array of int, optional
             Number of chains, or their ids (C,); chain c gets the same start whatever the others.
         scheme : {"he", "small"}, default "he"
-            "he": weights N(0, 2 / fan_in), biases 0 (He et al. 2015, eq. 10).
+            "he": weights N(0, 2 / fan_in), biases, shifts and thresholds 0, scales of norms 1
+            (He et al. 2015, eq. 10).
             "small": every parameter N(0, 0.005**2), the start of Izmailov et al. (2021).
         dtype : dtype, default float32
             float32 or float64.
@@ -151,7 +157,7 @@ class Model:
             elif parameter.is_weight:
                 part *= math.sqrt(2.0 / parameter.fan_in)
             else:
-                part[...] = 0.0
+                part[...] = parameter.initial
         return out[0] if chains is None else out
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
@@ -285,7 +291,15 @@ class Model:
                 f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
                 f"input_shape {self.input_shape}, got {_checks.summary(array)}"
             )
-        return _checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
+        flat = _checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
+        if self.tokens and not (
+            flat.min() >= 0 and flat.max() < self.tokens and (flat == np.floor(flat)).all()
+        ):
+            raise ValueError(
+                f"[{function}] expected x as integer tokens in [0, {self.tokens}), "
+                f"got values from {flat.min():g} to {flat.max():g}"
+            )
+        return flat
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the model."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _checks, _core, layers, likelihoods, priors
+from ribbit import _checks, _core, likelihoods, priors
 from ribbit._checks import FloatArray
 from ribbit._native_density import NativeDensity, NativeSteps
 from ribbit._predictive import NetworkPredictive, predictive_from_description
@@ -159,7 +159,7 @@ class Posterior(NativeDensity, NativeSteps):
             "prior_sd": resolved.spread,
             "_prior_rows": resolved.rows,
             "shared_prior_sd": resolved.shared,
-            "dropout_layers": layers.names_of_dropout(model.layers),
+            "dropout_layers": model.dropout_layers,
             "_native": native(
                 model.table,
                 model.rates,
