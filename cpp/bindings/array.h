@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cpu/parallel.h"
+#include "cpu/rows.h"
 
 namespace ribbit::bindings {
 
@@ -31,6 +32,7 @@ constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, double>) return "float64";
   if constexpr (std::is_same_v<T, std::int64_t>) return "int64";
   if constexpr (std::is_same_v<T, std::uint32_t>) return "uint32";
+  if constexpr (std::is_same_v<T, std::uint8_t>) return "uint8";
 }
 
 // Throws TypeError or ValueError unless `object` is an aligned C-contiguous array of T with the
@@ -145,5 +147,15 @@ void bind_forward(py::module_& module);
 void bind_pointer(py::module_& module);
 void bind_random(py::module_& module);
 void bind_system(py::module_& module);
+
+// Data rows (N >= 1, features): numbers, or bytes of images.
+template <class T>
+cpu::Rows<T> rows_of(const py::object& x, std::int64_t features, py::array& keep) {
+  const bool bytes = py::isinstance<py::array_t<std::uint8_t>>(x);
+  keep = bytes ? checked<std::uint8_t>(x, "x", {kAny, features})
+               : checked<T>(x, "x", {kAny, features});
+  if (bytes) return cpu::Rows<T>(data<std::uint8_t>(keep));
+  return cpu::Rows<T>(data<T>(keep));
+}
 
 }  // namespace ribbit::bindings

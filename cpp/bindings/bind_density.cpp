@@ -29,15 +29,14 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete)
-      : x_(checked<T>(x, "x", {kAny, kAny})), y_(checked<T>(y, "y", {x_.shape(0), kAny})) {
+  {
     if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
     Network network = network_of(table, rates);
-    if (x_.shape(0) < 1 || x_.shape(1) != network.input_size()) {
-      throw py::value_error("[_core] expected x of shape (N >= 1, " +
-                            std::to_string(network.input_size()) + ")");
-    }
+    const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
+    y_ = checked<T>(y, "y", {x_.shape(0), kAny});
+    if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
     native_ = std::make_unique<cpu::LogDensity<T>>(
-        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, data<T>(x_),
+        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, rows,
         data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks,
         concrete);
     if (y_.shape(1) != native_->targets()) {

@@ -72,7 +72,8 @@ template <class T>
 Arrays<T, T> forward(const py::object& table, const py::object& rates, const Source<T>& source,
                      std::int64_t first, std::int64_t samples, const py::object& x) {
   const Network network = network_of(table, rates);
-  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  py::array rows;
+  const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
   source.check(first, samples, network.dim());
   const bool noise = source.source.dim > network.dim();
   py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
@@ -83,7 +84,7 @@ Arrays<T, T> forward(const py::object& table, const py::object& rates, const Sou
   bool done = true;
   if (samples > 0 && rows.shape(0) > 0) {
     const py::gil_scoped_release release;
-    cpu::Forward<T> pass(network, source.source, data<T>(rows), rows.shape(0), samples, &poll);
+    cpu::Forward<T> pass(network, source.source, data_rows, rows.shape(0), samples, &poll);
     done = pass.run(first, samples, 0, rows.shape(0), values, noises);
   }
   if (!done) poll.rethrow();
@@ -98,7 +99,8 @@ Arrays<double, double, double, double> predictive_moments(const py::object& tabl
                                                           double scale, std::int64_t samples,
                                                           const py::object& x) {
   const Network network = network_of(table, rates);
-  const py::array rows = checked<T>(x, "x", {kAny, network.input_size()});
+  py::array rows;
+  const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
   if (kind < 0 || kind > kPoisson || samples < 1 || rows.shape(0) < 1) {
     throw py::value_error("[_core] expected a likelihood kind in 0..5, samples and rows >= 1");
   }
@@ -115,8 +117,8 @@ Arrays<double, double, double, double> predictive_moments(const py::object& tabl
   bool done = false;
   {
     const py::gil_scoped_release release;
-    done = cpu::predictive_moments(network, source.source, kind, scale, samples, data<T>(rows), n,
-                                   out, &poll);
+    done = cpu::predictive_moments(network, source.source, kind, scale, samples, data_rows, n, out,
+                                   &poll);
   }
   if (!done) poll.rethrow();
   return py::make_tuple(first, sum, squares, extra);

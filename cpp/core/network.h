@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/window_hd.h"
+
 namespace ribbit {
 
 enum class Op : std::int64_t {
@@ -18,17 +20,6 @@ enum class Op : std::int64_t {
   kAdd = 8,
   kEmbedding = 9,
   kLstm = 10
-};
-
-// A window that slides over images (height, width, channels); sequences have height 1.
-struct Window {
-  std::int64_t height, width, channels;
-  std::int64_t kernel_height, kernel_width;
-  std::int64_t stride_height, stride_width;
-  std::int64_t pad_top, pad_left;
-  std::int64_t out_height, out_width, out_channels;
-
-  std::int64_t places() const { return out_height * out_width; }
 };
 
 struct Layer {

@@ -62,8 +62,7 @@ void LogDensity<T>::take_batch(const Member& m, EpochRows& epoch, std::uint64_t 
       s.rows[static_cast<std::size_t>(r)] = epoch.row(begin + r);
     }
     const int n = static_cast<int>(last - first);
-    k.pack_panel(x_, features, s.rows.data(), first, n,
-                 s.batch.x.buffer.data() + p * features * kPanel);
+    x_.pack(features, s.rows.data(), first, n, s.batch.x.buffer.data() + p * features * kPanel);
     k.pack_panel(y_, targets_, s.rows.data(), first, n,
                  s.batch.y.buffer.data() + p * targets_ * kPanel);
   }
@@ -199,7 +198,8 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                  *space->threads[static_cast<std::size_t>(thread)],
                  pass.all ? *everything : shared.batch,
                  pass.shards,
-                 shared.grad.data()};
+                 shared.grad.data(),
+                 space->walk(thread)};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * dim_;
         const auto at = [&](T* array) { return array != nullptr ? array + chain * dim_ : nullptr; };

@@ -14,7 +14,7 @@ void dense_pack(const Stage& stage, const T* theta, bool backward, int member, i
   const auto pack = [&](std::int64_t ins, std::int64_t outs, bool transposed, T* out) {
     const std::int64_t tiles = dense_tiles(outs, k.tile_outputs);
     k.pack_tiles(weight, ins, outs, transposed, tiles * member / members,
-                 tiles * (member + 1) / members, out);
+                 tiles * (member + 1) / members, ins, 0, out);
   };
   pack(stage.layer.in_size, stage.layer.out_size, false, packed + stage.packed);
   if (backward && stage.packed_back >= 0) {

@@ -5,6 +5,7 @@
 
 #include "core/likelihood_hd.h"
 #include "core/philox_hd.h"
+#include "cpu/memory.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -24,26 +25,44 @@ std::int64_t pieces_of(std::int64_t count, std::int64_t size) {
 }  // namespace
 
 template <class T>
-Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const T* x,
+Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
                     std::int64_t rows, std::int64_t samples, Poll* poll)
     : source_(source),
       plan_(network, source.masked),
-      group_(kGroup),
+      walk_(network.plain() ? nullptr : std::make_unique<const Walk>(network, source.masked)),
+      x_(x),
+      rows_(rows),
+      group_(walk_ ? 1 : kGroup),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
       width_(network.input_size()),
       cancel_(poll),
-      crew_(threads_for(2.0 * static_cast<double>(samples * rows * network.dim()))) {
-  pack_rows(x, network.input_size(), nullptr, rows, panels_);
+      crew_(threads_for(2.0 * static_cast<double>(samples * rows) *
+                        static_cast<double>(std::max(network.dim(), network.multiplications())))) {
   for (int t = 0; t < crew_.size(); ++t) spaces_.emplace_back(plan_);
+  const std::int64_t packed_size = walk_ ? walk_->packed_size : plan_.packed_size;
+  if (walk_) {
+    const std::int64_t each = walk_->workspace_bytes<T>(false);
+    require_memory(each * crew_.size(), std::to_string(crew_.size()) +
+                                            " threads with a workspace of " +
+                                            std::to_string(each >> 20) + " MiB each");
+    for (Space& space : spaces_) space.walk = std::make_unique<WalkSpace<T>>(*walk_, false);
+  } else {
+    pack_rows(x, network.input_size(), nullptr, rows, panels_);
+  }
   if (!source.masked) {
-    for (Space& space : spaces_) space.packed.resize(plan_.packed_size);
+    for (Space& space : spaces_) space.packed.resize(packed_size);
     return;
   }
-  while (fixed_ < plan_.stages.size() && plan_.stages[fixed_].layer.op != Op::kDropout) ++fixed_;
-  if (fixed_ > 0) width_ = plan_.stages[fixed_ - 1].layer.out_size;
-  packed_.resize(plan_.packed_size);
-  pack_weights(plan_, source.theta, false, 0, 1, packed_.data());
+  if (walk_) {
+    fixed_ = walk_->prefix.steps;
+    width_ = walk_->value_size[static_cast<std::size_t>(walk_->prefix.value)];
+  } else {
+    while (fixed_ < plan_.stages.size() && plan_.stages[fixed_].layer.op != Op::kDropout) ++fixed_;
+    if (fixed_ > 0) width_ = plan_.stages[fixed_ - 1].layer.out_size;
+  }
+  packed_.resize(packed_size);
+  pack(source.theta, packed_.data());
   for (Space& space : spaces_) space.start.resize(group_ * width_ * kPanel);
 }
 
@@ -63,6 +82,36 @@ bool Forward<T>::on_pieces(std::int64_t pieces, const Body& body) {
   return !cancel_.cancelled();
 }
 
+template <class T>
+void Forward<T>::pack(const T* theta, T* packed) const {
+  if (walk_) {
+    pack_walk(*walk_, theta, false, 0, 1, packed);
+  } else {
+    pack_weights(plan_, theta, false, 0, 1, packed);
+  }
+}
+
+// Panels of x from this one on: those of a plain network are packed already, else there is one.
+template <class T>
+const T* Forward<T>::panels_at(Space& space, std::int64_t panel) {
+  if (!walk_) return panels_.panel(panel);
+  const std::int64_t first = panel * kPanel;
+  const int n = static_cast<int>(std::min<std::int64_t>(kPanel, rows_ - first));
+  x_.pack(walk_->value_size.front(), nullptr, first, n, space.walk->input());
+  return space.walk->input();
+}
+
+template <class T>
+const T* Forward<T>::pass(Space& space, const T* theta, const T* packed, const T* input,
+                          std::int64_t panels, const Masks* masks, std::int64_t first,
+                          std::int64_t rows, Stretch stretch) {
+  if (walk_) {
+    return walk_forward(*walk_, theta, packed, input, *space.walk, masks, first, rows, stretch);
+  }
+  return forward_group(plan_, theta, packed, input, 0, panels, false, space.work, masks, first,
+                       rows, stretch);
+}
+
 // The weights of a sample, packed too.
 template <class T>
 const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
@@ -78,7 +127,7 @@ const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
                                   counter_purpose(kPurposeFitDraw, 0, 0));
     }
   }
-  if (sample != space.loaded) pack_weights(plan_, theta, false, 0, 1, space.packed.data());
+  if (sample != space.loaded) pack(theta, space.packed.data());
   space.loaded = sample;
   return theta;
 }
@@ -93,8 +142,8 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
-    const T* f = forward_group(plan_, theta, space.packed.data(), panels_.panel(at + p), 0, count,
-                               false, space.work);
+    const T* f = pass(space, theta, space.packed.data(), panels_at(space, at + p), count, nullptr,
+                      0, 0, {});
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = (p + i) * kPanel;
       k.unpack_panel(f + i * outputs_ * kPanel, outputs_, row,
@@ -109,8 +158,8 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
 template <class T>
 const T* Forward<T>::before_masks(Space& space, const T* input, std::int64_t panels) {
   if (fixed_ == 0) return input;
-  const T* f = forward_group(plan_, source_.theta, packed_.data(), input, 0, panels, false,
-                             space.work, nullptr, 0, 0, {0, fixed_});
+  const T* f = pass(space, source_.theta, packed_.data(), input, panels, nullptr, 0, 0,
+                    {0, fixed_});
   std::copy_n(f, panels * width_ * kPanel, space.start.data());
   return space.start.data();
 }
@@ -120,13 +169,13 @@ template <class T>
 void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
   const std::int64_t p = piece * group_, row = p * kPanel;
   const std::int64_t count = std::min(group_, panel_count(r.rows) - p);
-  const T* start = before_masks(space, panels_.panel(r.row / kPanel + p), count);
+  const T* start = before_masks(space, panels_at(space, r.row / kPanel + p), count);
   for (std::int64_t s = 0; s < r.samples; ++s) {
     Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
     masks.purpose = kPurposePredictiveMask;
     const T* f =
-        forward_group(plan_, source_.theta, packed_.data(), start, 0, count, false, space.work,
-                      &masks, source_.first_row + r.row + row, r.rows - row, {fixed_});
+        pass(space, source_.theta, packed_.data(), start, count, &masks,
+             source_.first_row + r.row + row, r.rows - row, {fixed_});
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = row + i * kPanel;
       kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -156,8 +205,8 @@ void Forward<T>::masks_in_lanes(Space& space, const Request& r, std::int64_t pie
   Masks masks{source_.seed, 0, 0, source_.shared, rows.data()};
   masks.samples = samples.data();
   masks.purpose = kPurposePredictiveMask;
-  const T* f = forward_group(plan_, source_.theta, packed_.data(), space.start.data(), 0, count,
-                             false, space.work, &masks, 0, count * kPanel, {fixed_});
+  const T* f = pass(space, source_.theta, packed_.data(), space.start.data(), count, &masks, 0,
+                    count * kPanel, {fixed_});
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t at = begin + i * kPanel;
     kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -172,7 +221,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
   const auto space = [&](int thread) -> Space& {
     return spaces_[static_cast<std::size_t>(thread)];
   };
-  if (!source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
+  if (!walk_ && !source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
     return on_pieces(pieces_of(samples, kPanel),
                      [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
   }
@@ -186,7 +235,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
                      [&](int t, std::int64_t piece) { all_masks(space(t), r, piece); });
   }
   prefix_.resize(width_ * kPanel);
-  std::copy_n(before_masks(spaces_[0], panels_.panel(row / kPanel), 1), width_ * kPanel,
+  std::copy_n(before_masks(spaces_[0], panels_at(spaces_[0], row / kPanel), 1), width_ * kPanel,
               prefix_.data());
   return on_pieces(pieces_of(panel_count(samples * rows), group_),
                    [&](int t, std::int64_t piece) { masks_in_lanes(space(t), r, piece); });
@@ -194,7 +243,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
 
 template <class T>
 bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
-                        double scale, std::int64_t samples, const T* x, std::int64_t rows,
+                        double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   Forward<T> forward(network, source, x, rows, samples, poll);
@@ -266,8 +315,8 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, i
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template class Forward<T>;                                                                       \
   template bool predictive_moments(const Network&, const WeightSource<T>&, int, double,            \
-                                   std::int64_t, const T*, std::int64_t, const PredictiveMoments&, \
-                                   Poll*);
+                                   std::int64_t, const Rows<T>&, std::int64_t,                      \
+                                   const PredictiveMoments&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -8,6 +8,7 @@
 #include "cpu/block.h"
 #include "cpu/panels.h"
 #include "cpu/parallel.h"
+#include "cpu/walk.h"
 
 namespace ribbit::cpu {
 
@@ -33,9 +34,9 @@ struct WeightSource {
 template <class T>
 class Forward {
  public:
-  // x: (rows, features); all arrays must outlive this object. samples: how many will be asked for.
-  Forward(const Network& network, const WeightSource<T>& source, const T* x, std::int64_t rows,
-          std::int64_t samples, Poll* poll);
+  // x: rows of features; all arrays must outlive this object. samples: how many will be asked for.
+  Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
+          std::int64_t rows, std::int64_t samples, Poll* poll);
 
   // Samples first .. first + samples - 1 at rows row .. row + rows - 1, row a multiple of kPanel,
   // into out (samples, rows, outputs), and their log noise (samples,) where that is wanted. Without
@@ -61,6 +62,7 @@ class Forward {
   struct Space {
     explicit Space(const Plan& plan) : work(plan, false) {}
     Workspace<T> work;
+    std::unique_ptr<WalkSpace<T>> walk;  // of a network that is not plain
     Buffer<T> theta, packed, start;
     std::int64_t loaded = -1;  // the sample whose weights are packed
   };
@@ -80,9 +82,16 @@ class Forward {
   void all_masks(Space& space, const Request& r, std::int64_t piece);
   void masks_in_lanes(Space& space, const Request& r, std::int64_t piece);
   const T* before_masks(Space& space, const T* input, std::int64_t panels);
+  const T* panels_at(Space& space, std::int64_t panel);
+  void pack(const T* theta, T* packed) const;
+  const T* pass(Space& space, const T* theta, const T* packed, const T* input, std::int64_t panels,
+                const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch);
 
   const WeightSource<T> source_;
   const Plan plan_;
+  const std::unique_ptr<const Walk> walk_;  // of a network that is not plain, else null
+  const Rows<T> x_;
+  const std::int64_t rows_;
   const std::int64_t group_, outputs_, network_dim_;
   std::size_t fixed_ = 0;  // stages before the first mask
   std::int64_t width_;     // of what they give
@@ -104,7 +113,7 @@ struct PredictiveMoments {
 // bit. kind: a LikelihoodKind; scale: known sd of the noise. False when cancelled.
 template <class T>
 bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
-                        double scale, std::int64_t samples, const T* x, std::int64_t rows,
+                        double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll);
 
 extern template class Forward<float>;

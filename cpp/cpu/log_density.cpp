@@ -2,18 +2,21 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <string>
 
 #include "cpu/log_density_parts.h"
+#include "cpu/memory.h"
 
 namespace ribbit::cpu {
 template <class T>
 LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
-                          double scale, const T* x, const T* y, std::int64_t rows,
+                          double scale, const Rows<T>& x, const T* y, std::int64_t rows,
                           Temperatures temperatures, bool masks, bool concrete)
     : network_(std::move(network)),
       masked_(masks),
       concrete_(concrete),
       plan_(network_, masks, concrete),
+      walk_(network_.plain() ? nullptr : std::make_unique<const Walk>(network_, masks)),
       prior_(std::move(prior)),
       likelihood_(likelihood),
       scale_(scale),
@@ -28,6 +31,9 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
   if (likelihood == Likelihood::kHeteroscedastic && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
+  }
+  if (concrete && walk_) {
+    throw std::invalid_argument("[LogDensity] expected a network of dense layers to learn rates");
   }
   std::int64_t end = 0;
   for (const PriorSegment& segment : prior_) {
@@ -63,6 +69,16 @@ std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
   const std::int64_t rows_per_shard =
       dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 256;
   std::int64_t shards = 1;
+  if (walk_) {
+    // A panel is work enough for a shard, as long as adding up the shards costs little beside it.
+    constexpr std::int64_t kPerParameter = 16;  // multiplications
+    const std::int64_t work = 3 * rows * network_.multiplications();
+    while (shards < kMostShards && rows >= 2 * shards * kPanel &&
+           work >= 2 * shards * kPerParameter * dim_) {
+      shards *= 2;
+    }
+    return shards;
+  }
   while (shards < kMostShards && rows >= 2 * shards * rows_per_shard) shards *= 2;
   return shards;
 }
@@ -76,7 +92,11 @@ template <class T>
 const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
   std::call_once(packed_once_, [this] {
     auto batch = std::make_unique<Batch>();
-    pack_rows(x_, network_.input_size(), nullptr, rows_, batch->x);
+    if (walk_) {
+      batch->x.rows = rows_;  // packed panel by panel: a copy of images would double their memory
+    } else {
+      pack_rows(x_, network_.input_size(), nullptr, rows_, batch->x);
+    }
     pack_rows(y_, targets_, nullptr, rows_, batch->y);
     for (const double c : row_constant_) batch->constant += c;
     full_batch_ = std::move(batch);
@@ -96,10 +116,22 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
     }
   }
   if (!space) space = std::make_unique<CallSpace>();
+  const auto missing = static_cast<std::int64_t>(threads) -
+                       static_cast<std::int64_t>(space->walks.size());
+  if (walk_ && missing > 0) {
+    const std::int64_t each = walk_->workspace_bytes<T>(true);
+    const std::int64_t sums = shards * dim_ * static_cast<std::int64_t>(sizeof(T));
+    require_memory(missing * (each + sums),
+                   std::to_string(missing) + " threads with a workspace of " +
+                       std::to_string(each >> 20) + " MiB each for one panel of 32 rows");
+    for (std::int64_t i = 0; i < missing; ++i) {
+      space->walks.push_back(std::make_unique<WalkSpace<T>>(*walk_, true));
+    }
+  }
   while (static_cast<int>(space->threads.size()) < threads) {
     space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
     auto team = std::make_unique<TeamSpace>();
-    team->packed.resize(plan_.packed_size);
+    team->packed.resize(walk_ ? walk_->packed_size : plan_.packed_size);
     team->chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     space->teams.push_back(std::move(team));
   }
@@ -116,6 +148,7 @@ void LogDensity<T>::give_back(std::unique_ptr<CallSpace> space) const {
 template <class T>
 void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shard,
                               Wanted wanted) const {
+  if (walk_) return walk_shard(m, theta, shard, wanted);
   const KernelTable<T>& k = kernels<T>();
   const Batch& batch = m.batch;
   const std::int64_t panels = panel_count(batch.x.rows);
@@ -172,12 +205,19 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
 template <class T>
 bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) const {
   T* packed = m.shared.packed.data();
+  const auto pack = [&](int member, int members) {
+    if (walk_) {
+      pack_walk(*walk_, theta, wanted.gradient, member, members, packed);
+    } else {
+      pack_weights(plan_, theta, wanted.gradient, member, members, packed);
+    }
+  };
   if (chunk_count() == 1) {
     // Member 0 owns all of theta: packing the little there is costs less than another barrier.
-    if (m.index == 0) pack_weights(plan_, theta, wanted.gradient, 0, 1, packed);
+    if (m.index == 0) pack(0, 1);
   } else {
     if (!m.barrier()) return false;
-    pack_weights(plan_, theta, wanted.gradient, m.index, m.team.size(), packed);
+    pack(m.index, m.team.size());
   }
   if (!m.barrier()) return false;
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
@@ -271,7 +311,12 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                              Poll* poll, const Masks* masks) const {
   Batch minibatch;
   if (subset != nullptr) {
-    pack_rows(x_, network_.input_size(), subset, count, minibatch.x);
+    if (walk_) {
+      minibatch.x.rows = count;
+      minibatch.numbers = subset;
+    } else {
+      pack_rows(x_, network_.input_size(), subset, count, minibatch.x);
+    }
     pack_rows(y_, targets_, subset, count, minibatch.y);
     minibatch.scale = static_cast<double>(rows_) / static_cast<double>(count);
     for (std::int64_t i = 0; !row_constant_.empty() && i < count; ++i) {

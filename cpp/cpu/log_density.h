@@ -6,6 +6,7 @@
 // Rows are cut into at most 16 shards by (N, dim) alone; a shard adds its panels in order and a
 // fixed tree adds the shards, so no result depends on the number of threads or chains.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,7 +17,9 @@
 #include "cpu/block.h"
 #include "cpu/panels.h"
 #include "cpu/parallel.h"
+#include "cpu/rows.h"
 #include "cpu/variational.h"
+#include "cpu/walk.h"
 
 namespace ribbit::cpu {
 
@@ -46,14 +49,14 @@ class EpochRows;
 template <class T>
 class LogDensity {
  public:
-  // x: (rows, network.input_size()), y: (rows, targets()); both must outlive this object. masks:
+  // x: rows of network.input_size(), y: (rows, targets()); both must outlive this object. masks:
   // dropout layers are active, and every pass needs to be told which masks. concrete: their rates
   // are learned, the last parameters are their logits, and the prior's segments end before them.
   // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
   // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
   // Kendall 2017, eq. 3 and 4, with W divided by 1 - p).
   LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood, double scale,
-             const T* x, const T* y, std::int64_t rows, Temperatures temperatures,
+             const Rows<T>& x, const T* y, std::int64_t rows, Temperatures temperatures,
              bool masks = false, bool concrete = false);
   ~LogDensity();
 
@@ -110,6 +113,7 @@ class LogDensity {
                  const Body& body) const;  // passes: gradients in all
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
   bool spread_gradient(const Member& m, const T* theta, Wanted wanted) const;
@@ -125,6 +129,11 @@ class LogDensity {
   void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;
   bool rate_terms(const Member& m, const T* theta, Wanted wanted) const;
   double keep_of(const T* theta, std::int64_t offset) const;
+  // Of one gradient.
+  double gradient_flops(std::int64_t rows) const {
+    return 6.0 * static_cast<double>(rows) *
+           static_cast<double>(std::max(dim_, network_.multiplications()));
+  }
   std::int64_t noise_at() const { return network_.dim(); }
   std::int64_t logits_at() const { return dim_ - plan_.rates; }
   void sum_terms(const Member& m, double* log_likelihood, double* log_prior) const;
@@ -132,10 +141,11 @@ class LogDensity {
   Network network_;
   bool masked_, concrete_;
   Plan plan_;
+  std::unique_ptr<const Walk> walk_;  // of a network that is not plain, else null
   std::vector<PriorSegment> prior_;
   Likelihood likelihood_;
   double scale_;
-  const T* x_;
+  Rows<T> x_;
   const T* y_;
   std::int64_t rows_, dim_, targets_;
   Temperatures temperatures_;

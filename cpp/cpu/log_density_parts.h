@@ -20,7 +20,8 @@ inline constexpr std::int64_t kMostShards = 16;
 
 template <class T>
 struct LogDensity<T>::Batch {
-  Panels<T> x, y;
+  Panels<T> x, y;  // x without values where panels are packed when they are needed
+  const std::int64_t* numbers = nullptr;  // of the rows, null: 0, 1, ..; only where x has no values
   double scale = 1.0;     // N / rows of the batch
   double constant = 0.0;  // unscaled sum of the rows' constants
 };
@@ -59,6 +60,11 @@ struct LogDensity<T>::CallSpace {
   std::vector<std::unique_ptr<Workspace<T>>> threads;
   std::vector<std::unique_ptr<TeamSpace>> teams;  // indexed by the team's first thread
   std::vector<std::unique_ptr<PairSpace<T>>> pairs;
+  std::vector<std::unique_ptr<WalkSpace<T>>> walks;  // one per thread, or none
+
+  WalkSpace<T>* walk(int thread) const {
+    return walks.empty() ? nullptr : walks[static_cast<std::size_t>(thread)].get();
+  }
 };
 
 // One thread's place in its team, and what the team works on.
@@ -71,6 +77,7 @@ struct LogDensity<T>::Member {
   const Batch& batch;
   std::int64_t shards;
   T* grad;  // (dim,) of the chain; null: not wanted
+  WalkSpace<T>* walk;  // null for a plain network
   const Masks* masks = nullptr;
 
   // Where a shard adds up its gradient: a single shard needs no sum behind it.
@@ -103,9 +110,9 @@ struct LogDensity<T>::Pass {
         all(batch_rows == density.rows_) {
     constexpr std::int64_t kMostWhole = 32;
     const std::int64_t panels = panel_count(rows);
-    spread = shards == 1 && panels <= kMostWhole;
+    spread = density.walk_ == nullptr && shards == 1 && panels <= kMostWhole;
     whole = spread ? panels : 0;
-    const double flops = 6.0 * static_cast<double>(rows * density.dim_);  // of one gradient
+    const double flops = density.gradient_flops(rows);
     // What one chain can be cut into: panels or shards, each long enough to pay for its barriers,
     // also where the threads share their cores with others (30 us of work).
     constexpr double kWorthThread = 4e6;
@@ -166,7 +173,7 @@ template <class Body>
 bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad,
                               Poll* poll, const Body& body) const {
   const std::int64_t shards = shard_count(batch.x.rows);
-  const double flops = 6.0 * passes * static_cast<double>(batch.x.rows * dim_);
+  const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * shards)));
   std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
   Cancel cancel(poll);
@@ -178,7 +185,8 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
                                  *space->threads[static_cast<std::size_t>(thread)],
                                  batch,
                                  shards,
-                                 grad != nullptr ? grad + chain * dim_ : nullptr};
+                                 grad != nullptr ? grad + chain * dim_ : nullptr,
+                                 space->walk(thread)};
                    return body(member, chain);
                  });
   give_back(std::move(space));

@@ -1,8 +1,11 @@
 #pragma once
 // Data rows as panels: (panels, features, kPanel), the last panel filled up with zero rows.
 
+#include <type_traits>
+
 #include "cpu/buffer.h"
 #include "cpu/dispatch.h"
+#include "cpu/rows.h"
 
 namespace ribbit::cpu {
 
@@ -24,9 +27,9 @@ struct Panels {
   }
 };
 
-// x: (N, features) C order. rows: (count,) row numbers, or null for 0..count-1.
+// x: rows of `features`. rows: (count,) row numbers, or null for 0..count-1.
 template <class T>
-void pack_rows(const T* x, std::int64_t features, const std::int64_t* rows, std::int64_t count,
+void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features, const std::int64_t* rows, std::int64_t count,
                Panels<T>& out);
 
 }  // namespace ribbit::cpu

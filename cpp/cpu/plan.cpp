@@ -1,15 +1,14 @@
 #include "cpu/plan.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "cpu/isa/kernel_table-inl.h"
 
 namespace ribbit::cpu {
 
 Plan::Plan(const Network& network, bool masks, bool concrete) {
-  if (!network.plain()) throw std::invalid_argument("[Plan] expected dense layers only");
   value_width.push_back(network.input_size());
+  if (!network.plain()) return;  // a Walk's
   int current = 0;
   bool parameters_below = false;
   int open_derivative = -1;  // of an activation right below, not yet taken by a dense layer above
@@ -89,7 +88,7 @@ std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
   for (std::size_t v = 1; v < value_width.size(); ++v) per_row += value_width[v];
   for (const std::int64_t width : delta_width) per_row += width;
   const std::int64_t per_panel = per_row * kPanel * scalar_bytes;
-  return std::clamp(kCacheBytes / per_panel, kFewest, kMost);
+  return per_panel == 0 ? kFewest : std::clamp(kCacheBytes / per_panel, kFewest, kMost);
 }
 
 std::int64_t Plan::group_panels(std::int64_t scalar_bytes) const {

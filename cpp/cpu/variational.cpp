@@ -4,6 +4,7 @@
 #include "cpu/variational.h"
 
 #include <cmath>
+#include <stdexcept>
 
 #include "core/permutation_hd.h"
 #include "core/prior_hd.h"
@@ -214,6 +215,9 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
   const bool paired = steps.estimator != Estimator::kReparam;
+  if (paired && walk_) {
+    throw std::invalid_argument("[advance_variational] expected a network of dense layers");
+  }
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
   if (paired) {
     pass.shards = pair_shards(pass.rows);
@@ -252,7 +256,8 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                    *space->threads[static_cast<std::size_t>(thread)],
                    pass.all ? *everything : shared.batch,
                    pass.shards,
-                   shared.grad.data()};
+                   shared.grad.data(),
+                   space->walk(thread)};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
     const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;

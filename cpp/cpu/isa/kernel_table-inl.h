@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/window_hd.h"
+
 namespace ribbit::cpu {
 
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
@@ -57,8 +59,22 @@ struct MaskStream {
 };
 
 // What a multiplication does to its sums on the way out: nothing, max(0, .), or for the derivative
-// of that, 0 where the value above was not positive. Otherwise they are multiplied by `scale`.
-enum Finish : int { kFinishPlain = 0, kFinishRelu = 1, kFinishStep = 2 };
+// of that, 0 where the value above was not positive; or they are added to what is there. Otherwise
+// they are multiplied by `scale`.
+enum Finish : int { kFinishPlain = 0, kFinishRelu = 1, kFinishStep = 2, kFinishAdd = 3 };
+
+// One pass of a convolution over images (height, width, channels, kPanel): at places (i, j),
+//   destination = sum over taps r, s of source(i step + r - pad, j step + s - pad) W[r, s],
+// the source being 0 outside its image.
+struct ConvPass {
+  std::int64_t height, width, channels;  // of the source
+  std::int64_t taps_height, taps_width;
+  std::int64_t step_height, step_width;
+  std::int64_t pad_height, pad_width;  // may be negative
+  std::int64_t rows, columns;          // of places
+  std::int64_t first, row, column;     // place (i, j) is pixel first + i row + j column
+  std::int64_t out_channels;
+};
 
 template <class T>
 struct KernelTable {
@@ -66,9 +82,11 @@ struct KernelTable {
   int tile_outputs;  // most outputs of one matrix tile
 
   // Cuts outs into ceil(outs / tile_outputs) nearly equal tiles, each (ins, tile) in C order.
-  // Tiles first..last-1 are written. weight: (ins, outs), or (outs, ins) when transposed.
+  // Tiles first..last-1 are written. weight: (ins, outs), or (outs, ins) when transposed. The ins
+  // may be a part of all_ins, that behind the first `skip`: then the tiles are those of all.
   void (*pack_tiles)(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
-                     std::int64_t first, std::int64_t last, T* packed);
+                     std::int64_t first, std::int64_t last, std::int64_t all_ins, std::int64_t skip,
+                     T* packed);
 
   // y[o] = (init[o] + sum_k packed[k, o] x[k]) * scale[o], for `panels` panels; kFinishStep: the
   // sum where scale[o] > 0, else 0. x: (panels, ins, kPanel), y and scale: (panels, outs, kPanel);
@@ -82,6 +100,61 @@ struct KernelTable {
   void (*weight_gradient)(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                           std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
                           T* grad, T* bias);
+  // out[o] += sum over rows and panels of d[o], for d (panels, outs, kPanel).
+  void (*sum_rows)(const T* d, std::int64_t panels, std::int64_t outs, T* out);
+
+  // packed: tiles of (taps height, taps width, channels) -> out_channels; init: (out_channels,) or
+  // null; add: to what the destination holds (init is not looked at).
+  void (*convolve)(const T* packed, const T* init, const T* source, T* destination,
+                   const ConvPass& pass, bool add);
+  // Gradient of a convolution's weights (kernel height, kernel width, channels, out_channels) and
+  // bias (null: none), added. x: (height, width, channels, kPanel), d: (out_height, out_width,
+  // out_channels, kPanel). scratch: convolution_scratch(window) scalars.
+  void (*convolution_gradient)(const T* x, const T* d, const Window& window, T* scratch, T* grad,
+                               T* bias);
+  std::int64_t (*convolution_scratch)(const Window& window);
+
+  // Pools (pool-inl.h). x, dx: (height, width, channels, kPanel), y, d: those of the window; deltas
+  // are added to dx.
+  void (*max_pool)(const T* x, const Window& window, T* y);
+  void (*max_pool_backward)(const T* x, const T* y, const T* d, const Window& window, T* dx);
+  void (*average_pool)(const T* x, const Window& window, T* y);
+  void (*average_pool_backward)(const T* d, const Window& window, T* dx);
+
+  // Norms (norm-inl.h). z, d: (places, channels, kPanel); what belongs to a channel: (channels,);
+  // to a channel and row: (channels, kPanel).
+  // r = 1 / sqrt(mean of z^2 + epsilon), scale = gamma r
+  void (*response)(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+                   T epsilon, T* r, T* scale);
+  // out = max(z scale + beta, tau); tau null: -infinity
+  void (*response_apply)(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+                         const T* beta, const T* tau, T* out);
+  // d *= slope (null: 1), 0 where tau cut; sums += d, sums of d z, and what tau cut (3, channels,
+  // kPanel)
+  void (*response_delta)(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+                         const T* beta, const T* tau, const T* slope, T* d, T* sums);
+  // dz = scale d - shrink z, or added to dz
+  void (*response_backward)(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+                            const T* scale, const T* shrink, bool add, T* dz);
+  // out = gamma (z - mean) r + beta over the channels of a place
+  void (*layer_norm)(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+                     const T* beta, T epsilon, T* out);
+  // dz, or added to dz; sums += d, d (z - mean) r (2, channels, kPanel)
+  void (*layer_norm_backward)(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+                              const T* gamma, T epsilon, bool add, T* dz, T* sums);
+
+  // One step of an LSTM (lstm-inl.h). gates: (4, units, kPanel) sums on the way in, sigmoid(i),
+  // sigmoid(f), tanh(g), sigmoid(o) on the way out; cell: (units, kPanel), before: null for zeros.
+  void (*lstm_step)(std::int64_t units, const T* cell_before, T* gates, T* cell, T* state);
+  // gates: those values in, deltas of the sums out; dcell: delta of the cell in, of the one before
+  // out.
+  void (*lstm_backward)(std::int64_t units, const T* cell_before, const T* cell, const T* dstate,
+                        T* gates, T* dcell);
+
+  // out = a + b, out += a
+  void (*add)(const T* a, const T* b, std::int64_t n, T* out);
+  void (*accumulate)(const T* a, std::int64_t n, T* out);
+
   // The same for one output, in two steps: sums[i] += vectors of rows of a[i] d, sums[ins] += those
   // of d; grad[i] += the lanes of sums[i]. sums: (ins + 1, lanes).
   void (*narrow_accumulate)(const T* a, const T* d, std::int64_t panels, std::int64_t ins, T* sums);

@@ -2,13 +2,17 @@
 // symbol, so that the linker can never mix instruction sets.
 
 #include "cpu/isa/concrete-inl.h"
+#include "cpu/isa/conv-inl.h"
 #include "cpu/isa/elementwise-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/lanes-inl.h"
 #include "cpu/isa/likelihood-inl.h"
+#include "cpu/isa/lstm-inl.h"
 #include "cpu/isa/mask-inl.h"
 #include "cpu/isa/moments-inl.h"
+#include "cpu/isa/norm-inl.h"
 #include "cpu/isa/pair-inl.h"
+#include "cpu/isa/pool-inl.h"
 #include "cpu/isa/prior-inl.h"
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/reduce-inl.h"
@@ -33,6 +37,24 @@ constexpr KernelTable<T> kTable = {
     .pack_tiles = pack_tiles<T>,
     .multiply = multiply<T>,
     .weight_gradient = weight_gradient<T>,
+    .sum_rows = sum_rows<T>,
+    .convolve = convolve<T>,
+    .convolution_gradient = convolution_gradient<T>,
+    .convolution_scratch = convolution_scratch<T>,
+    .max_pool = max_pool<T>,
+    .max_pool_backward = max_pool_backward<T>,
+    .average_pool = average_pool<T>,
+    .average_pool_backward = average_pool_backward<T>,
+    .response = response<T>,
+    .response_apply = response_apply<T>,
+    .response_delta = response_delta<T>,
+    .response_backward = response_backward<T>,
+    .layer_norm = layer_norm<T>,
+    .layer_norm_backward = layer_norm_backward<T>,
+    .lstm_step = lstm_step<T>,
+    .lstm_backward = lstm_backward<T>,
+    .add = add_arrays<T>,
+    .accumulate = accumulate<T>,
     .narrow_accumulate = narrow_accumulate<T>,
     .narrow_reduce = narrow_reduce<T>,
     .pack_panel = pack_panel<T>,

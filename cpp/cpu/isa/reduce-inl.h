@@ -13,6 +13,15 @@ static void multiply_in_place(T* a, const T* b, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) a[i] *= b[i];
 }
 
+template <class T>
+static void add_arrays(const T* a, const T* b, std::int64_t n, T* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+template <class T>
+static void accumulate(const T* a, std::int64_t n, T* out) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] += a[i];
+}
+
 // Adjacent pairs, then pairs of pairs, ...; an odd one out joins the next round.
 template <class T>
 static void tree_sum(const T* buffers, std::int64_t stride, std::int64_t count, std::int64_t n,

@@ -31,13 +31,14 @@ struct Tiling {
 
 template <class T>
 static void pack_tiles(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
-                       std::int64_t first, std::int64_t last, T* packed) {
+                       std::int64_t first, std::int64_t last, std::int64_t all_ins,
+                       std::int64_t skip, T* packed) {
   constexpr int lanes = kLanes<T>;
   const Tiling tiling(outs);
   for (std::int64_t t = first; t < last; ++t) {
     const std::int64_t o0 = tiling.begin(t);
     const int width = tiling.width(t);
-    T* out = packed + o0 * ins;
+    T* out = packed + o0 * all_ins + skip * width;
     if (width > lanes) {
       for (std::int64_t k = 0; k < ins; ++k) {
         for (int o = 0; o < width; ++o) {
@@ -108,6 +109,9 @@ RIBBIT_INLINE void multiply_tile(const T* w, const T* init, const T* x, T* y, co
     } else if (finish == kFinishStep) {
       r0 = load<T>(scale + o * kPanel) > V{} ? r0 : V{};
       r1 = load<T>(scale + o * kPanel + lanes) > V{} ? r1 : V{};
+    } else if (finish == kFinishAdd) {
+      r0 += load<T>(y + o * kPanel);
+      r1 += load<T>(y + o * kPanel + lanes);
     } else if (scale != nullptr) {
       r0 *= load<T>(scale + o * kPanel);
       r1 *= load<T>(scale + o * kPanel + lanes);

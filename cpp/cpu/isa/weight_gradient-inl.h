@@ -151,34 +151,45 @@ static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, 
   }
 }
 
+// Panels that a sum runs over, rows x columns of them: how far apart they lie, in scalars of the
+// activations and in transposed panels (kPanel, width) of the deltas.
+struct Places {
+  std::int64_t rows, columns;
+  std::int64_t row, column;
+  std::int64_t delta_row, delta_column;
+};
+
+// grad: (kIns, outs) from its first output on.
 template <class T, int kIns, int kVectors>
-RIBBIT_INLINE void outer_tile(const T* a, const T* dt, std::int64_t panels, std::int64_t ins,
-                              std::int64_t outs, std::int64_t width, std::int64_t i0,
-                              std::int64_t o0, T* grad) {
+RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Places& places, std::int64_t outs,
+                              std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
   V sum[kIns][kVectors];
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec<T>{};
   }
-  for (std::int64_t p = 0; p < panels; ++p) {
-    const T* x = a + (p * ins + i0) * kPanel;
-    const T* delta = dt + p * kPanel * width + o0;
-    for (int r = 0; r < kPanel; ++r) {
-      V dv[kVectors];
-      RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
-        dv[v] = load<T>(delta + r * width + v * lanes);
-      }
-      RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
-        const V value = broadcast(x[i * kPanel + r]);
+  for (std::int64_t row = 0; row < places.rows; ++row) {
+    for (std::int64_t column = 0; column < places.columns; ++column) {
+      const T* x = a + row * places.row + column * places.column;
+      const T* delta =
+          dt + (row * places.delta_row + column * places.delta_column) * kPanel * width + o0;
+      for (int r = 0; r < kPanel; ++r) {
+        V dv[kVectors];
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
-          sum[i][v] = mul_add(value, dv[v], sum[i][v]);
+          dv[v] = load<T>(delta + r * width + v * lanes);
+        }
+        RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
+          const V value = broadcast(x[i * kPanel + r]);
+          RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+            sum[i][v] = mul_add(value, dv[v], sum[i][v]);
+          }
         }
       }
     }
   }
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
-    T* out = grad + (i0 + i) * outs + o0;
+    T* out = grad + i * outs + o0;
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
       const std::int64_t left = outs - o0 - v * lanes, valid = left < lanes ? left : lanes;
       T* at = out + v * lanes;
@@ -198,26 +209,61 @@ constexpr int outer_inputs() {
 }
 
 template <class T, int kVectors, int kIns>
-RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, std::int64_t panels,
-                                 std::int64_t ins, std::int64_t outs, std::int64_t width,
-                                 std::int64_t i0, std::int64_t o0, T* grad) {
+RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Places& places,
+                                 std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   if (size == kIns) {
-    outer_tile<T, kIns, kVectors>(a, dt, panels, ins, outs, width, i0, o0, grad);
+    outer_tile<T, kIns, kVectors>(a, dt, places, outs, width, o0, grad);
   } else if constexpr (kIns > 1) {
-    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, panels, ins, outs, width, i0, o0, grad);
+    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, places, outs, width, o0, grad);
   }
 }
 
+// ins inputs from a on; grad: (ins, outs).
 template <class T, int kVectors>
-static void outer_columns(const T* a, const T* dt, std::int64_t panels, std::int64_t ins,
-                          std::int64_t outs, std::int64_t width, std::int64_t first,
-                          std::int64_t last, std::int64_t o0, T* grad) {
+static void outer_columns(const T* a, const T* dt, const Places& places, std::int64_t ins,
+                          std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
-  const Tiling tiling(last - first, kMost);
+  const Tiling tiling(ins, kMost);
   for (std::int64_t t = 0; t < tiling.count; ++t) {
-    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a, dt, panels, ins, outs, width,
-                                      first + tiling.begin(t), o0, grad);
+    const std::int64_t i0 = tiling.begin(t);
+    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, places, outs, width, o0,
+                                      grad + i0 * outs);
   }
+}
+
+// All whole vectors of outputs: dt has `width` of them, a multiple of the lanes.
+template <class T>
+static void outer_gradient(const T* a, const T* dt, const Places& places, std::int64_t ins,
+                           std::int64_t outs, std::int64_t width, T* grad) {
+  constexpr int lanes = kLanes<T>;
+  constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
+  const Tiling groups(width / lanes, kMostVectors);
+  for (std::int64_t g = 0; g < groups.count; ++g) {
+    const std::int64_t o0 = groups.begin(g) * lanes;
+    switch (groups.width(g)) {
+      case 1:
+        outer_columns<T, 1>(a, dt, places, ins, outs, width, o0, grad);
+        break;
+      case 2:
+        outer_columns<T, 2>(a, dt, places, ins, outs, width, o0, grad);
+        break;
+#if defined(__AVX512F__)
+      case 3:
+        outer_columns<T, 3>(a, dt, places, ins, outs, width, o0, grad);
+        break;
+      case 4:
+        outer_columns<T, 4>(a, dt, places, ins, outs, width, o0, grad);
+        break;
+#endif
+      default:
+        __builtin_unreachable();
+    }
+  }
+}
+
+template <class T>
+static void sum_rows(const T* d, std::int64_t panels, std::int64_t outs, T* out) {
+  bias_gradient<T>(d, panels, outs, outs, out);
 }
 
 template <class T>
@@ -227,7 +273,6 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
   if (first >= last) return;
   if (first > 0) bias = nullptr;  // once among the parts
   constexpr int lanes = kLanes<T>;
-  constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
   // Per vector of deltas: 4 shuffles against ins FMAs (outer), 3 shuffles per lanes rows and
   // input (lanes). Both shuffle on one port. Decided by all inputs, so that a part of them sums
   // alike.
@@ -238,28 +283,9 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
   if (width > 0) {
     if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
     transpose_delta<T>(d, panels, outs, width, scratch);
-    const Tiling groups(width / lanes, kMostVectors);
-    for (std::int64_t g = 0; g < groups.count; ++g) {
-      const std::int64_t o0 = groups.begin(g) * lanes;
-      switch (groups.width(g)) {
-        case 1:
-          outer_columns<T, 1>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
-          break;
-        case 2:
-          outer_columns<T, 2>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
-          break;
-#if defined(__AVX512F__)
-        case 3:
-          outer_columns<T, 3>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
-          break;
-        case 4:
-          outer_columns<T, 4>(a, scratch, panels, ins, outs, width, first, last, o0, grad);
-          break;
-#endif
-        default:
-          __builtin_unreachable();
-      }
-    }
+    const Places places{1, panels, 0, ins * kPanel, 0, 1};
+    outer_gradient<T>(a + first * kPanel, scratch, places, last - first, outs, width,
+                      grad + first * outs);
   }
   if (width < outs)
     weight_gradient_lanes<T>(a, d, panels, ins, outs, first, last, width, grad, bias);

@@ -1,0 +1,18 @@
+#pragma once
+// A window that slides over images (height, width, channels); sequences have height 1.
+
+#include <cstdint>
+
+namespace ribbit {
+
+struct Window {
+  std::int64_t height, width, channels;
+  std::int64_t kernel_height, kernel_width;
+  std::int64_t stride_height, stride_width;
+  std::int64_t pad_top, pad_left;
+  std::int64_t out_height, out_width, out_channels;
+
+  std::int64_t places() const { return out_height * out_width; }
+};
+
+}  // namespace ribbit

@@ -1,0 +1,185 @@
+// Convolutions of images (height, width, channels, kPanel). At one place the cells under a row of
+// the kernel lie side by side, (taps, channels): so a place is a row of a matrix product whose
+// inputs come in as many stretches as the kernel has rows. Taps outside the image shorten them.
+#pragma once
+
+#include "cpu/isa/kernel_table-inl.h"
+#include "cpu/isa/tile-inl.h"
+#include "cpu/isa/vec-inl.h"
+#include "cpu/isa/weight_gradient-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Indices begin..end-1 of 0..count-1 for which 0 <= at + index < size.
+struct Span {
+  std::int64_t begin, end;
+  Span(std::int64_t at, std::int64_t count, std::int64_t size)
+      : begin(at < 0 ? -at : 0), end(size - at < count ? size - at : count) {}
+  std::int64_t size() const { return end > begin ? end - begin : 0; }
+};
+
+// `stretches` times `count` inputs, x_row and w_row scalars apart.
+template <class T, int kOutputs>
+RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
+                                 std::int64_t stretches, std::int64_t x_row, std::int64_t w_row,
+                                 std::int64_t count, bool add) {
+  constexpr int lanes = kLanes<T>;
+  using V = Vec<T>;
+  V sum[kOutputs][2];
+  RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
+    sum[o][0] = sum[o][1] = broadcast(init != nullptr ? init[o] : T(0));
+  }
+  for (std::int64_t r = 0; r < stretches; ++r) {
+    const T* weights = w + r * w_row;
+    const T* inputs = x + r * x_row;
+    for (std::int64_t k = 0; k < count; ++k) {
+      const V x0 = load<T>(inputs + k * kPanel);
+      const V x1 = load<T>(inputs + k * kPanel + lanes);
+      RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
+        const V weight = broadcast(weights[k * kOutputs + o]);
+        sum[o][0] = mul_add(weight, x0, sum[o][0]);
+        sum[o][1] = mul_add(weight, x1, sum[o][1]);
+      }
+    }
+  }
+  RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
+    if (add) {
+      sum[o][0] += load<T>(y + o * kPanel);
+      sum[o][1] += load<T>(y + o * kPanel + lanes);
+    }
+    store<T>(y + o * kPanel, sum[o][0]);
+    store<T>(y + o * kPanel + lanes, sum[o][1]);
+  }
+}
+
+// The places of one row for one tile of outputs. w, init, y: of the tile.
+template <class T, int kOutputs>
+static void convolve_row(const T* w, const T* init, const T* source, T* y, const ConvPass& p,
+                         std::int64_t top, bool add) {
+  const Span taps(top, p.taps_height, p.height);
+  const std::int64_t row = p.width * p.channels * kPanel;
+  const std::int64_t w_tap = p.channels * kOutputs, w_row = p.taps_width * w_tap;
+  for (std::int64_t j = 0; j < p.columns; ++j) {
+    const std::int64_t left = j * p.step_width - p.pad_width;
+    const Span across(left, p.taps_width, p.width);
+    const std::int64_t stretches = across.size() > 0 ? taps.size() : 0;
+    const T* x = source + (top + taps.begin) * row + (left + across.begin) * p.channels * kPanel;
+    const T* weights = w + taps.begin * w_row + across.begin * w_tap;
+    T* out = y + j * p.column * p.out_channels * kPanel;
+    for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
+      convolve_tile<T, kOutputs>(weights, init, x + lane, out + lane, stretches, row, w_row,
+                                 across.size() * p.channels, add);
+    }
+  }
+}
+
+template <class T>
+static void convolve(const T* packed, const T* init, const T* source, T* destination,
+                     const ConvPass& p, bool add) {
+  const Tiling tiling(p.out_channels);
+  const std::int64_t ins = p.taps_height * p.taps_width * p.channels;
+  if (add) init = nullptr;
+  for (std::int64_t i = 0; i < p.rows; ++i) {
+    const std::int64_t top = i * p.step_height - p.pad_height;
+    for (std::int64_t t = 0; t < tiling.count; ++t) {
+      const std::int64_t o0 = tiling.begin(t);
+      const T* w = packed + o0 * ins;
+      const T* start = init != nullptr ? init + o0 : nullptr;
+      T* y = destination + ((p.first + i * p.row) * p.out_channels + o0) * kPanel;
+      switch (tiling.width(t)) {
+#define RIBBIT_TILE(R)                                        \
+  case R:                                                     \
+    convolve_row<T, R>(w, start, source, y, p, top, add);     \
+    break;
+        RIBBIT_TILE(1)
+        RIBBIT_TILE(2)
+        RIBBIT_TILE(3)
+        RIBBIT_TILE(4)
+        RIBBIT_TILE(5)
+        RIBBIT_TILE(6)
+#if defined(__AVX512F__)
+        RIBBIT_TILE(7)
+        RIBBIT_TILE(8)
+        RIBBIT_TILE(9)
+        RIBBIT_TILE(10)
+        RIBBIT_TILE(11)
+        RIBBIT_TILE(12)
+        RIBBIT_TILE(13)
+#endif
+#undef RIBBIT_TILE
+        default:
+          __builtin_unreachable();
+      }
+    }
+  }
+}
+
+// Rows of places whose transposed deltas and inputs stay in the second-level cache together.
+template <class T>
+static std::int64_t convolution_block(const Window& w) {
+  constexpr std::int64_t kCacheBytes = 384 << 10;
+  const std::int64_t out_row = w.out_width * w.out_channels;
+  const std::int64_t in_row = w.width * w.channels * w.stride_height;
+  const std::int64_t bytes = (out_row + in_row) * kPanel * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t rows = kCacheBytes / bytes;
+  return rows < 1 ? 1 : rows < w.out_height ? rows : w.out_height;
+}
+
+template <class T>
+static std::int64_t padded_width(std::int64_t outs) {
+  return (outs + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+template <class T>
+static std::int64_t convolution_scratch(const Window& w) {
+  return convolution_block<T>(w) * w.out_width * padded_width<T>(w.out_channels) * kPanel;
+}
+
+// With outputs in the lanes (weight_gradient-inl.h, "outer") a block of rows of places at a time.
+template <class T>
+static void convolution_gradient(const T* x, const T* d, const Window& w, T* scratch, T* grad,
+                                 T* bias) {
+  const std::int64_t block = convolution_block<T>(w);
+  const std::int64_t outs = w.out_channels, width = padded_width<T>(outs);
+  const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
+  // Places that see the whole width of the kernel.
+  std::int64_t inner = (w.pad_left + w.stride_width - 1) / w.stride_width;
+  std::int64_t outer = w.width + w.pad_left < w.kernel_width
+                           ? 0
+                           : (w.width + w.pad_left - w.kernel_width) / w.stride_width + 1;
+  if (inner > w.out_width) inner = w.out_width;
+  if (outer > w.out_width) outer = w.out_width;
+  if (outer < inner) outer = inner;
+  for (std::int64_t y0 = 0; y0 < w.out_height; y0 += block) {
+    const std::int64_t y1 = y0 + block < w.out_height ? y0 + block : w.out_height;
+    const T* deltas = d + y0 * w.out_width * outs * kPanel;
+    if (bias != nullptr) bias_gradient<T>(deltas, (y1 - y0) * w.out_width, outs, outs, bias);
+    transpose_delta<T>(deltas, (y1 - y0) * w.out_width, outs, width, scratch);
+    for (std::int64_t r = 0; r < w.kernel_height; ++r) {
+      // Rows of places y of the block whose tap r lies on the image.
+      std::int64_t first = y0, last = y1;
+      while (first < last && first * w.stride_height + r - w.pad_top < 0) ++first;
+      while (last > first && (last - 1) * w.stride_height + r - w.pad_top >= w.height) --last;
+      if (first == last) continue;
+      const T* image = x + (first * w.stride_height + r - w.pad_top) * row;
+      const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
+      for (std::int64_t j = 0; j < w.out_width;) {
+        const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
+        const std::int64_t left = j * w.stride_width - w.pad_left;
+        const Span taps(left, w.kernel_width, w.width);
+        const Places places{last - first, columns,     w.stride_height * row,
+                            w.stride_width * pixel, w.out_width, 1};
+        if (taps.size() > 0) {
+          outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, places,
+                            taps.size() * w.channels, outs, width,
+                            grad + (r * w.kernel_width + taps.begin) * w.channels * outs);
+        }
+        j += columns;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ribbit::cpu

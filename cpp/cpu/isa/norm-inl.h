@@ -1,0 +1,196 @@
+// Filter response normalisation (Singh and Krishnan 2020, eq. 1 to 3) and layer normalisation (Ba,
+// Kiros and Hinton 2016, eq. 4). Rows of data ride in the lanes.
+#pragma once
+
+#include "cpu/isa/kernel_table-inl.h"
+#include "cpu/isa/transpose-inl.h"
+#include "cpu/isa/vec-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Places whose squares are added up before they join the total: keeps the rounding of a sum over a
+// whole image near that of its square root.
+constexpr std::int64_t kRunOfPlaces = 32;
+
+template <class T>
+static void response(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+                     T epsilon, T* r, T* scale) {
+  constexpr int lanes = kLanes<T>;
+  constexpr int kVectors = 8;  // independent sums
+  using V = Vec<T>;
+  const std::int64_t pixel = channels * kPanel;
+  for (std::int64_t e = 0; e < pixel; e += lanes) store<T>(r + e, V{});
+  for (std::int64_t run = 0; run < places; run += kRunOfPlaces) {
+    const std::int64_t end = run + kRunOfPlaces < places ? run + kRunOfPlaces : places;
+    // A panel is a multiple of a vector, not of eight of them.
+    for (std::int64_t e = 0; e < pixel; e += kVectors * lanes) {
+      const std::int64_t some = pixel - e < kVectors * lanes ? (pixel - e) / lanes : kVectors;
+      V sum[kVectors];
+      RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] = V{};
+      if (some == kVectors) {
+        for (std::int64_t p = run; p < end; ++p) {
+          RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+            const V value = load<T>(z + p * pixel + e + v * lanes);
+            sum[v] = mul_add(value, value, sum[v]);
+          }
+        }
+      } else {
+        for (std::int64_t p = run; p < end; ++p) {
+          for (std::int64_t v = 0; v < some; ++v) {
+            const V value = load<T>(z + p * pixel + e + v * lanes);
+            sum[v] = mul_add(value, value, sum[v]);
+          }
+        }
+      }
+      for (std::int64_t v = 0; v < some; ++v) {
+        T* total = r + e + v * lanes;
+        store<T>(total, load<T>(total) + sum[v]);
+      }
+    }
+  }
+  const V share = broadcast(T(1) / static_cast<T>(places)), small = broadcast(epsilon);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const V factor = broadcast(gamma[c]);
+    for (int lane = 0; lane < kPanel; lane += lanes) {
+      T* at = r + c * kPanel + lane;
+      const V root = V{} + T(1);
+      const V inverse = root / sqrt(mul_add(load<T>(at), share, small));
+      store<T>(at, inverse);
+      store<T>(scale + c * kPanel + lane, factor * inverse);
+    }
+  }
+}
+
+template <class T>
+static void response_apply(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+                           const T* beta, const T* tau, T* out) {
+  constexpr int lanes = kLanes<T>;
+  const std::int64_t pixel = channels * kPanel;
+  for (std::int64_t p = 0; p < places; ++p) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const Vec<T> shift = broadcast(beta[c]);
+      const Vec<T> least = broadcast(tau != nullptr ? tau[c] : T(0));
+      RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
+        const std::int64_t at = c * kPanel + lane;
+        Vec<T> v = mul_add(load<T>(z + p * pixel + at), load<T>(scale + at), shift);
+        // Of two equal ones the threshold: NaN passes.
+        if (tau != nullptr) v = v <= least ? least : v;
+        store<T>(out + p * pixel + at, v);
+      }
+    }
+  }
+}
+
+template <class T>
+static void response_delta(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+                           const T* beta, const T* tau, const T* slope, T* d, T* sums) {
+  constexpr int lanes = kLanes<T>;
+  const std::int64_t pixel = channels * kPanel;
+  T *by_z = sums + pixel, *by_cut = by_z + pixel;
+  for (std::int64_t p = 0; p < places; ++p) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const Vec<T> shift = broadcast(beta[c]);
+      const Vec<T> least = broadcast(tau != nullptr ? tau[c] : T(0));
+      RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
+        const std::int64_t at = c * kPanel + lane, here = p * pixel + at;
+        const Vec<T> value = load<T>(z + here);
+        Vec<T> delta = load<T>(d + here);
+        if (slope != nullptr) delta *= load<T>(slope + here);
+        if (tau != nullptr) {
+          const auto cut = mul_add(value, load<T>(scale + at), shift) <= least;
+          store<T>(by_cut + at, load<T>(by_cut + at) + (cut ? delta : Vec<T>{}));
+          delta = cut ? Vec<T>{} : delta;
+        }
+        store<T>(d + here, delta);
+        store<T>(sums + at, load<T>(sums + at) + delta);
+        store<T>(by_z + at, mul_add(delta, value, load<T>(by_z + at)));
+      }
+    }
+  }
+}
+
+template <class T>
+static void response_backward(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+                              const T* scale, const T* shrink, bool add, T* dz) {
+  constexpr int lanes = kLanes<T>;
+  const std::int64_t pixel = channels * kPanel;
+  for (std::int64_t p = 0; p < places; ++p) {
+    for (std::int64_t at = 0; at < pixel; at += lanes) {
+      const std::int64_t here = p * pixel + at;
+      const Vec<T> before = add ? load<T>(dz + here) : Vec<T>{};
+      const Vec<T> gain = mul_add(load<T>(scale + at), load<T>(d + here), before);
+      store<T>(dz + here, mul_sub(load<T>(shrink + at), load<T>(z + here), gain));
+    }
+  }
+}
+
+// Mean and 1 / sqrt(variance + epsilon) over the channels at one vector of rows.
+template <class T>
+RIBBIT_INLINE void moments_of_place(const T* z, std::int64_t channels, T epsilon, Vec<T>& mean,
+                                    Vec<T>& r) {
+  const T share = T(1) / static_cast<T>(channels);
+  Vec<T> sum{}, squares{};
+  for (std::int64_t c = 0; c < channels; ++c) sum += load<T>(z + c * kPanel);
+  mean = sum * share;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const Vec<T> off = load<T>(z + c * kPanel) - mean;
+    squares = mul_add(off, off, squares);
+  }
+  const Vec<T> one = Vec<T>{} + T(1);
+  r = one / sqrt(mul_add(squares, broadcast(share), broadcast(epsilon)));
+}
+
+template <class T>
+static void layer_norm(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+                       const T* beta, T epsilon, T* out) {
+  const std::int64_t pixel = channels * kPanel;
+  for (std::int64_t p = 0; p < places; ++p) {
+    for (int lane = 0; lane < kPanel; lane += kLanes<T>) {
+      const T* from = z + p * pixel + lane;
+      Vec<T> mean, r;
+      moments_of_place<T>(from, channels, epsilon, mean, r);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const Vec<T> off = (load<T>(from + c * kPanel) - mean) * r;
+        store<T>(out + p * pixel + c * kPanel + lane,
+                 mul_add(broadcast(gamma[c]), off, broadcast(beta[c])));
+      }
+    }
+  }
+}
+
+template <class T>
+static void layer_norm_backward(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+                                const T* gamma, T epsilon, bool add, T* dz, T* sums) {
+  const std::int64_t pixel = channels * kPanel;
+  const T share = T(1) / static_cast<T>(channels);
+  for (std::int64_t p = 0; p < places; ++p) {
+    for (int lane = 0; lane < kPanel; lane += kLanes<T>) {
+      const std::int64_t first = p * pixel + lane;
+      Vec<T> mean, r, plain{}, along{};
+      moments_of_place<T>(z + first, channels, epsilon, mean, r);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t at = first + c * kPanel, sum = c * kPanel + lane;
+        const Vec<T> delta = load<T>(d + at), off = (load<T>(z + at) - mean) * r;
+        store<T>(sums + sum, load<T>(sums + sum) + delta);
+        store<T>(sums + pixel + sum, mul_add(delta, off, load<T>(sums + pixel + sum)));
+        const Vec<T> g = delta * broadcast(gamma[c]);
+        plain += g;
+        along = mul_add(g, off, along);
+      }
+      if (dz == nullptr) continue;
+      plain *= share;
+      along *= share;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t at = first + c * kPanel;
+        const Vec<T> off = (load<T>(z + at) - mean) * r;
+        const Vec<T> g = load<T>(d + at) * broadcast(gamma[c]);
+        const Vec<T> value = r * (g - plain - off * along);
+        store<T>(dz + at, add ? load<T>(dz + at) + value : value);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ribbit::cpu

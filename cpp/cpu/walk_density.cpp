@@ -1,0 +1,46 @@
+// The log likelihood of a network of any layers, and its gradient, panel by panel.
+
+#include "cpu/log_density_parts.h"
+
+namespace ribbit::cpu {
+
+template <class T>
+void LogDensity<T>::walk_shard(const Member& m, const T* theta, std::int64_t shard,
+                               Wanted wanted) const {
+  const KernelTable<T>& k = kernels<T>();
+  const Batch& batch = m.batch;
+  const std::int64_t panels = panel_count(batch.x.rows), features = network_.input_size();
+  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
+  const int outputs = static_cast<int>(network_.output_size());
+  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
+  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
+  T* grad = m.shard_grad(shard, dim_);
+  const T* packed = m.shared.packed.data();
+  WalkSpace<T>& space = *m.walk;
+  if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
+  double ll = 0, noise = 0;
+  for (std::int64_t p = begin; p < end; ++p) {
+    const T* input = batch.x.buffer.data() != nullptr ? batch.x.panel(p) : space.input();
+    const std::int64_t first = p * kPanel;
+    if (input == space.input()) {
+      x_.pack(features, batch.numbers, first, batch.x.valid(p), space.input());
+    }
+    const T* f = walk_forward(*walk_, theta, packed, input, space, m.masks, first,
+                              batch.x.rows - first);
+    k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
+                       batch.x.valid(p), scale, weight, space.delta(walk_->output),
+                       wanted.values ? &ll : nullptr, learned ? &noise : nullptr);
+    if (wanted.gradient) walk_backward(*walk_, theta, packed, input, space, grad);
+    if (m.team.cancel().check()) return;
+  }
+  if (learned && wanted.gradient) grad[noise_at()] = static_cast<T>(weight * noise);
+  m.shared.shard_ll[shard] = ll;
+}
+
+template void LogDensity<float>::walk_shard(const Member&, const float*, std::int64_t,
+                                            Wanted) const;
+template void LogDensity<double>::walk_shard(const Member&, const double*, std::int64_t,
+                                             Wanted) const;
+
+}  // namespace ribbit::cpu
