@@ -11,18 +11,21 @@ from op_reference import BACKWARD, FORWARD, OPS, Row
 
 
 def network(table, theta, x, factors=None):
-    """Outputs (N, K) for one theta, and all values; factors: table row -> (N, ...) of dropout."""
+    """Outputs (N, K) for one theta, and all values.
+
+    factors: table row -> (N, ...), which multiplies what the row gives; a dropout row gives its
+    input.
+    """
     x = np.asarray(x, float)
     values = [x.reshape(len(x), -1)]
     for r, entries in enumerate(table):
         row = Row(*map(int, entries))
         name, value = OPS[row.op], values[row.input]
-        if name == "dropout":
-            values.append(value * factor(factors, r, len(x)))
-        elif name == "add":
-            values.append(value + values[row.second])
-        else:
-            values.append(FORWARD[name](row, theta, value))
+        if name == "add":
+            value = value + values[row.second]
+        elif name != "dropout":
+            value = FORWARD[name](row, theta, value)
+        values.append(value * factor(factors, r, len(x)))
     return values[-1], values
 
 
@@ -42,14 +45,11 @@ def backward(table, theta, values, delta, factors=None):
     deltas[-1] = delta
     for r, entries in reversed(list(enumerate(table))):
         row, found = Row(*map(int, entries)), []
-        name, delta = OPS[row.op], deltas[r + 1]
-        if name == "dropout":
-            back = delta * factor(factors, r, len(delta))
-        elif name == "add":
-            back = delta
-            deltas[row.second] = deltas[row.second] + delta
-        else:
-            back, found = BACKWARD[name](row, theta, values[row.input], delta)
+        name, back = OPS[row.op], deltas[r + 1] * factor(factors, r, len(delta))
+        if name == "add":
+            deltas[row.second] = deltas[row.second] + back
+        elif name != "dropout":
+            back, found = BACKWARD[name](row, theta, values[row.input], back)
         deltas[row.input] = deltas[row.input] + back
         for offset, total, each in found:
             gradient[offset : offset + total.size] += total

@@ -188,7 +188,7 @@ class Target:
     def log_likelihood(self, theta, rows=None, factors=None):
         """Log likelihood () scaled N/n, its gradient (P,), and sum over rows of their norms.
 
-        factors: of dropout, per table row, for the n data rows.
+        factors: per table row, of what it gives for the n data rows; see `network`.
         """
         rows = np.arange(len(self.x)) if rows is None else np.asarray(rows)
         weight = len(self.x) / len(rows)
