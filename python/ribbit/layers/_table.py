@@ -15,6 +15,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ribbit.errors import ShapeError
+
 __all__ = ["COLUMNS", "Layer", "Parameter", "Table", "Value"]
 
 COLUMNS = (
@@ -43,6 +45,7 @@ COLUMNS = (
 )
 """Columns of the layer table, in the order of ``enum class Column`` of the core."""
 
+_MOST_SCALARS = 2**34
 _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
 
 
@@ -150,6 +153,11 @@ class Table:
         self, op: int, value: Value, shape: tuple[int, ...], *, rate: float = 0.0, **columns: int
     ) -> Value:
         """Append a row that turns `value` into a value of `shape`; other columns by name."""
+        for each in (value.shape, shape):
+            if math.prod(each) > _MOST_SCALARS:
+                raise ShapeError(
+                    f"[{self.function}] expected at most 2**34 scalars per data row, got {each}"
+                )
         given: dict[str, int] = {
             **dict.fromkeys(COLUMNS, 0),
             **_NONE,
