@@ -106,6 +106,7 @@ class Table:
         self.dropout: list[str] = []  # layers whose op drops units, as "2: Dropout(0.1)"
         self.tokens = 0  # how many different tokens the input may hold, 0: it holds numbers
         self._scope: list[str] = []
+        self._indices: list[int] = []  # of the layers that are being compiled, outermost first
         self._layers = 0
 
     @property
@@ -128,11 +129,13 @@ class Table:
     def layer(self, name: str) -> Iterator[None]:
         """Count one more layer, whose names begin with `name` inside this block."""
         self._scope.append(name)
+        self._indices.append(self._layers)
         self._layers += 1
         try:
             yield
         finally:
             self._scope.pop()
+            self._indices.pop()
 
     def parameter(
         self,
@@ -164,7 +167,7 @@ class Table:
             "op": op,
             "in_size": value.size,
             "out_size": math.prod(shape),
-            "index": self._layers - 1,
+            "index": self._indices[-1],
             "input": value.number,
             **columns,
         }
