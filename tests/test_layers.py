@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from layer_check import check_gradient, check_outputs
+from layer_check import GRADIENT, check_gradient, check_outputs, rounded
 from layer_problems import (
     KINKED,
     RELU,
@@ -160,7 +160,11 @@ def test_ties_of_a_max_pool(dtype):
     x = np.random.default_rng(3).integers(0, 2, size=(33, 6))
     made.reference.x[...] = np.stack([x, 1 - x], axis=2).reshape(33, 12)
     made.theta[:2] = 1.0
-    check_gradient(made, dtype)
+    # not by check_gradient, which forgives what half a unit in the last place breaks: ties
+    target, theta = rounded(made, dtype)
+    found = made.native(dtype).value_and_grad(made.theta.astype(dtype))[1]
+    error = np.linalg.norm(found - target.gradient(theta)[0])
+    assert error <= GRADIENT[np.dtype(dtype)] * target.gradient_scale(theta)[0]
 
 
 @DTYPES
