@@ -64,6 +64,24 @@ def build_reference(
     return target, theta
 
 
+def native_likelihood(reference):
+    import ribbit as rb
+
+    return [
+        lambda: rb.Gaussian(reference.scale),
+        lambda: rb.Gaussian(),
+        lambda: rb.HeteroscedasticGaussian(),
+        lambda: rb.Categorical(),
+        lambda: rb.Bernoulli(),
+        lambda: rb.Poisson(),
+    ][reference.kind]()
+
+
+def native_labels(reference):
+    """Labels as the likelihood takes them: (N,) integers of classes, else (N, Ky)."""
+    return reference.y[:, 0].astype(np.int64) if reference.kind == 3 else reference.y
+
+
 def build_native(reference, dtype=np.float64, **changes):
     """The ribbit.Posterior of the oracle's target, through the public API alone."""
     import ribbit as rb
@@ -84,20 +102,11 @@ def build_native(reference, dtype=np.float64, **changes):
         lambda: rb.Logistic(a),
         lambda: rb.ScaleMixture(a, b, c),
     ][int(kind)]()
-    likelihood = [
-        lambda: rb.Gaussian(reference.scale),
-        lambda: rb.Gaussian(),
-        lambda: rb.HeteroscedasticGaussian(),
-        lambda: rb.Categorical(),
-        lambda: rb.Bernoulli(),
-        lambda: rb.Poisson(),
-    ][reference.kind]()
-    y = reference.y[:, 0].astype(np.int64) if reference.kind == 3 else reference.y
     options = {
         "prior": prior,
-        "likelihood": likelihood,
+        "likelihood": native_likelihood(reference),
         "temperature": reference.temperature,
         "likelihood_temperature": reference.likelihood_temperature,
         "dtype": dtype,
     }
-    return rb.Posterior(model, reference.x, y, **{**options, **changes})
+    return rb.Posterior(model, reference.x, native_labels(reference), **{**options, **changes})

@@ -14,6 +14,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from activation_reference import ACTIVATIONS, activation, sigmoid, softplus
+from layer_reference import backward, network
+
+__all__ = ["ACTIVATIONS", "activation", "network", "sigmoid", "softplus"]
+
 # --- Philox4x32-10 (Salmon et al. 2011, section 3.3) ---------------------------------------------
 
 MASK32 = np.uint64(0xFFFFFFFF)
@@ -69,47 +74,10 @@ def uniform(n, *, seed, step, chain, purpose, layer=0):
     return np.minimum(u, 1 - 2.0**-53).reshape(-1)[:n]
 
 
-# --- activations: value and derivative -----------------------------------------------------------
-
-ACTIVATIONS = ("identity", "relu", "tanh", "silu", "sigmoid", "gelu", "softplus")  # by code
-_erf = np.vectorize(math.erf, otypes=[float])
-_lgamma = np.vectorize(math.lgamma, otypes=[float])
-
-
-def sigmoid(x):
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
-
-
-def softplus(x):
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-def activation(name, x):
-    """Value and derivative, each of the shape of x."""
-    if name == "identity":
-        return x, np.ones_like(x)
-    if name == "relu":
-        return np.maximum(x, 0), (x > 0).astype(float)
-    if name == "tanh":
-        t = np.tanh(x)
-        return t, 1 / np.cosh(np.minimum(np.abs(x), 350)) ** 2
-    if name == "silu":
-        s = sigmoid(x)
-        return x * s, s + x * s * sigmoid(-x)
-    if name == "sigmoid":
-        return sigmoid(x), sigmoid(x) * sigmoid(-x)
-    if name == "gelu":
-        cdf = 0.5 * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2))
-        return x * cdf, cdf + x * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
-    if name == "softplus":
-        return softplus(x), sigmoid(x)
-    raise ValueError(name)
-
-
 # --- priors: log density and its derivative, per parameter ---------------------------------------
 
 LOG_2PI = math.log(2 * math.pi)
+_lgamma = np.vectorize(math.lgamma, otypes=[float])
 PRIORS = ("normal", "laplace", "studentt", "logistic", "scalemixture")  # by kind
 
 
@@ -191,29 +159,11 @@ def mlp_table(num_in, hidden, num_out, name):
     return padded(rows), offset
 
 
-def network(table, theta, x):
-    """Outputs (N, K) for one theta, and what the way back needs: (row, input, derivative)."""
-    tape, h = [], np.asarray(x, float)
-    for row in table:
-        op, n_in, n_out, weight_at, bias_at, arg = (int(v) for v in row[:6])
-        if op == 0:
-            tape.append((row, h, None))
-            h = h @ theta[weight_at : weight_at + n_in * n_out].reshape(n_in, n_out)
-            if bias_at >= 0:
-                h = h + theta[bias_at : bias_at + n_out]
-        elif op == 1:
-            value, slope = activation(ACTIVATIONS[arg], h)
-            tape.append((row, h, slope))
-            h = value
-        # op 2, dropout, is the identity in a deterministic pass
-    return h, tape
-
-
 @dataclass(frozen=True)
 class Target:
     """The posterior of a network: the layer table, the prior table, a likelihood and data."""
 
-    table: np.ndarray  # (R, 8)
+    table: np.ndarray  # (R, 22)
     prior: np.ndarray  # (G, 6): offset, size, kind, a, b, c
     kind: int
     x: np.ndarray  # (N, D)
@@ -235,46 +185,38 @@ class Target:
             value += math.fsum(terms)
         return value, grad
 
-    def log_likelihood(self, theta, rows=None):
-        """Log likelihood () scaled N/n, its gradient (P,), and sum over rows of their norms."""
+    def log_likelihood(self, theta, rows=None, factors=None):
+        """Log likelihood () scaled N/n, its gradient (P,), and sum over rows of their norms.
+
+        factors: per table row, of what it gives for the n data rows; see `network`.
+        """
         rows = np.arange(len(self.x)) if rows is None else np.asarray(rows)
         weight = len(self.x) / len(rows)
-        f, tape = network(self.table, theta, self.x[rows])
+        f, tape = network(self.table, theta, self.x[rows], factors)
         values, delta, slope = log_likelihood_terms(
             self.kind, self.scale, f, np.asarray(self.y, float)[rows], theta[-1]
         )
-        grad, square = np.zeros(self.dim), np.zeros(len(rows))  # square: |row gradient|^2
+        grad, square, _ = backward(self.table, theta, tape, delta, factors)
         if LIKELIHOODS[self.kind] == "learned":
             grad[-1] = np.sum(slope)
             square += slope**2
-        for row, h, derivative in reversed(tape):
-            op, n_in, n_out, weight_at, bias_at = (int(v) for v in row[:5])
-            if op == 1:
-                delta = delta * derivative
-                continue
-            grad[weight_at : weight_at + n_in * n_out] = (h.T @ delta).reshape(-1)
-            square += np.sum(h**2, axis=1) * np.sum(delta**2, axis=1)
-            if bias_at >= 0:
-                grad[bias_at : bias_at + n_out] = np.sum(delta, axis=0)
-                square += np.sum(delta**2, axis=1)
-            delta = delta @ theta[weight_at : weight_at + n_in * n_out].reshape(n_in, n_out).T
         return weight * math.fsum(values), weight * grad, weight * np.sum(np.sqrt(square))
 
-    def terms(self, theta, rows=None):
+    def terms(self, theta, rows=None, factors=None):
         """The tempered parts of the log density, (C, 2): likelihood and prior."""
-        likelihood = [self.log_likelihood(t, rows)[0] for t in np.atleast_2d(theta)]
+        likelihood = [self.log_likelihood(t, rows, factors)[0] for t in np.atleast_2d(theta)]
         prior = [self.log_prior(t)[0] for t in np.atleast_2d(theta)]
         return (
             np.stack([np.divide(likelihood, self.likelihood_temperature), prior], axis=1)
             / self.temperature
         )
 
-    def gradient(self, theta, rows=None):
+    def gradient(self, theta, rows=None, factors=None):
         """Gradient (C, P) of the tempered log density."""
         return np.stack(
             [
                 (
-                    self.log_likelihood(t, rows)[1] / self.likelihood_temperature
+                    self.log_likelihood(t, rows, factors)[1] / self.likelihood_temperature
                     + self.log_prior(t)[1]
                 )
                 / self.temperature
@@ -282,11 +224,11 @@ class Target:
             ]
         )
 
-    def value_and_grad(self, theta, rows=None):
+    def value_and_grad(self, theta, rows=None, factors=None):
         """Tempered log density (C,) and gradient (C, P)."""
-        return np.sum(self.terms(theta, rows), axis=1), self.gradient(theta, rows)
+        return np.sum(self.terms(theta, rows, factors), axis=1), self.gradient(theta, rows, factors)
 
-    def gradient_scale(self, theta, rows=None):
+    def gradient_scale(self, theta, rows=None, factors=None):
         """Sum of the norms of the summands of the gradient, (C,): rows and prior.
 
         A float32 sum cannot be better than its summands: the gate on float32 gradients is
@@ -294,7 +236,7 @@ class Target:
         """
         scales = []
         for t in np.atleast_2d(theta):
-            row_norms = self.log_likelihood(t, rows)[2] / self.likelihood_temperature
+            row_norms = self.log_likelihood(t, rows, factors)[2] / self.likelihood_temperature
             scales.append((row_norms + np.linalg.norm(self.log_prior(t)[1])) / self.temperature)
         return np.array(scales)
 

@@ -15,6 +15,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ribbit.errors import ShapeError
+
 __all__ = ["COLUMNS", "Layer", "Parameter", "Table", "Value"]
 
 COLUMNS = (
@@ -43,6 +45,7 @@ COLUMNS = (
 )
 """Columns of the layer table, in the order of ``enum class Column`` of the core."""
 
+_MOST_SCALARS = 2**34
 _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
 
 
@@ -103,6 +106,7 @@ class Table:
         self.dropout: list[str] = []  # layers whose op drops units, as "2: Dropout(0.1)"
         self.tokens = 0  # how many different tokens the input may hold, 0: it holds numbers
         self._scope: list[str] = []
+        self._indices: list[int] = []  # of the layers that are being compiled, outermost first
         self._layers = 0
 
     @property
@@ -125,11 +129,13 @@ class Table:
     def layer(self, name: str) -> Iterator[None]:
         """Count one more layer, whose names begin with `name` inside this block."""
         self._scope.append(name)
+        self._indices.append(self._layers)
         self._layers += 1
         try:
             yield
         finally:
             self._scope.pop()
+            self._indices.pop()
 
     def parameter(
         self,
@@ -150,13 +156,18 @@ class Table:
         self, op: int, value: Value, shape: tuple[int, ...], *, rate: float = 0.0, **columns: int
     ) -> Value:
         """Append a row that turns `value` into a value of `shape`; other columns by name."""
+        for each in (value.shape, shape):
+            if math.prod(each) > _MOST_SCALARS:
+                raise ShapeError(
+                    f"[{self.function}] expected at most 2**34 scalars per data row, got {each}"
+                )
         given: dict[str, int] = {
             **dict.fromkeys(COLUMNS, 0),
             **_NONE,
             "op": op,
             "in_size": value.size,
             "out_size": math.prod(shape),
-            "index": self._layers - 1,
+            "index": self._indices[-1],
             "input": value.number,
             **columns,
         }

@@ -50,7 +50,8 @@ class Embedding:
             )
         shape = (self.vocab_size, self.units)
         weight = table.parameter("weight", shape, is_weight=True)
-        table.tokens = self.vocab_size
+        # Two embeddings of the same tokens, in a Residual: both must know them.
+        table.tokens = min(table.tokens or self.vocab_size, self.vocab_size)
         return table.row(
             self.op,
             value,

@@ -105,7 +105,7 @@ class MaxPool1D:
     def __post_init__(self) -> None:
         for name in ("pool_size", "stride"):
             size = getattr(self, name)
-            if size is not None:
+            if name == "pool_size" or size is not None:
                 size = _checks.integer("MaxPool1D", name, size, minimum=1, maximum=_window.MAX_SIZE)
                 object.__setattr__(self, name, size)
         _checks.choice("MaxPool1D", "padding", self.padding, _window.PADDINGS)
