@@ -28,8 +28,7 @@ class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature, bool masks, bool concrete)
-  {
+          double likelihood_temperature, bool masks, bool concrete) {
     if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);

@@ -40,9 +40,9 @@ Arrays arrays_of(const Layer& layer) {
 // Whether the window stays on the image that the sizes state.
 bool fits(const Layer& layer) {
   const Window& w = layer.window;
-  for (const std::int64_t size : {w.height, w.width, w.channels, w.kernel_height, w.kernel_width,
-                                  w.stride_height, w.stride_width, w.out_height, w.out_width,
-                                  w.out_channels}) {
+  for (const std::int64_t size :
+       {w.height, w.width, w.channels, w.kernel_height, w.kernel_width, w.stride_height,
+        w.stride_width, w.out_height, w.out_width, w.out_channels}) {
     if (size < 1) return false;
   }
   // Every window covers at least one cell.
@@ -110,11 +110,20 @@ std::string fault(const Layer& layer) {
 
 }  // namespace
 
-std::int64_t Layer::parameters_end() const {
+std::vector<Layer::Array> Layer::arrays() const {
   const Arrays sizes = arrays_of(*this);
-  return std::max({sizes.weight > 0 ? weight_offset + sizes.weight : 0,
-                   sizes.bias > 0 ? bias_offset + sizes.bias : 0,
-                   sizes.third > 0 ? third_offset + sizes.third : 0});
+  std::vector<Array> found;
+  for (const Array& array : {Array{weight_offset, sizes.weight}, Array{bias_offset, sizes.bias},
+                             Array{third_offset, sizes.third}}) {
+    if (array.size > 0) found.push_back(array);
+  }
+  return found;
+}
+
+std::int64_t Layer::parameters_end() const {
+  std::int64_t end = 0;
+  for (const Array& array : arrays()) end = std::max(end, array.offset + array.size);
+  return end;
 }
 
 std::int64_t Layer::multiplications() const {
@@ -143,23 +152,23 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
                                   std::to_string(r));
     };
     if (at(Column::kOp) < 0 || at(Column::kOp) > 10) fail("an op in 0..10");
-    const Layer layer{static_cast<Op>(at(Column::kOp)),
-                      at(Column::kInSize),
-                      at(Column::kOutSize),
-                      at(Column::kWeightOffset),
-                      at(Column::kBiasOffset),
-                      at(Column::kThirdOffset),
-                      static_cast<int>(at(Column::kArgument)),
-                      at(Column::kIndex),
-                      rates[r],
-                      at(Column::kInput),
-                      at(Column::kSecond),
-                      at(Column::kArgument),
-                      {at(Column::kHeight), at(Column::kWidth), at(Column::kChannels),
-                       at(Column::kKernelHeight), at(Column::kKernelWidth),
-                       at(Column::kStrideHeight), at(Column::kStrideWidth), at(Column::kPadTop),
-                       at(Column::kPadLeft), at(Column::kOutHeight), at(Column::kOutWidth),
-                       at(Column::kOutChannels)}};
+    const Layer layer{
+        static_cast<Op>(at(Column::kOp)),
+        at(Column::kInSize),
+        at(Column::kOutSize),
+        at(Column::kWeightOffset),
+        at(Column::kBiasOffset),
+        at(Column::kThirdOffset),
+        static_cast<int>(at(Column::kArgument)),
+        at(Column::kIndex),
+        rates[r],
+        at(Column::kInput),
+        at(Column::kSecond),
+        at(Column::kArgument),
+        {at(Column::kHeight), at(Column::kWidth), at(Column::kChannels), at(Column::kKernelHeight),
+         at(Column::kKernelWidth), at(Column::kStrideHeight), at(Column::kStrideWidth),
+         at(Column::kPadTop), at(Column::kPadLeft), at(Column::kOutHeight), at(Column::kOutWidth),
+         at(Column::kOutChannels)}};
     const std::string wrong = fault(layer);
     if (!wrong.empty()) fail(wrong);
     if (r == 0) sizes.push_back(layer.in_size);
@@ -171,9 +180,8 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
       fail("a second input of that size from a row before");
     }
     if (layer.op == Op::kEmbedding && layer.input != 0) fail("the network's input of an embedding");
-    const bool simple =
-        layer.op == Op::kDense || layer.op == Op::kActivation ||
-        (layer.op == Op::kDropout && layer.argument == 0);
+    const bool simple = layer.op == Op::kDense || layer.op == Op::kActivation ||
+                        (layer.op == Op::kDropout && layer.argument == 0);
     network.plain_ = network.plain_ && simple && layer.input == r;
     network.dim_ = std::max(network.dim_, layer.parameters_end());
     network.multiplications_ += layer.multiplications();

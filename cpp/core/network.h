@@ -42,6 +42,10 @@ struct Layer {
   std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states
   Window window;
 
+  struct Array {
+    std::int64_t offset, size;
+  };
+  std::vector<Array> arrays() const;     // of parameters, in the order above
   std::int64_t parameters_end() const;   // behind the last parameter, 0: none
   std::int64_t multiplications() const;  // and additions, of one row forward
 };

@@ -67,9 +67,10 @@ void conv_pack(const Stage& stage, const T* theta, bool backward, int member, in
 template <class T>
 void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y) {
   const Window& w = stage.layer.window;
-  const ConvPass pass{w.height,        w.width,        w.channels, w.kernel_height, w.kernel_width,
-                      w.stride_height, w.stride_width, w.pad_top,  w.pad_left,      w.out_height,
-                      w.out_width,     0,              w.out_width, 1,              w.out_channels};
+  const ConvPass pass{
+      w.height,       w.width,   w.channels,    w.kernel_height, w.kernel_width, w.stride_height,
+      w.stride_width, w.pad_top, w.pad_left,    w.out_height,    w.out_width,    0,
+      w.out_width,    1,         w.out_channels};
   const T* bias = stage.layer.bias_offset >= 0 ? theta + stage.layer.bias_offset : nullptr;
   kernels<T>().convolve(packed + stage.packed, bias, x, y, pass, false);
 }
@@ -112,10 +113,10 @@ void conv_backward(const Step& step, const WayBack<T>& way) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                       \
-  template void conv_pack(const Stage&, const T*, bool, int, int, T*);              \
-  template void conv_forward(const Stage&, const T*, const T*, const T*, T*);       \
-  template void conv_input_delta(const Stage&, const T*, const T*, bool, T*);       \
+#define RIBBIT_INSTANTIATE(T)                                                 \
+  template void conv_pack(const Stage&, const T*, bool, int, int, T*);        \
+  template void conv_forward(const Stage&, const T*, const T*, const T*, T*); \
+  template void conv_input_delta(const Stage&, const T*, const T*, bool, T*); \
   template void conv_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -35,9 +35,9 @@ void dropout_backward(const Step& step, const WayBack<T>& way) {
   hand_down(way.delta, layer.out_size * kPanel, step.in_adds, way.delta_in);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                  \
-  template void dropout_forward(const Step&, const Masks&, std::int64_t, std::int64_t,         \
-                                const T*, T*, T*);                                             \
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void dropout_forward(const Step&, const Masks&, std::int64_t, std::int64_t, const T*, \
+                                T*, T*);                                                         \
   template void dropout_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

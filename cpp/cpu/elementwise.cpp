@@ -62,10 +62,10 @@ void elementwise_backward(const Step& step, const WayBack<T>& way) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                    \
-  template void elementwise_forward(const Step&, const T*, const T*, T*);        \
-  template void times_slope(int, const T*, std::int64_t, T*, T*);                \
-  template void hand_down(const T*, std::int64_t, bool, T*);                     \
+#define RIBBIT_INSTANTIATE(T)                                             \
+  template void elementwise_forward(const Step&, const T*, const T*, T*); \
+  template void times_slope(int, const T*, std::int64_t, T*, T*);         \
+  template void hand_down(const T*, std::int64_t, bool, T*);              \
   template void elementwise_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -45,8 +45,8 @@ void embedding_backward(const Step& step, const WayBack<T>& way) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                            \
-  template void embedding_forward(const Step&, const T*, const T*, T*);  \
+#define RIBBIT_INSTANTIATE(T)                                           \
+  template void embedding_forward(const Step&, const T*, const T*, T*); \
   template void embedding_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -142,8 +142,8 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
-    const T* f = pass(space, theta, space.packed.data(), panels_at(space, at + p), count, nullptr,
-                      0, 0, {});
+    const T* f =
+        pass(space, theta, space.packed.data(), panels_at(space, at + p), count, nullptr, 0, 0, {});
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = (p + i) * kPanel;
       k.unpack_panel(f + i * outputs_ * kPanel, outputs_, row,
@@ -158,8 +158,8 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
 template <class T>
 const T* Forward<T>::before_masks(Space& space, const T* input, std::int64_t panels) {
   if (fixed_ == 0) return input;
-  const T* f = pass(space, source_.theta, packed_.data(), input, panels, nullptr, 0, 0,
-                    {0, fixed_});
+  const T* f =
+      pass(space, source_.theta, packed_.data(), input, panels, nullptr, 0, 0, {0, fixed_});
   std::copy_n(f, panels * width_ * kPanel, space.start.data());
   return space.start.data();
 }
@@ -173,9 +173,8 @@ void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
   for (std::int64_t s = 0; s < r.samples; ++s) {
     Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
     masks.purpose = kPurposePredictiveMask;
-    const T* f =
-        pass(space, source_.theta, packed_.data(), start, count, &masks,
-             source_.first_row + r.row + row, r.rows - row, {fixed_});
+    const T* f = pass(space, source_.theta, packed_.data(), start, count, &masks,
+                      source_.first_row + r.row + row, r.rows - row, {fixed_});
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = row + i * kPanel;
       kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -312,10 +311,10 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, i
   return true;
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template class Forward<T>;                                                                       \
-  template bool predictive_moments(const Network&, const WeightSource<T>&, int, double,            \
-                                   std::int64_t, const Rows<T>&, std::int64_t,                      \
+#define RIBBIT_INSTANTIATE(T)                                                           \
+  template class Forward<T>;                                                            \
+  template bool predictive_moments(const Network&, const WeightSource<T>&, int, double, \
+                                   std::int64_t, const Rows<T>&, std::int64_t,          \
                                    const PredictiveMoments&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -116,8 +116,8 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
     }
   }
   if (!space) space = std::make_unique<CallSpace>();
-  const auto missing = static_cast<std::int64_t>(threads) -
-                       static_cast<std::int64_t>(space->walks.size());
+  const auto missing =
+      static_cast<std::int64_t>(threads) - static_cast<std::int64_t>(space->walks.size());
   if (walk_ && missing > 0) {
     const std::int64_t each = walk_->workspace_bytes<T>(true);
     const std::int64_t sums = shards * dim_ * static_cast<std::int64_t>(sizeof(T));

@@ -113,6 +113,8 @@ class LogDensity {
                  const Body& body) const;  // passes: gradients in all
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  const T* walk_input(const Batch& batch, std::int64_t panel, WalkSpace<T>& space) const;
+  std::vector<Layer::Array> drawn_arrays(Estimator estimator) const;
   void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;

@@ -22,8 +22,8 @@ template <class T>
 struct LogDensity<T>::Batch {
   Panels<T> x, y;  // x without values where panels are packed when they are needed
   const std::int64_t* numbers = nullptr;  // of the rows, null: 0, 1, ..; only where x has no values
-  double scale = 1.0;     // N / rows of the batch
-  double constant = 0.0;  // unscaled sum of the rows' constants
+  double scale = 1.0;                     // N / rows of the batch
+  double constant = 0.0;                  // unscaled sum of the rows' constants
 };
 
 // What the threads of a team share.
@@ -76,7 +76,7 @@ struct LogDensity<T>::Member {
   Workspace<T>& own;
   const Batch& batch;
   std::int64_t shards;
-  T* grad;  // (dim,) of the chain; null: not wanted
+  T* grad;             // (dim,) of the chain; null: not wanted
   WalkSpace<T>* walk;  // null for a plain network
   const Masks* masks = nullptr;
 

@@ -96,9 +96,9 @@ void lstm_layer_backward(const Step& step, const WayBack<T>& way) {
              step.in_adds ? kFinishAdd : kFinishPlain, 4 * units, w.channels, w.width);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                            \
-  template void lstm_pack(const Step&, const T*, bool, int, int, T*);                    \
-  template void lstm_forward(const Step&, const T*, const T*, const T*, T*, T*);         \
+#define RIBBIT_INSTANTIATE(T)                                                    \
+  template void lstm_pack(const Step&, const T*, bool, int, int, T*);            \
+  template void lstm_forward(const Step&, const T*, const T*, const T*, T*, T*); \
   template void lstm_layer_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -36,10 +36,9 @@ std::int64_t free_memory() {
   }
   std::int64_t bytes = available();
   // Control groups, version 2 and 1.
-  const char* const files[2][2] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  const char* const files[2][2] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+                                   {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                                    "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
   for (const auto& [limit, usage] : files) {
     const std::int64_t most = number_in(limit), used = number_in(usage);
     if (most < 0 || used < 0) continue;

@@ -87,8 +87,8 @@ void norm_backward(const Step& step, const WayBack<T>& way) {
   k.sum_rows(along, 1, channels, way.grad + layer.weight_offset);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                            \
-  template void norm_forward(const Step&, const T*, const T*, T*, T*);   \
+#define RIBBIT_INSTANTIATE(T)                                          \
+  template void norm_forward(const Step&, const T*, const T*, T*, T*); \
   template void norm_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -137,6 +137,7 @@ void paired_backward(const Plan& plan, const PairedWeights<T>& weights, const T*
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                    \
+  template struct PairedWeights<T>;                                                              \
   template class PairSpace<T>;                                                                   \
   template const T* paired_forward(const Plan&, const PairedWeights<T>&, const T*, std::int64_t, \
                                    const std::int64_t*, std::int64_t, std::int64_t,              \

@@ -5,11 +5,16 @@
 //   flipout (Wen et al. 2018, eq. 4): z = x M + ((x s) (S e)) t, e normal for each weight, signs s
 //     and t for each row; the second path carries x s and S e. Biases have one noise for all rows.
 
+#include <memory>
+
 #include "cpu/block.h"
 
 namespace ribbit::cpu {
 
 enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2 };
+
+template <class T>
+class PairedWalkSpace;
 
 // One thread's values, deltas and the second path's, of a whole block of panels.
 template <class T>
@@ -24,6 +29,7 @@ class PairSpace {
   T* second_delta(std::size_t d) { return slab_.data() + deltas_[d]; }
   T* below() { return slab_.data() + below_; }  // (block, widest input)
   Workspace<T> first;
+  std::shared_ptr<PairedWalkSpace<T>> walk;  // of a network that is not plain
 
   std::int64_t block() const { return block_; }  // panels
 

@@ -3,8 +3,8 @@
 namespace ribbit::cpu {
 
 template <class T>
-void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features, const std::int64_t* rows, std::int64_t count,
-               Panels<T>& out) {
+void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features,
+               const std::int64_t* rows, std::int64_t count, Panels<T>& out) {
   out.rows = count;
   out.features = features;
   out.buffer.resize(panel_count(count) * features * kPanel);

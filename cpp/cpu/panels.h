@@ -29,7 +29,7 @@ struct Panels {
 
 // x: rows of `features`. rows: (count,) row numbers, or null for 0..count-1.
 template <class T>
-void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features, const std::int64_t* rows, std::int64_t count,
-               Panels<T>& out);
+void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features,
+               const std::int64_t* rows, std::int64_t count, Panels<T>& out);
 
 }  // namespace ribbit::cpu

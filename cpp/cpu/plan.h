@@ -1,6 +1,6 @@
 #pragma once
-// How a network of dense layers runs on panels, decided once: which buffer each layer reads and writes, where its
-// packed weights lie, and how many panels travel through all layers together.
+// How a network of dense layers runs on panels, decided once: which buffer each layer reads and
+// writes, where its packed weights lie, and how many panels travel through all layers together.
 
 #include <cstdint>
 #include <vector>

@@ -31,8 +31,8 @@ void pool_backward(const Step& step, const WayBack<T>& way) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                               \
-  template void pool_forward(const Step&, const T*, T*);    \
+#define RIBBIT_INSTANTIATE(T)                            \
+  template void pool_forward(const Step&, const T*, T*); \
   template void pool_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -4,11 +4,11 @@
 #include "cpu/variational.h"
 
 #include <cmath>
-#include <stdexcept>
 
 #include "core/permutation_hd.h"
 #include "core/prior_hd.h"
 #include "cpu/log_density_parts.h"
+#include "cpu/paired_walk.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -108,9 +108,23 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
   T* second = first + dim_;
   std::fill_n(first, 2 * dim_, T(0));
   double ll = 0, noise = 0;
-  for (std::int64_t p = begin; p < end; p += space.block()) {
+  const auto numbers = [&](std::int64_t p) {
+    return m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
+  };
+  for (std::int64_t p = begin; walk_ && p < end; ++p) {
+    PairedWalkSpace<T>& walk = *space.walk;
+    const std::int64_t at = p * kPanel, count = batch.x.rows - at;
+    const T *drawn = m.shared.theta.data(), *input = walk_input(batch, p, walk.first);
+    const T* f = paired_walk_forward(*walk_, weights, drawn, input, numbers(p), at, count, walk);
+    k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
+                       batch.x.valid(p), scale, weight, walk.first.delta(walk_->output), &ll,
+                       learned ? &noise : nullptr);
+    paired_walk_backward(*walk_, weights, drawn, input, numbers(p), at, count, walk, first, second);
+    if (m.team.cancel().check()) return;
+  }
+  for (std::int64_t p = begin; !walk_ && p < end; p += space.block()) {
     const std::int64_t count = std::min(space.block(), end - p);
-    const std::int64_t* rows = m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
+    const std::int64_t* rows = numbers(p);
     const T* f = paired_forward(plan_, weights, batch.x.panel(p), count, rows, p * kPanel,
                                 batch.x.rows - p * kPanel, space);
     T* delta = output_delta(plan_, 0, space.first);
@@ -122,15 +136,25 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
     paired_backward(plan_, weights, batch.x.panel(p), count, space, first, second);
     if (m.team.cancel().check()) return;
   }
-  for (const Stage& stage : plan_.stages) {
-    const Layer& layer = stage.layer;
-    if (weights.estimator == Estimator::kLocal || layer.op != Op::kDense || layer.bias_offset < 0) {
-      continue;
-    }
-    std::copy_n(first + layer.bias_offset, layer.out_size, second + layer.bias_offset);
+  // Of what is drawn once for all rows, the gradient by its noise is that by itself.
+  for (const Layer::Array& array : drawn_arrays(weights.estimator)) {
+    std::copy_n(first + array.offset, array.size, second + array.offset);
   }
   m.shared.shard_noise[shard] = weight * noise;
   m.shared.shard_ll[shard] = ll;
+}
+
+// Parameters without a second path: flipout's biases, and all of layers that have none.
+template <class T>
+std::vector<Layer::Array> LogDensity<T>::drawn_arrays(Estimator estimator) const {
+  std::vector<Layer::Array> found;
+  for (const Layer& layer : network_.layers()) {
+    for (const Layer::Array& array : layer.arrays()) {
+      const bool bias = array.offset == layer.bias_offset;
+      if (!is_paired(layer) || (bias && estimator == Estimator::kFlipout)) found.push_back(array);
+    }
+  }
+  return found;
 }
 
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
@@ -148,15 +172,21 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
   const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
   const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
   const T* scale = s.scale.data();
-  if (!local) {
+  const std::vector<Layer::Array> drawn = drawn_arrays(steps.estimator);
+  if (!local || !drawn.empty()) {
     k.fill_normal(s.noise.data() + begin, end - begin, static_cast<std::uint64_t>(begin),
                   steps.seed, c1, c2, c3);
   }
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
-  pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
-  pack_weights(plan_, s.second.data(), true, m.index, m.team.size(), s.packed_second.data());
+  if (walk_) {
+    pack_paired_walk(*walk_, mean, s.second.data(), s.theta.data(), m.index, m.team.size(),
+                     s.packed.data(), s.packed_second.data());
+  } else {
+    pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
+    pack_weights(plan_, s.second.data(), true, m.index, m.team.size(), s.packed_second.data());
+  }
   if (!m.barrier()) return false;
   const PairedWeights<T> weights{steps.estimator,
                                  local ? mean : s.theta.data(),
@@ -184,6 +214,13 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
       std::fill_n(by_scale, n, T(0));
     }
     for (std::int64_t e = 0; e < n; ++e) by_mean[e] += first[e];
+    for (const Layer::Array& array : drawn) {
+      const std::int64_t b = std::max(at, array.offset) - at;
+      const std::int64_t e = std::min(at + n, array.offset + array.size) - at;
+      if (!local || b >= e) continue;  // flipout's second path has the noise for all
+      k.add_product(T(1), s.noise.data() + at + b, second + b, nullptr, e - b, by_scale + b);
+      std::fill(second + b, second + e, T(0));
+    }
     k.add_product(local ? T(2) : T(1), local ? scale + at : s.noise.data() + at, second, nullptr, n,
                   by_scale);
     // What is left goes by the drawn weights: the prior, and the log noise.
@@ -215,9 +252,6 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
   const bool paired = steps.estimator != Estimator::kReparam;
-  if (paired && walk_) {
-    throw std::invalid_argument("[advance_variational] expected a network of dense layers");
-  }
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
   if (paired) {
     pass.shards = pair_shards(pass.rows);
@@ -238,10 +272,11 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
       buffer->resize(dim_);
     }
-    shared.packed_second.resize(plan_.packed_size);
+    shared.packed_second.resize(walk_ ? walk_->packed_size : plan_.packed_size);
     shared.pair_grads.resize(2 * pass.shards * dim_);
     while (static_cast<int>(space->pairs.size()) < crew.size()) {
       space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
+      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*walk_);
     }
     if (pass.all) shared.rows.clear();
   }
@@ -320,6 +355,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
+  template std::vector<Layer::Array> LogDensity<T>::drawn_arrays(Estimator) const;                 \
   template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
                                             std::int64_t) const;                                   \
   template bool LogDensity<T>::paired_gradient(                                                    \

@@ -58,7 +58,7 @@ std::int64_t state_size(const Step& step) {
       return layer.argument == 1 ? layer.window.channels : layer.out_size;
     case Op::kFilterResponseNorm:
       return 2 * layer.window.channels;  // r, gamma r
-    case Op::kLstm:  // gates, cells and states of all moments
+    case Op::kLstm:                      // gates, cells and states of all moments
       return 6 * layer.window.width * layer.window.out_channels;
     default:
       return 0;
@@ -269,6 +269,35 @@ void pack_walk(const Walk& walk, const T* theta, bool backward, int member, int 
 }
 
 template <class T>
+void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* packed, const T* x,
+                  const T* second, WalkSpace<T>& space, const Masks* masks, std::int64_t first,
+                  std::int64_t rows) {
+  const Step& step = walk.steps[s];
+  T* y = space.value(step.out);
+  switch (step.layer().op) {
+    case Op::kDense:
+      return dense_forward(step.stage, theta, packed, x, 1, y);
+    case Op::kActivation:
+    case Op::kAdd:
+      return elementwise_forward(step, x, second, y);
+    case Op::kDropout:
+      return dropout_forward(step, *masks, first, rows, x, y, space.state(s));
+    case Op::kConv:
+      return conv_forward(step.stage, theta, packed, x, y);
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+      return pool_forward(step, x, y);
+    case Op::kFilterResponseNorm:
+    case Op::kLayerNorm:
+      return norm_forward(step, theta, x, y, space.state(s));
+    case Op::kEmbedding:
+      return embedding_forward(step, theta, x, y);
+    case Op::kLstm:
+      return lstm_forward(step, theta, packed, x, y, space.state(s));
+  }
+}
+
+template <class T>
 const T* walk_forward(const Walk& walk, const T* theta, const T* packed, const T* input,
                       WalkSpace<T>& space, const Masks* masks, std::int64_t first,
                       std::int64_t rows, Stretch stretch) {
@@ -276,110 +305,88 @@ const T* walk_forward(const Walk& walk, const T* theta, const T* packed, const T
   // The value that enters: the network's input, or the only one that crosses.
   const int entering = stretch.first == 0 ? 0 : walk.prefix.value;
   const auto value = [&](int v) -> const T* {
-    return v == entering || v == 0 ? input : v < 0 ? nullptr : space.value(v);
+    return v == entering ? input : v < 0 ? nullptr : space.value(v);
   };
   const T* current = input;
   for (std::size_t s = stretch.first; s < last; ++s) {
     const Step& step = walk.steps[s];
-    const T* x = value(step.in);
-    T* y = space.value(step.out);
-    switch (step.layer().op) {
-      case Op::kDense:
-        dense_forward(step.stage, theta, packed, x, 1, y);
-        break;
-      case Op::kActivation:
-      case Op::kAdd:
-        elementwise_forward(step, x, value(step.second), y);
-        break;
-      case Op::kDropout:
-        dropout_forward(step, *masks, first, rows, x, y, space.state(s));
-        break;
-      case Op::kConv:
-        conv_forward(step.stage, theta, packed, x, y);
-        break;
-      case Op::kMaxPool:
-      case Op::kAveragePool:
-        pool_forward(step, x, y);
-        break;
-      case Op::kFilterResponseNorm:
-      case Op::kLayerNorm:
-        norm_forward(step, theta, x, y, space.state(s));
-        break;
-      case Op::kEmbedding:
-        embedding_forward(step, theta, x, y);
-        break;
-      case Op::kLstm:
-        lstm_forward(step, theta, packed, x, y, space.state(s));
-        break;
-    }
-    current = y;
+    step_forward(walk, s, theta, packed, value(step.in), value(step.second), space, masks, first,
+                 rows);
+    current = space.value(step.out);
   }
   return current;
 }
 
 template <class T>
-void walk_backward(const Walk& walk, const T* theta, const T* packed, const T* input,
-                   WalkSpace<T>& space, T* grad) {
+WayBack<T> way_back(const Walk& walk, std::size_t s, const T* theta, const T* packed,
+                    const T* input, WalkSpace<T>& space, T* grad) {
   const auto value = [&](int v) -> const T* {
     return v == 0 ? input : v < 0 ? nullptr : space.value(v);
   };
-  for (std::size_t s = walk.steps.size(); s-- > 0;) {
-    const Step& step = walk.steps[s];
-    T* delta = space.delta(step.out);
-    if (delta == nullptr) continue;  // no parameters at or below
-    const WayBack<T> way{theta,
-                         packed,
-                         value(step.in),
-                         value(step.second),
-                         space.value(step.out),
-                         space.state(s),
-                         delta,
-                         step.in_delta ? space.delta(step.in) : nullptr,
-                         step.second_delta ? space.delta(step.second) : nullptr,
-                         space.scratch(),
-                         grad};
-    switch (step.layer().op) {
-      case Op::kDense:
-        dense_gradient(step.stage, way.in, delta, 1, 0, step.layer().in_size, way.scratch, grad);
-        if (way.delta_in != nullptr) {
-          dense_backward(step.stage, packed, delta, static_cast<const T*>(nullptr),
-                         step.in_adds ? kFinishAdd : kFinishPlain, 1, way.delta_in);
-        }
-        break;
-      case Op::kActivation:
-      case Op::kAdd:
-        elementwise_backward(step, way);
-        break;
-      case Op::kDropout:
-        dropout_backward(step, way);
-        break;
-      case Op::kConv:
-        conv_backward(step, way);
-        break;
-      case Op::kMaxPool:
-      case Op::kAveragePool:
-        pool_backward(step, way);
-        break;
-      case Op::kFilterResponseNorm:
-      case Op::kLayerNorm:
-        norm_backward(step, way);
-        break;
-      case Op::kEmbedding:
-        embedding_backward(step, way);
-        break;
-      case Op::kLstm:
-        lstm_layer_backward(step, way);
-        break;
-    }
+  const Step& step = walk.steps[s];
+  return {theta,
+          packed,
+          value(step.in),
+          value(step.second),
+          space.value(step.out),
+          space.state(s),
+          space.delta(step.out),
+          step.in_delta ? space.delta(step.in) : nullptr,
+          step.second_delta ? space.delta(step.second) : nullptr,
+          space.scratch(),
+          grad};
+}
+
+template <class T>
+void step_backward(const Step& step, const WayBack<T>& way) {
+  switch (step.layer().op) {
+    case Op::kDense:
+      dense_gradient(step.stage, way.in, way.delta, 1, 0, step.layer().in_size, way.scratch,
+                     way.grad);
+      if (way.delta_in == nullptr) return;
+      return dense_backward(step.stage, way.packed, static_cast<const T*>(way.delta),
+                            static_cast<const T*>(nullptr),
+                            step.in_adds ? kFinishAdd : kFinishPlain, 1, way.delta_in);
+    case Op::kActivation:
+    case Op::kAdd:
+      return elementwise_backward(step, way);
+    case Op::kDropout:
+      return dropout_backward(step, way);
+    case Op::kConv:
+      return conv_backward(step, way);
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+      return pool_backward(step, way);
+    case Op::kFilterResponseNorm:
+    case Op::kLayerNorm:
+      return norm_backward(step, way);
+    case Op::kEmbedding:
+      return embedding_backward(step, way);
+    case Op::kLstm:
+      return lstm_layer_backward(step, way);
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template std::int64_t Walk::workspace_bytes<T>(bool) const;                                     \
-  template class WalkSpace<T>;                                                                    \
-  template void pack_walk(const Walk&, const T*, bool, int, int, T*);                             \
-  template const T* walk_forward(const Walk&, const T*, const T*, const T*, WalkSpace<T>&,        \
-                                 const Masks*, std::int64_t, std::int64_t, Stretch);              \
+template <class T>
+void walk_backward(const Walk& walk, const T* theta, const T* packed, const T* input,
+                   WalkSpace<T>& space, T* grad) {
+  for (std::size_t s = walk.steps.size(); s-- > 0;) {
+    const WayBack<T> way = way_back(walk, s, theta, packed, input, space, grad);
+    if (way.delta != nullptr) step_backward(walk.steps[s], way);  // else no parameters below
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                  \
+  template std::int64_t Walk::workspace_bytes<T>(bool) const;                                  \
+  template class WalkSpace<T>;                                                                 \
+  template void pack_walk(const Walk&, const T*, bool, int, int, T*);                          \
+  template const T* walk_forward(const Walk&, const T*, const T*, const T*, WalkSpace<T>&,     \
+                                 const Masks*, std::int64_t, std::int64_t, Stretch);           \
+  template void step_forward(const Walk&, std::size_t, const T*, const T*, const T*, const T*, \
+                             WalkSpace<T>&, const Masks*, std::int64_t, std::int64_t);         \
+  template WayBack<T> way_back(const Walk&, std::size_t, const T*, const T*, const T*,         \
+                               WalkSpace<T>&, T*);                                             \
+  template void step_backward(const Step&, const WayBack<T>&);                                 \
   template void walk_backward(const Walk&, const T*, const T*, const T*, WalkSpace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -109,6 +109,17 @@ struct WayBack {
   T* grad;
 };
 
+// One step of the two ways. x, second: the values it reads.
+template <class T>
+void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* packed, const T* x,
+                  const T* second, WalkSpace<T>& space, const Masks* masks, std::int64_t first,
+                  std::int64_t rows);
+template <class T>
+WayBack<T> way_back(const Walk& walk, std::size_t s, const T* theta, const T* packed,
+                    const T* input, WalkSpace<T>& space, T* grad);
+template <class T>
+void step_backward(const Step& step, const WayBack<T>& way);
+
 // Each layer in a file of its own. x, y: one panel (in_size, kPanel), (out_size, kPanel).
 template <class T>
 void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,

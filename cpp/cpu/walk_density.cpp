@@ -4,12 +4,22 @@
 
 namespace ribbit::cpu {
 
+// A panel of the batch, packed into the space where the batch has no panels.
+template <class T>
+const T* LogDensity<T>::walk_input(const Batch& batch, std::int64_t panel,
+                                   WalkSpace<T>& space) const {
+  if (batch.x.buffer.data() != nullptr) return batch.x.panel(panel);
+  x_.pack(network_.input_size(), batch.numbers, panel * kPanel, batch.x.valid(panel),
+          space.input());
+  return space.input();
+}
+
 template <class T>
 void LogDensity<T>::walk_shard(const Member& m, const T* theta, std::int64_t shard,
                                Wanted wanted) const {
   const KernelTable<T>& k = kernels<T>();
   const Batch& batch = m.batch;
-  const std::int64_t panels = panel_count(batch.x.rows), features = network_.input_size();
+  const std::int64_t panels = panel_count(batch.x.rows);
   const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
   const int outputs = static_cast<int>(network_.output_size());
   const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
@@ -21,13 +31,10 @@ void LogDensity<T>::walk_shard(const Member& m, const T* theta, std::int64_t sha
   if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
   double ll = 0, noise = 0;
   for (std::int64_t p = begin; p < end; ++p) {
-    const T* input = batch.x.buffer.data() != nullptr ? batch.x.panel(p) : space.input();
+    const T* input = walk_input(batch, p, space);
     const std::int64_t first = p * kPanel;
-    if (input == space.input()) {
-      x_.pack(features, batch.numbers, first, batch.x.valid(p), space.input());
-    }
-    const T* f = walk_forward(*walk_, theta, packed, input, space, m.masks, first,
-                              batch.x.rows - first);
+    const T* f =
+        walk_forward(*walk_, theta, packed, input, space, m.masks, first, batch.x.rows - first);
     k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
                        batch.x.valid(p), scale, weight, space.delta(walk_->output),
                        wanted.values ? &ll : nullptr, learned ? &noise : nullptr);
@@ -38,9 +45,11 @@ void LogDensity<T>::walk_shard(const Member& m, const T* theta, std::int64_t sha
   m.shared.shard_ll[shard] = ll;
 }
 
-template void LogDensity<float>::walk_shard(const Member&, const float*, std::int64_t,
-                                            Wanted) const;
-template void LogDensity<double>::walk_shard(const Member&, const double*, std::int64_t,
-                                             Wanted) const;
+#define RIBBIT_INSTANTIATE(T)                                                                   \
+  template const T* LogDensity<T>::walk_input(const Batch&, std::int64_t, WalkSpace<T>&) const; \
+  template void LogDensity<T>::walk_shard(const Member&, const T*, std::int64_t, Wanted) const;
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
 
 }  // namespace ribbit::cpu

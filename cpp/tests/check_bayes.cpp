@@ -100,8 +100,8 @@ void check_forward() {
     const PredictiveMoments out{m.data(), m.data() + kRows * kOut, m.data() + 2 * kRows * kOut,
                                 m.data() + 3 * kRows * kOut};
     if (kind == ribbit::kGaussianLearned) continue;  // has one more parameter
-    CHECK(predictive_moments(network(), fresh, kind, 0.3, samples, Rows<float>(x.data()),
-                             kRows, out, nullptr));
+    CHECK(predictive_moments(network(), fresh, kind, 0.3, samples, Rows<float>(x.data()), kRows,
+                             out, nullptr));
     for (const double v : m) CHECK(std::isfinite(v));
   }
 }

@@ -247,7 +247,8 @@ class Model:
         theta : numpy.ndarray
             (dim,) or (S, dim), float32 or float64.
         x : array
-            Rows (N, *input_shape), converted to the dtype of `theta`.
+            Rows (N, *input_shape), converted to the dtype of `theta`; images (N, H, W, C) of
+            uint8 are scaled to [0, 1] while they are read.
 
         Returns
         -------
@@ -283,7 +284,7 @@ class Model:
         return out[0] if single else out
 
     def rows(self, function: str, x: npt.ArrayLike, dtype: np.dtype[Any]) -> FloatArray:
-        """Return data rows as a finite flat (N, D) copy in `dtype`."""
+        """Return data rows as a finite flat (N, D) copy in `dtype`, or in uint8 for its images."""
         expected = ", ".join(["N", *map(str, self.input_shape)])
         array = _checks.numeric(function, "x", x)
         if array.shape[1:] != self.input_shape or array.ndim == 0 or array.shape[0] == 0:
@@ -291,6 +292,8 @@ class Model:
                 f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
                 f"input_shape {self.input_shape}, got {_checks.summary(array)}"
             )
+        if array.dtype == np.uint8 and len(self.input_shape) == 3:
+            return np.array(array, order="C").reshape(array.shape[0], -1)
         flat = _checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
         if self.tokens and not (
             flat.min() >= 0 and flat.max() < self.tokens and (flat == np.floor(flat)).all()

@@ -43,7 +43,8 @@ class Posterior(NativeDensity, NativeSteps):
     model : Model
         The network.
     x : array
-        Rows (N, *input_shape): any real dtype, byte order or strides.
+        Rows (N, *input_shape): any real dtype, byte order or strides. Images (N, H, W, C) of uint8
+        stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory.
     y : array
         Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`.
     prior : Prior or dict of str to Prior
@@ -64,8 +65,8 @@ class Posterior(NativeDensity, NativeSteps):
         Number of parameters P; one more than the model's when the noise is learned ("log_noise",
         the last, the logarithm of the noise sd).
     x, y : numpy.ndarray
-        The data (N, D) and (N, J), copied and converted once, read-only: changing the arrays that
-        were passed does not change the target.
+        The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
+        read-only: changing the arrays that were passed does not change the target.
     normal_prior : bool
         Whether every parameter's prior is a `Normal`.
     prior_sd : numpy.ndarray

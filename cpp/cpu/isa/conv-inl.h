@@ -88,9 +88,9 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
       const T* start = init != nullptr ? init + o0 : nullptr;
       T* y = destination + ((p.first + i * p.row) * p.out_channels + o0) * kPanel;
       switch (tiling.width(t)) {
-#define RIBBIT_TILE(R)                                        \
-  case R:                                                     \
-    convolve_row<T, R>(w, start, source, y, p, top, add);     \
+#define RIBBIT_TILE(R)                                    \
+  case R:                                                 \
+    convolve_row<T, R>(w, start, source, y, p, top, add); \
     break;
         RIBBIT_TILE(1)
         RIBBIT_TILE(2)
@@ -168,7 +168,7 @@ static void convolution_gradient(const T* x, const T* d, const Window& w, T* scr
         const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
         const std::int64_t left = j * w.stride_width - w.pad_left;
         const Span taps(left, w.kernel_width, w.width);
-        const Places places{last - first, columns,     w.stride_height * row,
+        const Places places{last - first,           columns,     w.stride_height * row,
                             w.stride_width * pixel, w.out_width, 1};
         if (taps.size() > 0) {
           outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, places,

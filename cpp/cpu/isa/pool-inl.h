@@ -72,7 +72,8 @@ static void average_pool(const T* x, const Window& w, T* y) {
     const Vec<T> weight = broadcast(T(1) / static_cast<T>(count));
     for (std::int64_t e = 0; e < pixel; e += kLanes<T>) {
       Vec<T> sum{};
-      cells([&](std::int64_t cell) __attribute__((always_inline)) { sum += load<T>(x + cell + e); });
+      cells([&](std::int64_t cell)
+                __attribute__((always_inline)) { sum += load<T>(x + cell + e); });
       store<T>(y + place + e, sum * weight);
     }
   });
