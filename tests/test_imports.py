@@ -58,7 +58,7 @@ ALLOWED = {
     },
     "schedules": COMMON,
     "masked": COMMON
-    | {"_native_density", "_predictive", "likelihoods", "model", "priors", "protocols"},
+    | {"_native_density", "_predictive", "layers", "likelihoods", "model", "priors", "protocols"},
     "fits": COMMON | {"_backend", "draws", "predict", "protocols"},
 }
 

@@ -19,18 +19,21 @@ from ribbit._predictive import (
     check_addresses,
     predictive_from_description,
 )
+from ribbit.layers import COLUMNS
 from ribbit.likelihoods import Array64
 from ribbit.priors import Normal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ribbit.model import Model
     from ribbit.posterior import Posterior
 
 
 __all__ = ["DropoutPredictive", "MaskedPosterior"]
 
-_DENSE, _DROPOUT = 0, 2
+_DENSE, _ACTIVATION, _DROPOUT, _ADD = 0, 1, 2, 8
+_COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
 
 class MaskedPosterior(NativeSteps):
@@ -113,7 +116,7 @@ class MaskedPosterior(NativeSteps):
             scale = _checks.positive(name, "length_scale", length_scale)
             # Learned rates enter the precision in the core.
             fixed = np.zeros_like(rates) if concrete else rates
-            prior = _length_scale_prior(model.table, fixed, scale, prior)
+            prior = _length_scale_prior(model, fixed, scale, prior)
         if concrete:
             _check_concrete(name, model.table, prior)
         check_addresses(name, model, target.num_rows)
@@ -228,13 +231,18 @@ def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
 
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
     """Raise unless the rates of all Dropout layers can be learned."""
+    if not np.isin(table[:, 0], (_DENSE, _ACTIVATION, _DROPOUT)).all():
+        raise TypeError(
+            f"[{name}] expected a network of dense layers for rate='concrete', got other layers: "
+            "give a number"
+        )
     for i in np.flatnonzero(table[:, 0] == _DROPOUT):
         if i + 1 == len(table) or table[i + 1, 0] != _DENSE:
             raise TypeError(
                 f"[{name}] expected every Dropout layer right below a Dense layer for "
                 f"rate='concrete', got layer {i} elsewhere"
             )
-        row = prior[prior[:, 0] == table[i + 1, 3]][0]
+        row = prior[prior[:, 0] == table[i + 1, _COLUMN["weight"]]][0]
         if row[2] != Normal.kind:
             raise ValueError(
                 f"[{name}] expected normal priors of weights behind Dropout layers for "
@@ -242,26 +250,24 @@ def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> 
             )
 
 
-def _length_scale_prior(
-    table: npt.NDArray[np.int64], rates: Array64, length_scale: float, old: Array64
-) -> Array64:
+def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: Array64) -> Array64:
     """Prior table (G, 6) of independent normals; what is not the network's keeps its prior."""
-    rows: list[tuple[float, ...]] = []
-    keep = 1.0
-    for layer, rate in zip(table, rates, strict=True):
-        op, num_in, num_out, weight, bias = (int(v) for v in layer[:5])
-        if op == _DROPOUT:
+    sds = {p.offset: 1.0 / length_scale for p in model.parameters}
+    weights = {p.offset for p in model.parameters if p.is_weight}
+    kept = [1.0]  # of each value: probability that a unit got there past Dropout layers
+    for layer, rate in zip(model.table, rates, strict=True):
+        row = dict(zip(COLUMNS, (int(v) for v in layer), strict=True))
+        keep = kept[row["input"]]
+        if row["op"] == _DROPOUT:
             keep *= 1.0 - float(rate)
-        if op != _DENSE:
-            continue
-        sd = 1.0 / (length_scale * keep**0.5)
-        rows.append((weight, num_in * num_out, 0, *Normal(sd).table_values(1)))
-        if bias >= 0:
-            rows.append((bias, num_out, 0, *Normal(1.0 / length_scale).table_values(1)))
-        keep = 1.0
-    rows.sort()
-    end = rows[-1][0] + rows[-1][1]
-    return np.array([*rows, *(tuple(r) for r in old if r[0] >= end)], dtype=np.float64)
+        if row["op"] == _ADD:
+            keep = min(keep, kept[row["second"]])
+        behind = {row["weight"], row["third"]} & weights
+        for offset in behind:
+            sds[offset] = 1.0 / (length_scale * keep**0.5)
+        kept.append(1.0 if behind else keep)
+    rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
+    return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)
 
 
 @dataclass(frozen=True)
