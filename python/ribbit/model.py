@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _backend, _checks, _core, layers
+from ribbit import _backend, _checks, _core, _torch_weights, layers
 from ribbit._checks import FloatArray
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.layers import Layer, Parameter
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import torch
 
 
 __all__ = ["Model"]
@@ -303,6 +304,79 @@ class Model:
                 f"got values from {flat.min():g} to {flat.max():g}"
             )
         return flat
+
+    def from_torch_state_dict(
+        self, state_dict: Mapping[str, Any], *, dtype: npt.DTypeLike = np.float32
+    ) -> FloatArray:
+        """Return the flat vector of the weights of a PyTorch module; needs no PyTorch itself.
+
+        Parameters
+        ----------
+        state_dict : dict of str to torch.Tensor or array
+            One array per parameter, of any float dtype and device, in the order of the layers; the
+            names do not matter. Shapes are those of `to_torch_state_dict`; gamma, beta and tau of
+            `FilterResponseNorm` may also be (1, C, 1, 1) or (1, C, 1).
+        dtype : dtype, default float32
+            float32 or float64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an array is missing, left over, not finite or of another shape, or belongs to a batch
+            normalisation.
+
+        Notes
+        -----
+        An `LSTM` has one bias, the sum of PyTorch's two. Gradients, which convert alike, PyTorch
+        gives to both: hand over zeros for one of them.
+
+        Examples
+        --------
+        >>> import numpy as np, ribbit as rb
+        >>> model = rb.Model([rb.Dense(3)], input_shape=(2,))
+        >>> weights = {"fc.weight": np.array([[0, 1], [2, 3], [4, 5]]), "fc.bias": np.zeros(3)}
+        >>> model.from_torch_state_dict(weights)  # or of module.state_dict()
+        array([0., 2., 4., 1., 3., 5., 0., 0., 0.], dtype=float32)
+        """
+        return _torch_weights.from_torch(
+            "Model.from_torch_state_dict", self, state_dict, dtype=dtype
+        )
+
+    def to_torch_state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
+        """Return a flat vector as the state dict of a PyTorch module.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (dim,), float32 or float64.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            Copies in the dtype of `theta`, under the names of an ``nn.Sequential`` with one module
+            per layer. `Dense`: weight (out, in). `Conv2D`: weight (out, in, kernel height, kernel
+            width). `Conv1D`: weight (out, in, kernel size). `LSTM`: weight_ih_l0 (4 units, C),
+            weight_hh_l0 (4 units, units), bias_ih_l0 (4 units,), bias_hh_l0 all zeros. `LayerNorm`:
+            weight and bias (C,). `FilterResponseNorm`: gamma, beta, tau (C,). `Embedding`: weight.
+
+        Raises
+        ------
+        ImportError
+            Without torch.
+        TypeError, ValueError
+            If `theta` is no such array.
+
+        Notes
+        -----
+        Behind `Flatten` the inputs of a `Dense` layer are those of ``nn.Flatten``: images as
+        (C, H, W) and sequences as (C, T), but (T, C) behind `Embedding` or `LSTM`, as there.
+        """
+        return _torch_weights.to_torch("Model.to_torch_state_dict", self, theta)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the model."""
