@@ -1,4 +1,5 @@
-// Filter response normalisation, with the activation above it, and layer normalisation.
+// Filter response normalisation, with the sum and the activation above it, and layer
+// normalisation.
 
 #include <algorithm>
 
@@ -15,7 +16,8 @@ const T* third(const Layer& layer, const T* array) {
 }
 
 template <class T>
-void response_forward(const Step& step, const T* theta, const T* x, T* y, T* state) {
+void response_forward(const Step& step, const T* theta, const T* x, const T* second, T* y,
+                      T* state) {
   const KernelTable<T>& k = kernels<T>();
   const Layer& layer = step.layer();
   const std::int64_t channels = layer.window.channels, pixel = channels * kPanel;
@@ -26,6 +28,7 @@ void response_forward(const Step& step, const T* theta, const T* x, T* y, T* sta
   for (std::int64_t p = 0; p < step.places(); ++p) {
     T* out = y + p * pixel;
     k.response_apply(x + p * pixel, 1, channels, scale, beta, third(layer, theta), out);
+    if (second != nullptr) k.accumulate(second + p * pixel, pixel, out);
     if (step.activation >= 0) k.activation_forward(step.activation, out, pixel, out);
   }
 }
@@ -43,12 +46,21 @@ void response_way_back(const Step& step, const WayBack<T>& way) {
   std::fill_n(sums, 3 * pixel, T(0));
   for (std::int64_t p = 0; p < step.places(); ++p) {
     const T* z = way.in + p * pixel;
+    T* delta = way.delta + p * pixel;
+    const T* factor = nullptr;
     if (step.activation >= 0) {
       k.response_apply(z, 1, channels, scale, beta, tau, cut_off);
+      if (way.second != nullptr) k.accumulate(way.second + p * pixel, pixel, cut_off);
       k.activation_forward_derivative(step.activation, cut_off, pixel, value, slope);
+      factor = slope;
     }
-    k.response_delta(z, 1, channels, scale, beta, tau, step.activation >= 0 ? slope : nullptr,
-                     way.delta + p * pixel, sums);
+    if (way.delta_second != nullptr) {
+      if (factor != nullptr) k.multiply_in_place(delta, slope, pixel);
+      factor = nullptr;
+      hand_down(static_cast<const T*>(delta), pixel, step.second_adds,
+                way.delta_second + p * pixel);
+    }
+    k.response_delta(z, 1, channels, scale, beta, tau, factor, delta, sums);
   }
   k.sum_rows(sums, 1, channels, way.grad + layer.bias_offset);
   if (tau != nullptr) k.sum_rows(by_cut, 1, channels, way.grad + layer.third_offset);
@@ -66,9 +78,10 @@ void response_way_back(const Step& step, const WayBack<T>& way) {
 }  // namespace
 
 template <class T>
-void norm_forward(const Step& step, const T* theta, const T* x, T* y, T* state) {
+void norm_forward(const Step& step, const T* theta, const T* x, const T* second, T* y, T* state) {
   const Layer& layer = step.layer();
-  if (layer.op == Op::kFilterResponseNorm) return response_forward(step, theta, x, y, state);
+  if (layer.op == Op::kFilterResponseNorm)
+    return response_forward(step, theta, x, second, y, state);
   kernels<T>().layer_norm(x, step.places(), layer.window.channels, theta + layer.weight_offset,
                           theta + layer.bias_offset, static_cast<T>(kLayerEpsilon), y);
 }
@@ -87,8 +100,8 @@ void norm_backward(const Step& step, const WayBack<T>& way) {
   k.sum_rows(along, 1, channels, way.grad + layer.weight_offset);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                          \
-  template void norm_forward(const Step&, const T*, const T*, T*, T*); \
+#define RIBBIT_INSTANTIATE(T)                                                    \
+  template void norm_forward(const Step&, const T*, const T*, const T*, T*, T*); \
   template void norm_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

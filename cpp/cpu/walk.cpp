@@ -94,11 +94,13 @@ std::int64_t scratch_size(const Step& step) {
 Walk::Walk(const Network& network, bool masks) {
   const std::vector<Layer>& layers = network.layers();
   const std::size_t count = layers.size();
-  // How often each value is read, and which value stands for it.
+  // How often each value is read, by which sum as its first summand, and which value stands for it.
   std::vector<int> readers(count + 1, 0), stands(count + 1, 0);
+  std::vector<bool> summand(count + 1, false);
   for (const Layer& layer : layers) {
     ++readers[static_cast<std::size_t>(layer.input)];
     if (layer.second >= 0) ++readers[static_cast<std::size_t>(layer.second)];
+    if (layer.op == Op::kAdd) summand[static_cast<std::size_t>(layer.input)] = true;
   }
   value_size.push_back(network.input_size());
   std::vector<bool> below{false};  // of each value: parameters at or below it
@@ -109,10 +111,21 @@ Walk::Walk(const Network& network, bool masks) {
       stands[r + 1] = in;
       continue;
     }
+    // A norm that a sum alone reads goes with the sum: nothing of its own is stored.
+    if (layer.op == Op::kFilterResponseNorm && readers[r + 1] == 1 && summand[r + 1]) continue;
     Step step;
     step.stage.layer = layer;
     step.in = in;
-    if (layer.op == Op::kAdd) step.second = stands[static_cast<std::size_t>(layer.second)];
+    if (layer.op == Op::kAdd) {
+      step.second = stands[static_cast<std::size_t>(layer.second)];
+      const Layer* below =
+          layer.input > 0 ? &layers[static_cast<std::size_t>(layer.input - 1)] : nullptr;
+      if (below != nullptr && below->op == Op::kFilterResponseNorm &&
+          readers[static_cast<std::size_t>(layer.input)] == 1) {
+        step.stage.layer = *below;
+        step.in = stands[static_cast<std::size_t>(below->input)];
+      }
+    }
     if (layer.op == Op::kActivation) step.activation = layer.activation;
     // An activation right above a norm or a sum goes with it.
     const bool takes = layer.op == Op::kFilterResponseNorm || layer.op == Op::kAdd;
@@ -145,7 +158,7 @@ Walk::Walk(const Network& network, bool masks) {
     }
     step.state = state_size(step);
     value_size.push_back(layer.out_size);
-    below.push_back(step.in_delta || step.second_delta || has_parameters(layer));
+    below.push_back(step.in_delta || step.second_delta || has_parameters(step.layer()));
     step.out = static_cast<int>(value_size.size()) - 1;
     steps.push_back(step);
     stands[r + 1] = step.out;
@@ -289,7 +302,7 @@ void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* pack
       return pool_forward(step, x, y);
     case Op::kFilterResponseNorm:
     case Op::kLayerNorm:
-      return norm_forward(step, theta, x, y, space.state(s));
+      return norm_forward(step, theta, x, second, y, space.state(s));
     case Op::kEmbedding:
       return embedding_forward(step, theta, x, y);
     case Op::kLstm:

@@ -18,7 +18,7 @@ struct Step {
   std::int64_t packed_third = -1;  // LSTM: recurrent weights, there and back
   std::int64_t packed_third_back = -1;
   int activation = -1;      // applied to what a norm or a sum gives; -1: none
-  int in = 0, second = -1;  // values; 0 is the input of the network
+  int in = 0, second = -1;  // values; 0 is the input of the network. A norm may add a second one
   int out = 0;
   bool in_delta = false, second_delta = false;  // parameters lie below: a delta goes down
   bool in_adds = false, second_adds = false;    // to what a layer further up sent there
@@ -139,7 +139,7 @@ template <class T>
 void pool_backward(const Step& step, const WayBack<T>& way);
 
 template <class T>
-void norm_forward(const Step& step, const T* theta, const T* x, T* y, T* state);
+void norm_forward(const Step& step, const T* theta, const T* x, const T* second, T* y, T* state);
 template <class T>
 void norm_backward(const Step& step, const WayBack<T>& way);
 
