@@ -39,6 +39,7 @@ class Reading:
     errors: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     failure: str = ""
+    left_out: str = ""
 
     @property
     def median(self) -> float:
@@ -145,6 +146,9 @@ def compare(
                     if reading is None:
                         continue
                     comparison.readings[entry] = reading
+                    if reading.left_out:
+                        say(f"{name}: {entry} left out: {reading.left_out}")
+                        continue
                     say(f"{name}: {entry} {reading.failure or 'agrees with the reference'}")
                     if not reading.failure:
                         running[entry] = process
@@ -161,8 +165,10 @@ def _prepare(process: Process, name: str, expected: str) -> Reading | None:
     reply = process.ask("prepare", workload=name, expected=expected)
     if "missing" in reply:
         return None
-    reading = Reading(process.name, name, failure=reply.get("error", ""))
-    if not reading.failure:
+    reading = Reading(
+        process.name, name, failure=reply.get("error", ""), left_out=reply.get("left_out", "")
+    )
+    if not reading.failure and not reading.left_out:
         reading.build_seconds = reply["build_and_first_call_s"]
         reading.form, reading.errors = reply["form"], reply["errors"]
         reading.versions = reply["versions"]

@@ -51,6 +51,9 @@ def measure(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> Measure:
             workload = workload.reduced
             monkeypatch.setattr(rivals, "racing", False)
         module = framework.load()
+        left_out = framework.obstacle()
+        if left_out:
+            pytest.skip(f"{framework.name} is left out: {left_out}")
         if workload.kind not in module.PREPARE:
             pytest.skip(f"{framework.name} has no entry of kind {workload.kind}")
         machine.limit_blas(1)  # for the reference

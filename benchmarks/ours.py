@@ -10,6 +10,7 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks.langevin import Langevin
+from benchmarks.network_gradient import NetworkGradient
 from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared
@@ -177,12 +178,39 @@ def sgld(workload: Langevin) -> Prepared:
     )
 
 
+NETWORKS: dict[str, Any] = {
+    "resnet20": rb.resnet20_frn,
+    "lenet5": rb.lenet5,
+    "cnn-lstm": rb.cnn_lstm,
+}
+
+
+def network(workload: NetworkGradient) -> Prepared:
+    """One `Posterior.value_and_grad`."""
+    rb.set_num_threads(workload.threads)
+    target = rb.Posterior(
+        NETWORKS[workload.name](),
+        *workload.data,
+        prior=rb.Normal(workload.prior_scale),
+        likelihood=rb.Categorical(),
+        dtype=np.float32,
+    )
+
+    def answer(found: tuple[Any, Any]) -> dict[str, Any]:
+        return {"value": found[0], "gradient": found[1]}
+
+    return Prepared(
+        lambda: target.value_and_grad(workload.start), answer, "Posterior.value_and_grad"
+    )
+
+
 PREPARE = {
     "leapfrog": leapfrog,
     "bbb": bbb,
     "mc_forward": mc_forward,
     "mc_dropout": mc_dropout,
     "sgld": sgld,
+    "network": network,
     "reparam": reparam,
     "normals": normals,
 }

@@ -77,7 +77,7 @@ def judge(comparison: Comparison) -> Verdict:
         conditions.append(None if share is None else share >= goal.share)
     if goal.seconds is not None:
         conditions.append(ours.median <= goal.seconds)
-    # The ratio at which Ribbit would run its dense layers at the FMA peak and nothing else.
+    # The ratio at which Ribbit would run its products at the FMA peak and nothing else.
     limit = ratio / share if ratio and share else None
     met = False if False in conditions else None if None in conditions else True
     return Verdict(best, ratio, ratio_range, share, limit, met)
@@ -107,7 +107,7 @@ Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 def ratio_table(comparisons: list[Comparison]) -> Table:
     """One row per workload: ours against the best rival and the goal."""
     head = ["workload", "per", "threads", "ribbit", "best rival", "its time", "ratio"]
-    head += ["range", "target", "met", "FMA peak", "ratio at peak"]
+    head += ["range", "target", "met", "GFLOP/s", "FMA peak", "ratio at peak"]
     rows = []
     for comparison in comparisons:
         verdict, workload = judge(comparison), comparison.workload
@@ -125,6 +125,7 @@ def ratio_table(comparisons: list[Comparison]) -> Table:
                 f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
                 goal_text(workload),
                 {True: "yes", False: "NO", None: "-"}[verdict.met],
+                f"{_rate(workload, ours) / 1e9:.0f}" if verdict.share and ours else "-",
                 f"{verdict.share:.0%}" if verdict.share else "-",
                 f"{verdict.limit:.2f}x" if verdict.limit else "-",
             ]
@@ -152,8 +153,23 @@ def build_table(comparisons: list[Comparison], entries: list[str]) -> Table:
     return "Build, compile and first call (not in the times above)", ["workload", *entries], rows
 
 
+def form_table(comparisons: list[Comparison]) -> Table:
+    """How Ribbit and the best rival are written; of several forms the fastest was taken."""
+    rows = []
+    for comparison in comparisons:
+        for reading in (comparison.readings.get(OURS), judge(comparison).best):
+            if reading and reading.form:
+                rows.append([comparison.workload.name, reading.entry, reading.form])
+    return "Forms of Ribbit and of the best rival", ["workload", "entry", "form"], rows
+
+
+def _rate(workload: Any, reading: Reading) -> float:
+    """Flop/s of what is counted."""
+    return float(workload.flops / workload.units / reading.median)
+
+
 def _median(reading: Reading | None) -> str:
-    if reading is None:
+    if reading is None or reading.left_out:
         return "-"
     if not reading.rounds:
         return "failed"
@@ -182,7 +198,8 @@ def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]
             f"FMA peak of one core, float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s "
             f"({min(peaks) / 1e9:.0f}-{max(peaks) / 1e9:.0f})"
         )
-    return lines
+    readings = [r for comparison in comparisons for r in comparison.readings.values()]
+    return lines + sorted({f"Left out: {r.entry}, {r.left_out}" for r in readings if r.left_out})
 
 
 def failures(comparisons: list[Comparison]) -> list[str]:
@@ -204,6 +221,7 @@ def summary(
         ratio_table(comparisons),
         readings_table(comparisons, shown),
         build_table(comparisons, shown),
+        form_table(comparisons),
     ]
     return tables, facts(comparisons, command, rounds)
 
@@ -249,9 +267,11 @@ def markdown(tables: list[Table], lines: list[str]) -> str:
         "accuracy, the rest within six standard errors or more); all entries ran on the same",
         "cores, each in its own process, taking turns. A ratio is the median over the rounds of",
         "the ratio within a round; the range is over the rounds. Compile time is not in the",
-        "times. The share of the FMA peak counts the multiplies and adds of the dense layers",
-        "alone. The ratio at peak is what no code could pass on this machine: its peak, and the",
-        "rivals' share of it, decide how far a ratio can go.",
+        "times. GFLOP/s and the share of the FMA peak count the multiplies and adds of dense,",
+        "convolutional and LSTM products alone: forward, by the weights and by the inputs,",
+        "without the last for a first layer on the data. The ratio at peak is what no code",
+        "could pass on this machine: its peak, and the rivals' share of it, decide how far a",
+        "ratio can go.",
         "",
         *(f"- {line}" for line in lines),
     ]

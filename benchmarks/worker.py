@@ -37,6 +37,9 @@ class Worker:
         workload = on_threads(WORKLOADS[name], self.threads)
         if workload.kind not in module.PREPARE:
             return {"missing": True}
+        left_out = self.framework.obstacle()
+        if left_out:
+            return {"left_out": left_out}
         if request["expected"]:
             with np.load(request["expected"]) as expected:
                 workload.use_expected(dict(expected))

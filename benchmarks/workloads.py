@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import reference
+from benchmarks import networks, reference
 from benchmarks.first_draw_child import statistics
 from benchmarks.langevin import Langevin
+from benchmarks.network_gradient import NetworkGradient
 from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.random_weights import Normals, Reparam
 from benchmarks.variational import BayesByBackprop
@@ -227,6 +228,18 @@ class FirstDraw(Workload):
         return check_replicates(self.name, self.expected, answer, self.tolerance)
 
 
+def _networks() -> list[NetworkGradient]:
+    return [
+        NetworkGradient(
+            "resnet20", networks.resnet20, (32, 32, 3), 512, Goal(1.8, share=0.7), reduced_rows=16
+        ),
+        NetworkGradient("lenet5", networks.lenet5, (28, 28, 1), 2048, Goal(1.0), reduced_rows=64),
+        NetworkGradient(
+            "cnn-lstm", networks.cnn_lstm, (100,), 256, Goal(1.0), reduced_rows=16, tokens=20_000
+        ),
+    ]
+
+
 def _catalogue() -> dict[str, Any]:
     small: dict[str, Any] = {
         "sizes": (8, 50, 1),
@@ -291,7 +304,7 @@ def _catalogue() -> dict[str, Any]:
         dropout,
         sgld,
     )
-    listed += (reparam, normals, first)
+    listed += (*_networks(), reparam, normals, first)
     return {workload.name: workload for workload in listed}
 
 

@@ -1,7 +1,8 @@
 """One module per framework; what each can prepare, and whether it is installed.
 
 A module has ``PREPARE``, a dict from a workload's kind to a function ``workload -> Prepared``, and
-``versions()``. A kind "first_draw" is not prepared but run: ``first_draw(path) -> statistics``,
+``versions()``; and, where being installed is not enough, ``obstacle(variant)``: the reason to leave
+it out, or "". A kind "first_draw" is not prepared but run: ``first_draw(path) -> statistics``,
 called by `benchmarks.first_draw` in a fresh process. To add a sampler or a rival, add a kind or a
 module; nothing else changes.
 """
@@ -82,6 +83,11 @@ class Framework:
     def load(self) -> ModuleType:
         """Import its module, and with it the framework."""
         return importlib.import_module(self.module)
+
+    def obstacle(self) -> str:
+        """Why it cannot run on this machine although it is installed; "" when it can."""
+        find = getattr(self.load(), "obstacle", None)
+        return str(find(self.variant)) if find else ""
 
     def prepare(self, workload: Any) -> Prepared:
         """Build the workload; raises KeyError for a kind it does not do."""

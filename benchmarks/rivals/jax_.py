@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.rivals import Prepared, fastest, jax_bayes
+from benchmarks.rivals import Prepared, fastest, jax_bayes, jax_networks
 from benchmarks.rivals.jax_net import Layers, logdensity, ravel, ready, unravel, versions
 from benchmarks.workloads import FirstDraw, Leapfrog
 
@@ -180,6 +180,7 @@ PREPARE = {
     "mc_forward": jax_bayes.mc_forward,
     "mc_dropout": jax_bayes.mc_dropout,
     "sgld": jax_bayes.sgld,
+    "network": jax_networks.network,
     "reparam": reparam,
     "normals": normals,
 }

@@ -6,6 +6,7 @@ Variant "eager" batches chains by matmul's leading axis and updates flat vectors
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.random_weights import Normals, Reparam
-from benchmarks.rivals import Prepared, torch_bayes
+from benchmarks.rivals import Prepared, torch_bayes, torch_networks
 from benchmarks.rivals.torch_net import unravel, versions
 from benchmarks.workloads import FirstDraw, Leapfrog
 
@@ -180,14 +181,26 @@ def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, An
     return np.stack(positions), np.array(values), float(np.mean(rates))
 
 
+@functools.cache
+def obstacle(variant: str) -> str:
+    """Say why torch.compile does not work here: it needs a C++ compiler with OpenMP."""
+    if variant == "compile":
+        try:
+            torch.compile(lambda a: torch.sin(a) + 1.0, dynamic=False)(torch.ones(64))
+        except Exception as error:  # whatever is missing: the compiler, a header, a library
+            return f"torch.compile does not work here: {str(error).strip().splitlines()[0]}"
+    return ""
+
+
 PREPARE = {
     "leapfrog": leapfrog,
     "bbb": torch_bayes.bbb,
     "mc_forward": torch_bayes.mc_forward,
     "mc_dropout": torch_bayes.mc_dropout,
     "sgld": torch_bayes.sgld,
+    "network": torch_networks.network,
     "reparam": reparam,
     "normals": normals,
 }
 
-__all__ = ["PREPARE", "versions"]
+__all__ = ["PREPARE", "obstacle", "versions"]
