@@ -33,7 +33,7 @@ template <class T>
 void hand_down(const T* delta, std::int64_t n, bool add, T* below) {
   if (add) {
     kernels<T>().accumulate(delta, n, below);
-  } else {
+  } else if (delta != below) {
     std::copy_n(delta, n, below);
   }
 }

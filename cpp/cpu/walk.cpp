@@ -51,6 +51,19 @@ bool reads_again(const Step& step) {
   }
 }
 
+// Whether the delta of what the layer read may be written over that of what it gave.
+bool works_in_place(const Step& step) {
+  switch (step.layer().op) {
+    case Op::kActivation:
+    case Op::kAdd:
+    case Op::kDropout:
+    case Op::kFilterResponseNorm:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::int64_t state_size(const Step& step) {
   const Layer& layer = step.layer();
   switch (layer.op) {
@@ -197,6 +210,20 @@ Layout Walk::layout(bool backward) const {
   };
   std::vector<Life> values(value_size.size()), deltas(value_size.size());
   std::vector<Need> needs;
+  // Which value's delta shares its memory with that of a value further up.
+  std::vector<std::size_t> shares(value_size.size());
+  std::vector<int> readers(value_size.size(), 0);
+  for (std::size_t v = 0; v < shares.size(); ++v) shares[v] = v;
+  for (const Step& step : steps) {
+    ++readers[static_cast<std::size_t>(step.in)];
+    if (step.second >= 0) ++readers[static_cast<std::size_t>(step.second)];
+  }
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const auto in = static_cast<std::size_t>(step->in);
+    if (step->in_delta && works_in_place(*step) && readers[in] == 1) {
+      shares[in] = shares[static_cast<std::size_t>(step->out)];
+    }
+  }
   for (std::int64_t s = 0; s < count; ++s) {
     const Step& step = steps[static_cast<std::size_t>(s)];
     const auto value = [&](int v) -> Life& { return values[static_cast<std::size_t>(v)]; };
@@ -219,13 +246,19 @@ Layout Walk::layout(bool backward) const {
   Life& last = values[static_cast<std::size_t>(output)];
   last.to = std::max(last.to, count);
   deltas[static_cast<std::size_t>(output)].from = count;
+  // A value further down is later on the way back.
+  for (std::size_t v = 1; v < value_size.size(); ++v) {
+    Life& shared = deltas[shares[v]];
+    if (shares[v] != v) shared.to = std::max(shared.to, deltas[v].to);
+  }
   for (std::size_t v = 1; v < value_size.size(); ++v) {
     needs.push_back({value_size[v], values[v].from, values[v].to, &out.value[v]});
-    if (deltas[v].from >= 0) {
+    if (deltas[v].from >= 0 && shares[v] == v) {
       needs.push_back({value_size[v], deltas[v].from, deltas[v].to, &out.delta[v]});
     }
   }
   out.size = place(std::move(needs));
+  for (std::size_t v = 1; v < value_size.size(); ++v) out.delta[v] = out.delta[shares[v]];
   return out;
 }
 

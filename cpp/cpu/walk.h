@@ -172,7 +172,7 @@ inline constexpr std::int64_t kSlopeRun = 1024, kSlopeScratch = 3 * kSlopeRun;
 template <class T>
 void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch);
 
-// below = delta, or added to it.
+// below = delta, or added to it; they may be the same.
 template <class T>
 void hand_down(const T* delta, std::int64_t n, bool add, T* below);
 
