@@ -1,6 +1,8 @@
 // Convolutions. The delta of the input is again a convolution: over the deltas of the output, with
 // the kernel turned round. With a stride each residue class of input pixels has its own taps.
 
+#include <algorithm>
+
 #include "cpu/walk.h"
 
 namespace ribbit::cpu {
@@ -65,23 +67,42 @@ void conv_pack(const Stage& stage, const T* theta, bool backward, int member, in
 }
 
 template <class T>
-void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y) {
+void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y,
+                  T* squares) {
+  const KernelTable<T>& k = kernels<T>();
   const Window& w = stage.layer.window;
-  const ConvPass pass{
+  ConvPass pass{
       w.height,       w.width,   w.channels,    w.kernel_height, w.kernel_width, w.stride_height,
       w.stride_width, w.pad_top, w.pad_left,    w.out_height,    w.out_width,    0,
       w.out_width,    1,         w.out_channels};
   const T* bias = stage.layer.bias_offset >= 0 ? theta + stage.layer.bias_offset : nullptr;
-  kernels<T>().convolve(packed + stage.packed, bias, x, y, pass, false);
+  if (squares == nullptr) return k.convolve(packed + stage.packed, bias, x, y, pass, false);
+  std::fill_n(squares, w.out_channels * kPanel, T(0));
+  pass.rows = 1;
+  for (std::int64_t i = 0; i < w.out_height; ++i) {
+    k.convolve(packed + stage.packed, bias, x, y, pass, false);
+    k.add_squares(y + pass.first * w.out_channels * kPanel, w.out_width, w.out_channels, squares);
+    pass.first += w.out_width;
+    pass.pad_height -= w.stride_height;
+  }
 }
 
 template <class T>
-void conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
-                      T* delta_below) {
+std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
+                              std::int64_t first, std::int64_t last, T* delta_below) {
   const Window& w = stage.layer.window;
+  std::int64_t done = 0;
   each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t i, std::int64_t j,
                     std::int64_t offset) {
-    if (add && rows.taps * columns.taps == 0) return;
+    // Row r of the class needs rows r - pad .. r - pad + taps - 1 of the deltas.
+    const auto ready = [&](std::int64_t given) {
+      if (given == 0) return std::int64_t{0};
+      if (given == w.out_height) return rows.count;
+      return std::clamp<std::int64_t>(given - rows.taps + rows.pad + 1, 0, rows.count);
+    };
+    const std::int64_t begin = ready(first), count = ready(last) - begin;
+    done = begin + count;
+    if (count == 0 || (add && rows.taps * columns.taps == 0)) return;
     const ConvPass pass{w.out_height,
                         w.out_width,
                         w.out_channels,
@@ -89,34 +110,64 @@ void conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool 
                         columns.taps,
                         1,
                         1,
-                        rows.pad,
+                        rows.pad - begin,
                         columns.pad,
-                        rows.count,
+                        count,
                         columns.count,
-                        i * w.width + j,
+                        (i + w.stride_height * begin) * w.width + j,
                         w.stride_height * w.width,
                         w.stride_width,
                         w.channels};
     kernels<T>().convolve(packed + stage.packed_back + offset, nullptr, delta, delta_below, pass,
                           add);
   });
+  return done;
+}
+
+template <class T>
+void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scratch, T* weights,
+                          T* bias) {
+  const KernelTable<T>& k = kernels<T>();
+  const Window& w = layer.window;
+  const std::int64_t block = k.convolution_rows(w);
+  for (std::int64_t y = 0; y < w.out_height; y += block) {
+    k.convolution_gradient(x, delta, w, y, std::min(y + block, w.out_height), scratch, weights,
+                           bias);
+  }
 }
 
 template <class T>
 void conv_backward(const Step& step, const WayBack<T>& way) {
+  const KernelTable<T>& k = kernels<T>();
   const Layer& layer = step.layer();
-  kernels<T>().convolution_gradient(
-      way.in, way.delta, layer.window, way.scratch, way.grad + layer.weight_offset,
-      layer.bias_offset >= 0 ? way.grad + layer.bias_offset : nullptr);
-  if (way.delta_in != nullptr) {
-    conv_input_delta(step.stage, way.packed, way.delta, step.in_adds, way.delta_in);
+  const Window& w = layer.window;
+  T* bias = layer.bias_offset >= 0 ? way.grad + layer.bias_offset : nullptr;
+  if (way.norm != nullptr) norm_clear_sums(*way.norm, way.below->state);
+  const std::int64_t block = k.convolution_rows(w);
+  std::int64_t passed = 0;  // rows of the input's deltas
+  for (std::int64_t y = 0; y < w.out_height; y += block) {
+    const std::int64_t end = std::min(y + block, w.out_height);
+    if (way.norm_state != nullptr) {
+      norm_input_delta(w.out_channels, static_cast<const T*>(way.norm_state), way.out,
+                       y * w.out_width, end * w.out_width, way.delta);
+    }
+    k.convolution_gradient(way.in, way.delta, w, y, end, way.scratch,
+                           way.grad + layer.weight_offset, bias);
+    if (way.delta_in == nullptr) continue;
+    const std::int64_t done =
+        conv_input_delta(step.stage, way.packed, static_cast<const T*>(way.delta), step.in_adds, y,
+                         end, way.delta_in);
+    if (way.norm != nullptr) norm_delta(*way.norm, *way.below, passed * w.width, done * w.width);
+    passed = done;
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                 \
-  template void conv_pack(const Stage&, const T*, bool, int, int, T*);        \
-  template void conv_forward(const Stage&, const T*, const T*, const T*, T*); \
-  template void conv_input_delta(const Stage&, const T*, const T*, bool, T*); \
+#define RIBBIT_INSTANTIATE(T)                                                                  \
+  template void conv_pack(const Stage&, const T*, bool, int, int, T*);                         \
+  template void conv_forward(const Stage&, const T*, const T*, const T*, T*, T*);              \
+  template std::int64_t conv_input_delta(const Stage&, const T*, const T*, bool, std::int64_t, \
+                                         std::int64_t, T*);                                    \
+  template void conv_weight_gradient(const Layer&, const T*, const T*, T*, T*, T*);            \
   template void conv_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

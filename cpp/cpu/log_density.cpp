@@ -17,6 +17,8 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
       concrete_(concrete),
       plan_(network_, masks, concrete),
       walk_(network_.plain() ? nullptr : std::make_unique<const Walk>(network_, masks)),
+      paired_walk_(network_.plain() ? nullptr
+                                    : std::make_unique<const Walk>(network_, masks, false)),
       prior_(std::move(prior)),
       likelihood_(likelihood),
       scale_(scale),

@@ -143,7 +143,8 @@ class LogDensity {
   Network network_;
   bool masked_, concrete_;
   Plan plan_;
-  std::unique_ptr<const Walk> walk_;  // of a network that is not plain, else null
+  std::unique_ptr<const Walk> walk_;         // of a network that is not plain, else null
+  std::unique_ptr<const Walk> paired_walk_;  // the same, whose layers work on their own
   std::vector<PriorSegment> prior_;
   Likelihood likelihood_;
   double scale_;

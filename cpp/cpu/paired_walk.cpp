@@ -23,7 +23,7 @@ void down(const Stage& stage, const T* packed, const T* delta, bool add, T* belo
     dense_backward(stage, packed, delta, static_cast<const T*>(nullptr),
                    add ? kFinishAdd : kFinishPlain, 1, below);
   } else {
-    conv_input_delta(stage, packed, delta, add, below);
+    conv_input_delta(stage, packed, delta, add, 0, stage.layer.window.out_height, below);
   }
 }
 
@@ -36,7 +36,7 @@ void gradient(const Stage& stage, const T* x, const T* delta, bool bias, T* scra
     k.weight_gradient(x, delta, 1, layer.in_size, layer.out_size, 0, layer.in_size, scratch,
                       grad + layer.weight_offset, bias_grad);
   } else {
-    k.convolution_gradient(x, delta, layer.window, scratch, grad + layer.weight_offset, bias_grad);
+    conv_weight_gradient(layer, x, delta, scratch, grad + layer.weight_offset, bias_grad);
   }
 }
 

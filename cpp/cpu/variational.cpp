@@ -115,11 +115,13 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
     PairedWalkSpace<T>& walk = *space.walk;
     const std::int64_t at = p * kPanel, count = batch.x.rows - at;
     const T *drawn = m.shared.theta.data(), *input = walk_input(batch, p, walk.first);
-    const T* f = paired_walk_forward(*walk_, weights, drawn, input, numbers(p), at, count, walk);
+    const T* f =
+        paired_walk_forward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk);
     k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
-                       batch.x.valid(p), scale, weight, walk.first.delta(walk_->output), &ll,
+                       batch.x.valid(p), scale, weight, walk.first.delta(paired_walk_->output), &ll,
                        learned ? &noise : nullptr);
-    paired_walk_backward(*walk_, weights, drawn, input, numbers(p), at, count, walk, first, second);
+    paired_walk_backward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk, first,
+                         second);
     if (m.team.cancel().check()) return;
   }
   for (std::int64_t p = begin; !walk_ && p < end; p += space.block()) {
@@ -181,7 +183,7 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
             s.second.data() + begin);
   if (!m.barrier()) return false;
   if (walk_) {
-    pack_paired_walk(*walk_, mean, s.second.data(), s.theta.data(), m.index, m.team.size(),
+    pack_paired_walk(*paired_walk_, mean, s.second.data(), s.theta.data(), m.index, m.team.size(),
                      s.packed.data(), s.packed_second.data());
   } else {
     pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
@@ -272,11 +274,11 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
       buffer->resize(dim_);
     }
-    shared.packed_second.resize(walk_ ? walk_->packed_size : plan_.packed_size);
+    shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
     shared.pair_grads.resize(2 * pass.shards * dim_);
     while (static_cast<int>(space->pairs.size()) < crew.size()) {
       space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
-      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*walk_);
+      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*paired_walk_);
     }
     if (pass.all) shared.rows.clear();
   }

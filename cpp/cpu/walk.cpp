@@ -69,9 +69,9 @@ std::int64_t state_size(const Step& step) {
   switch (layer.op) {
     case Op::kDropout:
       return layer.argument == 1 ? layer.window.channels : layer.out_size;
-    case Op::kFilterResponseNorm:
-      return 2 * layer.window.channels;  // r, gamma r
-    case Op::kLstm:                      // gates, cells and states of all moments
+    case Op::kFilterResponseNorm:  // r, gamma r, shrink, and three sums
+      return 6 * layer.window.channels;
+    case Op::kLstm:  // gates, cells and states of all moments
       return 6 * layer.window.width * layer.window.out_channels;
     default:
       return 0;
@@ -87,10 +87,10 @@ std::int64_t scratch_size(const Step& step) {
   switch (layer.op) {
     case Op::kDense:
       return padded(layer.out_size) * kPanel;
-    case Op::kConv:
-      return kernels<T>().convolution_scratch(w);
-    case Op::kFilterResponseNorm:  // sums, shrink, and a place with its value and slope
-      return 7 * w.channels * kPanel;
+    case Op::kConv:  // or what the norm below needs
+      return std::max(kernels<T>().convolution_scratch(w), 3 * w.channels * kPanel);
+    case Op::kFilterResponseNorm:  // a place with its value and slope
+      return 3 * w.channels * kPanel;
     case Op::kLayerNorm:
       return 2 * w.channels * kPanel;
     case Op::kEmbedding:
@@ -104,7 +104,7 @@ std::int64_t scratch_size(const Step& step) {
 
 }  // namespace
 
-Walk::Walk(const Network& network, bool masks) {
+Walk::Walk(const Network& network, bool masks, bool linked) {
   const std::vector<Layer>& layers = network.layers();
   const std::size_t count = layers.size();
   // How often each value is read, by which sum as its first summand, and which value stands for it.
@@ -193,9 +193,38 @@ Walk::Walk(const Network& network, bool masks) {
     if (step.in_delta) step.in_adds = reach(step.in);
     if (step.second_delta) step.second_adds = reach(step.second);
   }
+  if (linked) link();
   forward = layout(false);
   training = layout(true);
   prefix = before_masks();
+}
+
+void Walk::link() {
+  std::vector<int> readers(value_size.size(), 0), writer(value_size.size(), -1);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    ++readers[static_cast<std::size_t>(steps[s].in)];
+    if (steps[s].second >= 0) ++readers[static_cast<std::size_t>(steps[s].second)];
+    writer[static_cast<std::size_t>(steps[s].out)] = static_cast<int>(s);
+  }
+  const auto is = [&](int s, Op op) {
+    return s >= 0 && steps[static_cast<std::size_t>(s)].layer().op == op;
+  };
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    Step& step = steps[s];
+    const int below = writer[static_cast<std::size_t>(step.in)];
+    if (below < 0 || readers[static_cast<std::size_t>(step.in)] != 1) continue;
+    Step& source = steps[static_cast<std::size_t>(below)];
+    if (step.layer().op == Op::kFilterResponseNorm && is(below, Op::kConv)) {
+      step.conv_below = below;
+      source.norm_above = static_cast<int>(s);
+    }
+    const Window& w = step.layer().window;
+    if (step.layer().op == Op::kConv && is(below, Op::kFilterResponseNorm) && source.second < 0 &&
+        w.stride_height == 1 && w.stride_width == 1) {
+      step.norm_below = below;
+      source.conv_above = static_cast<int>(s);
+    }
+  }
 }
 
 Layout Walk::layout(bool backward) const {
@@ -233,9 +262,11 @@ Layout Walk::layout(bool backward) const {
       value(v).to = std::max(value(v).to, backward && reads_again(step) ? back(s) : s);
     }
     if (step.state > 0) {
+      const std::int64_t from = step.conv_below >= 0 ? step.conv_below : s;
       needs.push_back(
-          {step.state, s, backward ? back(s) : s, &out.state[static_cast<std::size_t>(s)]});
+          {step.state, from, backward ? back(from) : s, &out.state[static_cast<std::size_t>(s)]});
     }
+    if (backward && step.norm_above >= 0) value(step.out).to = back(s);
     if (!backward) continue;
     deltas[static_cast<std::size_t>(step.out)].to = back(s);
     for (const int v : {step.in_delta ? step.in : -1, step.second_delta ? step.second : -1}) {
@@ -266,9 +297,13 @@ Walk::Prefix Walk::before_masks() const {
   std::size_t masked = 0;
   while (masked < steps.size() && steps[masked].layer().op != Op::kDropout) ++masked;
   for (std::size_t first = masked; first > 0; --first) {
-    // Values from before that are read from here on.
+    // Values from before that are read from here on. A norm and its convolution stay together.
     std::vector<int> crossing;
     for (std::size_t s = first; s < steps.size(); ++s) {
+      if (steps[s].conv_below >= 0 && steps[s].conv_below < static_cast<int>(first)) {
+        crossing.assign(2, -1);
+        break;
+      }
       for (const int v : {steps[s].in, steps[s].second}) {
         const bool earlier = v >= 0 && (v == 0 || v <= steps[first - 1].out);
         if (earlier && std::find(crossing.begin(), crossing.end(), v) == crossing.end()) {
@@ -329,7 +364,9 @@ void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* pack
     case Op::kDropout:
       return dropout_forward(step, *masks, first, rows, x, y, space.state(s));
     case Op::kConv:
-      return conv_forward(step.stage, theta, packed, x, y);
+      return conv_forward(
+          step.stage, theta, packed, x, y,
+          step.norm_above >= 0 ? space.state(static_cast<std::size_t>(step.norm_above)) : nullptr);
     case Op::kMaxPool:
     case Op::kAveragePool:
       return pool_forward(step, x, y);
@@ -380,7 +417,8 @@ WayBack<T> way_back(const Walk& walk, std::size_t s, const T* theta, const T* pa
           step.in_delta ? space.delta(step.in) : nullptr,
           step.second_delta ? space.delta(step.second) : nullptr,
           space.scratch(),
-          grad};
+          grad,
+          step.norm_above >= 0 ? space.state(static_cast<std::size_t>(step.norm_above)) : nullptr};
 }
 
 template <class T>
@@ -417,8 +455,18 @@ template <class T>
 void walk_backward(const Walk& walk, const T* theta, const T* packed, const T* input,
                    WalkSpace<T>& space, T* grad) {
   for (std::size_t s = walk.steps.size(); s-- > 0;) {
-    const WayBack<T> way = way_back(walk, s, theta, packed, input, space, grad);
-    if (way.delta != nullptr) step_backward(walk.steps[s], way);  // else no parameters below
+    WayBack<T> way = way_back(walk, s, theta, packed, input, space, grad);
+    if (way.delta == nullptr) continue;  // no parameters at or below
+    const int below = walk.steps[s].norm_below;
+    if (below < 0) {
+      step_backward(walk.steps[s], way);
+      continue;
+    }
+    const auto number = static_cast<std::size_t>(below);
+    const WayBack<T> norm = way_back(walk, number, theta, packed, input, space, grad);
+    way.norm = &walk.steps[number];
+    way.below = &norm;
+    step_backward(walk.steps[s], way);
   }
 }
 

@@ -24,6 +24,13 @@ struct Step {
   bool in_adds = false, second_adds = false;    // to what a layer further up sent there
   std::int64_t state = 0;                       // scalars per row that the way back needs
 
+  // A convolution and a filter response norm above it, which alone reads it: its squares are added
+  // up, and its deltas made, row by row while they are in cache. And a norm below a convolution of
+  // stride 1, which alone reads it: its deltas pass the activation likewise. Numbers of steps, -1:
+  // none.
+  int norm_above = -1, norm_below = -1;  // of a convolution
+  int conv_above = -1, conv_below = -1;  // of a norm
+
   const Layer& layer() const { return stage.layer; }
   std::int64_t places() const { return layer().in_size / layer().window.channels; }
 };
@@ -37,8 +44,9 @@ struct Layout {
 
 class Walk {
  public:
-  // masks: dropout layers take part; otherwise they are the identity.
-  explicit Walk(const Network& network, bool masks = false);
+  // masks: dropout layers take part; otherwise they are the identity. linked: convolutions and
+  // norms work together.
+  explicit Walk(const Network& network, bool masks = false, bool linked = true);
 
   std::vector<Step> steps;
   std::vector<std::int64_t> value_size;  // scalars per row
@@ -60,6 +68,7 @@ class Walk {
  private:
   Layout layout(bool backward) const;
   Prefix before_masks() const;
+  void link();
 };
 
 // What one thread works in.
@@ -107,6 +116,10 @@ struct WayBack {
   T* delta_second;  // null: not wanted
   T* scratch;       // scratch_size(step) scalars
   T* grad;
+
+  T* norm_state = nullptr;         // convolution: of the norm above
+  const Step* norm = nullptr;      // convolution: the norm below,
+  const WayBack* below = nullptr;  // and what it has at hand
 };
 
 // One step of the two ways. x, second: the values it reads.
@@ -125,13 +138,18 @@ template <class T>
 void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
                T* packed);
 template <class T>
-void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y);
+void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y,
+                  T* squares = nullptr);  // (out channels, kPanel) sums of y^2, null: not wanted
 template <class T>
 void conv_backward(const Step& step, const WayBack<T>& way);
-// delta -> delta_below, assigned or added
+// delta -> delta_below, assigned or added: what rows first..last-1 of delta allow beyond those
+// before. Returns how many rows of stride 1 are done.
 template <class T>
-void conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
-                      T* delta_below);
+std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
+                              std::int64_t first, std::int64_t last, T* delta_below);
+template <class T>
+void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scratch, T* weights,
+                          T* bias);
 
 template <class T>
 void pool_forward(const Step& step, const T* x, T* y);
@@ -142,6 +160,15 @@ template <class T>
 void norm_forward(const Step& step, const T* theta, const T* x, const T* second, T* y, T* state);
 template <class T>
 void norm_backward(const Step& step, const WayBack<T>& way);
+// The parts that a convolution calls for places first..last-1: deltas past the activation, from
+// cleared sums; and deltas of the norm's input, in place.
+template <class T>
+void norm_clear_sums(const Step& step, T* state);
+template <class T>
+void norm_delta(const Step& step, const WayBack<T>& way, std::int64_t first, std::int64_t last);
+template <class T>
+void norm_input_delta(std::int64_t channels, const T* state, const T* z, std::int64_t first,
+                      std::int64_t last, T* delta);
 
 template <class T>
 void embedding_forward(const Step& step, const T* theta, const T* tokens, T* y);

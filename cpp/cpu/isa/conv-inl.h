@@ -136,11 +136,10 @@ static std::int64_t convolution_scratch(const Window& w) {
   return convolution_block<T>(w) * w.out_width * padded_width<T>(w.out_channels) * kPanel;
 }
 
-// With outputs in the lanes (weight_gradient-inl.h, "outer") a block of rows of places at a time.
+// With outputs in the lanes (weight_gradient-inl.h, "outer").
 template <class T>
-static void convolution_gradient(const T* x, const T* d, const Window& w, T* scratch, T* grad,
-                                 T* bias) {
-  const std::int64_t block = convolution_block<T>(w);
+static void convolution_gradient(const T* x, const T* d, const Window& w, std::int64_t y0,
+                                 std::int64_t y1, T* scratch, T* grad, T* bias) {
   const std::int64_t outs = w.out_channels, width = padded_width<T>(outs);
   const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
   // Places that see the whole width of the kernel.
@@ -151,32 +150,29 @@ static void convolution_gradient(const T* x, const T* d, const Window& w, T* scr
   if (inner > w.out_width) inner = w.out_width;
   if (outer > w.out_width) outer = w.out_width;
   if (outer < inner) outer = inner;
-  for (std::int64_t y0 = 0; y0 < w.out_height; y0 += block) {
-    const std::int64_t y1 = y0 + block < w.out_height ? y0 + block : w.out_height;
-    const T* deltas = d + y0 * w.out_width * outs * kPanel;
-    if (bias != nullptr) bias_gradient<T>(deltas, (y1 - y0) * w.out_width, outs, outs, bias);
-    transpose_delta<T>(deltas, (y1 - y0) * w.out_width, outs, width, scratch);
-    for (std::int64_t r = 0; r < w.kernel_height; ++r) {
-      // Rows of places y of the block whose tap r lies on the image.
-      std::int64_t first = y0, last = y1;
-      while (first < last && first * w.stride_height + r - w.pad_top < 0) ++first;
-      while (last > first && (last - 1) * w.stride_height + r - w.pad_top >= w.height) --last;
-      if (first == last) continue;
-      const T* image = x + (first * w.stride_height + r - w.pad_top) * row;
-      const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
-      for (std::int64_t j = 0; j < w.out_width;) {
-        const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
-        const std::int64_t left = j * w.stride_width - w.pad_left;
-        const Span taps(left, w.kernel_width, w.width);
-        const Places places{last - first,           columns,     w.stride_height * row,
-                            w.stride_width * pixel, w.out_width, 1};
-        if (taps.size() > 0) {
-          outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, places,
-                            taps.size() * w.channels, outs, width,
-                            grad + (r * w.kernel_width + taps.begin) * w.channels * outs);
-        }
-        j += columns;
+  const T* deltas = d + y0 * w.out_width * outs * kPanel;
+  if (bias != nullptr) bias_gradient<T>(deltas, (y1 - y0) * w.out_width, outs, outs, bias);
+  transpose_delta<T>(deltas, (y1 - y0) * w.out_width, outs, width, scratch);
+  for (std::int64_t r = 0; r < w.kernel_height; ++r) {
+    // Rows of places y of the block whose tap r lies on the image.
+    std::int64_t first = y0, last = y1;
+    while (first < last && first * w.stride_height + r - w.pad_top < 0) ++first;
+    while (last > first && (last - 1) * w.stride_height + r - w.pad_top >= w.height) --last;
+    if (first == last) continue;
+    const T* image = x + (first * w.stride_height + r - w.pad_top) * row;
+    const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
+    for (std::int64_t j = 0; j < w.out_width;) {
+      const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
+      const std::int64_t left = j * w.stride_width - w.pad_left;
+      const Span taps(left, w.kernel_width, w.width);
+      const Places places{last - first,           columns,     w.stride_height * row,
+                          w.stride_width * pixel, w.out_width, 1};
+      if (taps.size() > 0) {
+        outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, places,
+                          taps.size() * w.channels, outs, width,
+                          grad + (r * w.kernel_width + taps.begin) * w.channels * outs);
       }
+      j += columns;
     }
   }
 }

@@ -109,9 +109,11 @@ struct KernelTable {
                    const ConvPass& pass, bool add);
   // Gradient of a convolution's weights (kernel height, kernel width, channels, out_channels) and
   // bias (null: none), added. x: (height, width, channels, kPanel), d: (out_height, out_width,
-  // out_channels, kPanel). scratch: convolution_scratch(window) scalars.
-  void (*convolution_gradient)(const T* x, const T* d, const Window& window, T* scratch, T* grad,
-                               T* bias);
+  // out_channels, kPanel). Rows of places first..last-1, at most convolution_rows(window) of them.
+  // scratch: convolution_scratch(window) scalars.
+  void (*convolution_gradient)(const T* x, const T* d, const Window& window, std::int64_t first,
+                               std::int64_t last, T* scratch, T* grad, T* bias);
+  std::int64_t (*convolution_rows)(const Window& window);
   std::int64_t (*convolution_scratch)(const Window& window);
 
   // Pools (pool-inl.h). x, dx: (height, width, channels, kPanel), y, d: those of the window; deltas
@@ -123,9 +125,11 @@ struct KernelTable {
 
   // Norms (norm-inl.h). z, d: (places, channels, kPanel); what belongs to a channel: (channels,);
   // to a channel and row: (channels, kPanel).
-  // r = 1 / sqrt(mean of z^2 + epsilon), scale = gamma r
-  void (*response)(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
-                   T epsilon, T* r, T* scale);
+  // sums += z^2 over places
+  void (*add_squares)(const T* z, std::int64_t places, std::int64_t channels, T* sums);
+  // r: sums of squares in, 1 / sqrt(sum / places + epsilon) out; scale = gamma r
+  void (*response)(std::int64_t places, std::int64_t channels, const T* gamma, T epsilon, T* r,
+                   T* scale);
   // out = max(z scale + beta, tau); tau null: -infinity
   void (*response_apply)(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
                          const T* beta, const T* tau, T* out);

@@ -9,53 +9,53 @@
 namespace ribbit::cpu {
 namespace {
 
-// Places whose squares are added up before they join the total: keeps the rounding of a sum over a
-// whole image near that of its square root.
-constexpr std::int64_t kRunOfPlaces = 32;
-
+// The squares of a call are summed before they join the sums: with the places of an image row in
+// each the rounding of a sum over the image stays near that of its square root.
 template <class T>
-static void response(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
-                     T epsilon, T* r, T* scale) {
+static void add_squares(const T* z, std::int64_t places, std::int64_t channels, T* sums) {
   constexpr int lanes = kLanes<T>;
   constexpr int kVectors = 8;  // independent sums
   using V = Vec<T>;
   const std::int64_t pixel = channels * kPanel;
-  for (std::int64_t e = 0; e < pixel; e += lanes) store<T>(r + e, V{});
-  for (std::int64_t run = 0; run < places; run += kRunOfPlaces) {
-    const std::int64_t end = run + kRunOfPlaces < places ? run + kRunOfPlaces : places;
-    // A panel is a multiple of a vector, not of eight of them.
-    for (std::int64_t e = 0; e < pixel; e += kVectors * lanes) {
-      const std::int64_t some = pixel - e < kVectors * lanes ? (pixel - e) / lanes : kVectors;
-      V sum[kVectors];
-      RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] = V{};
-      if (some == kVectors) {
-        for (std::int64_t p = run; p < end; ++p) {
-          RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
-            const V value = load<T>(z + p * pixel + e + v * lanes);
-            sum[v] = mul_add(value, value, sum[v]);
-          }
-        }
-      } else {
-        for (std::int64_t p = run; p < end; ++p) {
-          for (std::int64_t v = 0; v < some; ++v) {
-            const V value = load<T>(z + p * pixel + e + v * lanes);
-            sum[v] = mul_add(value, value, sum[v]);
-          }
+  // A panel is a multiple of a vector, not of eight of them.
+  for (std::int64_t e = 0; e < pixel; e += kVectors * lanes) {
+    const std::int64_t some = pixel - e < kVectors * lanes ? (pixel - e) / lanes : kVectors;
+    V sum[kVectors];
+    RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] = V{};
+    if (some == kVectors) {
+      for (std::int64_t p = 0; p < places; ++p) {
+        RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+          const V value = load<T>(z + p * pixel + e + v * lanes);
+          sum[v] = mul_add(value, value, sum[v]);
         }
       }
-      for (std::int64_t v = 0; v < some; ++v) {
-        T* total = r + e + v * lanes;
-        store<T>(total, load<T>(total) + sum[v]);
+    } else {
+      for (std::int64_t p = 0; p < places; ++p) {
+        for (std::int64_t v = 0; v < some; ++v) {
+          const V value = load<T>(z + p * pixel + e + v * lanes);
+          sum[v] = mul_add(value, value, sum[v]);
+        }
       }
     }
+    for (std::int64_t v = 0; v < some; ++v) {
+      T* total = sums + e + v * lanes;
+      store<T>(total, load<T>(total) + sum[v]);
+    }
   }
+}
+
+template <class T>
+static void response(std::int64_t places, std::int64_t channels, const T* gamma, T epsilon, T* r,
+                     T* scale) {
+  constexpr int lanes = kLanes<T>;
+  using V = Vec<T>;
   const V share = broadcast(T(1) / static_cast<T>(places)), small = broadcast(epsilon);
+  const V one = V{} + T(1);
   for (std::int64_t c = 0; c < channels; ++c) {
     const V factor = broadcast(gamma[c]);
     for (int lane = 0; lane < kPanel; lane += lanes) {
       T* at = r + c * kPanel + lane;
-      const V root = V{} + T(1);
-      const V inverse = root / sqrt(mul_add(load<T>(at), share, small));
+      const V inverse = one / sqrt(mul_add(load<T>(at), share, small));
       store<T>(at, inverse);
       store<T>(scale + c * kPanel + lane, factor * inverse);
     }
