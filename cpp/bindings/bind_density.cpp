@@ -46,6 +46,7 @@ class Density {
 
   std::int64_t dim() const { return native_->dim(); }
   std::int64_t rows() const { return native_->rows(); }
+  std::int64_t workspace_bytes() const { return native_->workspace_bytes(); }
 
   Arrays<double, double, T> value_and_grad(const py::object& theta, const py::object& rows,
                                            const InterruptFlag* interrupt) const {
@@ -261,6 +262,7 @@ void bind(py::module_& module, const char* class_name) {
            py::arg("masks") = false, py::arg("concrete") = false)
       .def_property_readonly("dim", &D::dim)
       .def_property_readonly("num_rows", &D::rows)
+      .def_property_readonly("workspace_bytes", &D::workspace_bytes)
       .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),
            py::arg("interrupt") = nullptr)
       .def("masked_value_and_grad", &D::masked_value_and_grad, py::arg("theta"), py::arg("rows"),

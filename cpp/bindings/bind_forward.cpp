@@ -4,6 +4,7 @@
 #include "bindings/network.h"
 #include "core/likelihood_hd.h"
 #include "cpu/forward.h"
+#include "cpu/memory.h"
 #include "cpu/random.h"
 
 namespace ribbit::bindings {
@@ -76,6 +77,10 @@ Arrays<T, T> forward(const py::object& table, const py::object& rates, const Sou
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
   source.check(first, samples, network.dim());
   const bool noise = source.source.dim > network.dim();
+  const std::int64_t outputs = samples * rows.shape(0) * network.output_size();
+  cpu::require_memory(outputs * static_cast<std::int64_t>(sizeof(T)),
+                      "the outputs of " + std::to_string(samples) + " samples at " +
+                          std::to_string(rows.shape(0)) + " rows");
   py::array_t<T> out = empty<T>({samples, rows.shape(0), network.output_size()});
   py::array_t<T> log_noise = empty<T>({noise ? samples : 0});
   T* values = out.mutable_data();

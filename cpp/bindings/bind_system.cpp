@@ -4,6 +4,7 @@
 
 #include "bindings/array.h"
 #include "cpu/dispatch.h"
+#include "cpu/memory.h"
 #include "cpu/parallel.h"
 #include "cpu/peak.h"
 
@@ -68,6 +69,8 @@ void bind_system(py::module_& module) {
   module.def("isa", [] { return cpu::instruction_set().name; });
   module.def("available_isas", &cpu::available_instruction_sets);
   module.def("build_info", &build_info);
+  module.def("free_memory", &cpu::free_memory);
+  module.def("require_memory", &cpu::require_memory, py::arg("bytes"), py::arg("what"));
   module.def("fma_peak_gflops", &cpu::fma_peak_gflops, py::arg("seconds"), py::arg("bits"),
              py::call_guard<py::gil_scoped_release>());
 }

@@ -24,6 +24,7 @@ class Workspace {
   T* scratch() { return slab_.data() + scratch_; }     // (block rows, widest delta)
   std::int64_t block() const { return block_; }        // panels
   std::int64_t group() const { return group_; }        // panels
+  std::int64_t bytes() const { return slab_.size() * static_cast<std::int64_t>(sizeof(T)); }
   // Where the derivatives of the block's panel number `at` lie: panels after the first derivative.
   std::int64_t derivative_place(std::int64_t at) const { return group_ == block_ ? at : 0; }
 

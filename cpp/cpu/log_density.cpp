@@ -86,6 +86,11 @@ std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
 }
 
 template <class T>
+std::int64_t LogDensity<T>::workspace_bytes() const {
+  return walk_ ? walk_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
+}
+
+template <class T>
 std::int64_t LogDensity<T>::chunk_count() const {
   return (dim_ + kChunk - 1) / kChunk;
 }

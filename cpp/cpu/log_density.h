@@ -64,6 +64,8 @@ class LogDensity {
   std::int64_t rows() const { return rows_; }
   std::int64_t targets() const { return targets_; }
   const Network& network() const { return network_; }
+  // What a thread needs for the values of its rows; a gradient also needs up to 16 partial ones.
+  std::int64_t workspace_bytes() const;
 
   // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
   // scaled by N / count. masks: its sample is that of chain 0, chain c takes the next ones.

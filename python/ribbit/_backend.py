@@ -113,6 +113,12 @@ def host_dtype(array: Array) -> np.dtype[Any]:
     return np.dtype(str(dtype).rpartition(".")[2])
 
 
+def require_memory(xp: ModuleType, count: int, dtype: Any, what: str) -> None:
+    """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
+    if xp is np:
+        _core.require_memory(count * np.dtype(dtype).itemsize, what)
+
+
 def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:
     """Context in which overflow and NaN are data, not warnings."""
     return np.errstate(all="ignore") if xp is np else _IGNORE

@@ -25,6 +25,7 @@ __all__: list[str] = [
     "fma_peak_gflops",
     "forward32",
     "forward64",
+    "free_memory",
     "isa",
     "kinetic_energy",
     "num_threads",
@@ -33,6 +34,7 @@ __all__: list[str] = [
     "predictive_moments64",
     "reparameterize32",
     "reparameterize64",
+    "require_memory",
     "set_num_threads",
 ]
 
@@ -153,6 +155,8 @@ class LogDensity32:
     def dim(self) -> int: ...
     @property
     def num_rows(self) -> int: ...
+    @property
+    def workspace_bytes(self) -> int: ...
 
 class LogDensity64:
     """
@@ -259,6 +263,8 @@ class LogDensity64:
     def dim(self) -> int: ...
     @property
     def num_rows(self) -> int: ...
+    @property
+    def workspace_bytes(self) -> int: ...
 
 class WeightSource32:
     """
@@ -386,6 +392,7 @@ def forward64(
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,
 ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
+def free_memory() -> int: ...
 def isa() -> str: ...
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
@@ -434,4 +441,5 @@ def reparameterize64(
     seed: typing.SupportsInt | typing.SupportsIndex,
     step: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float64]: ...
+def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...

@@ -100,6 +100,17 @@ class NativeDensity:
         """Number of data rows N."""
         return int(self.x.shape[0])
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that each thread of a gradient works in, whatever N.
+
+        A gradient of N rows needs this per thread, up to 16 partial gradients of P numbers, and
+        for networks of dense layers alone a second copy of the data. For any other network the
+        workspace holds the values of 32 rows: 32 times the bytes of a number times the scalars per
+        row that are needed at the same time.
+        """
+        return int(self._native.workspace_bytes)
+
     def value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None
     ) -> tuple[Any, FloatArray]:

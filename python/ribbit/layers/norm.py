@@ -23,7 +23,8 @@ class FilterResponseNorm:
     Parameters
     ----------
     threshold : bool, default True
-        Whether there is a learned threshold tau; without it y is not cut off.
+        Whether there is a learned threshold tau; without it y is not cut off. Where both are equal
+        the gradient goes to tau.
 
     References
     ----------

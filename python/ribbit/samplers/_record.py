@@ -22,6 +22,14 @@ class Record:
         self.xp = _backend.namespace(state.position)
         self.chains, dim = state.position.shape
         self.size = size
+        if positions:
+            _backend.require_memory(
+                self.xp,
+                self.chains * size * dim,
+                state.position.dtype,
+                f"{size} draws of {self.chains} chains and {dim} parameters (thin, or "
+                "keep_draws=False with predict_at, need less)",
+            )
         self.positions = self.xp.empty(
             (self.chains, size if positions else 0, dim), dtype=state.position.dtype
         )

@@ -55,8 +55,12 @@ class BBB:
         How the likelihood's gradient is estimated. "reparam": one weight sample for all rows of a
         batch. "local": a row's activations are drawn instead of weights, independently for each row
         (Kingma, Salimans and Welling 2015). "flipout": one weight sample whose deviations from the
-        mean get random signs in each row (Wen et al. 2018). All three are unbiased; the last two
-        cost twice the multiplications and have a smaller variance on batches of many rows.
+        mean get random signs in each row (Wen et al. 2018). The last two cost twice the
+        multiplications and have a smaller variance on batches of many rows; they hold for dense
+        layers and convolutions, the parameters of other layers are drawn once for all rows. All
+        three are unbiased, with one exception: "local" draws each place of a convolution's output
+        on its own, though the places share their weights, so it maximises the bound of a network
+        whose places do not. "flipout" has no such flaw.
     init_scale : float
         First standard deviation of every parameter.
     kl_weighting : {"uniform", "blundell"}
