@@ -232,6 +232,29 @@ def test_the_checks_notice_another_noise():
         check_slopes(values, gradient, start, 1e-4)
 
 
+@BOTH
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_black_images_have_no_noise_to_differentiate(bias, dtype, estimator):
+    """Variances of zero, or that underflow, have a derivative of zero, not NaN."""
+    layers = [rb.Conv2D(3, 3, padding="same", bias=bias), TANH, rb.Conv2D(2, 3, bias=bias), SILU]
+    model = rb.Model(
+        [*layers, rb.FilterResponseNorm(), rb.Flatten(), rb.Dense(1, bias=bias)],
+        input_shape=(5, 5, 1),
+    )
+    point = np.zeros((9, 5, 5, 1), np.uint8)
+    point[:, 2, 2] = 255
+    for x in (np.zeros((9, 5, 5, 1), np.uint8), point, np.full((9, 5, 5, 1), 1e-25)):
+        density = rb.Posterior(
+            model, x, np.ones(9), prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0), dtype=dtype
+        )
+        bbb = rb.BBB(density, estimator=estimator, learning_rate=0.05, init_scale=1e-3)
+        fit = bbb.fit(40, progress=False)
+        assert np.isfinite(fit.mean).all()
+        assert np.isfinite(fit.elbo).all()
+        assert np.isfinite(fit.scale).all()
+
+
 # --- laws ----------------------------------------------------------------------------------------
 
 LIMIT = 6.5  # standard errors, of at most 1,000 checks at a time: false-fail rate 8e-8

@@ -6,6 +6,7 @@ state, with other chains and threads.
 
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ DROPPING = {
         rb.Conv2D(3, 2),
         rb.Residual([TANH, rb.Dropout(0.3, spatial=True), rb.Conv2D(3, 3, padding="same")]),
         rb.Residual([rb.Conv2D(3, 1), rb.Dropout(0.2)], [SILU]),
+    ),
+    "in a residual of the input": net(
+        (4, 3, 2), rb.Residual([rb.Conv2D(2, 3, padding="same"), TANH, rb.Dropout(0.4)])
+    ),
+    "one mask beside the identity": net((4, 3, 2), rb.Conv2D(3, 2), rb.Residual([rb.Dropout(0.3)])),
+    "of the outputs": rb.Model(
+        [rb.Conv2D(3, 2), rb.Flatten(), rb.Dense(9), rb.Dropout(0.3)], input_shape=(4, 3, 2)
+    ),
+    "of a row": rb.Model(
+        [rb.Dense(5), rb.LayerNorm(), TANH, rb.Dropout(0.3), rb.Dense(2)], input_shape=(3,)
     ),
     "masked lstm": net(
         (6,), rb.Embedding(5, 3), rb.Dropout(0.3, spatial=True), rb.LSTM(4), rb.Dropout(0.4)
@@ -316,6 +327,23 @@ def test_fits_do_not_depend_on_threads_or_restarts(method):
 
 
 @NAMES
+def test_two_threads_may_sample_from_one_target(name):
+    target = made_of(name, likelihood=3).native(np.float32)
+    sampler = rb.SGLD(target, step_size=1e-6, batch_size=33)
+    fit = rb.MCDropout(made_of("spatial").native(np.float32), batch_size=33).fit(1, progress=False)
+    x, _ = inputs(made_of("spatial"), 40)
+
+    def both(seed):
+        draws = sampler.sample(20, chains=2, seed=seed, warmup=0, progress=False)
+        return draws.positions.tobytes(), fit.predict(x, 20, seed=seed).mean.tobytes()
+
+    known = [both(seed) for seed in range(4)]
+    assert len(set(known)) == 4
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(both, range(4))) == known
+
+
+@NAMES
 @pytest.mark.filterwarnings("ignore:.*expected chains within 20 prior")
 def test_saved_draws_go_on(tmp_path, name):
     made = made_of(name, likelihood=3)
@@ -360,9 +388,9 @@ def test_predictions_mask_by_mask(name, masks):
             factors = mask_factors(made.model, rows, **where)
             known = network(made.model.table, fit.theta, flat, factors)[0]
             np.testing.assert_allclose(found[s], known, rtol=1e-10, atol=1e-12)
-        other = mask_factors(made.model, rows, **{**where, "sample": 0})  # control
-        wrong = network(made.model.table, fit.theta, flat, other)[0]
-        assert np.abs(found[-1] - wrong).max() > 1e-6
+    other = mask_factors(made.model, rows, **{**where, "sample": 0})  # control
+    wrong = network(made.model.table, fit.theta, flat, other)[0]
+    assert np.abs(found[-1] - wrong).max() > 1e-6
 
 
 @pytest.mark.usefixtures("_threads")
