@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import ribbit as rb
-from dropout_reference import mask
+from dropout_reference import MASK, mask
 from problems import NOISE, labels, native_labels, native_likelihood
 from reference import Target
 
@@ -80,7 +80,7 @@ def net(shape, *layers, outputs=2):
     return rb.Model([*layers, rb.Flatten(), rb.Dense(outputs)], input_shape=shape)
 
 
-def mask_factors(model, rows, *, seed, step, sample=0):
+def mask_factors(model, rows, *, seed, step, sample=0, purpose=MASK):
     """Factors of each Dropout row of the table for these rows of the data, by their addresses."""
     found = {}
     for r, entries in enumerate(model.table):
@@ -89,7 +89,7 @@ def mask_factors(model, rows, *, seed, step, sample=0):
             continue
         units = row["channels"] if row["argument"] else row["out_size"]
         where = {"seed": seed, "step": step, "sample": sample, "layer": row["index"]}
-        drawn = mask(rows, units, model.rates[r], **where)  # (n, units)
+        drawn = mask(rows, units, model.rates[r], purpose=purpose, **where)  # (n, units)
         found[r] = np.tile(drawn, (1, row["out_size"] // units))  # channels run fastest
     return found
 
