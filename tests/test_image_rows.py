@@ -238,8 +238,12 @@ def test_bytes_of_another_shape(shape):
 
 TOKENS = rb.Model([rb.Embedding(5, 3), rb.LSTM(2), rb.Dense(1)], input_shape=(3,))
 BAD = {
-    "the size of the vocabulary": ([0, 5, 2], ValueError, r"tokens in \[0, 5\), got values .* 5"),
-    "negative": ([0, -1, 2], ValueError, r"tokens in \[0, 5\), got values from -1"),
+    "the size of the vocabulary": (
+        [0, 5, 2],
+        ValueError,
+        r"tokens in \[0, 5\), got .* x\[\d, 1\] is 5",
+    ),
+    "negative": ([0, -1, 2], ValueError, r"tokens in \[0, 5\), got .* x\[\d, 1\] is -1"),
     "no integer": ([0, 1.5, 2], ValueError, r"integer tokens in \[0, 5\)"),
     "almost an integer": ([0, 4 - 2.0**-20, 2], ValueError, r"integer tokens in \[0, 5\)"),
     "beyond int32": ([0, 2**31, 2], ValueError, r"tokens in \[0, 5\)"),

@@ -585,7 +585,7 @@ SCALES = {  # keep probabilities and masks below these weights; all else has pre
     ),
     "an lstm": (
         DROPPING["masked lstm"],
-        {"2.weight": (0.7, 1), "2.recurrent": (0.7, 1), "5.weight": (0.6, 1)},
+        {"2.weight": (0.7, 1), "5.weight": (0.6, 1)},
     ),
 }
 

@@ -43,9 +43,7 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
   const std::int64_t packed_size = walk_ ? walk_->packed_size : plan_.packed_size;
   if (walk_) {
     const std::int64_t each = walk_->workspace_bytes<T>(false);
-    require_memory(each * crew_.size(), std::to_string(crew_.size()) +
-                                            " threads with a workspace of " +
-                                            std::to_string(each >> 20) + " MiB each");
+    require_memory(each * crew_.size(), workspaces_named(crew_.size(), each) + " for 32 rows");
     for (Space& space : spaces_) space.walk = std::make_unique<WalkSpace<T>>(*walk_, false);
   } else {
     pack_rows(x, network.input_size(), nullptr, rows, panels_);

@@ -6,6 +6,7 @@
 
 #include "cpu/log_density_parts.h"
 #include "cpu/memory.h"
+#include "cpu/paired_walk.h"
 
 namespace ribbit::cpu {
 template <class T>
@@ -112,8 +113,9 @@ const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
 }
 
 template <class T>
-std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
-    int threads, std::int64_t shards) const {
+std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int threads,
+                                                                         std::int64_t shards,
+                                                                         bool paired) const {
   std::unique_ptr<CallSpace> space;
   {
     std::scoped_lock lock(spaces_mutex_);
@@ -123,15 +125,21 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
     }
   }
   if (!space) space = std::make_unique<CallSpace>();
-  const auto missing =
-      static_cast<std::int64_t>(threads) - static_cast<std::int64_t>(space->walks.size());
+  const auto have = static_cast<std::int64_t>(paired ? space->pairs.size() : space->walks.size());
+  const std::int64_t missing = threads - have;
   if (walk_ && missing > 0) {
-    const std::int64_t each = walk_->workspace_bytes<T>(true);
-    const std::int64_t sums = shards * dim_ * static_cast<std::int64_t>(sizeof(T));
-    require_memory(missing * (each + sums),
-                   std::to_string(missing) + " threads with a workspace of " +
-                       std::to_string(each >> 20) + " MiB each for one panel of 32 rows");
-    for (std::int64_t i = 0; i < missing; ++i) {
+    const std::int64_t each = paired ? PairedWalkSpace<T>::bytes(*paired_walk_)
+                                     : walk_->template workspace_bytes<T>(true);
+    const std::int64_t sums =
+        shards * (paired ? 2 : 1) * dim_ * static_cast<std::int64_t>(sizeof(T));
+    require_memory(missing * each + (have > 0 ? 0 : sums),
+                   workspaces_named(missing, each) + " for 32 rows, and partial gradients");
+  }
+  for (std::int64_t i = 0; i < missing; ++i) {
+    if (paired) {
+      space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
+      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*paired_walk_);
+    } else if (walk_) {
       space->walks.push_back(std::make_unique<WalkSpace<T>>(*walk_, true));
     }
   }
@@ -142,7 +150,7 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
     team->chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     space->teams.push_back(std::move(team));
   }
-  for (auto& team : space->teams) team->shard_grads.resize(shards * dim_);
+  for (auto& team : space->teams) team->shard_grads.resize(paired ? 0 : shards * dim_);
   return space;
 }
 

@@ -107,7 +107,7 @@ class LogDensity {
   const Batch& full_batch() const;
   std::int64_t shard_count(std::int64_t rows) const;
   std::int64_t chunk_count() const;
-  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t shards) const;
+  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t shards, bool paired = false) const;
   void give_back(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>

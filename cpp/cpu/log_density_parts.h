@@ -63,7 +63,8 @@ struct LogDensity<T>::CallSpace {
   std::vector<std::unique_ptr<WalkSpace<T>>> walks;  // one per thread, or none
 
   WalkSpace<T>* walk(int thread) const {
-    return walks.empty() ? nullptr : walks[static_cast<std::size_t>(thread)].get();
+    const auto t = static_cast<std::size_t>(thread);
+    return t < walks.size() ? walks[t].get() : nullptr;
   }
 };
 

@@ -27,7 +27,22 @@ std::int64_t available() {
   return -1;
 }
 
+// With three digits at least.
+std::string size_named(std::int64_t bytes) {
+  if (bytes >= std::int64_t{1000} << 20) return std::to_string(bytes >> 20) + " MiB";
+  if (bytes >= std::int64_t{1} << 20) {
+    const std::int64_t tenths = 10 * bytes >> 20;
+    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
+  }
+  return std::to_string(bytes) + " bytes";
+}
+
 }  // namespace
+
+std::string workspaces_named(std::int64_t count, std::int64_t bytes) {
+  return std::to_string(count) + (count == 1 ? " workspace" : " workspaces") + " of " +
+         size_named(bytes) + ", one per thread,";
+}
 
 std::int64_t free_memory() {
   if (const char* text = std::getenv("RIBBIT_FREE_MEMORY")) {
@@ -51,9 +66,8 @@ std::int64_t free_memory() {
 void require_memory(std::int64_t bytes, const std::string& what) {
   const std::int64_t free = free_memory();
   if (free < 0 || bytes <= free) return;
-  throw OutOfMemory("[ribbit] expected at least " + std::to_string(bytes >> 20) +
-                    " MiB of free memory for " + what + ", got " + std::to_string(free >> 20) +
-                    " MiB");
+  throw OutOfMemory("[ribbit] expected at least " + size_named(bytes) + " of free memory for " +
+                    what + ", got " + size_named(free));
 }
 
 }  // namespace ribbit::cpu

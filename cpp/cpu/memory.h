@@ -21,6 +21,9 @@ class OutOfMemory : public std::bad_alloc {
 // group allows less; negative: unknown. RIBBIT_FREE_MEMORY, in bytes, overrides it.
 std::int64_t free_memory();
 
+// "2 workspaces of 51 MiB": for the next one.
+std::string workspaces_named(std::int64_t count, std::int64_t bytes);
+
 // Throws OutOfMemory, saying what the bytes are for, when there are not that many.
 void require_memory(std::int64_t bytes, const std::string& what);
 

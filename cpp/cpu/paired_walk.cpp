@@ -62,6 +62,18 @@ void add_product_of_runs(T factor, const T* a, std::int64_t run, const T* b, std
   }
 }
 
+// The widest input and output of layers with two paths, scalars per row.
+struct Widest {
+  std::int64_t in = 0, out = 0;
+  explicit Widest(const Walk& walk) {
+    for (const Step& step : walk.steps) {
+      if (!is_paired(step.layer())) continue;
+      in = std::max(in, step.layer().in_size);
+      out = std::max(out, step.layer().out_size);
+    }
+  }
+};
+
 }  // namespace
 
 bool is_paired(const Layer& layer) {
@@ -70,18 +82,27 @@ bool is_paired(const Layer& layer) {
 
 template <class T>
 PairedWalkSpace<T>::PairedWalkSpace(const Walk& walk) : first(walk, true) {
-  std::int64_t size = 0, widest_in = 0, widest_out = 0;
+  std::int64_t size = 0;
   for (const Step& step : walk.steps) {
     factors_.push_back(size);
-    if (!is_paired(step.layer())) continue;
-    size += step.layer().out_size * kPanel;
-    widest_in = std::max(widest_in, step.layer().in_size);
-    widest_out = std::max(widest_out, step.layer().out_size);
+    if (is_paired(step.layer())) size += step.layer().out_size * kPanel;
   }
+  const Widest widest(walk);
   input_ = size;
-  signs_ = input_ + widest_in * kPanel;
-  output_ = signs_ + widest_in * kPanel;
-  slab_.resize(output_ + widest_out * kPanel);
+  signs_ = input_ + widest.in * kPanel;
+  output_ = signs_ + widest.in * kPanel;
+  slab_.resize(output_ + widest.out * kPanel);
+}
+
+template <class T>
+std::int64_t PairedWalkSpace<T>::bytes(const Walk& walk) {
+  const Widest widest(walk);
+  std::int64_t size = 2 * widest.in + widest.out;
+  for (const Step& step : walk.steps) {
+    if (is_paired(step.layer())) size += step.layer().out_size;
+  }
+  return walk.template workspace_bytes<T>(true) +
+         size * kPanel * static_cast<std::int64_t>(sizeof(T));
 }
 
 template <class T>

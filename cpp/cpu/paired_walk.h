@@ -16,6 +16,7 @@ template <class T>
 class PairedWalkSpace {
  public:
   explicit PairedWalkSpace(const Walk& walk);
+  static std::int64_t bytes(const Walk& walk);
 
   WalkSpace<T> first;
   // dz / d(second path): local: (out size, kPanel), flipout: (out channels, kPanel)

@@ -1,5 +1,7 @@
 #include "cpu/panels.h"
 
+#include "cpu/memory.h"
+
 namespace ribbit::cpu {
 
 template <class T>
@@ -7,7 +9,13 @@ void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features,
                const std::int64_t* rows, std::int64_t count, Panels<T>& out) {
   out.rows = count;
   out.features = features;
-  out.buffer.resize(panel_count(count) * features * kPanel);
+  const std::int64_t size = panel_count(count) * features * kPanel;
+  const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t kWorthAsking = 1 << 20;
+  if (size > out.buffer.size() && bytes >= kWorthAsking) {
+    require_memory(bytes, std::to_string(count) + " packed rows");
+  }
+  out.buffer.resize(size);
   for (std::int64_t p = 0; p < panel_count(count); ++p) {
     x.pack(features, rows, p * kPanel, out.valid(p), out.buffer.data() + p * features * kPanel);
   }

@@ -85,6 +85,7 @@ bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& st
 // Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
 template <class T>
 std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
+  if (walk_) return shard_count(rows);
   constexpr std::int64_t kRows = 2 * kPanel, kScalars = std::int64_t{4} << 20;
   std::int64_t shards = 1;
   while (shards < kMostShards && rows >= 2 * shards * kRows && 4 * shards * dim_ <= kScalars) {
@@ -259,11 +260,12 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     pass.shards = pair_shards(pass.rows);
     pass.spread = false;
     pass.whole = 0;
-    const double flops = 12.0 * static_cast<double>(pass.rows * dim_ * steps.num_steps);
+    const double flops =
+        2.0 * gradient_flops(pass.rows) * static_cast<double>(steps.num_steps * steps.samples);
     pass.threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), pass.shards));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), paired ? 1 : pass.shards);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), pass.shards, paired);
   TeamSpace& shared = *space->teams[0];
   prepare(shared, pass.rows, pass.whole, crew.size());
   for (Buffer<T>* buffer :
@@ -276,10 +278,6 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     }
     shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
     shared.pair_grads.resize(2 * pass.shards * dim_);
-    while (static_cast<int>(space->pairs.size()) < crew.size()) {
-      space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
-      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*paired_walk_);
-    }
     if (pass.all) shared.rows.clear();
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));

@@ -262,9 +262,9 @@ def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: 
             keep *= 1.0 - float(rate)
         if row["op"] == _ADD:
             keep = min(keep, kept[row["second"]])
-        behind = {row["weight"], row["third"]} & weights
-        for offset in behind:
-            sds[offset] = 1.0 / (length_scale * keep**0.5)
+        behind = row["weight"] in weights  # an LSTM's recurrent weights are behind its own states
+        if behind:
+            sds[row["weight"]] = 1.0 / (length_scale * keep**0.5)
         kept.append(1.0 if behind else keep)
     rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
     return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)

@@ -296,13 +296,10 @@ class Model:
         if array.dtype == np.uint8 and len(self.input_shape) == 3:
             return np.array(array, order="C").reshape(array.shape[0], -1)
         flat = _checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
-        if self.tokens and not (
-            flat.min() >= 0 and flat.max() < self.tokens and (flat == np.floor(flat)).all()
-        ):
-            raise ValueError(
-                f"[{function}] expected x as integer tokens in [0, {self.tokens}), "
-                f"got values from {flat.min():g} to {flat.max():g}"
-            )
+        if self.tokens:
+            good = (flat >= 0) & (flat < self.tokens) & (flat == np.floor(flat))
+            expected = f"integer tokens in [0, {self.tokens})"
+            _checks.all_true(function, expected, "x", flat, good)
         return flat
 
     def from_torch_state_dict(
