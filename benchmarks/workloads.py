@@ -235,7 +235,14 @@ def _networks() -> list[NetworkGradient]:
         ),
         NetworkGradient("lenet5", networks.lenet5, (28, 28, 1), 2048, Goal(1.0), reduced_rows=64),
         NetworkGradient(
-            "cnn-lstm", networks.cnn_lstm, (100,), 256, Goal(1.0), reduced_rows=16, tokens=20_000
+            "cnn-lstm",
+            networks.cnn_lstm,
+            (100,),
+            256,
+            Goal(1.0),
+            reduced_rows=16,
+            tokens=20_000,
+            seed=2,  # with 1 two cells of a pool are equal to float32, and gradients part ways
         ),
     ]
 
