@@ -81,8 +81,9 @@ def images(data: str | Path | None, rows: int, tests: int, seed: int = 0) -> Ima
         print(f"no Fashion-MNIST: {rows:,} generated images stand in (--data FOLDER)")
         return stand_in(rows, tests, seed)
     whole = read(folder)
-    print(f"{folder.name}: {rows:,} training images of {len(whole.x):,}, {tests:,} for tests")
-    return Images(whole.x[:rows], whole.y[:rows], whole.x_test[:tests], whole.y_test[:tests])
+    some = Images(whole.x[:rows], whole.y[:rows], whole.x_test[:tests], whole.y_test[:tests])
+    print(f"{folder.name}: {len(some.x):,} training images, {len(some.x_test):,} for tests")
+    return some
 
 
 def posterior(data: Images, *, dropout: bool = False) -> rb.Posterior:
@@ -126,7 +127,8 @@ def main(
     rows, tests, epochs, draws = (800, 500, 10, 10) if quick else (rows, 10_000, 20, 50)
     found = images(data, rows, tests)
     runs = fits(found, epochs, draws)
-    hmc = rb.HMC(posterior(found), step_size=LEAP / np.sqrt(rows), num_leapfrog_steps=draws // 2)
+    step = LEAP / np.sqrt(len(found.x))
+    hmc = rb.HMC(posterior(found), step_size=step, num_leapfrog_steps=draws // 2)
     runs["HMC, short"] = hmc.sample(
         max(4, draws // 5),
         warmup=0,
