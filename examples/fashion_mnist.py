@@ -27,7 +27,7 @@ import ribbit as rb
 
 FASHION = "/usr/share/datasets/fashion-mnist"
 BATCH = 50
-STEP, LEAP = 0.1, 0.03  # step sizes times rows of SGLD, times the square root of rows of HMC
+STEP, LEAP = 0.1, 0.06  # step sizes times rows of SGLD, times the square root of rows of HMC
 
 
 class Images(NamedTuple):

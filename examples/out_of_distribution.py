@@ -67,7 +67,7 @@ def main(
         )
     for ax in axes[:, 0]:
         ax.set_ylabel("density (1/nat)")
-    axes[0, 0].legend(frameon=False)
+    axes[0, 0].legend(framealpha=0.85, edgecolor="none")
     path = Path(folder) / "out_of_distribution.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)
