@@ -30,6 +30,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "uci": ("test_uci_hmc", True),
     "uci_fits": ("test_uci_fits", True),
     "mnist": ("test_mnist", True),
+    "mnist_lenet": ("test_mnist_lenet", True),
     "synth_reg": ("test_synth_reg", True),
 }
 

@@ -1,6 +1,8 @@
 """ribbit.datasets: files, scaling, splits and toy problems."""
 
+import gzip
 import itertools
+import struct
 
 import numpy as np
 import pytest
@@ -132,6 +134,73 @@ def test_npz(tmp_path, rng):
     (tmp_path / "f.npz").write_bytes(b"not an archive")
     with pytest.raises(ValueError, match=r"\[read_npz\] expected a NumPy archive"):
         datasets.read_npz(tmp_path / "f.npz")
+
+
+def idx(array, code):
+    """Bytes of an IDX file: two zeros, type, number of axes, sizes, values; big-endian."""
+    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, code, array.ndim, *array.shape)
+    return head + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"), [(8, "u1"), (9, "i1"), (11, "i2"), (12, "i4"), (13, "f4"), (14, "f8")]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx(tmp_path, rng, code, dtype, packed):
+    for shape in [(3,), (0, 2), (4, 2, 5)]:
+        array = (100 * rng.normal(size=shape)).astype(dtype)
+        raw = idx(array, code)
+        (tmp_path / "a").write_bytes(gzip.compress(raw) if packed else raw)
+        got = datasets.read_idx(tmp_path / "a")
+        np.testing.assert_array_equal(got, array)
+        assert got.dtype == array.dtype
+        assert got.dtype.isnative
+        assert got.flags.writeable
+
+
+IMAGES = idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4), 8)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", r"expected an IDX file, got b''"),
+        (b"x,y\n1,2\n", r"expected an IDX file, got b'x,y\\n'"),
+        (b"\0\0\x0a\1\0\0\0\0", r"expected an IDX file"),
+        (b"\0\0\x08\0", r"expected an IDX file"),
+        (b"\0\0\x08\xff" + bytes(2000), r"expected the sizes of 255 axes"),
+        (IMAGES[:10], r"expected the sizes of 3 axes, got the end"),
+        (IMAGES[:-1], r"expected 24 bytes for shape \(2, 3, 4\) of uint8, got 23"),
+        (IMAGES + b"\0", r"expected 24 bytes .*, got 25"),
+        (gzip.compress(IMAGES)[:-9], r"expected an IDX file"),
+        (b"\0\0\x08\4" + bytes(4) + 12 * b"\xff", r"expected a shape that NumPy holds"),
+        (b"\x1f\x8b", r"expected an IDX file"),
+    ],
+)
+def test_bad_idx(tmp_path, raw, message):
+    (tmp_path / "a").write_bytes(raw)
+    with pytest.raises(ValueError, match=message) as error:
+        datasets.read_idx(tmp_path / "a")
+    assert str(error.value).startswith("[read_idx] expected")
+    with pytest.raises(FileNotFoundError):
+        datasets.read_idx(tmp_path / "absent")
+
+
+@given(
+    st.sampled_from([b"", b"\0\0\x08\1", b"\0\0\x0c\2", b"\x1f\x8b\x08\0"]),
+    st.binary(max_size=40),
+)
+def test_any_bytes_are_an_array_or_a_typed_error(tmp_path_factory, head, rest):
+    path = tmp_path_factory.mktemp("idx") / "a"
+    path.write_bytes(head + rest)
+    try:
+        got = datasets.read_idx(path)
+    except ValueError as error:
+        message = str(error)
+    else:
+        message = "[read_idx] expected"
+        assert got.nbytes <= len(rest)
+    assert message.startswith("[read_idx] expected")
 
 
 def test_standardize_and_back(rng):

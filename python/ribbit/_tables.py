@@ -1,10 +1,13 @@
-"""Reading tables of numbers from files."""
+"""Reading tables and arrays of numbers from files."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 import os
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_AXES = 32  # more than NumPy 1 has
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 
@@ -136,6 +141,55 @@ def read_npz(
             f"{targets.shape}"
         )
     return inputs, targets
+
+
+def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """Read an array from an IDX file, the format of MNIST and of the sets that copy its layout.
+
+    Parameters
+    ----------
+    path : path
+        As it is or compressed by gzip; which of the two is read from the file, not from its name.
+
+    Returns
+    -------
+    ndarray
+        In the shape and type of the file (images of bytes: (N, H, W) uint8), in the byte order of
+        the machine.
+
+    Raises
+    ------
+    ValueError
+        If the file is no IDX file, or is longer or shorter than its header says.
+    OSError
+        If the file cannot be read.
+
+    References
+    ----------
+    LeCun, Cortes and Burges, "The MNIST database of handwritten digits", "File formats".
+    """
+    raw = Path(path).read_bytes()
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"[read_idx] expected an IDX file, got {path} ({error})") from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or raw[3] == 0:
+        raise DataError(f"[read_idx] expected an IDX file, got {raw[:4]!r} first in {path}")
+    dtype, axes = np.dtype(_IDX_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * axes
+    if axes > _MOST_AXES or len(raw) < start:
+        raise DataError(f"[read_idx] expected the sizes of {axes} axes, got the end of {path}")
+    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, start, 4))
+    if math.prod(max(n, 1) for n in shape) >= 2**60:
+        raise DataError(f"[read_idx] expected a shape that NumPy holds, got {shape} in {path}")
+    size = math.prod(shape) * dtype.itemsize
+    if len(raw) - start != size:
+        raise DataError(
+            f"[read_idx] expected {size} bytes for shape {shape} of {dtype.name}, "
+            f"got {len(raw) - start} in {path}"
+        )
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def as_data(function: str, name: str, value: npt.ArrayLike) -> Array:

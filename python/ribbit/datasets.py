@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ribbit import _backend, _checks
-from ribbit._tables import as_data, read_csv, read_npz
+from ribbit._tables import as_data, read_csv, read_idx, read_npz
 from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Scaler",
     "read_csv",
+    "read_idx",
     "read_npz",
     "splits",
     "standardize",

@@ -1,0 +1,232 @@
+"""Step sizes of HMC on ResNet-20 with filter response normalisation.
+
+``python examples/resnet_hmc.py --data IMAGES --json found.json`` runs a short chain from one
+trained start at every step size of a grid, and tells the mean acceptance and the energy errors of
+each, and the largest step size whose mean acceptance is above 0.6. Then trajectories of one length
+are integrated in float64 at every step size: the slope of log |energy error| over log step size is
+the order of the error. It is 2 for leapfrog where the density is smooth. The normalisation ends in
+max(y, threshold): its kinks are crossed at errors of first order, and the slope comes down towards
+1. ``--smooth`` puts layer normalisation, which has none, in its place.
+
+IMAGES is an .npz file with x_train (N, H, W, C) of bytes and y_train (N,), or a folder with one
+folder of PNG files per class, all of one size; without it, images of blurred blobs are generated,
+one colour and place per class. The picture is resnet_hmc.png. By default 100 images of 32 x 32
+pixels, 20 trajectories of 200 leapfrogs at each step size: 4,000 gradients each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
+
+import ribbit as rb
+
+STEP_SIZES = tuple(1e-5 * 2**k for k in range(6))
+PRIOR = rb.Normal(0.2**0.5)  # variance 1/5, as in Izmailov et al. (2021)
+ENOUGH = 0.6
+
+
+def blobs(rows: int, side: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Ten classes (N, side, side, 3): a colour and a place each, both blurred, under noise."""
+    rng = np.random.default_rng(seed)
+    colors, places = rng.uniform(60, 220, size=(10, 3)), rng.uniform(0.25, 0.75, size=(10, 2))
+    y = np.arange(rows) % 10
+    grid = np.stack(np.mgrid[:side, :side], axis=-1) / side
+    centres = places[y] + rng.normal(0, 0.08, size=(rows, 2))
+    away = ((grid - centres[:, None, None]) ** 2).sum(-1, keepdims=True)
+    x = np.exp(-away / 0.05) * (colors[y] + rng.normal(0, 25, size=(rows, 3)))[:, None, None]
+    return np.clip(x + rng.normal(30, 15, size=x.shape), 0, 255).astype(np.uint8), y
+
+
+def read(path: str | Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read the first images of an .npz file, or of each class of a folder in turn."""
+    if Path(path).is_file():
+        with np.load(path) as archive:
+            x, y = archive["x_train"][:rows], archive["y_train"][:rows]
+        return x if x.ndim == 4 else x[..., None], y.reshape(-1).astype(int)
+    classes = sorted(p for p in Path(path).iterdir() if p.is_dir())
+    by_turns = itertools.zip_longest(*(sorted(p.glob("*.png")) for p in classes))
+    files = [p for group in by_turns for p in group if p is not None][:rows]
+    if not files:
+        raise SystemExit(f"no PNG files in the folders of {path}")
+    x = np.stack([np.rint(255 * plt.imread(p)).astype(np.uint8) for p in files])
+    y = np.array([classes.index(p.parent) for p in files])
+    return x[..., :3] if x.ndim == 4 else x[..., None], y
+
+
+def smooth(layers: Sequence) -> tuple:
+    """Put layer normalisation in the place of filter response normalisation."""
+    found = []
+    for layer in layers:
+        if isinstance(layer, rb.FilterResponseNorm):
+            layer = rb.LayerNorm()
+        elif isinstance(layer, rb.Residual):
+            layer = rb.Residual(smooth(layer.main), smooth(layer.shortcut))
+        found.append(layer)
+    return tuple(found)
+
+
+def chain(target: rb.Posterior, start: np.ndarray, step: float, count: int, leapfrogs: int) -> dict:
+    """Run a short chain and return its acceptance and energy errors."""
+    began = time.perf_counter()
+    hmc = rb.HMC(target, step_size=step, num_leapfrog_steps=leapfrogs)
+    draws = hmc.sample(count, warmup=0, chains=1, seed=0, init=start, progress=False)
+    error = draws.stats["energy_error"][0]
+    return {
+        "step_size": step,
+        "acceptance": float(draws.stats["acceptance_rate"].mean()),
+        "energy_error": error.tolist(),
+        "diverging": int(draws.stats["diverging"].sum()),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def order(
+    target: rb.Posterior, start: np.ndarray, step_sizes: tuple[float, ...], leapfrogs: int
+) -> dict:
+    """Mean |energy error| of four trajectories of one length at every step size, and its slope.
+
+    The length is `leapfrogs` steps of the smallest step size.
+    """
+    position = np.tile(start, (4, 1))
+    momentum = rb.random.normal(position.shape, seed=1, dtype=position.dtype)
+
+    def energy(p: np.ndarray, lp: np.ndarray) -> np.ndarray:
+        return 0.5 * (p**2).sum(axis=1) - lp
+
+    first = energy(momentum, target.value_and_grad(position)[0])
+    length = leapfrogs * min(step_sizes)
+    counts = sorted({max(1, round(length / step)) for step in step_sizes}, reverse=True)
+    steps, errors = [length / count for count in counts], []
+    for step, count in zip(steps, counts, strict=True):
+        end = rb.leapfrog(target, position, momentum, step, count)
+        errors.append(float(np.abs(energy(end.momentum, end.logdensity) - first).mean()))
+    finite = np.isfinite(errors)
+    slope = np.polyfit(np.log(np.array(steps)[finite]), np.log(np.array(errors)[finite]), 1)[0]
+    return {"length": length, "step_size": steps, "energy_error": errors, "order": float(slope)}
+
+
+def draw(found: dict, path: Path) -> None:
+    """Draw acceptance and energy errors over the step size."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    steps = [row["step_size"] for row in found["chains"]]
+    left.plot(steps, [row["acceptance"] for row in found["chains"]], "o-", color="#2f6db3")
+    left.axhline(ENOUGH, color="#90a4ae", ls="--", lw=1.2)
+    left.set(ylim=(-0.02, 1.04), ylabel="mean acceptance")
+    law = found["order"]
+    right.plot(law["step_size"], law["energy_error"], "o-", color="#e08214")
+    right.set(yscale="log", ylabel="mean |energy error| (nats)")
+    right.set_title(f"length {law['length']:.3g}: order {law['order']:.2f}", fontsize="medium")
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
+    right.yaxis.set_minor_formatter(NullFormatter())
+    for ax in (left, right):
+        ax.set(xscale="log", xlabel="step size (1e-5)")
+        ax.set_xticks(steps, [f"{1e5 * step:.3g}" for step in steps])
+        ax.set_xticks([], minor=True)
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main(
+    folder: str | Path = ".",
+    data: str | Path | None = None,
+    *,
+    rows: int = 100,
+    trajectories: int = 20,
+    leapfrogs: int = 200,
+    step_sizes: tuple[float, ...] = STEP_SIZES,
+    epochs: int = 100,
+    without_kinks: bool = False,
+    quick: bool = False,
+) -> dict:
+    """Train a start, run the chains and measure the order; `quick` shortens all to seconds."""
+    side = 32
+    if quick:
+        side, rows, trajectories, leapfrogs, epochs = 8, 20, 3, 8, 20
+        step_sizes = step_sizes[-3:]
+    x, y = blobs(rows, side) if data is None else read(data, rows)
+    model = rb.resnet20_frn(int(y.max()) + 1, input_shape=x.shape[1:])
+    if without_kinks:
+        model = rb.Model(smooth(model.layers), input_shape=x.shape[1:])
+    single, double = (
+        rb.Posterior(model, x, y, prior=PRIOR, likelihood=rb.Categorical(), dtype=dtype)
+        for dtype in (np.float32, np.float64)
+    )
+    print(f"{len(x)} images {x.shape[1:]}, {model.dim:,} parameters")
+    trained = rb.DeepEnsemble(single, members=1, batch_size=None).fit(
+        epochs, seed=0, progress=False
+    )
+    start = trained.theta[0]
+    fitted = rb.metrics.accuracy(y, np.asarray(trained.draws().predict(x).probs))
+    print(f"start: {epochs} steps of Adam, accuracy {fitted:.2f} on the images")
+
+    chains = []
+    print(f"{'step size':>10}{'acceptance':>12}{'|energy error|':>16}{'largest':>10}{'s':>8}")
+    for step in step_sizes:
+        row = chain(single, start, step, trajectories, leapfrogs)
+        chains.append(row)
+        errors = np.abs(row["energy_error"])
+        print(
+            f"{step:>10.3g}{row['acceptance']:>12.3f}{errors.mean():>16.4g}{errors.max():>10.3g}"
+            f"{row['seconds']:>8.1f}",
+            flush=True,
+        )
+    good = [row["step_size"] for row in chains if row["acceptance"] > ENOUGH]
+    largest = max(good, default=None)
+    print(
+        f"no step size has a mean acceptance above {ENOUGH}"
+        if largest is None
+        else f"largest step size with a mean acceptance above {ENOUGH}: {largest:.3g}"
+    )
+    law = order(double, start.astype(np.float64), step_sizes, leapfrogs)
+    print(f"order of the energy error at length {law['length']:.3g}, float64: {law['order']:.2f}")
+
+    found = {
+        "images": list(x.shape),
+        "smooth": without_kinks,
+        "trajectories": trajectories,
+        "leapfrogs": leapfrogs,
+        "chains": chains,
+        "largest_step_size": largest,
+        "order": law,
+    }
+    path = Path(folder) / "resnet_hmc.png"
+    draw(found, path)
+    print(f"picture: {path}")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", help="an .npz file, or a folder of folders of PNG files")
+    parser.add_argument("--rows", type=int, default=100, help="images to use")
+    parser.add_argument("--trajectories", type=int, default=20)
+    parser.add_argument("--leapfrogs", type=int, default=200, help="per trajectory")
+    parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES)
+    parser.add_argument("--epochs", type=int, default=100, help="steps of Adam before sampling")
+    parser.add_argument(
+        "--smooth", action="store_true", dest="without_kinks", help="layer normalisation"
+    )
+    parser.add_argument("--folder", default=".", help="where the picture goes")
+    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--quick", action="store_true", help="tiny images, seconds")
+    given = vars(parser.parse_args())
+    target_file = given.pop("json")
+    given["step_sizes"] = tuple(given["step_sizes"])
+    result = main(**given)
+    if target_file:
+        Path(target_file).write_text(json.dumps(result, indent=1) + "\n")
