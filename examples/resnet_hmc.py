@@ -6,7 +6,7 @@ each, and the largest step size whose mean acceptance is above 0.6. Then traject
 are integrated in float64 at every step size: the slope of log |energy error| over log step size is
 the order of the error. It is 2 for leapfrog where the density is smooth. The normalisation ends in
 max(y, threshold): its kinks are crossed at errors of first order, and the slope comes down towards
-1. ``--smooth`` puts layer normalisation, which has none, in its place.
+1. ``--smooth`` takes the thresholds out.
 
 IMAGES is an .npz file with x_train (N, H, W, C) of bytes and y_train (N,), or a folder with one
 folder of PNG files per class, all of one size; without it, images of blurred blobs are generated,
@@ -66,11 +66,11 @@ def read(path: str | Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def smooth(layers: Sequence) -> tuple:
-    """Put layer normalisation in the place of filter response normalisation."""
+    """Take the thresholds out of filter response normalisation."""
     found = []
     for layer in layers:
         if isinstance(layer, rb.FilterResponseNorm):
-            layer = rb.LayerNorm()
+            layer = rb.FilterResponseNorm(threshold=False)
         elif isinstance(layer, rb.Residual):
             layer = rb.Residual(smooth(layer.main), smooth(layer.shortcut))
         found.append(layer)
@@ -218,9 +218,7 @@ if __name__ == "__main__":
     parser.add_argument("--leapfrogs", type=int, default=200, help="per trajectory")
     parser.add_argument("--step-sizes", type=float, nargs="+", default=STEP_SIZES)
     parser.add_argument("--epochs", type=int, default=100, help="steps of Adam before sampling")
-    parser.add_argument(
-        "--smooth", action="store_true", dest="without_kinks", help="layer normalisation"
-    )
+    parser.add_argument("--smooth", action="store_true", dest="without_kinks", help="no thresholds")
     parser.add_argument("--folder", default=".", help="where the picture goes")
     parser.add_argument("--json", help="file for the figures")
     parser.add_argument("--quick", action="store_true", help="tiny images, seconds")
