@@ -542,6 +542,13 @@ def test_learned_rates_need_dense_layers(name):
     text = r"^\[MCDropout\] expected a network of dense layers for rate='concrete'"
     with pytest.raises(TypeError, match=text):
         rb.MCDropout(target, rate="concrete")
+
+
+def test_learned_rates_need_units():
+    layers = [rb.Dropout(0.2, spatial=True), rb.Flatten(), rb.Dense(2)]
+    made = problem(rb.Model(layers, input_shape=(3, 2)))
+    with pytest.raises(TypeError, match=r"^\[MCDropout\] expected a network of dense layers"):
+        rb.MCDropout(made.native(), rate="concrete")
     assert rb.MCDropout(target, rate=0.1, batch_size=None).settings["rates"][0] == 0.1
 
 
