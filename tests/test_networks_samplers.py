@@ -542,6 +542,7 @@ def test_learned_rates_need_dense_layers(name):
     text = r"^\[MCDropout\] expected a network of dense layers for rate='concrete'"
     with pytest.raises(TypeError, match=text):
         rb.MCDropout(target, rate="concrete")
+    assert rb.MCDropout(target, rate=0.1, batch_size=None).settings["rates"][0] == 0.1
 
 
 def test_learned_rates_need_units():
@@ -549,7 +550,6 @@ def test_learned_rates_need_units():
     made = problem(rb.Model(layers, input_shape=(3, 2)))
     with pytest.raises(TypeError, match=r"^\[MCDropout\] expected a network of dense layers"):
         rb.MCDropout(made.native(), rate="concrete")
-    assert rb.MCDropout(target, rate=0.1, batch_size=None).settings["rates"][0] == 0.1
 
 
 @pytest.mark.parametrize("method", ["BBB", "SGLD", "HMC", "SGHMC", "DeepEnsemble"])
