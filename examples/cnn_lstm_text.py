@@ -73,7 +73,6 @@ def main(
     steps = epochs * -(-len(x) // batch)
     common = {"batch_size": batch, "learning_rate": 5e-3, "schedule": rb.schedules.cosine(steps)}
     start = plain.init(seed=0)
-    plain.unravel(start)["0.weight"][:] *= 0.2  # words begin alike and part by what they do
     trained = rb.DeepEnsemble(plain, members=1, **common).fit(
         epochs, seed=0, init=start, progress=False
     )

@@ -166,6 +166,18 @@ SMOOTH = {  # networks without kinks
         TANH,
     ),
     "shortcut of the input": net((4, 4, 2), rb.Residual([rb.Conv2D(2, 3, padding="same"), TANH])),
+    "main of one norm": net(
+        (4, 3, 2), rb.Conv2D(3, 2), rb.Residual([rb.FilterResponseNorm(threshold=False)]), TANH
+    ),
+    "main of one norm, dropout": net(
+        (4, 3, 2), rb.Conv2D(3, 2), rb.Residual([rb.Dropout(0.5), rb.FilterResponseNorm()])
+    ),
+    "two norms of one value": net(
+        (4, 3, 2),
+        rb.Conv2D(3, 2),
+        rb.Residual([rb.FilterResponseNorm(threshold=False)], [rb.FilterResponseNorm()]),
+        SILU,
+    ),
     "main of one activation": net((4, 3, 2), rb.Conv2D(2, 2), rb.Residual([TANH]), SILU),
     "nested": net(
         (4, 4, 2),

@@ -1,6 +1,6 @@
 """Run the statistical gates and write their figures: ``python -m tests.results [gate ...]``.
 
-Without names all gates run, which takes about half an hour on two idle cores, and docs/results.md
+Without names all gates run, which takes about two hours on two idle cores, and docs/results.md
 is written; with names only those run and their tables are printed.
 """
 
@@ -32,6 +32,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "mnist": ("test_mnist", True),
     "mnist_lenet": ("test_mnist_lenet", True),
     "synth_reg": ("test_synth_reg", True),
+    "examples": ("example_results", True),
 }
 
 

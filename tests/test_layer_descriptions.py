@@ -149,7 +149,7 @@ def test_names_of_a_residual():
 def test_names_and_fans_of_sequences():
     model = rb.Model([rb.Embedding(7, 3), rb.Conv1D(4, 5), rb.LSTM(2)], input_shape=(9,))
     assert [(p.name, p.shape, p.fan_in, p.is_weight) for p in model.parameters] == [
-        ("0.weight", (7, 3), 1, True),
+        ("0.weight", (7, 3), 3, True),
         ("1.weight", (5, 3, 4), 15, True),
         ("1.bias", (4,), 1, False),
         ("2.weight", (4, 8), 4, True),

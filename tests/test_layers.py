@@ -241,3 +241,35 @@ def test_a_prior_by_fan_in_reaches_the_kernels():
     native = made.native(prior={"*.weight": rb.Normal(0.9, fan_in=True), "*": rb.Normal(0.3)})
     known = np.repeat([0.9 / math.sqrt(8), 0.3, 0.9 / math.sqrt(18), 0.3], [24, 3, 36, 2])
     np.testing.assert_allclose(native.prior_sd, known)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_pool_keeps_nan(place):
+    # an overflow to infinity minus infinity in one cell of the window, whichever it is
+    model = rb.Model(
+        [rb.Conv1D(1, 1), rb.MaxPool1D(4), rb.Flatten(), rb.Dense(1)], input_shape=(4, 2)
+    )
+    theta = model.ravel(
+        {
+            "0.weight": np.array([[[3e38], [-3e38]]], np.float32),
+            "0.bias": np.zeros(1, np.float32),
+            "3.weight": np.ones((1, 1), np.float32),
+            "3.bias": np.zeros(1, np.float32),
+        }
+    )
+    x = np.zeros((1, 4, 2), np.float32)
+    assert model.apply(theta, x) == 0
+    x[0, place] = 10
+    assert np.isnan(model.apply(theta, x)).all()
+
+
+def test_a_stride_far_beyond_the_image_costs_nothing():
+    model = rb.Model(
+        [rb.Conv2D(2, 1), rb.Conv2D(1, 3, stride=2**31 - 1, padding="same"), rb.Flatten()],
+        input_shape=(4, 3, 1),
+    )
+    made = problem(model, num_rows=3)
+    target = made.native()
+    grad = target.value_and_grad(made.theta)[1]
+    expected = made.reference.gradient(made.theta)[0]
+    np.testing.assert_allclose(grad, expected, atol=1e-11 * np.abs(expected).max())

@@ -5,6 +5,7 @@ Resident sizes come from ``/proc/self/status`` of a process of its own: ``ru_max
 what the parent had. Nothing is random.
 """
 
+import functools
 import json
 import os
 import re
@@ -226,8 +227,22 @@ except MemoryError as error:
     print(json.dumps(str(error)))
 """
     assert TEXT.match(run(body, RIBBIT_FREE_MEMORY="1000"))
-    for enough in (str(1 << 40), "much", ""):
+    for enough in (str(1 << 40), "much", "", "1e3", "-5"):
         assert run(body, RIBBIT_FREE_MEMORY=enough) is None
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_two_chains_need_two_sets_of_partial_gradients(monkeypatch):
+    # a network whose parameters weigh more than its workspace
+    model = rb.Model([rb.Embedding(20_000, 16), rb.LSTM(4), rb.Dense(2)], input_shape=(6,))
+    x = np.zeros((2_048, 6), int)
+    needed = []
+    for chains in (1, 2):
+        density = target(model, x)
+        theta = model.init(0, chains)
+        call = functools.partial(density.value_and_grad, theta)
+        needed.append(refused(call, monkeypatch, 0)[0])
+    assert needed[1] > needed[0] + model.dim * 4 / MIB
 
 
 NEED = """

@@ -545,6 +545,13 @@ def test_learned_rates_need_dense_layers(name):
     assert rb.MCDropout(target, rate=0.1, batch_size=None).settings["rates"][0] == 0.1
 
 
+def test_learned_rates_need_units():
+    layers = [rb.Dropout(0.2, spatial=True), rb.Flatten(), rb.Dense(2)]
+    made = problem(rb.Model(layers, input_shape=(3, 2)))
+    with pytest.raises(TypeError, match=r"^\[MCDropout\] expected a network of dense layers"):
+        rb.MCDropout(made.native(), rate="concrete")
+
+
 @pytest.mark.parametrize("method", ["BBB", "SGLD", "HMC", "SGHMC", "DeepEnsemble"])
 def test_other_methods_refuse_spatial_dropout(method):
     with pytest.raises(TypeError, match=rf"^\[{method}\] expected a target without Dropout"):

@@ -184,8 +184,11 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(*this, steps.batch_rows, steps.num_steps, chains);
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), pass.shards);
-  for (auto& team : space->teams) prepare(*team, pass.rows, pass.whole, crew.size());
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, pass.shards);
+  for (int t = 0; t < crew.size(); ++t) {
+    if (!leads_team(t, crew.size(), chains)) continue;
+    prepare(*space->teams[static_cast<std::size_t>(t)], pass.rows, pass.whole, crew.size());
+  }
   const Batch* everything = pass.all ? &full_batch() : nullptr;
   Cancel cancel(poll);
   for_each_chain(

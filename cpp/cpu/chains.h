@@ -9,6 +9,13 @@
 
 namespace ribbit::cpu {
 
+// Whether a thread is the first of a team that gets a chain below.
+inline bool leads_team(int thread, int threads, std::int64_t chains) {
+  if (chains < 1 || chains >= threads) return true;
+  const int size = threads / static_cast<int>(chains);
+  return thread % size == 0 && thread / size < chains;
+}
+
 // Calls body(team, member, chain, first_thread) on every member of the team that has the chain.
 // body returns false when cancelled.
 template <class Body>

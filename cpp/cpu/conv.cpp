@@ -26,9 +26,9 @@ struct Residue {
 template <class Body>
 void each_class(const Window& w, const Body& body) {
   std::int64_t offset = 0;
-  for (std::int64_t i = 0; i < w.stride_height; ++i) {
+  for (std::int64_t i = 0; i < std::min(w.stride_height, w.height); ++i) {
     const Residue rows(i, w.height, w.kernel_height, w.stride_height, w.pad_top);
-    for (std::int64_t j = 0; j < w.stride_width; ++j) {
+    for (std::int64_t j = 0; j < std::min(w.stride_width, w.width); ++j) {
       const Residue columns(j, w.width, w.kernel_width, w.stride_width, w.pad_left);
       body(rows, columns, i, j, offset);
       offset += rows.taps * columns.taps * w.channels * w.out_channels;

@@ -5,6 +5,21 @@
 #include "cpu/walk.h"
 
 namespace ribbit::cpu {
+namespace {
+
+// delta *= derivative of the activation at z; n scalars. scratch: 2 kSlopeRun.
+template <class T>
+void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch) {
+  const KernelTable<T>& k = kernels<T>();
+  T *value = scratch, *slope = scratch + kSlopeRun;
+  for (std::int64_t at = 0; at < n; at += kSlopeRun) {
+    const std::int64_t some = std::min(kSlopeRun, n - at);
+    k.activation_forward_derivative(activation, z + at, some, value, slope);
+    k.multiply_in_place(delta + at, slope, some);
+  }
+}
+
+}  // namespace
 
 template <class T>
 void elementwise_forward(const Step& step, const T* x, const T* second, T* y) {
@@ -15,17 +30,6 @@ void elementwise_forward(const Step& step, const T* x, const T* second, T* y) {
     const std::int64_t some = std::min(kSlopeRun, n - at);
     k.add(x + at, second + at, some, y + at);
     if (step.activation >= 0) k.activation_forward(step.activation, y + at, some, y + at);
-  }
-}
-
-template <class T>
-void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch) {
-  const KernelTable<T>& k = kernels<T>();
-  T *value = scratch, *slope = scratch + kSlopeRun;
-  for (std::int64_t at = 0; at < n; at += kSlopeRun) {
-    const std::int64_t some = std::min(kSlopeRun, n - at);
-    k.activation_forward_derivative(activation, z + at, some, value, slope);
-    k.multiply_in_place(delta + at, slope, some);
   }
 }
 
@@ -64,7 +68,6 @@ void elementwise_backward(const Step& step, const WayBack<T>& way) {
 
 #define RIBBIT_INSTANTIATE(T)                                             \
   template void elementwise_forward(const Step&, const T*, const T*, T*); \
-  template void times_slope(int, const T*, std::int64_t, T*, T*);         \
   template void hand_down(const T*, std::int64_t, bool, T*);              \
   template void elementwise_backward(const Step&, const WayBack<T>&);
 RIBBIT_INSTANTIATE(float)

@@ -49,6 +49,13 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
     throw std::invalid_argument("[LogDensity] expected priors for " + std::to_string(logits_at()) +
                                 " parameters, got " + std::to_string(end));
   }
+  for (const Layer& layer : network_.layers()) {
+    for (const Layer::Array& array : layer.arrays()) {
+      const bool paired = is_paired(layer), bias = array.offset == layer.bias_offset;
+      if (!paired) drawn_[static_cast<std::size_t>(Estimator::kLocal)].push_back(array);
+      if (!paired || bias) drawn_[static_cast<std::size_t>(Estimator::kFlipout)].push_back(array);
+    }
+  }
   if (likelihood == Likelihood::kPoisson) {
     row_constant_.resize(static_cast<std::size_t>(rows));
     for (std::int64_t n = 0; n < rows; ++n) {
@@ -112,8 +119,10 @@ const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
   return *full_batch_;
 }
 
+// Workspaces for all threads, and what the first thread of each team shares with the others.
 template <class T>
 std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int threads,
+                                                                         std::int64_t chains,
                                                                          std::int64_t shards,
                                                                          bool paired) const {
   std::unique_ptr<CallSpace> space;
@@ -126,14 +135,25 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int thr
   }
   if (!space) space = std::make_unique<CallSpace>();
   const auto have = static_cast<std::int64_t>(paired ? space->pairs.size() : space->walks.size());
-  const std::int64_t missing = threads - have;
-  if (walk_ && missing > 0) {
+  const std::int64_t missing = std::max<std::int64_t>(0, threads - have);
+  const std::int64_t packed = walk_ ? walk_->packed_size : plan_.packed_size;
+  if (walk_) {
     const std::int64_t each = paired ? PairedWalkSpace<T>::bytes(*paired_walk_)
                                      : walk_->template workspace_bytes<T>(true);
-    const std::int64_t sums =
-        shards * (paired ? 2 : 1) * dim_ * static_cast<std::int64_t>(sizeof(T));
-    require_memory(missing * each + (have > 0 ? 0 : sums),
-                   workspaces_named(missing, each) + " for 32 rows, and partial gradients");
+    std::int64_t shared = 0;  // scalars that the teams do not have yet
+    for (int t = 0; t < threads; ++t) {
+      if (!leads_team(t, threads, chains)) continue;
+      const auto number = static_cast<std::size_t>(t);
+      // Two paths have two of each, and sums of them.
+      shared += paired ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
+      if (number >= space->teams.size()) continue;
+      const TeamSpace& team = *space->teams[number];
+      shared -= paired ? team.pair_grads.size() + team.packed_second.size() + team.packed.size()
+                       : team.shard_grads.size() + team.packed.size();
+    }
+    require_memory(
+        missing * each + std::max<std::int64_t>(0, shared) * static_cast<std::int64_t>(sizeof(T)),
+        workspaces_named(missing, each) + " for 32 rows, and partial gradients");
   }
   for (std::int64_t i = 0; i < missing; ++i) {
     if (paired) {
@@ -145,12 +165,15 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int thr
   }
   while (static_cast<int>(space->threads.size()) < threads) {
     space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
-    auto team = std::make_unique<TeamSpace>();
-    team->packed.resize(walk_ ? walk_->packed_size : plan_.packed_size);
-    team->chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
-    space->teams.push_back(std::move(team));
+    space->teams.push_back(std::make_unique<TeamSpace>());
   }
-  for (auto& team : space->teams) team->shard_grads.resize(paired ? 0 : shards * dim_);
+  for (int t = 0; t < threads; ++t) {
+    if (!leads_team(t, threads, chains)) continue;
+    TeamSpace& team = *space->teams[static_cast<std::size_t>(t)];
+    team.packed.resize(packed);
+    team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
+    if (!paired) team.shard_grads.resize(shards * dim_);
+  }
   return space;
 }
 

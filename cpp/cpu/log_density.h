@@ -107,7 +107,8 @@ class LogDensity {
   const Batch& full_batch() const;
   std::int64_t shard_count(std::int64_t rows) const;
   std::int64_t chunk_count() const;
-  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t shards, bool paired = false) const;
+  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t chains, std::int64_t shards,
+                                    bool paired = false) const;
   void give_back(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>
@@ -116,7 +117,6 @@ class LogDensity {
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   const T* walk_input(const Batch& batch, std::int64_t panel, WalkSpace<T>& space) const;
-  std::vector<Layer::Array> drawn_arrays(Estimator estimator) const;
   void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
@@ -154,6 +154,9 @@ class LogDensity {
   const T* y_;
   std::int64_t rows_, dim_, targets_;
   Temperatures temperatures_;
+  // Of each Estimator: parameters that it draws once for all rows: flipout's biases, and all of
+  // layers without a second path.
+  std::vector<Layer::Array> drawn_[3];
   std::vector<double> row_constant_;  // terms of the log likelihood that depend on y alone, or {}
 
   mutable std::once_flag packed_once_;

@@ -176,7 +176,7 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
   const std::int64_t shards = shard_count(batch.x.rows);
   const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * shards)));
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), shards);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, shards);
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {

@@ -8,11 +8,20 @@
 namespace ribbit::cpu {
 namespace {
 
-// The number in a file, negative when there is none.
-std::int64_t number_in(const char* path) {
+// The number in a file, or behind a word in it; negative when there is none.
+std::int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::int64_t value = -1;
   return file >> value ? value : -1;
+}
+std::int64_t number_behind(const std::string& path, const std::string& word) {
+  std::ifstream file(path);
+  std::string name;
+  std::int64_t value = 0;
+  while (file >> name >> value) {
+    if (name == word) return value;
+  }
+  return -1;
 }
 
 std::int64_t available() {
@@ -46,24 +55,35 @@ std::string workspaces_named(std::int64_t count, std::int64_t bytes) {
 
 std::int64_t free_memory() {
   if (const char* text = std::getenv("RIBBIT_FREE_MEMORY")) {
-    std::int64_t bytes = -1;
-    if (std::istringstream(text) >> bytes) return bytes;
+    char* end = nullptr;
+    const long long bytes = std::strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && bytes >= 0) return bytes;
   }
   std::int64_t bytes = available();
-  // Control groups, version 2 and 1.
-  const char* const files[2][2] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                                   {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                    "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-  for (const auto& [limit, usage] : files) {
-    const std::int64_t most = number_in(limit), used = number_in(usage);
+  struct Group {
+    std::string limit, usage, stat, active, inactive;
+  };
+  const std::string one = "/sys/fs/cgroup/memory/", two = "/sys/fs/cgroup/";
+  const Group groups[] = {{two + "memory.max", two + "memory.current", two + "memory.stat",
+                           "active_file", "inactive_file"},
+                          {one + "memory.limit_in_bytes", one + "memory.usage_in_bytes",
+                           one + "memory.stat", "total_active_file", "total_inactive_file"}};
+  for (const Group& group : groups) {
+    const std::int64_t most = number_in(group.limit), used = number_in(group.usage);
     if (most < 0 || used < 0) continue;
-    // Pages of files count as used, but are given back: what the system has available counts too.
-    if (bytes < 0 || most < bytes) bytes = std::max<std::int64_t>(0, most - used);
+    // Cached pages of files count as used, but are given back.
+    const std::int64_t cached =
+        std::max<std::int64_t>(0, number_behind(group.stat, group.active)) +
+        std::max<std::int64_t>(0, number_behind(group.stat, group.inactive));
+    const std::int64_t left = std::max<std::int64_t>(0, most - used + cached);
+    bytes = bytes < 0 ? left : std::min(bytes, left);
   }
   return bytes;
 }
 
 void require_memory(std::int64_t bytes, const std::string& what) {
+  constexpr std::int64_t kWorthAsking = 1 << 20;
+  if (bytes < kWorthAsking) return;
   const std::int64_t free = free_memory();
   if (free < 0 || bytes <= free) return;
   throw OutOfMemory("[ribbit] expected at least " + size_named(bytes) + " of free memory for " +

@@ -18,13 +18,14 @@ class OutOfMemory : public std::bad_alloc {
 };
 
 // Bytes that can be had without swapping: what the system calls available, or less where a control
-// group allows less; negative: unknown. RIBBIT_FREE_MEMORY, in bytes, overrides it.
+// group allows less; negative: unknown. RIBBIT_FREE_MEMORY, whole bytes, overrides it.
 std::int64_t free_memory();
 
 // "2 workspaces of 51 MiB": for the next one.
 std::string workspaces_named(std::int64_t count, std::int64_t bytes);
 
-// Throws OutOfMemory, saying what the bytes are for, when there are not that many.
+// Throws OutOfMemory, saying what the bytes are for, when there are not that many. Less
+// than a MiB is not asked for: looking costs more.
 void require_memory(std::int64_t bytes, const std::string& what);
 
 }  // namespace ribbit::cpu

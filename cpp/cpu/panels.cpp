@@ -11,10 +11,7 @@ void pack_rows(const std::type_identity_t<Rows<T>>& x, std::int64_t features,
   out.features = features;
   const std::int64_t size = panel_count(count) * features * kPanel;
   const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
-  constexpr std::int64_t kWorthAsking = 1 << 20;
-  if (size > out.buffer.size() && bytes >= kWorthAsking) {
-    require_memory(bytes, std::to_string(count) + " packed rows");
-  }
+  if (size > out.buffer.size()) require_memory(bytes, std::to_string(count) + " packed rows");
   out.buffer.resize(size);
   for (std::int64_t p = 0; p < panel_count(count); ++p) {
     x.pack(features, rows, p * kPanel, out.valid(p), out.buffer.data() + p * features * kPanel);

@@ -4,6 +4,7 @@
 #include "cpu/variational.h"
 
 #include <cmath>
+#include <stdexcept>
 
 #include "core/permutation_hd.h"
 #include "core/prior_hd.h"
@@ -140,24 +141,11 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
     if (m.team.cancel().check()) return;
   }
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
-  for (const Layer::Array& array : drawn_arrays(weights.estimator)) {
+  for (const Layer::Array& array : drawn_[static_cast<std::size_t>(weights.estimator)]) {
     std::copy_n(first + array.offset, array.size, second + array.offset);
   }
   m.shared.shard_noise[shard] = weight * noise;
   m.shared.shard_ll[shard] = ll;
-}
-
-// Parameters without a second path: flipout's biases, and all of layers that have none.
-template <class T>
-std::vector<Layer::Array> LogDensity<T>::drawn_arrays(Estimator estimator) const {
-  std::vector<Layer::Array> found;
-  for (const Layer& layer : network_.layers()) {
-    for (const Layer::Array& array : layer.arrays()) {
-      const bool bias = array.offset == layer.bias_offset;
-      if (!is_paired(layer) || (bias && estimator == Estimator::kFlipout)) found.push_back(array);
-    }
-  }
-  return found;
 }
 
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
@@ -175,7 +163,7 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
   const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
   const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
   const T* scale = s.scale.data();
-  const std::vector<Layer::Array> drawn = drawn_arrays(steps.estimator);
+  const std::vector<Layer::Array>& drawn = drawn_[static_cast<std::size_t>(steps.estimator)];
   if (!local || !drawn.empty()) {
     k.fill_normal(s.noise.data() + begin, end - begin, static_cast<std::uint64_t>(begin),
                   steps.seed, c1, c2, c3);
@@ -255,6 +243,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
   const bool paired = steps.estimator != Estimator::kReparam;
+  if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
   if (paired) {
     pass.shards = pair_shards(pass.rows);
@@ -265,7 +254,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     pass.threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), pass.shards));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), pass.shards, paired);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, paired);
   TeamSpace& shared = *space->teams[0];
   prepare(shared, pass.rows, pass.whole, crew.size());
   for (Buffer<T>* buffer :
@@ -355,7 +344,6 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
-  template std::vector<Layer::Array> LogDensity<T>::drawn_arrays(Estimator) const;                 \
   template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
                                             std::int64_t) const;                                   \
   template bool LogDensity<T>::paired_gradient(                                                    \

@@ -5,63 +5,8 @@
 namespace ribbit::cpu {
 namespace {
 
-// An array that is needed from one moment to another, both included.
-struct Need {
-  std::int64_t size, from, to;
-  std::int64_t* offset;
-};
-
-// First fit, in the order of their beginnings. Returns the size of the whole.
-std::int64_t place(std::vector<Need> needs) {
-  std::stable_sort(needs.begin(), needs.end(),
-                   [](const Need& a, const Need& b) { return a.from < b.from; });
-  std::int64_t size = 0;
-  for (std::size_t i = 0; i < needs.size(); ++i) {
-    std::vector<const Need*> beside;  // of those placed before, alive at the same time
-    for (std::size_t j = 0; j < i; ++j) {
-      if (needs[j].to >= needs[i].from) beside.push_back(&needs[j]);
-    }
-    std::sort(beside.begin(), beside.end(),
-              [](const Need* a, const Need* b) { return *a->offset < *b->offset; });
-    std::int64_t at = 0;
-    for (const Need* other : beside) {
-      if (*other->offset - at >= needs[i].size) break;
-      at = std::max(at, *other->offset + other->size);
-    }
-    *needs[i].offset = at;
-    size = std::max(size, at + needs[i].size);
-  }
-  return size;
-}
-
 bool has_parameters(const Layer& layer) {
   return layer.parameters_end() > 0;
-}
-
-// Whether the way back looks at what the layer read.
-bool reads_again(const Step& step) {
-  switch (step.layer().op) {
-    case Op::kDropout:
-    case Op::kAveragePool:
-      return false;
-    case Op::kAdd:
-      return step.activation >= 0;
-    default:
-      return true;
-  }
-}
-
-// Whether the delta of what the layer read may be written over that of what it gave.
-bool works_in_place(const Step& step) {
-  switch (step.layer().op) {
-    case Op::kActivation:
-    case Op::kAdd:
-    case Op::kDropout:
-    case Op::kFilterResponseNorm:
-      return true;
-    default:
-      return false;
-  }
 }
 
 std::int64_t state_size(const Step& step) {
@@ -131,12 +76,12 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
     step.in = in;
     if (layer.op == Op::kAdd) {
       step.second = stands[static_cast<std::size_t>(layer.second)];
-      const Layer* below =
+      const Layer* source =
           layer.input > 0 ? &layers[static_cast<std::size_t>(layer.input - 1)] : nullptr;
-      if (below != nullptr && below->op == Op::kFilterResponseNorm &&
+      if (source != nullptr && source->op == Op::kFilterResponseNorm &&
           readers[static_cast<std::size_t>(layer.input)] == 1) {
-        step.stage.layer = *below;
-        step.in = stands[static_cast<std::size_t>(below->input)];
+        step.stage.layer = *source;
+        step.in = stands[static_cast<std::size_t>(source->input)];
       }
     }
     if (layer.op == Op::kActivation) step.activation = layer.activation;
@@ -155,19 +100,14 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
       packed_size += size;
       return offset;
     };
-    const Window& w = layer.window;
     if (layer.op == Op::kDense || layer.op == Op::kConv || layer.op == Op::kLstm) {
-      const std::int64_t size = layer.op == Op::kDense ? layer.in_size * layer.out_size
-                                : layer.op == Op::kConv
-                                    ? w.kernel_height * w.kernel_width * w.channels * w.out_channels
-                                    : w.channels * 4 * w.out_channels;
-      step.stage.packed = pack(size);
-      if (step.in_delta) step.stage.packed_back = pack(size);
-    }
-    if (layer.op == Op::kLstm) {
-      const std::int64_t size = 4 * w.out_channels * w.out_channels;
-      step.packed_third = pack(size);
-      step.packed_third_back = pack(size);
+      const std::vector<Layer::Array> arrays = layer.arrays();  // the first are the weights
+      step.stage.packed = pack(arrays.front().size);
+      if (step.in_delta) step.stage.packed_back = pack(arrays.front().size);
+      if (layer.op == Op::kLstm) {
+        step.packed_third = pack(arrays.back().size);
+        step.packed_third_back = pack(arrays.back().size);
+      }
     }
     step.state = state_size(step);
     value_size.push_back(layer.out_size);
@@ -190,8 +130,11 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
   };
   for (std::size_t s = steps.size(); s-- > 0;) {
     Step& step = steps[s];
+    // A norm reaches the value it adds first, a sum its first summand; they may be one value.
+    const bool norm = step.layer().op == Op::kFilterResponseNorm;
+    if (norm && step.second_delta) step.second_adds = reach(step.second);
     if (step.in_delta) step.in_adds = reach(step.in);
-    if (step.second_delta) step.second_adds = reach(step.second);
+    if (!norm && step.second_delta) step.second_adds = reach(step.second);
   }
   if (linked) link();
   forward = layout(false);
@@ -199,141 +142,25 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
   prefix = before_masks();
 }
 
-void Walk::link() {
-  std::vector<int> readers(value_size.size(), 0), writer(value_size.size(), -1);
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    ++readers[static_cast<std::size_t>(steps[s].in)];
-    if (steps[s].second >= 0) ++readers[static_cast<std::size_t>(steps[s].second)];
-    writer[static_cast<std::size_t>(steps[s].out)] = static_cast<int>(s);
-  }
-  const auto is = [&](int s, Op op) {
-    return s >= 0 && steps[static_cast<std::size_t>(s)].layer().op == op;
-  };
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    Step& step = steps[s];
-    const int below = writer[static_cast<std::size_t>(step.in)];
-    if (below < 0 || readers[static_cast<std::size_t>(step.in)] != 1) continue;
-    Step& source = steps[static_cast<std::size_t>(below)];
-    if (step.layer().op == Op::kFilterResponseNorm && is(below, Op::kConv)) {
-      step.conv_below = below;
-      source.norm_above = static_cast<int>(s);
-    }
-    const Window& w = step.layer().window;
-    if (step.layer().op == Op::kConv && is(below, Op::kFilterResponseNorm) && source.second < 0 &&
-        w.stride_height == 1 && w.stride_width == 1) {
-      step.norm_below = below;
-      source.conv_above = static_cast<int>(s);
-    }
-  }
-}
-
-Layout Walk::layout(bool backward) const {
-  const auto count = static_cast<std::int64_t>(steps.size());
-  const auto back = [count](std::int64_t s) { return 2 * count - s; };  // moment of a way back
-  Layout out;
-  out.value.assign(value_size.size(), -1);
-  out.delta.assign(value_size.size(), -1);
-  out.state.assign(steps.size(), -1);
-  struct Life {
-    std::int64_t from = -1, to = -1;
-  };
-  std::vector<Life> values(value_size.size()), deltas(value_size.size());
-  std::vector<Need> needs;
-  // Which value's delta shares its memory with that of a value further up.
-  std::vector<std::size_t> shares(value_size.size());
-  std::vector<int> readers(value_size.size(), 0);
-  for (std::size_t v = 0; v < shares.size(); ++v) shares[v] = v;
-  for (const Step& step : steps) {
-    ++readers[static_cast<std::size_t>(step.in)];
-    if (step.second >= 0) ++readers[static_cast<std::size_t>(step.second)];
-  }
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto in = static_cast<std::size_t>(step->in);
-    if (step->in_delta && works_in_place(*step) && readers[in] == 1) {
-      shares[in] = shares[static_cast<std::size_t>(step->out)];
-    }
-  }
-  for (std::int64_t s = 0; s < count; ++s) {
-    const Step& step = steps[static_cast<std::size_t>(s)];
-    const auto value = [&](int v) -> Life& { return values[static_cast<std::size_t>(v)]; };
-    value(step.out) = {s, backward && step.layer().op == Op::kMaxPool ? back(s) : s};
-    for (const int v : {step.in, step.second}) {
-      if (v < 0) continue;
-      value(v).to = std::max(value(v).to, backward && reads_again(step) ? back(s) : s);
-    }
-    if (step.state > 0) {
-      const std::int64_t from = step.conv_below >= 0 ? step.conv_below : s;
-      needs.push_back(
-          {step.state, from, backward ? back(from) : s, &out.state[static_cast<std::size_t>(s)]});
-    }
-    if (backward && step.norm_above >= 0) value(step.out).to = back(s);
-    if (!backward) continue;
-    deltas[static_cast<std::size_t>(step.out)].to = back(s);
-    for (const int v : {step.in_delta ? step.in : -1, step.second_delta ? step.second : -1}) {
-      if (v > 0) deltas[static_cast<std::size_t>(v)].from = back(s);  // the last reader stays
-    }
-  }
-  // The likelihood reads the output and writes its delta between the ways.
-  Life& last = values[static_cast<std::size_t>(output)];
-  last.to = std::max(last.to, count);
-  deltas[static_cast<std::size_t>(output)].from = count;
-  // A value further down is later on the way back.
-  for (std::size_t v = 1; v < value_size.size(); ++v) {
-    Life& shared = deltas[shares[v]];
-    if (shares[v] != v) shared.to = std::max(shared.to, deltas[v].to);
-  }
-  for (std::size_t v = 1; v < value_size.size(); ++v) {
-    needs.push_back({value_size[v], values[v].from, values[v].to, &out.value[v]});
-    if (deltas[v].from >= 0 && shares[v] == v) {
-      needs.push_back({value_size[v], deltas[v].from, deltas[v].to, &out.delta[v]});
-    }
-  }
-  out.size = place(std::move(needs));
-  for (std::size_t v = 1; v < value_size.size(); ++v) out.delta[v] = out.delta[shares[v]];
-  return out;
-}
-
-Walk::Prefix Walk::before_masks() const {
-  std::size_t masked = 0;
-  while (masked < steps.size() && steps[masked].layer().op != Op::kDropout) ++masked;
-  for (std::size_t first = masked; first > 0; --first) {
-    // Values from before that are read from here on. A norm and its convolution stay together.
-    std::vector<int> crossing;
-    for (std::size_t s = first; s < steps.size(); ++s) {
-      if (steps[s].conv_below >= 0 && steps[s].conv_below < static_cast<int>(first)) {
-        crossing.assign(2, -1);
-        break;
-      }
-      for (const int v : {steps[s].in, steps[s].second}) {
-        const bool earlier = v >= 0 && (v == 0 || v <= steps[first - 1].out);
-        if (earlier && std::find(crossing.begin(), crossing.end(), v) == crossing.end()) {
-          crossing.push_back(v);
-        }
-      }
-    }
-    if (crossing.size() == 1) return {first, crossing.front()};
-  }
-  return {};
+template <class T>
+std::int64_t Walk::scratch() const {
+  std::int64_t most = 0;
+  for (const Step& step : steps) most = std::max(most, scratch_size<T>(step));
+  return most;
 }
 
 template <class T>
 std::int64_t Walk::workspace_bytes(bool backward) const {
-  std::int64_t scalars = (backward ? training : forward).size * kPanel;
-  std::int64_t scratch = 0;
-  for (const Step& step : steps) scratch = std::max(scratch, scratch_size<T>(step));
-  scalars += scratch + value_size.front() * kPanel;
-  return scalars * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t panels = (backward ? training : forward).size + value_size.front();
+  return (panels * kPanel + scratch<T>()) * static_cast<std::int64_t>(sizeof(T));
 }
 
 template <class T>
 WalkSpace<T>::WalkSpace(const Walk& walk, bool backward)
     : layout_(backward ? &walk.training : &walk.forward),
       slab_(layout_->size * kPanel),
-      input_(walk.value_size.front() * kPanel) {
-  std::int64_t scratch = 0;
-  for (const Step& step : walk.steps) scratch = std::max(scratch, scratch_size<T>(step));
-  scratch_.resize(scratch);
-}
+      scratch_(walk.template scratch<T>()),
+      input_(walk.value_size.front() * kPanel) {}
 
 template <class T>
 void pack_walk(const Walk& walk, const T* theta, bool backward, int member, int members,
@@ -471,6 +298,7 @@ void walk_backward(const Walk& walk, const T* theta, const T* packed, const T* i
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                  \
+  template std::int64_t Walk::scratch<T>() const;                                              \
   template std::int64_t Walk::workspace_bytes<T>(bool) const;                                  \
   template class WalkSpace<T>;                                                                 \
   template void pack_walk(const Walk&, const T*, bool, int, int, T*);                          \

@@ -61,6 +61,9 @@ class Walk {
   };
   Prefix prefix;
 
+  // Scalars that the layers work in, one after the other.
+  template <class T>
+  std::int64_t scratch() const;
   // Bytes of one thread's workspace.
   template <class T>
   std::int64_t workspace_bytes(bool backward) const;
@@ -194,10 +197,7 @@ void elementwise_forward(const Step& step, const T* x, const T* second, T* y);
 template <class T>
 void elementwise_backward(const Step& step, const WayBack<T>& way);
 
-// delta *= derivative of the activation at z; n scalars. scratch: kSlopeScratch.
 inline constexpr std::int64_t kSlopeRun = 1024, kSlopeScratch = 3 * kSlopeRun;
-template <class T>
-void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch);
 
 // below = delta, or added to it; they may be the same.
 template <class T>

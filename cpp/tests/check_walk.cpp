@@ -108,6 +108,9 @@ Writer images() {
   w.norm(Op::kFilterResponseNorm, 12, 17);
   w.row(Op::kAdd, 12 * 17, 12 * 17, {{Column::kSecond, start}});
   w.activation(12 * 17, 3);
+  const std::int64_t sum = w.rows();  // a norm of this value is added to it
+  w.norm(Op::kFilterResponseNorm, 12, 17);
+  w.row(Op::kAdd, 12 * 17, 12 * 17, {{Column::kSecond, sum}});
   w.row(Op::kDropout, 12 * 17, 12 * 17, {{Column::kArgument, 1}, {Column::kChannels, 17}}, 0.3);
   w.row(Op::kMaxPool, 12 * 17, 3 * 2 * 17, w.window(4, 3, 17, 2, 1, 0, 3, 2, 17));
   w.norm(Op::kLayerNorm, 6, 17);

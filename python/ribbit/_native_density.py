@@ -104,10 +104,11 @@ class NativeDensity:
     def workspace_bytes(self) -> int:
         """Bytes that each thread of a gradient works in, whatever N.
 
-        A gradient of N rows needs this per thread, up to 16 partial gradients of P numbers, and
-        for networks of dense layers alone a second copy of the data. For any other network the
-        workspace holds the values of 32 rows: 32 times the bytes of a number times the scalars per
-        row that are needed at the same time.
+        A gradient of N rows needs this per thread; for each chain that runs at the same time up to
+        16 partial gradients of P numbers and the packed weights, up to 2 P; and for networks of
+        dense layers alone a second copy of the data. For any other network the workspace holds the
+        values of 32 rows: 32 times the bytes of a number times the scalars per row that are needed
+        at the same time. What is not free is refused with a MemoryError.
         """
         return int(self._native.workspace_bytes)
 

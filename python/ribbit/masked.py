@@ -19,7 +19,7 @@ from ribbit._predictive import (
     check_addresses,
     predictive_from_description,
 )
-from ribbit.layers import COLUMNS
+from ribbit.layers import COLUMNS, Activation, Dense, Dropout, Residual
 from ribbit.likelihoods import Array64
 from ribbit.priors import Normal
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DropoutPredictive", "MaskedPosterior"]
 
-_DENSE, _ACTIVATION, _DROPOUT, _ADD = 0, 1, 2, 8
 _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
 
@@ -89,7 +88,7 @@ class MaskedPosterior(NativeSteps):
                 "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
             )
         model = target.model
-        drops = model.table[:, 0] == _DROPOUT
+        drops = model.table[:, 0] == Dropout.op
         rates = model.rates.copy()
         concrete = isinstance(rate, str)
         if concrete and rate != "concrete":
@@ -211,7 +210,7 @@ class MaskedPosterior(NativeSteps):
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> DropoutPredictive:
         """Return what predicts with masks of `rates` (L,): see `DropoutPredictive`."""
-        drops = self.model.table[:, 0] == _DROPOUT
+        drops = self.model.table[:, 0] == Dropout.op
         layer_rates = np.zeros(len(drops))
         layer_rates[drops] = rates
         base = self.target.describe() | {"likelihood": self.likelihood.describe()}
@@ -231,13 +230,14 @@ def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
 
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
     """Raise unless the rates of all Dropout layers can be learned."""
-    if not np.isin(table[:, 0], (_DENSE, _ACTIVATION, _DROPOUT)).all():
+    channels = (table[:, 0] == Dropout.op) & (table[:, _COLUMN["argument"]] == 1)
+    if channels.any() or not np.isin(table[:, 0], (Dense.op, Activation.op, Dropout.op)).all():
         raise TypeError(
             f"[{name}] expected a network of dense layers for rate='concrete', got other layers: "
             "give a number"
         )
-    for i in np.flatnonzero(table[:, 0] == _DROPOUT):
-        if i + 1 == len(table) or table[i + 1, 0] != _DENSE:
+    for i in np.flatnonzero(table[:, 0] == Dropout.op):
+        if i + 1 == len(table) or table[i + 1, 0] != Dense.op:
             raise TypeError(
                 f"[{name}] expected every Dropout layer right below a Dense layer for "
                 f"rate='concrete', got layer {i} elsewhere"
@@ -258,9 +258,9 @@ def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: 
     for layer, rate in zip(model.table, rates, strict=True):
         row = dict(zip(COLUMNS, (int(v) for v in layer), strict=True))
         keep = kept[row["input"]]
-        if row["op"] == _DROPOUT:
+        if row["op"] == Dropout.op:
             keep *= 1.0 - float(rate)
-        if row["op"] == _ADD:
+        if row["op"] == Residual.op:
             keep = min(keep, kept[row["second"]])
         behind = row["weight"] in weights  # an LSTM's recurrent weights are behind its own states
         if behind:

@@ -59,7 +59,8 @@ class Model:
 
     Notes
     -----
-    The flat vector holds the layers in order, of each its arrays in C order: weight, then bias.
+    The flat vector holds the layers in order, of each its arrays in C order: weight, then bias; of
+    an LSTM weight, recurrent, bias; of a norm gamma, beta, tau.
     """
 
     layers: tuple[Layer, ...]

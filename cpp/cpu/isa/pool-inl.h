@@ -40,7 +40,9 @@ static void max_pool(const T* x, const Window& w, T* y) {
       Vec<T> most{};
       cells([&](std::int64_t cell) __attribute__((always_inline)) {
         const Vec<T> v = load<T>(x + cell + e);
-        most = first ? v : v > most ? v : most;
+        // NaN stays, whichever cell it is in.
+        const auto stays = (v <= most) | (most != most);
+        most = first ? v : stays ? most : v;
         first = false;
       });
       store<T>(y + place + e, most);

@@ -1,7 +1,7 @@
 """Layers of a network: immutable descriptions that write themselves into the layer table.
 
-Nothing else in the package looks at layer types. A new layer is one class here and one op in the
-native table.
+A new layer is one class here and one op in the native table; what needs to tell layers apart
+(learned dropout rates, weights from PyTorch) reads the table.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ _MOST_TOKENS = 2**24
 class Embedding:
     """A vector for each token: (T,) integers in [0, vocab_size) -> (T, units).
 
-    The first layer of a model. Parameters: weight (vocab_size, units); its fan-in is 1, as each
-    output copies one entry.
+    The first layer of a model. Parameters: weight (vocab_size, units). An output copies one entry,
+    so there is no sum whose terms a fan-in would count; `units` stands for it, which starts vectors
+    of any length with a norm of about sqrt(2).
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class Embedding:
                 f"got an input {value.shape} for layer {table.place}"
             )
         shape = (self.vocab_size, self.units)
-        weight = table.parameter("weight", shape, is_weight=True)
+        weight = table.parameter("weight", shape, fan_in=self.units, is_weight=True)
         # Two embeddings of the same tokens, in a Residual: both must know them.
         table.tokens = min(table.tokens or self.vocab_size, self.vocab_size)
         return table.row(

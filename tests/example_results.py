@@ -1,0 +1,113 @@
+"""Figures of the examples on large networks, for ``python -m tests.results examples``.
+
+Images: Fashion-MNIST from the folder RIBBIT_FASHION_MNIST, else from where Debian's package puts
+it; without it those tables are left out. The strange images are MNIST's.
+"""
+
+import importlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from gates import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+# Of the grid 1e-5 * 2^k those around an acceptance of 0.6; smaller ones were all above.
+STEP_SIZES = (1e-5 * 2**6, 1e-5 * 2**7)
+
+
+def example(name):
+    """Import a script of examples/."""
+    sys.path.insert(0, str(ROOT / "examples"))
+    return importlib.import_module(name)
+
+
+def image_tables(folder, data, pictures):
+    fashion = Table(
+        "Fashion-MNIST, 10,000 images, LeNet-5 (examples/fashion_mnist.py)",
+        ("method", "error", "negative log likelihood, nats", "calibration error (ECE)"),
+        note="10,000 test images. The short HMC starts at a draw of SGLD.",
+    )
+    for name, row in example("fashion_mnist").main(pictures, data).items():
+        fashion.add(name, f"{row['error']:.2%}", f"{row['nll']:.3f}", f"{row['ece']:.3f}")
+    strange = Table(
+        "Fashion-MNIST against MNIST (examples/out_of_distribution.py)",
+        ("method", "AUROC of the entropy", "AUROC of the mutual information", "error, known"),
+        note="2,000 test images of each.",
+    )
+    other = folder / "mnist" / "mnist_small.npz"
+    for name, row in example("out_of_distribution").main(pictures, data, other).items():
+        strange.add(
+            name,
+            f"{row['entropy']:.3f}",
+            f"{row['mutual_information']:.3f}",
+            f"{row['error']:.2%}",
+        )
+    shift = example("covariate_shift")
+    noise = Table(
+        "Fashion-MNIST under noise (examples/covariate_shift.py)",
+        ("method", "figure", *(f"sd {s:g}" for s in shift.STRENGTHS)),
+        note="2,000 test images; sd of the noise with white = 1.",
+    )
+    for name, columns in shift.main(pictures, data).items():
+        for metric, values in columns.items():
+            noise.add(name, metric, *(f"{v:.3f}" for v in values))
+    return [fashion, strange, noise]
+
+
+def text_table(pictures):
+    table = Table(
+        "Generated sentiments, CNN-LSTM (examples/cnn_lstm_text.py)",
+        ("method", "accuracy", "negative log likelihood, nats", "calibration error (ECE)"),
+        note="8,000 sequences of 40 tokens, 2,000 for the test; the law is what generated them.",
+    )
+    for name, row in example("cnn_lstm_text").main(pictures).items():
+        table.add(name, f"{row['accuracy']:.3f}", f"{row['nll']:.3f}", f"{row['ece']:.3f}")
+    return table
+
+
+def resnet_table(pictures):
+    """Of the grid 1e-5 * 2^k: two neighbours around the limit, 20 trajectories of 200 leapfrogs."""
+    script = example("resnet_hmc")
+    found = script.main(pictures, step_sizes=STEP_SIZES)
+    table = Table(
+        "HMC on ResNet-20-FRN, 100 generated images of 32x32 (examples/resnet_hmc.py)",
+        ("step size", "mean acceptance", "mean and largest energy error, nats"),
+        note=f"20 trajectories of 200 leapfrogs at each; largest step size with acceptance above "
+        f"0.6: {found['largest_step_size']:.3g}.",
+    )
+    for row in found["chains"]:
+        errors = [abs(e) for e in row["energy_error"]]
+        mean, most = sum(errors) / len(errors), max(errors)
+        table.add(f"{row['step_size']:.3g}", f"{row['acceptance']:.3f}", f"{mean:.3g}, {most:.3g}")
+    orders = Table(
+        "Order of the energy error, ResNet-20, 20 images of 8x8, float64",
+        ("thresholds", "step sizes", "energy error, nats", "order"),
+        note="Mean of four trajectories of one length. The thresholds max(y, tau) are kinks, which "
+        "cost an error of first order each time one is crossed.",
+    )
+    for without in (True, False):
+        law = script.main(pictures, quick=True, without_kinks=without)["order"]
+        steps, errors = ([f"{v:.2g}" for v in law[k]] for k in ("step_size", "energy_error"))
+        orders.add(
+            "none" if without else "learned",
+            ", ".join(steps),
+            ", ".join(errors),
+            f"{law['order']:.2f}",
+            holds=not without or abs(law["order"] - 2) < 0.1,
+        )
+    return [table, orders]
+
+
+def results(folder):
+    tables = []
+    with tempfile.TemporaryDirectory() as pictures:
+        data = Path(os.environ.get("RIBBIT_FASHION_MNIST", example("fashion_mnist").FASHION))
+        if data.is_dir():
+            tables += image_tables(folder, data, pictures)
+        else:
+            print(f"examples on images left out: no {data} (set RIBBIT_FASHION_MNIST)")
+        tables.append(text_table(pictures))
+        tables += resnet_table(pictures)
+    return tables
