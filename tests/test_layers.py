@@ -246,18 +246,14 @@ def test_a_prior_by_fan_in_reaches_the_kernels():
 @pytest.mark.parametrize("place", range(4))
 def test_a_pool_keeps_nan(place):
     # an overflow to infinity minus infinity in one cell of the window, whichever it is
-    model = rb.Model(
-        [rb.Conv1D(1, 1), rb.MaxPool1D(4), rb.Flatten(), rb.Dense(1)], input_shape=(4, 2)
-    )
-    theta = model.ravel(
-        {
-            "0.weight": np.array([[[3e38], [-3e38]]], np.float32),
-            "0.bias": np.zeros(1, np.float32),
-            "3.weight": np.ones((1, 1), np.float32),
-            "3.bias": np.zeros(1, np.float32),
-        }
-    )
-    x = np.zeros((1, 4, 2), np.float32)
+    layers = [rb.Conv1D(2, 1), rb.Conv1D(1, 1), rb.MaxPool1D(4), rb.Flatten(), rb.Dense(1)]
+    model = rb.Model(layers, input_shape=(4, 1))
+    theta = np.zeros(model.dim, np.float32)
+    views = model.unravel(theta)
+    views["0.weight"][...] = [3e38, -3e38]
+    views["1.weight"][...] = 1
+    views["4.weight"][...] = 1
+    x = np.zeros((1, 4, 1), np.float32)
     assert model.apply(theta, x) == 0
     x[0, place] = 10
     assert np.isnan(model.apply(theta, x)).all()
