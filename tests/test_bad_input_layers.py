@@ -110,7 +110,7 @@ def test_a_model_needs_a_flat_output():
 def test_tokens_are_integers_below_the_vocabulary():
     net = model(rb.Embedding(3, 2), rb.Flatten(), rb.Dense(1), shape=(2,))
     for x in ([[0, 3]], [[-1, 0]], [[0.5, 1]]):
-        with pytest.raises(ValueError, match=r"^\[Model.apply\] expected x as integer tokens"):
+        with pytest.raises(ValueError, match=r"^\[Model.apply\] expected integer tokens"):
             net.apply(net.init(), x)
     # of two embeddings of one input the smaller vocabulary counts
     for sizes in ((3, 5), (5, 3)):
