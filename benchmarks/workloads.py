@@ -242,7 +242,7 @@ def _networks() -> list[NetworkGradient]:
             Goal(1.0),
             reduced_rows=16,
             tokens=20_000,
-            seed=2,  # with 1 two cells of a pool are equal to float32, and gradients part ways
+            seed=3,  # with 1 two cells of a pool are equal to float32, and gradients part ways
         ),
     ]
 
