@@ -80,17 +80,14 @@ void LogDensity<T>::take_batch(const Member& m, EpochRows& epoch, std::uint64_t 
 // each layer. Ends with a barrier; false when cancelled.
 template <class T>
 bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted wanted) const {
-  const KernelTable<T>& k = kernels<T>();
   TeamSpace& s = m.shared;
   Workspace<T>& space = *s.whole;
   T* packed = s.packed.data();
   pack_weights(plan_, theta, true, m.index, m.team.size(), packed);
   if (!m.barrier()) return false;
   const std::int64_t panels = panel_count(m.batch.x.rows);
-  const int outputs = static_cast<int>(network_.output_size());
-  const double weight = m.batch.scale / (temperatures_.likelihood * temperatures_.posterior);
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
+  const std::int64_t outputs = network_.output_size();
+  const PanelLikelihood likelihood(*this, m.batch, theta, wanted.values);
   const std::int64_t group = m.own.group();
   for (std::int64_t p = m.first(panels); p < m.last(panels); p += group) {
     const std::int64_t count = std::min(group, m.last(panels) - p);
@@ -99,10 +96,8 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
     T* delta = output_delta(plan_, p, space);
     for (std::int64_t i = 0; i < count; ++i) {
       double noise = 0, ll = 0;
-      k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
-                         m.batch.y.panel(p + i), outputs, m.batch.x.valid(p + i), scale, weight,
-                         delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
-                         learned ? &noise : nullptr);
+      const std::int64_t place = i * outputs * kPanel;
+      likelihood(m.batch, p + i, f + place, delta + place, ll, noise);
       s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
       s.panel_ll[static_cast<std::size_t>(p + i)] = ll;
     }
@@ -117,10 +112,10 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
     layer_gradient(stage, m.batch.x.panel(0), panels, m.index, m.team.size(), space, scratch,
                    m.grad);
   }
-  if (learned && m.index == 0) {
+  if (likelihood.learned && m.index == 0) {
     double noise = 0;
     for (std::int64_t p = 0; p < panels; ++p) noise += s.panel_noise[static_cast<std::size_t>(p)];
-    m.grad[noise_at()] = static_cast<T>(weight * noise);
+    m.grad[noise_at()] = static_cast<T>(likelihood.weight * noise);
   }
   for (std::int64_t l = 0; m.index == 0 && l < plan_.rates; ++l) {
     double sum = 0;

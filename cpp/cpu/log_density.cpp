@@ -5,7 +5,6 @@
 #include <string>
 
 #include "cpu/log_density_parts.h"
-#include "cpu/memory.h"
 #include "cpu/paired_walk.h"
 
 namespace ribbit::cpu {
@@ -94,11 +93,6 @@ std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
 }
 
 template <class T>
-std::int64_t LogDensity<T>::workspace_bytes() const {
-  return walk_ ? walk_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
-}
-
-template <class T>
 std::int64_t LogDensity<T>::chunk_count() const {
   return (dim_ + kChunk - 1) / kChunk;
 }
@@ -119,82 +113,14 @@ const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
   return *full_batch_;
 }
 
-// Workspaces for all threads, and what the first thread of each team shares with the others.
-template <class T>
-std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int threads,
-                                                                         std::int64_t chains,
-                                                                         std::int64_t shards,
-                                                                         bool paired) const {
-  std::unique_ptr<CallSpace> space;
-  {
-    std::scoped_lock lock(spaces_mutex_);
-    if (!spaces_.empty()) {
-      space = std::move(spaces_.back());
-      spaces_.pop_back();
-    }
-  }
-  if (!space) space = std::make_unique<CallSpace>();
-  const auto have = static_cast<std::int64_t>(paired ? space->pairs.size() : space->walks.size());
-  const std::int64_t missing = std::max<std::int64_t>(0, threads - have);
-  const std::int64_t packed = walk_ ? walk_->packed_size : plan_.packed_size;
-  if (walk_) {
-    const std::int64_t each = paired ? PairedWalkSpace<T>::bytes(*paired_walk_)
-                                     : walk_->template workspace_bytes<T>(true);
-    std::int64_t shared = 0;  // scalars that the teams do not have yet
-    for (int t = 0; t < threads; ++t) {
-      if (!leads_team(t, threads, chains)) continue;
-      const auto number = static_cast<std::size_t>(t);
-      // Two paths have two of each, and sums of them.
-      shared += paired ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
-      if (number >= space->teams.size()) continue;
-      const TeamSpace& team = *space->teams[number];
-      shared -= paired ? team.pair_grads.size() + team.packed_second.size() + team.packed.size()
-                       : team.shard_grads.size() + team.packed.size();
-    }
-    require_memory(
-        missing * each + std::max<std::int64_t>(0, shared) * static_cast<std::int64_t>(sizeof(T)),
-        workspaces_named(missing, each) + " for 32 rows, and partial gradients");
-  }
-  for (std::int64_t i = 0; i < missing; ++i) {
-    if (paired) {
-      space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
-      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*paired_walk_);
-    } else if (walk_) {
-      space->walks.push_back(std::make_unique<WalkSpace<T>>(*walk_, true));
-    }
-  }
-  while (static_cast<int>(space->threads.size()) < threads) {
-    space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
-    space->teams.push_back(std::make_unique<TeamSpace>());
-  }
-  for (int t = 0; t < threads; ++t) {
-    if (!leads_team(t, threads, chains)) continue;
-    TeamSpace& team = *space->teams[static_cast<std::size_t>(t)];
-    team.packed.resize(packed);
-    team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
-    if (!paired) team.shard_grads.resize(shards * dim_);
-  }
-  return space;
-}
-
-template <class T>
-void LogDensity<T>::give_back(std::unique_ptr<CallSpace> space) const {
-  std::scoped_lock lock(spaces_mutex_);
-  spaces_.push_back(std::move(space));
-}
-
 template <class T>
 void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shard,
                               Wanted wanted) const {
   if (walk_) return walk_shard(m, theta, shard, wanted);
-  const KernelTable<T>& k = kernels<T>();
   const Batch& batch = m.batch;
-  const std::int64_t panels = panel_count(batch.x.rows);
-  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
-  const int outputs = static_cast<int>(network_.output_size());
-  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
+  const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
+  const PanelLikelihood likelihood(*this, batch, theta, wanted.values);
+  const std::int64_t outputs = network_.output_size();
   T* grad = m.shard_grad(shard, dim_);
   const T* packed = m.shared.packed.data();
   Workspace<T>& space = m.own;
@@ -213,10 +139,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
                                  space, m.masks, p * kPanel, batch.x.rows - p * kPanel);
       T* delta = output_delta(plan_, at, space);
       for (std::int64_t i = 0; i < count; ++i) {
-        k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
-                           batch.y.panel(p + i), outputs, batch.x.valid(p + i), scale, weight,
-                           delta + i * outputs * kPanel, wanted.values ? &ll : nullptr,
-                           learned ? &noise : nullptr);
+        const std::int64_t place = i * outputs * kPanel;
+        likelihood(batch, p + i, f + place, delta + place, ll, noise);
       }
       if (!wanted.gradient) continue;
       std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
@@ -231,7 +155,9 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     if (m.team.cancel().check()) return;
   }
   if (wanted.gradient) add_narrow_sums(plan_, space, grad);
-  if (learned && wanted.gradient) grad[noise_at()] = static_cast<T>(weight * noise);
+  if (likelihood.learned && wanted.gradient) {
+    grad[noise_at()] = static_cast<T>(likelihood.weight * noise);
+  }
   for (std::size_t l = 0; wanted.gradient && l < rates.size(); ++l) {
     grad[logits_at() + static_cast<std::int64_t>(l)] = static_cast<T>(rates[l]);
   }

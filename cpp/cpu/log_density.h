@@ -98,6 +98,7 @@ class LogDensity {
   struct CallSpace;
   struct Member;
   struct Pass;
+  struct PanelLikelihood;
 
   struct Wanted {
     bool values, gradient;

@@ -81,6 +81,12 @@ struct LogDensity<T>::Member {
   WalkSpace<T>* walk;  // null for a plain network
   const Masks* masks = nullptr;
 
+  // The panels [first, last) of a shard.
+  std::int64_t first_panel(std::int64_t shard) const {
+    return panel_count(batch.x.rows) * shard / shards;
+  }
+  std::int64_t last_panel(std::int64_t shard) const { return first_panel(shard + 1); }
+
   // Where a shard adds up its gradient: a single shard needs no sum behind it.
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
     return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
@@ -92,6 +98,33 @@ struct LogDensity<T>::Member {
   // Rounded up, so that a single piece falls to member 0.
   std::int64_t part(std::int64_t count, std::int64_t i) const {
     return (count * i + team.size() - 1) / team.size();
+  }
+};
+
+// The log likelihood of a batch at theta, a panel at a time. Here alone the likelihood is scaled by
+// N / n and divided by the temperatures.
+template <class T>
+struct LogDensity<T>::PanelLikelihood {
+  int kind, outputs;
+  bool learned, values;
+  double weight;  // of the gradient
+  T scale;        // sd of Gaussian noise, or its log where that is learned
+
+  PanelLikelihood(const LogDensity& density, const Batch& batch, const T* theta, bool wanted)
+      : kind(static_cast<int>(density.likelihood_)),
+        outputs(static_cast<int>(density.network_.output_size())),
+        learned(density.likelihood_ == Likelihood::kGaussianLearned),
+        values(wanted),
+        weight(batch.scale / (density.temperatures_.likelihood * density.temperatures_.posterior)),
+        scale(learned ? theta[density.noise_at()] : static_cast<T>(density.scale_)) {}
+
+  // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
+  // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
+  void operator()(const Batch& batch, std::int64_t p, const T* f, T* delta, double& ll,
+                  double& noise) const {
+    kernels<T>().likelihood_panel(kind, f, batch.y.panel(p), outputs, batch.x.valid(p), scale,
+                                  weight, delta, values ? &ll : nullptr,
+                                  learned ? &noise : nullptr);
   }
 };
 

@@ -98,14 +98,10 @@ std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
 template <class T>
 void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
                                  const PairedWeights<T>& weights, std::int64_t shard) const {
-  const KernelTable<T>& k = kernels<T>();
   const Batch& batch = m.batch;
-  const std::int64_t panels = panel_count(batch.x.rows);
-  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
-  const int outputs = static_cast<int>(network_.output_size());
-  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? m.shared.theta.data()[noise_at()] : static_cast<T>(scale_);
+  const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
+  const PanelLikelihood likelihood(*this, batch, m.shared.theta.data(), true);
+  const std::int64_t outputs = network_.output_size();
   T* first = m.shared.pair_grads.data() + 2 * shard * dim_;
   T* second = first + dim_;
   std::fill_n(first, 2 * dim_, T(0));
@@ -119,9 +115,7 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
     const T *drawn = m.shared.theta.data(), *input = walk_input(batch, p, walk.first);
     const T* f =
         paired_walk_forward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk);
-    k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
-                       batch.x.valid(p), scale, weight, walk.first.delta(paired_walk_->output), &ll,
-                       learned ? &noise : nullptr);
+    likelihood(batch, p, f, walk.first.delta(paired_walk_->output), ll, noise);
     paired_walk_backward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk, first,
                          second);
     if (m.team.cancel().check()) return;
@@ -133,9 +127,8 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
                                 batch.x.rows - p * kPanel, space);
     T* delta = output_delta(plan_, 0, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
-      k.likelihood_panel(static_cast<int>(likelihood_), f + i * outputs * kPanel,
-                         batch.y.panel(p + i), outputs, batch.x.valid(p + i), scale, weight,
-                         delta + i * outputs * kPanel, &ll, learned ? &noise : nullptr);
+      const std::int64_t place = i * outputs * kPanel;
+      likelihood(batch, p + i, f + place, delta + place, ll, noise);
     }
     paired_backward(plan_, weights, batch.x.panel(p), count, space, first, second);
     if (m.team.cancel().check()) return;
@@ -144,7 +137,7 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
   for (const Layer::Array& array : drawn_[static_cast<std::size_t>(weights.estimator)]) {
     std::copy_n(first + array.offset, array.size, second + array.offset);
   }
-  m.shared.shard_noise[shard] = weight * noise;
+  m.shared.shard_noise[shard] = likelihood.weight * noise;
   m.shared.shard_ll[shard] = ll;
 }
 

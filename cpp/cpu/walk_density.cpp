@@ -17,31 +17,25 @@ const T* LogDensity<T>::walk_input(const Batch& batch, std::int64_t panel,
 template <class T>
 void LogDensity<T>::walk_shard(const Member& m, const T* theta, std::int64_t shard,
                                Wanted wanted) const {
-  const KernelTable<T>& k = kernels<T>();
   const Batch& batch = m.batch;
-  const std::int64_t panels = panel_count(batch.x.rows);
-  const std::int64_t begin = panels * shard / m.shards, end = panels * (shard + 1) / m.shards;
-  const int outputs = static_cast<int>(network_.output_size());
-  const double weight = batch.scale / (temperatures_.likelihood * temperatures_.posterior);
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
-  const T scale = learned ? theta[noise_at()] : static_cast<T>(scale_);
+  const PanelLikelihood likelihood(*this, batch, theta, wanted.values);
   T* grad = m.shard_grad(shard, dim_);
   const T* packed = m.shared.packed.data();
   WalkSpace<T>& space = *m.walk;
   if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
   double ll = 0, noise = 0;
-  for (std::int64_t p = begin; p < end; ++p) {
+  for (std::int64_t p = m.first_panel(shard); p < m.last_panel(shard); ++p) {
     const T* input = walk_input(batch, p, space);
     const std::int64_t first = p * kPanel;
     const T* f =
         walk_forward(*walk_, theta, packed, input, space, m.masks, first, batch.x.rows - first);
-    k.likelihood_panel(static_cast<int>(likelihood_), f, batch.y.panel(p), outputs,
-                       batch.x.valid(p), scale, weight, space.delta(walk_->output),
-                       wanted.values ? &ll : nullptr, learned ? &noise : nullptr);
+    likelihood(batch, p, f, space.delta(walk_->output), ll, noise);
     if (wanted.gradient) walk_backward(*walk_, theta, packed, input, space, grad);
     if (m.team.cancel().check()) return;
   }
-  if (learned && wanted.gradient) grad[noise_at()] = static_cast<T>(weight * noise);
+  if (likelihood.learned && wanted.gradient) {
+    grad[noise_at()] = static_cast<T>(likelihood.weight * noise);
+  }
   m.shared.shard_ll[shard] = ll;
 }
 
