@@ -5,6 +5,7 @@
 
 #include "bindings/array.h"
 #include "bindings/network.h"
+#include "core/prior_hd.h"
 #include "cpu/log_density.h"
 
 namespace ribbit::bindings {
@@ -283,11 +284,26 @@ void bind(py::module_& module, const char* class_name) {
            py::arg("interrupt") = nullptr);
 }
 
+// The constants of prior segments (segments, 6) that kernels of a device are given, (segments, 5).
+py::array_t<double> prior_constants_of(const py::object& prior) {
+  const std::vector<cpu::PriorSegment> segments = prior_of(prior);
+  const auto count = static_cast<std::int64_t>(segments.size());
+  py::array_t<double> out = empty<double>({count, 5});
+  double* row = out.mutable_data();
+  for (const cpu::PriorSegment& s : segments) {
+    const PriorConstants k = prior_constants(s.kind, s.a, s.b, s.c);
+    row = std::copy_n(k.p, 4, row);
+    *row++ = k.log_norm;
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_density(py::module_& module) {
   bind<float>(module, "LogDensity32");
   bind<double>(module, "LogDensity64");
+  module.def("prior_constants", &prior_constants_of, py::arg("prior"));
 }
 
 }  // namespace ribbit::bindings

@@ -32,6 +32,7 @@ __all__: list[str] = [
     "philox4x32",
     "predictive_moments32",
     "predictive_moments64",
+    "prior_constants",
     "reparameterize32",
     "reparameterize64",
     "require_memory",
@@ -427,6 +428,7 @@ def predictive_moments64(
     numpy.typing.NDArray[numpy.float64],
     numpy.typing.NDArray[numpy.float64],
 ]: ...
+def prior_constants(prior: typing.Any) -> numpy.typing.NDArray[numpy.float64]: ...
 def reparameterize32(
     mean: typing.Any,
     rho: typing.Any,

@@ -1,0 +1,426 @@
+"""Log densities and gradients on a device: the walk over the layer table.
+
+A `Program` is the list of launches that evaluates a network on all rows for a number of chains: it
+is written once for given shapes and then only launched, so that no Python decides anything while it
+runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J columns of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._device import Device, Kernel, Launch, blocks_of, pack
+from ribbit.kernels import dense
+from ribbit.kernels.panel import Backward, Cell, Panel, Row
+from ribbit.layers import COLUMNS
+from ribbit.protocols import Array
+
+__all__ = ["DensityTable", "Program"]
+
+_PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
+_SLICE = 1024  # terms of a weight's gradient that one block adds up
+_MOST_SLICES = 32
+_ROW_BLOCK = 256  # rows of a block of the likelihood
+
+
+@dataclass(frozen=True)
+class DensityTable:
+    """What a log density is made of, as tables.
+
+    Attributes
+    ----------
+    table : (rows, columns) int64 array
+        The layer table.
+    prior : (segments, 6) float64 array
+        offset, size, kind, a, b, c of each segment.
+    constants : (segments, 5) float64 array
+        Those of ``core/prior_hd.h``, made on the host.
+    kind : int
+        Of the likelihood; ``core/likelihood_hd.h``.
+    scale : float
+        Known sd of the noise.
+    temperature, likelihood_temperature : float
+    """
+
+    table: npt.NDArray[np.int64]
+    prior: npt.NDArray[np.float64]
+    constants: npt.NDArray[np.float64]
+    kind: int
+    scale: float
+    temperature: float
+    likelihood_temperature: float
+
+    @property
+    def dim(self) -> int:
+        """P, a learned noise included."""
+        return int(self.prior[:, 1].sum())
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the last parameter is the logarithm of the noise."""
+        return self.kind == 1
+
+
+class Program:
+    """Launches for the log density of `chains` chains on `count` rows, and their memory.
+
+    Parameters
+    ----------
+    device : Device
+    tables : DensityTable
+    x : (N, D) array
+        In the scalar's dtype, or bytes of images.
+    y : (N, J) array
+        In the scalar's dtype.
+    chains : int
+        The most chains it can run.
+    count : int
+        Rows it runs over.
+    subset : (count,) int64 array, optional
+        Which rows; may change between runs. None: all of x in order.
+
+    Attributes
+    ----------
+    theta, grad : (chains, P) array
+        Read and written by :meth:`run`.
+    terms : (chains, 2) float64 array
+        Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        tables: DensityTable,
+        x: Array,
+        y: Array,
+        *,
+        chains: int,
+        count: int,
+        subset: Array | None = None,
+    ) -> None:
+        self._device, self._tables, self._x, self._y = device, tables, x, y
+        self._chains, self._count, self._subset = chains, count, subset
+        self._dtype = np.dtype(str(y.dtype))
+        self._scalar = "float" if self._dtype == np.float32 else "double"
+        self._rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in tables.table]
+        self._keep: list[Array] = []  # memory that launches point to
+        self._panel = min(count, panel_rows(tables.table, self._dtype.itemsize))
+        dim = tables.dim
+        self.theta = self._buffer((chains, dim))
+        self.grad = self._buffer((chains, dim))
+        self.terms = self._buffer((chains, 2), np.float64)
+        self._forward: list[Launch] = []
+        self._gradient: list[Launch] = []
+        self._values: list[Launch] = []
+        self._write()
+        self._compiled: dict[str, list[tuple[Kernel, Launch, bytes]]] = {}
+
+    def run(self, chains: int, *, gradient: bool, values: bool) -> None:
+        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`."""
+        for kernel, launch, arguments in self._steps("gradient" if gradient else "forward"):
+            kernel(launch.grid_of(chains), arguments)
+        if values:
+            for kernel, launch, arguments in self._steps("values"):
+                kernel(launch.grid_of(chains), arguments)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all kernels."""
+        return tuple(dict.fromkeys(launch.name for launch in (*self._gradient, *self._values)))
+
+    def _steps(self, which: str) -> list[tuple[Kernel, Launch, bytes]]:
+        if not self._compiled:
+            kernels = self._device.kernels(self.names)
+            lists = {"forward": self._forward, "gradient": self._gradient, "values": self._values}
+            self._compiled = {
+                key: [(kernels[a.name], a, pack(self._device, a.fields)) for a in launches]
+                for key, launches in lists.items()
+            }
+        return self._compiled[which]
+
+    def _buffer(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        xp = self._device.xp
+        array = xp.empty(shape, dtype=getattr(xp, np.dtype(dtype or self._dtype).name))
+        self._keep.append(array)
+        return array
+
+    def _address(self, array: Array, elements: int = 0) -> int:
+        return self._device.pointer(array) + elements * np.dtype(str(array.dtype)).itemsize
+
+    def _write(self) -> None:
+        tables, count, panel = self._tables, self._count, self._panel
+        panels = -(-count // panel)
+        last = count - (panels - 1) * panel
+        slots = (panels - 1) * row_blocks(panel) + row_blocks(last)
+        self._slots = slots
+        self._terms = self._buffer((self._chains, slots), np.float64)
+        learned = tables.learns_noise
+        self._noise = self._buffer((self._chains, slots), np.float64) if learned else None
+        cells = self._cells()
+        slices = self._slices()
+        for first in range(0, count, panel):
+            self._write_panel(cells, slices, first, min(panel, count - first))
+        self._write_sums(slices)
+        self._write_prior()
+
+    def _cells(self) -> list[Cell]:
+        """Buffers of all values; those of layers that change nothing are those of their input."""
+        panel = self._panel
+        whole = self._subset is None and np.dtype(str(self._x.dtype)) == self._dtype
+        features = int(self._x.shape[1])
+        if whole:
+            first = Cell(features, self._device.pointer(self._x), 0)
+        else:
+            first = Cell(features, self._address(self._buffer((panel, features))), 0)
+        self._gathers = not whole
+        cells = [first]
+        fused = fused_activations(self._rows)
+        self._codes = [
+            self._rows[fused[i]]["argument"] if i in fused else 0 for i in range(len(self._rows))
+        ]
+        dropout = {i for i, row in enumerate(self._rows) if row["op"] == _DROPOUT}
+        self._skipped = dropout | set(fused.values())  # rows whose value is their input's
+        for number, row in enumerate(self._rows):
+            source = cells[row["input"]]
+            if number in self._skipped:
+                cells.append(source)
+                continue
+            size = row["out_size"]
+            stride = panel * size
+            shape = (self._chains, stride)
+            cell = Cell(size, self._address(self._buffer(shape)), stride)
+            cell.delta = self._address(self._buffer(shape))
+            if self._codes[number] != 0:
+                cell.derivative = self._address(self._buffer(shape))
+            cells.append(cell)
+        return cells
+
+    def _slices(self) -> dict[int, int]:
+        """Into how many partial sums the weight gradient of each row is cut, if more than one."""
+        cut = {}
+        for number, row in enumerate(self._rows):
+            if row["weight"] >= 0:
+                terms = self._panel * reduction_places(row)
+                cut[number] = max(1, min(_MOST_SLICES, terms // _SLICE))
+        most = max(cut.values(), default=1)
+        self._partials = None
+        if most > 1:
+            self._partials = self._buffer((most, self._chains, self._tables.dim))
+        return cut
+
+    def _write_panel(
+        self, cells: list[Cell], slices: dict[int, int], first: int, count: int
+    ) -> None:
+        scalar, rows = self._scalar, self._rows
+        for cell in cells:
+            cell.clear()
+        if not self._gathers:
+            source = cells[0]
+            begin = self._address(self._x, first * source.size)
+            cells = [replace(source, value=begin), *cells[1:]]
+        panel = Panel(
+            scalar=scalar,
+            itemsize=self._dtype.itemsize,
+            dim=self._tables.dim,
+            parameters=self._address(self.theta),
+            grad=self._address(self.grad),
+            partials=None if self._partials is None else self._address(self._partials),
+            partial_stride=self._chains * self._tables.dim,
+            cells=cells,
+            codes=self._codes,
+            slices=slices,
+            first=first,
+            count=count,
+            forward=[],
+            backward=[],
+        )
+        if self._gathers:
+            kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
+            features = cells[0].size
+            panel.forward.append(
+                Launch(
+                    f"GatherRows<{kind}, {scalar}>",
+                    (self._x, self._subset, first, features, cells[0].value),
+                    (blocks_of(features), count, 1),
+                    chains_along=-1,
+                )
+            )
+        undo = [
+            _LAYERS[row["op"]](panel, number, row)
+            for number, row in enumerate(rows)
+            if number not in self._skipped
+        ]
+        self._write_likelihood(panel, cells[-1])
+        for step in reversed(undo):
+            step()
+        self._forward += panel.forward
+        self._gradient += panel.forward + panel.backward
+
+    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
+        tables, scalar = self._tables, self._scalar
+        rows = int(self._x.shape[0])
+        weight = rows / self._count / (tables.likelihood_temperature * tables.temperature)
+        dim, targets = tables.dim, int(self._y.shape[1])
+        output.add()
+        panel.forward.append(
+            Launch(
+                f"LikelihoodRows<{scalar}, {tables.kind}>",
+                (
+                    output.value,
+                    self._y,
+                    self._subset,
+                    panel.first,
+                    panel.count,
+                    output.size,
+                    targets,
+                    output.chain_stride,
+                    self._address(self.theta, dim - 1) if tables.learns_noise else None,
+                    dim,
+                    float(tables.scale),
+                    weight,
+                    output.delta,
+                    self._terms,
+                    self._noise,
+                    self._slots,
+                    panel.first // self._panel * row_blocks(self._panel),
+                ),
+                (row_blocks(panel.count), 1, 1),
+            )
+        )
+        if output.derivative is not None:
+            panel.backward.append(
+                Launch(
+                    f"Multiply<{scalar}>",
+                    (
+                        output.delta,
+                        output.derivative,
+                        output.chain_stride,
+                        panel.count * output.size,
+                    ),
+                    (blocks_of(panel.count * output.size), 1, 1),
+                )
+            )
+
+    def _write_sums(self, slices: dict[int, int]) -> None:
+        dim = self._tables.dim
+        for number, count in slices.items():
+            if count == 1:
+                continue
+            for offset, size in arrays_of(self._rows[number]):
+                self._gradient.append(
+                    Launch(
+                        f"SumSlices<{self._scalar}>",
+                        (
+                            self._partials,
+                            self._chains * dim,
+                            dim,
+                            count,
+                            offset,
+                            size,
+                            self.grad,
+                        ),
+                        (blocks_of(size), 1, 1),
+                    )
+                )
+
+    def _write_prior(self) -> None:
+        tables, scalar = self._tables, self._scalar
+        dim, rows = tables.dim, int(self._x.shape[0])
+        scale = rows / self._count
+        weight = scale / (tables.likelihood_temperature * tables.temperature)
+        sums = (self._slots, 0.0)
+        if tables.learns_noise:
+            self._gradient.append(
+                Launch(
+                    f"SumTerms<{scalar}>",
+                    (self._noise, *sums, weight, None, 0, self._address(self.grad, dim - 1), dim),
+                    (1, 1, 1),
+                )
+            )
+        segments = merged(tables.prior, tables.constants)
+        terms = self._buffer((self._chains, len(segments)), np.float64)
+        for slot, (offset, size, kind, constants) in enumerate(segments):
+            head = (*constants, self.theta, dim, offset, size)
+            self._gradient.append(
+                Launch(
+                    f"PriorScore<{scalar}, {kind}>",
+                    (*head, 1.0 / tables.temperature, self.grad),
+                    (blocks_of(size), 1, 1),
+                )
+            )
+            self._values.append(
+                Launch(
+                    f"PriorValue<{scalar}, {kind}>",
+                    (*head, terms, len(segments), slot),
+                    (1, 1, 1),
+                )
+            )
+        for column, (array, slots, factor) in enumerate(
+            ((self._terms, self._slots, scale), (terms, len(segments), 1.0))
+        ):
+            self._values.append(
+                Launch(
+                    f"SumTerms<{scalar}>",
+                    (array, slots, 0.0, factor, self._address(self.terms, column), 2, None, 0),
+                    (1, 1, 1),
+                )
+            )
+
+
+_DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
+_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {_DENSE: dense.write}
+
+
+def fused_activations(rows: Sequence[Row]) -> dict[int, int]:
+    """Return for each dense row whose value goes into one activation alone: that row's number."""
+    fused = {}
+    for number, row in enumerate(rows):
+        readers = [i for i, r in enumerate(rows) if number + 1 in (r["input"], r["second"])]
+        if row["op"] == _DENSE and len(readers) == 1 and rows[readers[0]]["op"] == _ACTIVATION:
+            fused[number] = readers[0]
+    return fused
+
+
+def arrays_of(row: Row) -> list[tuple[int, int]]:
+    """Offset and size of a row's weight, its bias included where the bias comes next."""
+    arrays = [(row["weight"], row["in_size"] * row["out_size"])]
+    if row["bias"] >= 0:
+        arrays.append((row["bias"], row["out_size"]))
+    return arrays
+
+
+def row_blocks(rows: int) -> int:
+    """Return how many sums of rows the likelihood makes."""
+    return -(-rows // _ROW_BLOCK)
+
+
+def reduction_places(row: Row) -> int:
+    """How many terms of a weight's gradient one data row gives."""
+    return 1
+
+
+def panel_rows(table: npt.NDArray[np.int64], itemsize: int) -> int:
+    """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
+    scalars = 3 * int(table[:, COLUMNS.index("out_size")].sum())
+    return max(1, _PANEL_BYTES // (scalars * itemsize))
+
+
+def merged(
+    prior: npt.NDArray[np.float64], constants: npt.NDArray[np.float64]
+) -> list[tuple[int, int, int, tuple[float, ...]]]:
+    """Offset, size, kind and constants of the prior's segments, equal neighbours made one."""
+    found: list[tuple[int, int, int, tuple[float, ...]]] = []
+    for row, made in zip(prior, constants, strict=True):
+        offset, size, kind = (int(v) for v in row[:3])
+        values = tuple(float(v) for v in made)
+        if found and found[-1][2:] == (kind, values):
+            start, before = found[-1][:2]
+            found[-1] = (start, before + size, kind, values)
+        else:
+            found.append((offset, size, kind, values))
+    return found

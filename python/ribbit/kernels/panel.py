@@ -1,0 +1,105 @@
+"""One panel of rows on its way through the layers: the buffers of its values and its launches.
+
+Shapes: C chains, R rows of a panel, P parameters. A layer's module has ``write(panel, number,
+row)``, which appends the launches of the forward pass of table row `number` and returns a function
+that appends those of the backward pass; the functions are called in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ribbit._device import Launch
+
+__all__ = ["Backward", "Cell", "Panel", "Row"]
+
+Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
+Backward: TypeAlias = Callable[[], None]
+
+
+@dataclass
+class Cell:
+    """Buffers of one value (C, R, size): addresses of the first chain's first row.
+
+    Attributes
+    ----------
+    size : int
+        Numbers per data row.
+    value : int
+        Address.
+    chain_stride : int
+        Numbers from chain to chain; 0: all chains share it.
+    derivative : int or None
+        Address of the derivative of the activation that made the value in the same pass.
+    delta : int or None
+        Address of the gradient of the log likelihood by the value, times `derivative` where there
+        is one; None: nobody needs it.
+    """
+
+    size: int
+    value: int
+    chain_stride: int
+    derivative: int | None = None
+    delta: int | None = None
+    _touched: bool = field(default=False, repr=False)
+
+    def add(self) -> bool:
+        """Whether a further part of delta is added to what is there; the first is written."""
+        add, self._touched = self._touched, True
+        return add
+
+    def clear(self) -> None:
+        """Begin a new panel."""
+        self._touched = False
+
+
+@dataclass
+class Panel:
+    """What layers write their launches with.
+
+    Attributes
+    ----------
+    scalar : str
+        "float" or "double".
+    itemsize : int
+        Bytes of a scalar.
+    dim : int
+        P, numbers from chain to chain of parameters and gradients.
+    parameters, grad : int
+        Addresses of (C, P).
+    partials : int or None
+        Address of partial gradients (slices, C, P).
+    partial_stride : int
+        Numbers from slice to slice.
+    cells : list of Cell
+        By the number of the value.
+    codes : list of int
+        By row: code of the activation that the row's kernel applies, 0 for none.
+    slices : dict of int to int
+        By row: how many partial gradients there are.
+    first, count : int
+        The rows of the panel.
+    forward, backward : list of Launch
+        Where launches go.
+    """
+
+    scalar: str
+    itemsize: int
+    dim: int
+    parameters: int
+    grad: int
+    partials: int | None
+    partial_stride: int
+    cells: list[Cell]
+    codes: list[int]
+    slices: dict[int, int]
+    first: int
+    count: int
+    forward: list[Launch]
+    backward: list[Launch]
+
+    def theta(self, offset: int) -> int | None:
+        """Address of a parameter of the first chain, None for an offset below zero."""
+        return None if offset < 0 else self.parameters + offset * self.itemsize

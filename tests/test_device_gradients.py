@@ -1,0 +1,126 @@
+"""Log densities and gradients from the device's kernels, run on the CPU, against the CPU core.
+
+float64: differences of summation order alone, <= 1e-12 of the largest entry. float32: <= 4e-6 of
+it, both being within a few times that of the float64 answer.
+"""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from cpu_device import CpuDevice
+from device_problems import evaluate, program_of
+from ribbit import gradients
+
+BOUND = {"float32": 4e-6, "float64": 1e-12}
+LIKELIHOODS = {
+    "gaussian": (rb.Gaussian(0.3), 2, 2),
+    "learned": (rb.Gaussian(), 1, 1),
+    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4, 2),
+    "categorical": (rb.Categorical(), 5, None),
+    "bernoulli": (rb.Bernoulli(), 3, 3),
+    "poisson": (rb.Poisson(), 2, 2),
+}
+PRIORS = {
+    "normal": rb.Normal(0.7),
+    "laplace": rb.Laplace(0.7),
+    "student": rb.StudentT(4.0, 0.8),
+    "logistic": rb.Logistic(0.6),
+    "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
+    "several": {"0.*": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
+}
+
+
+def data(rng, likelihood, rows, features, columns, outputs):
+    x = rng.normal(size=(rows, features))
+    if isinstance(likelihood, rb.Categorical):
+        return x, rng.integers(0, outputs, size=rows)
+    y = rng.normal(size=(rows, columns))
+    if isinstance(likelihood, rb.Bernoulli):
+        y = (y > 0).astype(float)
+    return x, rng.poisson(2.0, size=y.shape) if isinstance(likelihood, rb.Poisson) else y
+
+
+def problem(rng, name="gaussian", *, rows=70, hidden=(50, 33), prior="normal", **options):
+    likelihood, outputs, columns = LIKELIHOODS[name]
+    activation = options.pop("activation", "silu")
+    model = rb.mlp(5, hidden, outputs, activation=activation)
+    x, y = data(rng, likelihood, rows, 5, columns, outputs)
+    return rb.Posterior(model, x, y, prior=PRIORS[prior], likelihood=likelihood, **options)
+
+
+def starts(rng, target, chains=3):
+    return (0.4 * rng.normal(size=(chains, target.dim))).astype(target.dtype)
+
+
+def check(target, theta, rows=None):
+    terms, grad = evaluate(program_of(target, len(theta), rows=rows), theta)
+    bound = BOUND[str(target.dtype)]
+    lp, expected = target.value_and_grad(theta, rows)
+    np.testing.assert_allclose(grad, expected, rtol=0, atol=bound * np.abs(expected).max())
+    likelihood = target.likelihood_temperature * target.temperature
+    total = terms[:, 0] / likelihood + terms[:, 1] / target.temperature
+    if not isinstance(target.likelihood, rb.Poisson):  # whose constants are the host's business
+        np.testing.assert_allclose(total, lp, rtol=bound * 10, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_likelihoods(rng, likelihood, dtype):
+    target = problem(rng, likelihood, dtype=dtype, temperature=1.3, likelihood_temperature=0.7)
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_priors(rng, prior, dtype):
+    target = problem(rng, prior=prior, dtype=dtype, temperature=0.8)
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize(
+    "activation", ["relu", "tanh", "silu", "sigmoid", "gelu", "softplus", "identity"]
+)
+def test_activations(rng, activation):
+    target = problem(rng, activation=activation, dtype="float64")
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 63, 64, 65, 255, 256, 257, 2500])
+@pytest.mark.parametrize("hidden", [(), (1,), (16, 17), (65,)])
+def test_sizes(rng, rows, hidden):
+    """Edges of tiles, blocks of rows and slices of a weight's gradient."""
+    target = problem(rng, rows=rows, hidden=hidden, dtype="float64")
+    check(target, starts(rng, target, chains=2))
+
+
+def test_minibatches(rng):
+    target = problem(rng, rows=40, dtype="float64")
+    check(target, starts(rng, target), rows=[3, 39, 3, 0, 17])
+
+
+def test_panels(rng, monkeypatch):
+    """Several panels, the last one short, add up to one pass."""
+    target = problem(rng, rows=150, hidden=(20,), dtype="float64")
+    monkeypatch.setattr(gradients, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
+    assert gradients.panel_rows(target.model.table, 8) == 64
+    check(target, starts(rng, target))
+    check(target, starts(rng, target), rows=list(range(149, 20, -1)))
+
+
+def test_order_of_threads_and_chains(rng):
+    """The same bits whatever the order of blocks and threads, alone and beside other chains."""
+    target = problem(rng, "categorical", rows=1100, hidden=(33,))
+    theta = starts(rng, target)
+    found = []
+    for seed in (1, 77, 12345):
+        device = CpuDevice()
+        device.seed = seed
+        found.append(evaluate(program_of(target, 3, device=device), theta))
+    found.append(evaluate(program_of(target, 5), theta))
+    for terms, grad in found[1:]:
+        np.testing.assert_array_equal(terms, found[0][0])
+        np.testing.assert_array_equal(grad, found[0][1])
+    terms, grad = evaluate(program_of(target, 1), theta[1:2])
+    np.testing.assert_array_equal(grad, found[0][1][1:2])
+    np.testing.assert_array_equal(terms, found[0][0][1:2])
