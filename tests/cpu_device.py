@@ -7,17 +7,19 @@ block by block and phase by phase in a shuffled order (``cpp/cuda/on_cpu.h``).
 
 import ctypes
 import hashlib
+import importlib.util
 import operator
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
-from ribbit import kernels
+from ribbit import _backend, kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 CPP = ROOT / "cpp"
@@ -210,9 +212,7 @@ class Compiler:
                 [text, kernels.source(*own), *self.flags, *map(_contents, self.headers)]
             ).encode()
         ).hexdigest()
-        folder = Path(os.environ.get("RIBBIT_KERNEL_CACHE", Path(tempfile.gettempdir())))
-        folder = folder / f"ribbit-kernels-{os.getuid()}"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _folder()
         path = folder / f"{key}.so"
         if not path.exists():
             code = folder / f"{key}.{os.getpid()}.cpp"
@@ -224,6 +224,49 @@ class Compiler:
                 raise RuntimeError(done.stderr)
             made.replace(path)
         return path
+
+
+def native_module():
+    """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++."""
+    import pybind11
+
+    sources = [CPP / "cuda/on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
+    texts = [
+        p.read_bytes() for p in sorted(CPP.glob("cuda/*")) + sorted(CPP.glob("bindings/cuda*"))
+    ]
+    texts += [p.read_bytes() for p in sorted(CPP.glob("core/*_hd.h"))]
+    flags = [flag for flag in FLAGS if flag != "-Werror"]
+    key = hashlib.sha256(b"".join(texts) + repr([flags, sys.version]).encode()).hexdigest()
+    path = _folder() / f"{key}.so"
+    if not path.exists():
+        made = path.with_suffix(f".{os.getpid()}.tmp")
+        includes = [CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
+        command = [
+            "g++",
+            *flags,
+            "-DRIBBIT_CUDA_MODULE=_cuda_on_cpu",
+            *(f"-I{i}" for i in includes),
+        ]
+        subprocess.run([*command, *map(str, sources), "-o", str(made)], check=True)
+        made.replace(path)
+    spec = importlib.util.spec_from_file_location("_cuda_on_cpu", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def register():
+    """Make the package compute with the arrays of this file; return their namespace."""
+    if NAMESPACE.__name__ not in _backend._devices:
+        _backend._devices[NAMESPACE.__name__] = CpuDevice(native=native_module())
+    return NAMESPACE
+
+
+def _folder():
+    folder = Path(os.environ.get("RIBBIT_KERNEL_CACHE", Path(tempfile.gettempdir())))
+    folder = folder / f"ribbit-kernels-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _contents(header):
@@ -268,6 +311,9 @@ class CpuDevice:
 
     def stream(self):
         return 0
+
+    def record(self, body):
+        return body
 
     def free_bytes(self):
         return 1 << 30

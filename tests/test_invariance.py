@@ -21,7 +21,6 @@ from scipy import stats
 import ribbit as rb
 from gates import Table
 from ribbit import _backend
-from ribbit.samplers import hmc as hmc_module
 
 HIDDEN, NUM_ROWS, NOISE = 2, 4, 1.0
 DIM = 3 * HIDDEN + 1
@@ -189,7 +188,7 @@ FAULTS = (
 
 def plant(patch, fault):
     """Faults in the sampler itself: its calls for momenta, kinetic energy and acceptance."""
-    normal, accept = _backend.normal, hmc_module.accept
+    normal, accept = _backend.normal, _backend.accept
     if fault == "momentum variance +10 %":
         patch.setattr(
             _backend,
@@ -201,14 +200,14 @@ def plant(patch, fault):
             _backend, "kinetic_energy", lambda xp, momentum, mass: np.zeros(len(momentum))
         )
     elif fault == "wrong sign of the energy":
-        patch.setattr(hmc_module, "accept", lambda xp, error, **k: accept(xp, -error, **k))
+        patch.setattr(_backend, "accept", lambda xp, error, **k: accept(xp, -error, **k))
     elif fault == "no accept step":
 
         def always(xp, error, **options):
             flags, rate = accept(xp, error, **options)
             return np.ones_like(flags), rate
 
-        patch.setattr(hmc_module, "accept", always)
+        patch.setattr(_backend, "accept", always)
 
 
 def run_callable(seed, fault=None):

@@ -116,7 +116,7 @@ class Registers {
   ~Registers() { delete[] values_; }
   Registers(const Registers&) = delete;
   Registers& operator=(const Registers&) = delete;
- T (&operator()(int thread))
+  T(&operator()(int thread))
  [N] { return values_[thread]; }
 
  private : T (*values_)[N];

@@ -1,7 +1,9 @@
-"""Which array library an array belongs to, and what the native module does for each.
+"""Which array library an array belongs to, and what the native modules do for each.
 
-The only module that knows about CuPy. Samplers, draws and predictions use the functions here and,
-on positions and gradients, the Python array API standard alone.
+NumPy arrays go to ``ribbit._core``, arrays of a device to ``ribbit._cuda``, those of any other
+library are filled on the host or left to the library. The only module that knows about CuPy, with
+``_cupy.py``. Samplers, draws and predictions use the functions here and, on positions and
+gradients, the Python array API standard alone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _checks, _core
-from ribbit.errors import DTypeError
+from ribbit._device import Device
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -26,16 +29,23 @@ __all__ = [
     "MOMENTUM",
     "InterruptFlag",
     "Interrupted",
+    "accept",
+    "device_of",
     "epoch_rows",
     "errstate",
     "finite_rows",
+    "from_device",
     "from_host",
+    "is_device_array",
     "kinetic_energy",
     "namespace",
     "normal",
     "num_threads",
+    "position",
+    "select",
     "set_num_threads",
     "to_host",
+    "trajectory",
     "uniform",
     "version",
 ]
@@ -49,6 +59,155 @@ MASK, BATCH_ORDER, UPDATE_NOISE, PUBLIC, PREDICTIVE_NOISE = 6, 7, 8, 9, 10
 FIT_DRAW = 13
 
 _IGNORE: Any = contextlib.nullcontext()
+
+_devices: dict[str, Device] = {}  # by the name of the array library
+_chain_ids: dict[tuple[str, bytes], Array] = {}  # the last ones on a device
+_MOST_CHAIN_IDS = 16
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+
+def device_of(xp: ModuleType) -> Device | None:
+    """Return the device whose arrays are those of the library `xp`; None: it is not a device's.
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        When `xp` is CuPy and this build has no CUDA module, or there is no device.
+    """
+    if xp is np:
+        return None
+    name = xp.__name__
+    if name == "cupy" and name not in _devices:
+        from ribbit._cupy import CupyDevice
+
+        _devices[name] = CupyDevice()
+    return _devices.get(name)
+
+
+def is_device_array(value: object) -> bool:
+    """Whether `value` lies in device memory, whatever library it belongs to."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and not isinstance(value, np.ndarray) and where()[0] in _DLPACK_CUDA
+
+
+def from_device(function: str, name: str, value: Any) -> Array:
+    """Return an array in device memory as one of a library that ribbit computes with, uncopied.
+
+    CuPy arrays pass through; those of PyTorch, JAX and others that know the CUDA array interface or
+    DLPack become CuPy arrays on the same memory.
+
+    Raises
+    ------
+    DTypeError
+        When CuPy is not installed.
+    ImportError, RuntimeError
+        As for :func:`device_of`.
+    """
+    get = getattr(value, "__array_namespace__", None)
+    if get is not None and get().__name__ in _devices:
+        return value
+    try:
+        import cupy
+    except ImportError as error:
+        raise DTypeError(
+            f"[{function}] expected CuPy to be installed for {name} in device memory, "
+            f"got {_checks.summary(value)} (pip install 'ribbit[cuda13]' or 'ribbit[cuda12]')"
+        ) from error
+    device_of(cupy)
+    if isinstance(value, cupy.ndarray):
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        return cupy.asarray(value)
+    return cupy.from_dlpack(value)
+
+
+def position(
+    xp: ModuleType, function: str, name: str, value: Any, dtype: np.dtype[Any], dim: int
+) -> tuple[Array, bool]:
+    """Return a position (dim,) or (C, dim) of `xp` as a C-contiguous (C, dim), and which it was.
+
+    Nothing is converted; errors are those of `_checks.position`.
+    """
+    if xp is np:
+        return _checks.position(function, name, value, dtype, dim)
+    if not is_array(value) or namespace(value) is not xp or host_dtype(value) != dtype:
+        raise DTypeError(
+            f"[{function}] expected {name} as a {xp.__name__} array of dtype {dtype}, "
+            f"got {_checks.summary(value)}"
+        )
+    shape = value.shape
+    if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} of shape ({dim},) or (C, {dim}) with C >= 1, got {shape}"
+        )
+    single = len(shape) == 1
+    array = xp.reshape(value, (-1, dim))
+    return (array if array.flags.c_contiguous else xp.ascontiguousarray(array)), single
+
+
+def trajectory(
+    xp: ModuleType,
+    function: str,
+    start: Any,
+    momentum: Any,
+    grad: Any,
+    step_size: Any,
+    num_steps: Any,
+    mass: Any,
+    dtype: np.dtype[Any],
+    dim: int,
+) -> tuple[Any, ...]:
+    """Return the checked arguments of a native trajectory, in its order, all with C chains.
+
+    Errors are those of `_checks.trajectory`; the numbers of steps are always on the host.
+    """
+    if xp is np:
+        return _checks.trajectory(
+            function, start, momentum, grad, step_size, num_steps, mass, dtype, dim
+        )
+    arrays: list[Array] = []
+    for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
+        array, single = position(xp, function, name, value, dtype, dim)
+        if single or (arrays and array.shape != arrays[0].shape):
+            chains = arrays[0].shape[0] if arrays else "C"
+            raise ShapeError(
+                f"[{function}] expected {name} of shape ({chains}, {dim}), got {value.shape}"
+            )
+        arrays.append(array)
+    count = arrays[0].shape[0]
+    if is_array(step_size) and namespace(step_size) is xp:
+        if step_size.shape not in ((), (count,)) or host_dtype(step_size) != np.float64:
+            raise ShapeError(
+                f"[{function}] expected step_size () or ({count},) float64, "
+                f"got {step_size.dtype} of shape {step_size.shape}"
+            )
+        sizes = xp.asarray(xp.broadcast_to(step_size, (count,)), copy=True)
+    else:
+        host = _checks.per_chain(function, "step_size", step_size, count, np.float64)
+        sizes = xp.asarray(host)
+    steps = _checks.per_chain(function, "num_steps", num_steps, count, np.int64)
+    if mass is not None:
+        mass, single = position(xp, function, "inverse_mass", mass, dtype, dim)
+        if single:
+            mass = mass[0, :]
+        elif mass.shape[0] != count:
+            raise ShapeError(
+                f"[{function}] expected inverse_mass of {count} chains, got {mass.shape}"
+            )
+    return (*arrays, sizes, steps, mass)
+
+
+def _ids_on(device: Device, chains: npt.NDArray[np.uint32]) -> Array:
+    """Return chain ids in device memory; the same few are asked for again and again."""
+    key = device.xp.__name__, chains.tobytes()
+    ids = _chain_ids.get(key)
+    if ids is None:
+        if len(_chain_ids) >= _MOST_CHAIN_IDS:
+            _chain_ids.clear()
+        ids = _chain_ids[key] = device.xp.asarray(chains)
+    return ids
 
 
 def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
@@ -140,7 +299,7 @@ def normal(
     Parameters
     ----------
     xp
-        Library of the result; anything but NumPy is filled on the host and copied.
+        Library of the result; what is neither NumPy's nor a device's is filled on the host.
     shape : (C, n)
     dtype
         float32 or float64.
@@ -150,6 +309,12 @@ def normal(
     purpose, layer : int
         Numbers of ``core/philox_hd.h``.
     """
+    device = device_of(xp)
+    if device is not None:
+        array = xp.empty(shape, dtype=dtype_in(xp, dtype))
+        ids = _ids_on(device, chains)
+        device.native.fill_normal(array, seed, step, ids, purpose, layer, device.stream())
+        return array
     out = np.empty(shape, dtype)
     _core.fill_normal(out, seed, step, chains, purpose, layer)
     return out if xp is np else xp.asarray(out)
@@ -166,6 +331,12 @@ def uniform(
     layer: int = 0,
 ) -> Array:
     """Return float64 uniforms (C, n) in (0, 1); the arguments are those of :func:`normal`."""
+    device = device_of(xp)
+    if device is not None:
+        array = xp.empty(shape, dtype=xp.float64)
+        ids = _ids_on(device, chains)
+        device.native.fill_uniform(array, seed, step, ids, purpose, layer, device.stream())
+        return array
     out = np.empty(shape)
     _core.fill_uniform(out, seed, step, chains, purpose, layer)
     return out if xp is np else xp.asarray(out)
@@ -183,6 +354,11 @@ def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) 
     """Return 0.5 * sum(momentum^2 * inverse_mass) per chain, (C,), summed in float64."""
     if xp is np:
         return _core.kinetic_energy(momentum, inverse_mass)
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty((momentum.shape[0],), dtype=xp.float64)
+        device.native.kinetic_energy(out, momentum, inverse_mass, device.stream())
+        return out
     square = xp.astype(momentum, xp.float64) ** 2
     if inverse_mass is not None:
         square = square * xp.astype(inverse_mass, xp.float64)
@@ -196,7 +372,51 @@ def finite_rows(xp: ModuleType, first: Array, second: Array) -> Array:
         finite = np.isfinite(_core.kinetic_energy(first, None) + _core.kinetic_energy(second, None))
         if finite.all():
             return finite
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty((first.shape[0],), dtype=xp.bool)
+        device.native.finite_rows(out, first, second, device.stream())
+        return out
     return xp.all(xp.isfinite(first), axis=1) & xp.all(xp.isfinite(second), axis=1)
+
+
+def accept(
+    xp: ModuleType,
+    energy_error: Array,
+    *,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+) -> tuple[Array, Array]:
+    """Return accepted (C,) bool and acceptance probability (C,) for energy errors (C,) float64.
+
+    Accepted where the error is finite and log u < -error; the probability is 0 where it is not
+    finite.
+    """
+    device = device_of(xp)
+    if device is not None:
+        flags = xp.empty(energy_error.shape, dtype=xp.bool)
+        rates = xp.empty(energy_error.shape, dtype=xp.float64)
+        ids = _ids_on(device, chains)
+        device.native.accept(flags, rates, energy_error, seed, step, ids, ACCEPT, device.stream())
+        return flags, rates
+    finite = xp.isfinite(energy_error)
+    shape = chains.shape[0], 1
+    u = uniform(xp, shape, seed=seed, step=step, chains=chains, purpose=ACCEPT)[:, 0]
+    drop = -energy_error
+    accepted = finite & (xp.log(u) < drop)
+    rate = xp.where(finite, xp.exp(xp.minimum(drop, 0.0)), 0.0)
+    return accepted, rate
+
+
+def select(xp: ModuleType, accepted: Array, proposal: Array, old: Array) -> Array:
+    """Return rows (C, n) of `proposal` where accepted (C,), else of `old`."""
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty(proposal.shape, dtype=proposal.dtype)
+        device.native.select(out, accepted, proposal, old, device.stream())
+        return out
+    return xp.where(accepted[:, None], proposal, old)
 
 
 def set_num_threads(n: int) -> None:

@@ -7,7 +7,7 @@ the members of that type, 8 bytes each, packed in their order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
@@ -50,6 +50,10 @@ class Device(Protocol):
 
     def free_bytes(self) -> int:
         """Return how much memory can be had."""
+        ...
+
+    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+        """Return what launches the same kernels as `body`, which launches and does nothing else."""
         ...
 
 

@@ -5,11 +5,12 @@ Shapes: C chains, P = dim parameters, N rows.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ribbit import _checks
+from ribbit import _backend, _checks
 from ribbit._checks import FloatArray
 from ribbit._predictive import NetworkPredictive, check_addresses
 from ribbit.likelihoods import Array64
@@ -89,6 +90,7 @@ class NativeDensity:
 
     dim: int
     dtype: np.dtype[Any]
+    array_namespace: ModuleType
     x: FloatArray
     temperature: float
     likelihood_temperature: float
@@ -138,7 +140,7 @@ class NativeDensity:
             If `theta` or `rows` has the wrong dtype or shape, or an index is out of range.
         """
         function = "Posterior.value_and_grad"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        theta, single = self._position(function, theta)
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
         # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
@@ -167,9 +169,9 @@ class NativeDensity:
             If `theta` has the wrong dtype or shape.
         """
         function = "Posterior.terms_and_grad"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        theta, single = self._position(function, theta)
         likelihood, prior, grad = self._native.value_and_grad(theta, None)
-        terms = np.stack(self._temper(likelihood, prior), axis=-1)
+        terms = self.array_namespace.stack(self._temper(likelihood, prior), axis=-1)
         return (terms[0], grad[0]) if single else (terms, grad)
 
     def leapfrog(
@@ -212,7 +214,9 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit, or a number of steps is below one.
         """
-        trajectory = _checks.trajectory(
+        xp = self.array_namespace
+        trajectory = _backend.trajectory(
+            xp,
             "Posterior.leapfrog",
             position,
             momentum,
@@ -225,7 +229,7 @@ class NativeDensity:
         )
         out = self._native.leapfrog(*trajectory, interrupt)
         position, momentum, likelihood, prior, grad = out
-        return position, momentum, np.stack(self._temper(likelihood, prior), axis=-1), grad
+        return position, momentum, xp.stack(self._temper(likelihood, prior), axis=-1), grad
 
     def advance_variational(
         self,
@@ -300,7 +304,7 @@ class NativeDensity:
         function = "Posterior.log_likelihood"
         if x is not None or y is not None:
             raise TypeError(f"[{function}] expected both x and y or neither, got one of them")
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        theta, single = self._position(function, theta)
         value, _ = self._native.value(theta, None)
         return value[0] if single else value
 
@@ -318,10 +322,15 @@ class NativeDensity:
             If `theta` has the wrong dtype or shape.
         """
         function = "Posterior.log_prior"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        theta, single = self._position(function, theta)
         # The prior does not depend on the rows: one is enough.
         _, value = self._native.value(theta, _FIRST_ROW)
         return value[0] if single else value
+
+    def _position(self, function: str, theta: Any) -> tuple[Any, bool]:
+        return _backend.position(
+            self.array_namespace, function, "theta", theta, self.dtype, self.dim
+        )
 
     def _temper(self, likelihood: Array64, prior: Array64) -> tuple[Array64, Array64]:
         # (C,), (C,): likelihood / (T_l T) and prior / T.

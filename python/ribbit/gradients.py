@@ -17,10 +17,11 @@ import numpy.typing as npt
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit.kernels import dense
 from ribbit.kernels.panel import Backward, Cell, Panel, Row
+from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
 from ribbit.protocols import Array
 
-__all__ = ["DensityTable", "Program"]
+__all__ = ["DensityTable", "Program", "bytes_per_chain"]
 
 _PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
 _SLICE = 1024  # terms of a weight's gradient that one block adds up
@@ -86,8 +87,11 @@ class Program:
 
     Attributes
     ----------
+    chains : int
     theta, grad : (chains, P) array
         Read and written by :meth:`run`.
+    trajectory : Trajectory
+        Moves ``theta`` along ``grad``.
     terms : (chains, 2) float64 array
         Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
     """
@@ -104,7 +108,8 @@ class Program:
         subset: Array | None = None,
     ) -> None:
         self._device, self._tables, self._x, self._y = device, tables, x, y
-        self._chains, self._count, self._subset = chains, count, subset
+        self.chains = self._chains = chains
+        self._count, self._subset = count, subset
         self._dtype = np.dtype(str(y.dtype))
         self._scalar = "float" if self._dtype == np.float32 else "double"
         self._rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in tables.table]
@@ -119,6 +124,11 @@ class Program:
         self._values: list[Launch] = []
         self._write()
         self._compiled: dict[str, list[tuple[Kernel, Launch, bytes]]] = {}
+        self.trajectory = Trajectory(device, self)
+
+    def choose(self, rows: npt.NDArray[np.int64]) -> None:
+        """Set the rows (count,) of a program that runs over a subset."""
+        self._subset[...] = self._device.xp.asarray(rows)  # type: ignore[index]
 
     def run(self, chains: int, *, gradient: bool, values: bool) -> None:
         """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`."""
@@ -408,6 +418,14 @@ def panel_rows(table: npt.NDArray[np.int64], itemsize: int) -> int:
     """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
     scalars = 3 * int(table[:, COLUMNS.index("out_size")].sum())
     return max(1, _PANEL_BYTES // (scalars * itemsize))
+
+
+def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
+    """Return the device memory that each chain of a program over `rows` rows needs."""
+    scalars = 3 * int(tables.table[:, COLUMNS.index("out_size")].sum())
+    panel = min(rows, panel_rows(tables.table, itemsize))
+    partials = _MOST_SLICES if panel >= 2 * _SLICE else 1
+    return itemsize * (scalars * panel + (4 + partials) * tables.dim)
 
 
 def merged(

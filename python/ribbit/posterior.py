@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _checks, _core, likelihoods, priors
+from ribbit import _backend, _checks, _core, likelihoods, priors
 from ribbit._checks import FloatArray
+from ribbit._device_data import device_data
+from ribbit._device_density import DeviceDensity
 from ribbit._native_density import NativeDensity, NativeSteps
 from ribbit._predictive import NetworkPredictive, predictive_from_description
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.gradients import DensityTable
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
 from ribbit.priors import LOG_NOISE, Normal, Prior, PriorLike
@@ -44,9 +47,11 @@ class Posterior(NativeDensity, NativeSteps):
         The network.
     x : array
         Rows (N, *input_shape): any real dtype, byte order or strides. Images (N, H, W, C) of uint8
-        stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory.
+        stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In device
+        memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs on the
+        device, and positions are CuPy arrays.
     y : array
-        Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`.
+        Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`. Where x is.
     prior : Prior or dict of str to Prior
         One prior for all parameters, or patterns of names (fnmatch), the first that matches wins.
         A learned noise takes the likelihood's ``log_noise_prior``, or the entry "log_noise" here.
@@ -64,9 +69,12 @@ class Posterior(NativeDensity, NativeSteps):
     dim : int
         Number of parameters P; one more than the model's when the noise is learned ("log_noise",
         the last, the logarithm of the noise sd).
-    x, y : numpy.ndarray
+    x, y : array
         The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
-        read-only: changing the arrays that were passed does not change the target.
+        read-only: changing the arrays that were passed does not change the target. Arrays in device
+        memory that have the target's dtype already are not copied: leave them unchanged.
+    array_namespace : module
+        Library of the arrays: numpy or cupy.
     normal_prior : bool
         Whether every parameter's prior is a `Normal`.
     prior_sd : numpy.ndarray
@@ -104,7 +112,7 @@ class Posterior(NativeDensity, NativeSteps):
     _native: Any
     _prior_rows: Array64
     _predictive: NetworkPredictive
-    array_namespace: ClassVar[ModuleType] = np
+    array_namespace: ModuleType
     interruptible: ClassVar[bool] = True
 
     def __init__(
@@ -131,11 +139,38 @@ class Posterior(NativeDensity, NativeSteps):
         chosen = _checks.float_dtype(name, dtype)
         log_noise = _log_noise_prior(name, likelihood)
         resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
-        rows = model.rows(name, x, chosen)
-        targets = likelihood.targets(name, y, rows.shape[0], model.output_shape, chosen)
-        for array in (rows, targets, resolved.spread):
-            array.flags.writeable = False
-        native = _core.LogDensity32 if chosen == np.float32 else _core.LogDensity64
+        resolved.spread.flags.writeable = False
+        kind = int(likelihood.learns_noise) or likelihood.code
+        if _backend.is_device_array(x) or _backend.is_device_array(y):
+            data = device_data(name, model, likelihood, x, y, chosen)
+            rows, targets, xp = data.x, data.y, data.device.xp
+            tables = DensityTable(
+                model.table,
+                resolved.rows,
+                _core.prior_constants(resolved.rows),
+                kind,
+                likelihood.table_scale,
+                temperature,
+                likelihood_temperature,
+            )
+            native: Any = DeviceDensity(data.device, tables, rows, targets, data.row_constants)
+        else:
+            rows, xp = model.rows(name, x, chosen), np
+            targets = likelihood.targets(name, y, rows.shape[0], model.output_shape, chosen)
+            for array in (rows, targets):
+                array.flags.writeable = False
+            density = _core.LogDensity32 if chosen == np.float32 else _core.LogDensity64
+            native = density(
+                model.table,
+                model.rates,
+                resolved.rows,
+                kind,
+                likelihood.table_scale,
+                rows,
+                targets,
+                temperature,
+                likelihood_temperature,
+            )
         description = {
             "model": model.describe(),
             "likelihood": likelihood.describe(),
@@ -161,17 +196,8 @@ class Posterior(NativeDensity, NativeSteps):
             "_prior_rows": resolved.rows,
             "shared_prior_sd": resolved.shared,
             "dropout_layers": model.dropout_layers,
-            "_native": native(
-                model.table,
-                model.rates,
-                resolved.rows,
-                int(likelihood.learns_noise) or likelihood.code,
-                likelihood.table_scale,
-                rows,
-                targets,
-                temperature,
-                likelihood_temperature,
-            ),
+            "_native": native,
+            "array_namespace": xp,
             "_predictive": NetworkPredictive(model, likelihood, description),
         }.items():
             object.__setattr__(self, key, value)
@@ -225,8 +251,8 @@ class Posterior(NativeDensity, NativeSteps):
         start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
         if self.likelihood.learns_noise:
             noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
-            return np.concatenate([start, noise], axis=-1)
-        return start
+            start = np.concatenate([start, noise], axis=-1)
+        return _backend.from_host(self.array_namespace, start)  # type: ignore[no-any-return]
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).

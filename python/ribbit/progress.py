@@ -117,6 +117,11 @@ class Progress:
         """Seconds spent on refreshes so far."""
         return self._spent
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody looks at what is reported."""
+        return self._sink is not None
+
     def update(
         self, done: int, stats: Mapping[str, Any] | None = None, gradients: float | None = None
     ) -> None:

@@ -65,6 +65,8 @@ class Report:
         if self.on_host:
             self.reporter.update(done, info)
             return
+        if not self.reporter.wanted:
+            return
         self.pending.append((done, info))
         if time.perf_counter() >= self.due:
             self.flush()
@@ -72,6 +74,11 @@ class Report:
     def flush(self) -> None:
         """Hand over what is waiting."""
         pending, self.pending = self.pending, []
-        for done, info in pending:
-            self.reporter.update(done, {k: _backend.to_host(v) for k, v in info.items()})
+        if pending:
+            # One copy per statistic, not one per step: every copy waits for the device.
+            names = pending[0][1]
+            xp = _backend.namespace(*names.values())
+            rows = {k: _backend.to_host(xp.stack([info[k] for _, info in pending])) for k in names}
+            for i, (done, _) in enumerate(pending):
+                self.reporter.update(done, {k: v[i] for k, v in rows.items()})
         self.due = time.perf_counter() + 0.25

@@ -13,7 +13,6 @@ from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers.leapfrog import Density, total
-from ribbit.samplers.metropolis import accept
 from ribbit.samplers.state import State
 from ribbit.samplers.tuning import Tuning
 
@@ -259,10 +258,9 @@ class HMC(Sampler):
             error = (kinetic - kinetic0) + total(state.terms - terms)
             finite = xp.isfinite(error) & _backend.finite_rows(xp, q, grad)
             error = xp.where(finite, error, xp.inf)
-            accepted, rate = accept(xp, error, seed=seed, step=step, chains=ids)
+            accepted, rate = _backend.accept(xp, error, seed=seed, step=step, chains=ids)
             diverging = error > self._threshold  # inf included
-            pick = accepted[:, None]
-            terms = xp.where(pick, terms, state.terms)
+            terms = _backend.select(xp, accepted, terms, state.terms)
             logdensity = total(terms)
             info = {
                 "lp": logdensity,
@@ -276,9 +274,9 @@ class HMC(Sampler):
                 "capped": _backend.from_host(xp, state.capped),
             }
         state = State(
-            position=xp.where(pick, q, state.position),
+            position=_backend.select(xp, accepted, q, state.position),
             logdensity=logdensity,
-            grad=xp.where(pick, grad, state.grad),
+            grad=_backend.select(xp, accepted, grad, state.grad),
             terms=terms,
             step=step + 1,
             seed=seed,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ribbit import _backend, _checks
 from ribbit.errors import DTypeError, ShapeError
@@ -16,25 +13,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["metropolis"]
-
-
-def accept(
-    xp: ModuleType,
-    energy_error: Array,
-    *,
-    seed: int,
-    step: int,
-    chains: npt.NDArray[np.uint32],
-) -> tuple[Array, Array]:
-    """Return accepted (C,) bool and acceptance probability (C,) for energy errors (C,) float64."""
-    finite = xp.isfinite(energy_error)
-    u = _backend.uniform(
-        xp, (chains.shape[0], 1), seed=seed, step=step, chains=chains, purpose=_backend.ACCEPT
-    )[:, 0]
-    drop = -energy_error
-    accepted = finite & (xp.log(u) < drop)
-    rate = xp.where(finite, xp.exp(xp.minimum(drop, 0.0)), 0.0)
-    return accepted, rate
 
 
 def metropolis(
@@ -86,7 +64,7 @@ def metropolis(
             f"[{name}] expected {energy_error.shape[0]} chains, got {ids.shape[0]} chain ids"
         )
     with _backend.errstate(xp):
-        return accept(
+        return _backend.accept(
             xp,
             xp.astype(energy_error, xp.float64),
             seed=_checks.seed(name, seed),

@@ -1,0 +1,157 @@
+// The extension module ribbit._cuda: kernels compiled ahead of time, on arrays of a device. Names
+// are those of ribbit._core where the same thing is meant; outputs are passed in, and the last
+// argument is the handle of the stream.
+
+#include "bindings/cuda_array.h"
+#include "cuda/device.h"
+#include "cuda/leapfrog.h"
+#include "cuda/random.h"
+
+namespace ribbit::bindings {
+namespace {
+
+constexpr std::int64_t kMostChains = 65535;  // blocks along the second axis of a grid
+
+cuda::StreamHandle handle(std::uintptr_t stream) {
+  return reinterpret_cast<cuda::StreamHandle>(stream);
+}
+
+void check_chains(std::int64_t chains) {
+  if (chains >= 1 && chains <= kMostChains) return;
+  throw py::value_error("[_cuda] expected 1 to 65535 chains in one call, got " +
+                        std::to_string(chains));
+}
+
+cuda::StreamAddress address_of(std::uint64_t seed, std::uint64_t step, int purpose, int layer,
+                               const DeviceArray<const std::uint32_t>& chains) {
+  if (step >> 40 != 0 || purpose < 0 || purpose > 255 || layer < 0 || layer > 65535) {
+    throw py::value_error("[_cuda] expected step < 2^40, purpose < 256 and layer < 65536");
+  }
+  check_chains(chains.lengths[0]);
+  return {seed, step, purpose, layer, chains.data};
+}
+
+// body(T{}) for the scalar type of an array.
+template <class Body>
+void for_scalar(const py::object& array, const char* name, const Body& body) {
+  if (holds<float>(array, name)) {
+    body(0.0F);
+  } else {
+    body(0.0);
+  }
+}
+
+template <class T>
+cuda::InverseMass<T> mass_of(const py::object& object, std::int64_t chains, std::int64_t dim) {
+  if (object.is_none()) return {nullptr, 0};
+  const bool shared = py::len(interface_of(object, "inverse_mass")["shape"]) == 1;
+  const auto array = shared ? device_array<const T>(object, "inverse_mass", {dim})
+                            : device_array<const T>(object, "inverse_mass", {chains, dim});
+  return {array.data, shared ? 0 : dim};
+}
+
+void fill_normal(const py::object& out, std::uint64_t seed, std::uint64_t step,
+                 const py::object& chains, int purpose, int layer, std::uintptr_t stream) {
+  const auto ids = device_array<const std::uint32_t>(chains, "chains", {kAnyLength});
+  const cuda::StreamAddress address = address_of(seed, step, purpose, layer, ids);
+  for_scalar(out, "out", [&](auto zero) {
+    const auto to = device_array<decltype(zero)>(out, "out", {ids.lengths[0], kAnyLength});
+    const py::gil_scoped_release release;
+    cuda::fill_normal(address, to.lengths[0], to.lengths[1], to.data, handle(stream));
+  });
+}
+
+void fill_uniform(const py::object& out, std::uint64_t seed, std::uint64_t step,
+                  const py::object& chains, int purpose, int layer, std::uintptr_t stream) {
+  const auto ids = device_array<const std::uint32_t>(chains, "chains", {kAnyLength});
+  const cuda::StreamAddress address = address_of(seed, step, purpose, layer, ids);
+  const auto to = device_array<double>(out, "out", {ids.lengths[0], kAnyLength});
+  const py::gil_scoped_release release;
+  cuda::fill_uniform(address, to.lengths[0], to.lengths[1], to.data, handle(stream));
+}
+
+void kinetic_energy(const py::object& out, const py::object& momentum,
+                    const py::object& inverse_mass, std::uintptr_t stream) {
+  for_scalar(momentum, "momentum", [&](auto zero) {
+    using T = decltype(zero);
+    const auto p = device_array<const T>(momentum, "momentum", {kAnyLength, kAnyLength});
+    check_chains(p.lengths[0]);
+    const auto mass = mass_of<T>(inverse_mass, p.lengths[0], p.lengths[1]);
+    const auto to = device_array<double>(out, "out", {p.lengths[0]});
+    const py::gil_scoped_release release;
+    cuda::kinetic_energy(p.data, mass, p.lengths[0], p.lengths[1], to.data, handle(stream));
+  });
+}
+
+void finite_rows(const py::object& out, const py::object& first, const py::object& second,
+                 std::uintptr_t stream) {
+  for_scalar(first, "first", [&](auto zero) {
+    using T = decltype(zero);
+    const auto a = device_array<const T>(first, "first", {kAnyLength, kAnyLength});
+    check_chains(a.lengths[0]);
+    const auto b = device_array<const T>(second, "second", {a.lengths[0], a.lengths[1]});
+    const auto to = device_array<bool>(out, "out", {a.lengths[0]});
+    const py::gil_scoped_release release;
+    cuda::finite_rows(a.data, b.data, a.lengths[0], a.lengths[1], to.data, handle(stream));
+  });
+}
+
+void accept(const py::object& accepted, const py::object& rate, const py::object& error,
+            std::uint64_t seed, std::uint64_t step, const py::object& chains, int purpose,
+            std::uintptr_t stream) {
+  const auto ids = device_array<const std::uint32_t>(chains, "chains", {kAnyLength});
+  const std::int64_t count = ids.lengths[0];
+  const cuda::StreamAddress address = address_of(seed, step, purpose, 0, ids);
+  const auto errors = device_array<const double>(error, "energy_error", {count});
+  const auto flags = device_array<bool>(accepted, "accepted", {count});
+  const auto rates = device_array<double>(rate, "rate", {count});
+  const py::gil_scoped_release release;
+  cuda::accept(address, errors.data, count, flags.data, rates.data, handle(stream));
+}
+
+void select(const py::object& out, const py::object& accepted, const py::object& proposal,
+            const py::object& old, std::uintptr_t stream) {
+  for_scalar(out, "out", [&](auto zero) {
+    using T = decltype(zero);
+    const auto to = device_array<T>(out, "out", {kAnyLength, kAnyLength});
+    const std::int64_t rows = to.lengths[0], n = to.lengths[1];
+    check_chains(rows);
+    const auto flags = device_array<const bool>(accepted, "accepted", {rows});
+    const auto a = device_array<const T>(proposal, "proposal", {rows, n});
+    const auto b = device_array<const T>(old, "old", {rows, n});
+    const py::gil_scoped_release release;
+    cuda::select(flags.data, a.data, b.data, rows, n, to.data, handle(stream));
+  });
+}
+
+}  // namespace
+
+void bind_cuda(py::module_& module) {
+  py::register_exception<cuda::DeviceError>(module, "DeviceError", PyExc_RuntimeError);
+  module.def("device_count", &cuda::device_count);
+  module.def("device_name", &cuda::device_name);
+  module.def("runtime_version", &cuda::runtime_version);
+  module.def("fill_normal", &fill_normal, py::arg("out"), py::arg("seed"), py::arg("step"),
+             py::arg("chains"), py::arg("purpose"), py::arg("layer"), py::arg("stream"));
+  module.def("fill_uniform", &fill_uniform, py::arg("out"), py::arg("seed"), py::arg("step"),
+             py::arg("chains"), py::arg("purpose"), py::arg("layer"), py::arg("stream"));
+  module.def("kinetic_energy", &kinetic_energy, py::arg("out"), py::arg("momentum"),
+             py::arg("inverse_mass"), py::arg("stream"));
+  module.def("finite_rows", &finite_rows, py::arg("out"), py::arg("first"), py::arg("second"),
+             py::arg("stream"));
+  module.def("accept", &accept, py::arg("accepted"), py::arg("rate"), py::arg("energy_error"),
+             py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("purpose"),
+             py::arg("stream"));
+  module.def("select", &select, py::arg("out"), py::arg("accepted"), py::arg("proposal"),
+             py::arg("old"), py::arg("stream"));
+}
+
+}  // namespace ribbit::bindings
+
+#if !defined(RIBBIT_CUDA_MODULE)
+#define RIBBIT_CUDA_MODULE _cuda
+#endif
+PYBIND11_MODULE(RIBBIT_CUDA_MODULE, module) {
+  module.doc() = "Device kernels of ribbit. Arrays are checked, never converted.";
+  ribbit::bindings::bind_cuda(module);
+}

@@ -1,0 +1,23 @@
+#pragma once
+// Random numbers by address into device memory. Shapes: C chains, n numbers each.
+
+#include <cstdint>
+
+#include "cuda/device.h"
+
+namespace ribbit::cuda {
+
+struct StreamAddress {
+  std::uint64_t seed;
+  std::uint64_t step;  // below 2^40
+  int purpose, layer;
+  const std::uint32_t* chains;  // (C,) ids on the device
+};
+
+template <class T>
+void fill_normal(const StreamAddress& address, std::int64_t chains, std::int64_t n, T* out,
+                 StreamHandle stream);
+void fill_uniform(const StreamAddress& address, std::int64_t chains, std::int64_t n, double* out,
+                  StreamHandle stream);
+
+}  // namespace ribbit::cuda
