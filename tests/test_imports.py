@@ -23,7 +23,7 @@ COMMON = {"errors", "_checks", "_core"}
 ALLOWED = {
     "layers": COMMON | {"layers"},
     "priors": COMMON,
-    "likelihoods": COMMON | {"priors", "protocols"},
+    "likelihoods": COMMON | {"_backend", "priors", "protocols"},
     "model": COMMON | {"_backend", "_torch_weights", "layers"},
     "_torch_weights": COMMON | {"layers"},
     "zoo": COMMON | {"layers", "model"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from ribbit import _backend, _checks
 from ribbit._device import Device
 from ribbit.errors import DataError, DTypeError, ShapeError
-from ribbit.likelihoods import Likelihood, Poisson
+from ribbit.likelihoods import Likelihood, Poisson, log_factorials
 from ribbit.model import Model
 from ribbit.protocols import Array
 
@@ -69,8 +68,7 @@ def device_data(
     targets = xp.reshape(y, host.shape) if same else xp.asarray(host)
     constants = None
     if isinstance(likelihood, Poisson):
-        gammas = [[math.lgamma(float(v) + 1.0) for v in row] for row in host]
-        constants = -np.array(gammas, dtype=np.float64).sum(axis=1)
+        constants = -log_factorials(host).sum(axis=1)
     return DeviceData(device, rows, targets, constants)
 
 

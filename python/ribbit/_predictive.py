@@ -171,7 +171,8 @@ class NetworkPredictive:
             function, y, outputs.shape[1], shape, np.dtype(np.float64)
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.log_likelihood(outputs, targets, log_noise)
+            values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
+        return values
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,23 @@
 """Likelihoods: what the outputs of a network mean, and the checks of y.
 
 The native log density knows each by its code; the pointwise terms here are for predictions and are
-summed in float64. Shapes: S draws, N rows, K outputs of the network, J columns of y.
+summed in float64, on arrays of any library. Shapes: S draws, N rows, K outputs of the network, J
+columns of y.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from ribbit import _checks
+from ribbit import _backend, _checks
 from ribbit._checks import FloatArray
 from ribbit.errors import ShapeError
-from ribbit.protocols import PredictiveTerms
+from ribbit.protocols import Array, PredictiveTerms
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -92,13 +94,11 @@ class Likelihood:
     def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError if a value of y, finite already, cannot occur."""
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the predictive terms of outputs (S, N, K); log_noise (S,) where it is learned."""
         raise NotImplementedError
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64 of y (N, J) given outputs (S, N, K)."""
         raise NotImplementedError
 
@@ -107,25 +107,30 @@ class Likelihood:
         return {"likelihood": type(self).__name__}
 
 
-def _normal_log_density(residual: Array64, log_sd: Array64 | float) -> Array64:
+def _double(xp: ModuleType, array: Array) -> Array:
+    return xp.astype(array, xp.float64)
+
+
+def _normal_log_density(xp: ModuleType, residual: Array, log_sd: Array | float) -> Array:
     # (S, N, J) -> (S, N). Overflow means a density of zero: -inf is the right answer.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with _backend.errstate(xp):
         # The bound keeps 0 * inf, a NaN, out; e**700 is near the largest float64.
-        scaled = residual * np.exp(np.minimum(-log_sd, 700.0))
+        if isinstance(log_sd, float):
+            factor: Any = math.exp(min(-log_sd, 700.0))
+        else:
+            factor = xp.exp(xp.minimum(-log_sd, 700.0))
+        scaled = residual * factor
         values = -0.5 * scaled * scaled - log_sd - 0.5 * _LOG_2PI
-    total: Array64 = values.sum(axis=-1)
-    return total
+    return xp.sum(values, axis=-1)
 
 
-def _softplus(x: FloatArray) -> FloatArray:
-    value: FloatArray = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-    return value
+def _softplus(xp: ModuleType, x: Array) -> Array:
+    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-def _sigmoid(x: FloatArray) -> FloatArray:
-    e = np.exp(-np.abs(x))
-    value: FloatArray = np.where(x >= 0, 1 / (1 + e), e / (1 + e))
-    return value
+def _sigmoid(xp: ModuleType, x: Array) -> Array:
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
 @dataclass(frozen=True)
@@ -174,22 +179,22 @@ class Gaussian(Likelihood):
         """Known noise sd for the native log density, else 1."""
         return 1.0 if self.scale is None else self.scale
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return mean (S, N, K) and noise sd (S, 1, 1) float64."""
+        xp = _backend.namespace(outputs)
         if log_noise is None:
-            sd = np.full((outputs.shape[0], 1, 1), self.table_scale)
+            sd = xp.full((outputs.shape[0], 1, 1), self.table_scale, dtype=xp.float64)
         else:
-            sd = np.exp(log_noise.astype(np.float64))[:, None, None]
+            sd = xp.exp(_double(xp, log_noise))[:, None, None]
         return PredictiveTerms(mean=outputs, noise_sd=sd)
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
-        residual = y.astype(np.float64) - outputs.astype(np.float64)
+        xp = _backend.namespace(outputs, y)
+        residual = _double(xp, y) - _double(xp, outputs)
         if log_noise is None:
-            return _normal_log_density(residual, math.log(self.table_scale))
-        return _normal_log_density(residual, log_noise.astype(np.float64)[:, None, None])
+            return _normal_log_density(xp, residual, math.log(self.table_scale))
+        return _normal_log_density(xp, residual, _double(xp, log_noise)[:, None, None])
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without the prior of a learned noise."""
@@ -213,22 +218,22 @@ class HeteroscedasticGaussian(Likelihood):
             )
         return count // 2
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return mean and noise sd, both (S, N, J)."""
+        xp = _backend.namespace(outputs)
         half = outputs.shape[-1] // 2
-        sd = _softplus(outputs[..., half:].astype(np.float64))  # float32 underflows at -104
+        sd = _softplus(xp, _double(xp, outputs[..., half:]))  # float32 underflows at -104
         return PredictiveTerms(mean=outputs[..., :half], noise_sd=sd)
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log density (S, N) float64."""
+        xp = _backend.namespace(outputs, y)
         half = outputs.shape[-1] // 2
-        values = outputs.astype(np.float64)
+        values = _double(xp, outputs)
         raw = values[..., half:]
         # log(softplus(r)) is r to one part in 1e16 below -37, where softplus underflows later on.
-        log_sd = np.where(raw < -37.0, raw, np.log(_softplus(np.maximum(raw, -40.0))))
-        return _normal_log_density(y.astype(np.float64) - values[..., :half], log_sd)
+        log_sd = xp.where(raw < -37.0, raw, xp.log(_softplus(xp, xp.maximum(raw, -40.0))))
+        return _normal_log_density(xp, _double(xp, y) - values[..., :half], log_sd)
 
 
 @dataclass(frozen=True)
@@ -249,21 +254,20 @@ class Categorical(Likelihood):
         good = (y >= 0) & (y < outputs) & (np.floor(y) == y)
         _checks.all_true(function, f"y as integer labels in [0, {outputs})", "y", y, good)
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the probabilities (S, N, K)."""
-        e = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-        return PredictiveTerms(probs=e / e.sum(axis=-1, keepdims=True))
+        xp = _backend.namespace(outputs)
+        e = xp.exp(outputs - xp.max(outputs, axis=-1, keepdims=True))
+        return PredictiveTerms(probs=e / xp.sum(e, axis=-1, keepdims=True))
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64 of the labels."""
-        logits = outputs.astype(np.float64)
-        logits = logits - logits.max(axis=-1, keepdims=True)
-        labels = y[:, 0].astype(np.int64)
-        chosen = logits[:, np.arange(labels.size), labels]
-        value: Array64 = chosen - np.log(np.exp(logits).sum(axis=-1))
-        return value
+        xp = _backend.namespace(outputs, y)
+        logits = _double(xp, outputs)
+        logits = logits - xp.max(logits, axis=-1, keepdims=True)
+        labels = xp.broadcast_to(xp.astype(y, xp.int64)[None, :, :], (*logits.shape[:2], 1))
+        chosen = xp.take_along_axis(logits, labels, axis=2)[:, :, 0]
+        return chosen - xp.log(xp.sum(xp.exp(logits), axis=-1))
 
 
 @dataclass(frozen=True)
@@ -277,17 +281,16 @@ class Bernoulli(Likelihood):
         """Raise DataError unless y holds zeros and ones."""
         _checks.all_true(function, "y as 0 or 1", "y", y, (y == 0) | (y == 1))
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the probabilities (S, N, K) of y = 1."""
-        return PredictiveTerms(probs=_sigmoid(outputs), binary=True)
+        xp = _backend.namespace(outputs)
+        return PredictiveTerms(probs=_sigmoid(xp, outputs), binary=True)
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64."""
-        signed = (1.0 - 2.0 * y.astype(np.float64)) * outputs.astype(np.float64)
-        value: Array64 = -_softplus(signed).sum(axis=-1)
-        return value
+        xp = _backend.namespace(outputs, y)
+        signed = (1.0 - 2.0 * _double(xp, y)) * _double(xp, outputs)
+        return -xp.sum(_softplus(xp, signed), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -302,24 +305,28 @@ class Poisson(Likelihood):
         good = (y >= 0) & (np.floor(y) == y)
         _checks.all_true(function, "y as whole numbers >= 0", "y", y, good)
 
-    def terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the rate as mean and its square root as noise sd, both (S, N, K)."""
-        with np.errstate(over="ignore"):
-            rate = np.exp(outputs)
-        return PredictiveTerms(mean=rate, noise_sd=np.sqrt(rate))
+        xp = _backend.namespace(outputs)
+        with _backend.errstate(xp):
+            rate = xp.exp(outputs)
+        return PredictiveTerms(mean=rate, noise_sd=xp.sqrt(rate))
 
-    def log_likelihood(
-        self, outputs: FloatArray, y: FloatArray, log_noise: FloatArray | None
-    ) -> Array64:
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
         """Return the log probability (S, N) float64, log y! included."""
-        counts = y.astype(np.float64)
-        different, inverse = np.unique(counts, return_inverse=True)
-        log_factorial = np.array([math.lgamma(v + 1.0) for v in different])[inverse]
-        log_rate = outputs.astype(np.float64)
-        with np.errstate(over="ignore"):
-            values = counts * log_rate - np.exp(log_rate) - log_factorial.reshape(counts.shape)
-        total: Array64 = values.sum(axis=-1)
-        return total
+        xp = _backend.namespace(outputs, y)
+        log_factorial = _backend.from_host(xp, log_factorials(_backend.to_host(y)))
+        log_rate = _double(xp, outputs)
+        with _backend.errstate(xp):
+            values = _double(xp, y) * log_rate - xp.exp(log_rate) - log_factorial
+        return xp.sum(values, axis=-1)
+
+
+def log_factorials(counts: npt.NDArray[Any]) -> Array64:
+    """Return log y! of an array of whole numbers, float64."""
+    different, inverse = np.unique(counts, return_inverse=True)
+    values = np.array([math.lgamma(float(v) + 1.0) for v in different])
+    return values[inverse].reshape(counts.shape)
 
 
 _LIKELIHOODS: dict[str, type[Any]] = {
