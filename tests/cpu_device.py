@@ -20,6 +20,7 @@ from types import ModuleType
 import numpy as np
 
 from ribbit import _backend, kernels
+from ribbit._device import STATIC_SHARED
 
 ROOT = Path(__file__).resolve().parents[1]
 CPP = ROOT / "cpp"
@@ -198,7 +199,7 @@ class Compiler:
                 f'extern "C" long long launch_{i}(const void* a, long long x, long long y, '
                 f"long long z, unsigned long long seed) {{ using K = {name}; "
                 "static_assert(sizeof(K) % 8 == 0); "
-                "if (a == nullptr) return sizeof(K); "
+                "if (a == nullptr) return x == 0 ? sizeof(K) : sizeof(typename K::Shared); "
                 "K k; std::memcpy(static_cast<void*>(&k), a, sizeof k); "
                 "run_on_cpu(k, Grid{x, y, z}, seed); return sizeof(K); }"
             )
@@ -290,10 +291,11 @@ class CpuDevice:
 
         def bound(name):
             entry = entries[name]
-            size = entry(None, 0, 0, 0, 0)
+            size, memory = entry(None, 0, 0, 0, 0), entry(None, 1, 0, 0, 0)
 
-            def launch(grid, arguments):
+            def launch(grid, arguments, shared=0):
                 assert len(arguments) == size, (name, len(arguments), size)
+                assert shared == (memory if memory > STATIC_SHARED else 0), (name, shared, memory)
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
                 self.launches += 1

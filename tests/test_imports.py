@@ -31,9 +31,9 @@ ALLOWED = {
     "_device": {"protocols"},
     "_cupy": {"_device", "kernels", "protocols"},
     "_backend": COMMON | {"_device", "protocols"},
-    "kernels": {"_device", "kernels", "protocols"},
+    "kernels": {"_device", "kernels", "layers", "protocols"},
     "gradients": {"_device", "kernels", "layers", "protocols"},
-    "_device_density": COMMON | {"_backend", "_device", "gradients", "protocols"},
+    "_device_density": COMMON | {"_backend", "_device", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {

@@ -10,6 +10,15 @@
 
 #include "core/ops_hd.h"
 
+// Functions of sizes: for array bounds and on the device.
+#if defined(__CUDACC_RTC__)
+#define RIBBIT_SIZE __device__ constexpr
+#elif defined(__CUDACC__)
+#define RIBBIT_SIZE __host__ __device__ constexpr
+#else
+#define RIBBIT_SIZE constexpr
+#endif
+
 #if defined(__CUDACC__)
 #define RIBBIT_DEVICE __device__ __forceinline__
 #define RIBBIT_UNROLL_ALL _Pragma("unroll")
@@ -22,6 +31,7 @@ namespace ribbit::cuda {
 
 using Index = long long;
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
+constexpr int kStaticShared = 48 * 1024;
 
 #if defined(__CUDACC__)
 
@@ -41,11 +51,17 @@ class Block {
   RIBBIT_DEVICE void last(const Body& body) const {
     body(static_cast<int>(threadIdx.x));
   }
-  // Memory of the block, uninitialised; once per kernel.
+  // Memory of the block, uninitialised; once per kernel. What is larger than every device has for a
+  // block must be asked for by the launch.
   template <class S>
   RIBBIT_DEVICE S& shared() const {
-    __shared__ alignas(16) unsigned char bytes[sizeof(S)];
-    return *reinterpret_cast<S*>(bytes);
+    if constexpr (sizeof(S) > kStaticShared) {
+      extern __shared__ __align__(16) unsigned char dynamic_bytes[];
+      return *reinterpret_cast<S*>(dynamic_bytes);
+    } else {
+      __shared__ alignas(16) unsigned char bytes[sizeof(S)];
+      return *reinterpret_cast<S*>(bytes);
+    }
   }
 };
 

@@ -62,7 +62,12 @@ class CupyDevice:
 
         handle = function.kernel.ptr  # loads the module on the current device
 
-        def launch(grid: tuple[int, int, int], arguments: bytes) -> None:
+        granted = 0
+
+        def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
+            nonlocal granted
+            if shared > granted:
+                function.max_dynamic_shared_size_bytes = granted = shared
             # The arguments are one struct: a list of one address. The driver copies it at once.
             block = ctypes.create_string_buffer(arguments, len(arguments))
             addresses = (ctypes.c_void_p * 1)(ctypes.addressof(block))
@@ -72,7 +77,7 @@ class CupyDevice:
                 THREADS,
                 1,
                 1,
-                0,
+                shared,
                 get_current_stream().ptr,
                 ctypes.addressof(addresses),
                 0,

@@ -18,15 +18,17 @@ __all__ = ["Device", "Kernel", "Launch", "blocks_of", "pack"]
 
 Field: TypeAlias = Any  # int, float, an array or None
 
-THREADS = 256  # cuda/block.h
+# cuda/block.h
+THREADS = 256
+STATIC_SHARED = 48 * 1024
 _MOST_BLOCKS = 4096  # of a loop over elements, per row of the grid
 
 
 class Kernel(Protocol):
     """A compiled kernel."""
 
-    def __call__(self, grid: tuple[int, int, int], arguments: bytes) -> None:
-        """Put it on the current stream."""
+    def __call__(self, grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
+        """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`."""
         ...
 
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from ribbit import _backend
 from ribbit._device import Device
 from ribbit.gradients import DensityTable, Program, bytes_per_chain
+from ribbit.kernels import persistent
+from ribbit.kernels.persistent import Persistent
 from ribbit.protocols import Array
 
 __all__ = ["DeviceDensity"]
@@ -47,6 +49,13 @@ class DeviceDensity:
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
+        self._persistent: Persistent | None = None
+        network = persistent.network_of(tables.table)
+        bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
+        rows = int(x.shape[0])
+        if network is None or bytes_of_images or not persistent.fits(network, rows, _itemsize(y)):
+            return
+        self._persistent = Persistent(device, network, tables, x, y)
 
     @property
     def dim(self) -> int:
@@ -104,6 +113,10 @@ class DeviceDensity:
         Returns position, momentum (C, P), log likelihood, log prior (C,) untempered and gradient.
         """
         xp = self._device.xp
+        if self._persistent is not None:
+            arguments = position, momentum, grad, step_size, num_steps, inverse_mass
+            q, p, terms, g = self._persistent.leapfrog(*arguments)
+            return (q, p, *self._split(terms, None), g)
         # Chains that go on longest come first: those still on their way are always the first ones.
         order = np.argsort(-num_steps, kind="stable")
         sorted_already = bool((order == np.arange(order.size)).all())

@@ -17,6 +17,7 @@ HEADERS = (
     "cuda/leapfrog_kernels.h",
     "cuda/product_kernels.h",
     "cuda/density_kernels.h",
+    "cuda/trajectory_kernels.h",
 )
 """Headers with kernels."""
 
