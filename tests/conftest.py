@@ -25,23 +25,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 SEED = 20_211_011  # of every NumPy generator that a test makes by itself
 
 
-def _namespaces() -> list[str]:
-    """NumPy always, CuPy when it is installed and a device answers."""
-    names = ["numpy"]
-    try:
-        import cupy
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cupy", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> ModuleType:
+    """Array library of a device: one made of the CPU, and CuPy where a device answers.
 
-        if cupy.cuda.runtime.getDeviceCount() > 0:
-            names.append("cupy")
-    except Exception:  # no CuPy, no driver, no device: all the same here
-        pass
-    return names
+    With ``numpy`` beside them in the tests, the same tests judge all.
+    """
+    if request.param == "cupy":
+        cupy = pytest.importorskip("cupy")
+        if not cupy.is_available():
+            pytest.skip("no CUDA device")
+        return cupy
+    pytest.importorskip("pybind11")  # builds the module of the kernels
+    import cpu_device
 
-
-@pytest.fixture(params=_namespaces())
-def xp(request: pytest.FixtureRequest) -> ModuleType:
-    """Array library under test."""
-    return pytest.importorskip(request.param)
+    return cpu_device.register()
 
 
 @pytest.fixture
