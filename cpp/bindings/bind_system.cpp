@@ -44,11 +44,6 @@ py::typing::Dict<py::str, py::object> build_info() {
   py::typing::Dict<py::str, py::object> info;
   info["version"] = RIBBIT_VERSION;
   info["compiler"] = __VERSION__;
-#if defined(RIBBIT_WITH_CUDA)
-  info["cuda"] = true;
-#else
-  info["cuda"] = false;
-#endif
   info["panel_rows"] = cpu::kPanel;
   return info;
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from ribbit import _core
 
@@ -33,7 +35,7 @@ def versions() -> dict[str, str]:
         "threads": str(_core.num_threads()),
         "instruction set": f"{_core.isa()} (available: {', '.join(_core.available_isas())})",
         "compiler": str(info.get("compiler", "unknown")),
-        "cuda": _cuda(bool(info.get("cuda"))),
+        "cuda": _cuda(),
     }
     for name in _requirements():
         rows[name] = _version(name) or "not installed"
@@ -93,12 +95,20 @@ def _processor() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def _cuda(built: bool) -> str:
-    driver = ""
+def _cuda() -> str:
+    driver = ", no driver"
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
         found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
         driver = f", driver {found.group(1)}" if found else ", a driver is loaded"
     except OSError:
-        driver = ", no driver"
-    return ("built in" if built else "not built in") + driver
+        pass
+    try:
+        module: Any = importlib.import_module("ribbit._cuda")
+    except ImportError:
+        return f"no module (built where a CUDA compiler is found){driver}"
+    version = module.runtime_version()
+    devices = module.device_count()
+    name = f" ({module.device_name()})" if devices else ""
+    release = f"{version // 1000}.{version % 1000 // 10}"
+    return f"module for CUDA {release}{driver}, {devices} devices{name}"
