@@ -2,9 +2,10 @@
 // layers, convolutions and LSTMs are products that differ in where A, B and C lie.
 //
 // An operand has get(chain, row, column) and kAlongColumns, whether neighbours in memory are
-// neighbours in its columns; a sink has put(chain, slice, m, n, sum). The sum over k may be cut
-// into slices that other blocks make: how many is decided by shapes alone, and whoever adds them up
-// does so in a fixed order.
+// neighbours in its columns; a sink has put(chain, slice, m, n, sum), or where kJoins says so
+// put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once. The sum over k may
+// be cut into slices that other blocks make: how many is decided by shapes alone, and whoever adds
+// them up does so in a fixed order.
 #pragma once
 
 #include "core/activation_hd.h"
@@ -40,6 +41,7 @@ struct WithOnes {
 // value = f(sum + bias), and derivative = f'(..) unless null; (rows, width) per chain.
 template <class T, int Code>
 struct ActivationSink {
+  static constexpr bool kJoins = false;
   const T* bias;  // chain c at bias + c bias_stride; null: none
   Index bias_stride;
   T* value;
@@ -59,6 +61,7 @@ struct ActivationSink {
 // delta (rows, width) per chain = sum, times derivative unless null, plus what is there if `add`.
 template <class T>
 struct DeltaSink {
+  static constexpr bool kJoins = false;
   T* delta;
   const T* derivative;
   Index chain_stride;
@@ -75,6 +78,7 @@ struct DeltaSink {
 // grad + s slice_stride + c chain_stride, plus what is there if `add`.
 template <class T>
 struct GradientSink {
+  static constexpr bool kJoins = false;
   T* grad;
   Index chain_stride;
   Index slice_stride;
@@ -98,6 +102,7 @@ struct Product {
   static constexpr int kBlock = kThreads;
   static constexpr int kSide = 16, kRows = M / kSide, kColumns = N / kSide;
   static_assert(kSide * kSide == kBlock && M % kSide == 0 && N % kSide == 0);
+  static_assert(!Sink::kJoins || kColumns == 4);
   // One more per line: threads that write a column then meet different banks.
   struct Shared {
     T a[K][M + 1];
@@ -154,9 +159,14 @@ struct Product {
       const T(&sum)[kRows * kColumns] = sums(t);
       const int i0 = t / kSide, j0 = t % kSide;
       RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
-        RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
-          const Index mm = m0 + i0 + i * kSide, nn = n0 + j0 + j * kSide;
-          if (mm < m && nn < n) sink.put(chain, slice, mm, nn, sum[i * kColumns + j]);
+        const Index mm = m0 + i0 + i * kSide;
+        if constexpr (Sink::kJoins) {
+          if (mm < m) sink.put(chain, mm, n0 + j0, sum + i * kColumns);
+        } else {
+          RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
+            const Index nn = n0 + j0 + j * kSide;
+            if (mm < m && nn < n) sink.put(chain, slice, mm, nn, sum[i * kColumns + j]);
+          }
         }
       }
     });

@@ -7,7 +7,7 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
-from ribbit.kernels import dense
+from ribbit.kernels import dense, elementwise, norms, sequences, table, windows
 from ribbit.kernels.panel import Backward, Cell, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
@@ -24,6 +24,8 @@ from ribbit.protocols import Array
 __all__ = ["DensityTable", "Program", "bytes_per_chain"]
 
 _PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
+_MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
+_MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
 _SLICE = 1024  # terms of a weight's gradient that one block adds up
 _MOST_SLICES = 32
 _ROW_BLOCK = 256  # rows of a block of the likelihood
@@ -189,12 +191,16 @@ class Program:
             first = Cell(features, self._address(self._buffer((panel, features))), 0)
         self._gathers = not whole
         cells = [first]
-        fused = fused_activations(self._rows)
+        fused = table.fused_activations(self._rows)
         self._codes = [
-            self._rows[fused[i]]["argument"] if i in fused else 0 for i in range(len(self._rows))
+            self._rows[fused.get(i, i)]["argument"]
+            if i in fused or row["op"] == table.ACTIVATION
+            else 0
+            for i, row in enumerate(self._rows)
         ]
-        dropout = {i for i, row in enumerate(self._rows) if row["op"] == _DROPOUT}
+        dropout = {i for i, row in enumerate(self._rows) if row["op"] == table.DROPOUT}
         self._skipped = dropout | set(fused.values())  # rows whose value is their input's
+        self._states: dict[int, tuple[int, int]] = {}
         for number, row in enumerate(self._rows):
             source = cells[row["input"]]
             if number in self._skipped:
@@ -204,9 +210,16 @@ class Program:
             stride = panel * size
             shape = (self._chains, stride)
             cell = Cell(size, self._address(self._buffer(shape)), stride)
-            cell.delta = self._address(self._buffer(shape))
-            if self._codes[number] != 0:
-                cell.derivative = self._address(self._buffer(shape))
+            below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
+            last = number + 1 == len(self._rows)  # the likelihood gives its delta
+            if last or table.arrays_of(row) or any(c.delta is not None for c in below):
+                cell.delta = self._address(self._buffer(shape))
+                if self._codes[number] != 0:
+                    cell.derivative = self._address(self._buffer(shape))
+            kept = table.state_size(row)
+            if kept > 0:
+                state = self._buffer((self._chains, panel * kept))
+                self._states[number] = (self._address(state), kept)
             cells.append(cell)
         return cells
 
@@ -214,8 +227,8 @@ class Program:
         """Into how many partial sums the weight gradient of each row is cut, if more than one."""
         cut = {}
         for number, row in enumerate(self._rows):
-            if row["weight"] >= 0:
-                terms = self._panel * reduction_places(row)
+            terms = self._panel * table.gradient_terms(row)
+            if terms > 0:
                 cut[number] = max(1, min(_MOST_SLICES, terms // _SLICE))
         most = max(cut.values(), default=1)
         self._partials = None
@@ -244,6 +257,8 @@ class Program:
             cells=cells,
             codes=self._codes,
             slices=slices,
+            states=self._states,
+            rows=self._panel,
             first=first,
             count=count,
             forward=[],
@@ -261,13 +276,14 @@ class Program:
                 )
             )
         undo = [
-            _LAYERS[row["op"]](panel, number, row)
+            (number, _LAYERS[row["op"]](panel, number, row))
             for number, row in enumerate(rows)
             if number not in self._skipped
         ]
         self._write_likelihood(panel, cells[-1])
-        for step in reversed(undo):
-            step()
+        for number, step in reversed(undo):
+            if cells[number + 1].delta is not None:
+                step()
         self._forward += panel.forward
         self._gradient += panel.forward + panel.backward
 
@@ -321,7 +337,7 @@ class Program:
         for number, count in slices.items():
             if count == 1:
                 continue
-            for offset, size in arrays_of(self._rows[number]):
+            for offset, size in table.arrays_of(self._rows[number]):
                 self._gradient.append(
                     Launch(
                         f"SumSlices<{self._scalar}>",
@@ -382,26 +398,18 @@ class Program:
             )
 
 
-_DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
-_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {_DENSE: dense.write}
-
-
-def fused_activations(rows: Sequence[Row]) -> dict[int, int]:
-    """Return for each dense row whose value goes into one activation alone: that row's number."""
-    fused = {}
-    for number, row in enumerate(rows):
-        readers = [i for i, r in enumerate(rows) if number + 1 in (r["input"], r["second"])]
-        if row["op"] == _DENSE and len(readers) == 1 and rows[readers[0]]["op"] == _ACTIVATION:
-            fused[number] = readers[0]
-    return fused
-
-
-def arrays_of(row: Row) -> list[tuple[int, int]]:
-    """Offset and size of a row's weight, its bias included where the bias comes next."""
-    arrays = [(row["weight"], row["in_size"] * row["out_size"])]
-    if row["bias"] >= 0:
-        arrays.append((row["bias"], row["out_size"]))
-    return arrays
+_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
+    table.DENSE: dense.write,
+    table.ACTIVATION: elementwise.write,
+    table.CONV: windows.write_convolution,
+    table.MAX_POOL: windows.write_pool,
+    table.AVERAGE_POOL: windows.write_pool,
+    table.RESPONSE_NORM: norms.write_response_norm,
+    table.LAYER_NORM: norms.write_layer_norm,
+    table.ADD: elementwise.write,
+    table.EMBEDDING: sequences.write_embedding,
+    table.LSTM: sequences.write_lstm,
+}
 
 
 def row_blocks(rows: int) -> int:
@@ -409,15 +417,12 @@ def row_blocks(rows: int) -> int:
     return -(-rows // _ROW_BLOCK)
 
 
-def reduction_places(row: Row) -> int:
-    """How many terms of a weight's gradient one data row gives."""
-    return 1
-
-
-def panel_rows(table: npt.NDArray[np.int64], itemsize: int) -> int:
+def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
     """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
-    scalars = 3 * int(table[:, COLUMNS.index("out_size")].sum())
-    return max(1, _PANEL_BYTES // (scalars * itemsize))
+    rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in layers]
+    scalars = sum(3 * row["out_size"] + table.state_size(row) for row in rows)
+    fitting = _PANEL_BYTES // (scalars * itemsize)
+    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // max(row["in_size"] for row in rows)))
 
 
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:

@@ -18,6 +18,12 @@ HEADERS = (
     "cuda/product_kernels.h",
     "cuda/density_kernels.h",
     "cuda/trajectory_kernels.h",
+    "cuda/convolution_kernels.h",
+    "cuda/pool_kernels.h",
+    "cuda/norm_kernels.h",
+    "cuda/elementwise_kernels.h",
+    "cuda/embedding_kernels.h",
+    "cuda/lstm_kernels.h",
 )
 """Headers with kernels."""
 

@@ -79,8 +79,12 @@ class Panel:
         By row: code of the activation that the row's kernel applies, 0 for none.
     slices : dict of int to int
         By row: how many partial gradients there are.
+    states : dict of int to (int, int)
+        By row: address of what the layer keeps, numbers per data row.
+    rows : int
+        R, of the largest panel: what buffers are made for.
     first, count : int
-        The rows of the panel.
+        The rows of this panel.
     forward, backward : list of Launch
         Where launches go.
     """
@@ -95,6 +99,8 @@ class Panel:
     cells: list[Cell]
     codes: list[int]
     slices: dict[int, int]
+    states: dict[int, tuple[int, int]]
+    rows: int
     first: int
     count: int
     forward: list[Launch]
@@ -103,3 +109,8 @@ class Panel:
     def theta(self, offset: int) -> int | None:
         """Address of a parameter of the first chain, None for an offset below zero."""
         return None if offset < 0 else self.parameters + offset * self.itemsize
+
+    def state(self, number: int, before: int = 0) -> tuple[int, int]:
+        """Address and chain stride of what a layer keeps, behind `before` numbers per data row."""
+        address, size = self.states[number]
+        return address + self.rows * before * self.itemsize, self.rows * size
