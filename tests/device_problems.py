@@ -7,8 +7,8 @@ from ribbit import _core
 from ribbit.gradients import DensityTable, Program
 
 
-def tables_of(target):
-    """The tables of a posterior."""
+def tables_of(target, rates=None):
+    """The tables of a posterior; rates: of the masks of each row of its table."""
     likelihood = target.likelihood
     return DensityTable(
         table=target.model.table,
@@ -18,15 +18,16 @@ def tables_of(target):
         scale=likelihood.table_scale,
         temperature=target.temperature,
         likelihood_temperature=target.likelihood_temperature,
+        rates=rates,
     )
 
 
-def program_of(target, chains, *, device=None, rows=None):
-    """A program for `chains` chains on all rows of a target, or on some."""
+def program_of(target, chains, *, device=None, rows=None, rates=None):
+    """A program for `chains` chains on all rows of a target, or on some, and with masks."""
     xp = NAMESPACE
     return Program(
         device or CpuDevice(),
-        tables_of(target),
+        tables_of(target, rates),
         xp.asarray(target.x),
         xp.asarray(target.y),
         chains=chains,

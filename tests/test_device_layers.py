@@ -9,7 +9,7 @@ import pytest
 
 import layer_problems as problems
 import ribbit as rb
-from cpu_device import Compiler, CpuDevice
+from cpu_device import NAMESPACE, Compiler, CpuDevice
 from device_problems import evaluate, program_of
 from layer_problems import SILU, TANH, net
 from ribbit import gradients
@@ -34,6 +34,25 @@ FAMILIES = {  # one of each, in float32 and in other orders of threads
     "embedding": net((11,), rb.Embedding(70, 35), rb.Conv1D(3, 3), SILU),
     "lstm": net((6,), rb.Embedding(7, 5), rb.LSTM(17, sequence=True), TANH, rb.LSTM(5)),
 }
+DROPS = {
+    "units": net((4, 3, 2), rb.Dropout(0.3), rb.Conv2D(3, 2), rb.Dropout(0.4), TANH),
+    "behind an activation": net((5,), rb.Dense(7), TANH, rb.Dropout(0.5), rb.Dense(6)),
+    "channels": net(
+        (4, 3, 3), rb.Conv2D(5, 2), TANH, rb.Dropout(0.4, spatial=True), rb.Conv2D(2, 2), SILU
+    ),
+    "sequences": net(
+        (6, 3), rb.Dropout(0.3, spatial=True), rb.LSTM(5, sequence=True), rb.Dropout(0.2)
+    ),
+    "residual": net(
+        (4, 3, 2),
+        rb.Residual([rb.Conv2D(2, 3, padding="same"), TANH, rb.Dropout(0.5, spatial=True)]),
+        rb.Dropout(0.25),
+    ),
+    "two in a row": rb.Model(
+        [rb.Dense(9), rb.Residual([rb.Dropout(0.5), rb.Dropout(0.25)]), rb.Dense(2)],
+        input_shape=(3,),
+    ),
+}
 
 
 def device(seed=1):
@@ -55,6 +74,12 @@ def check(target, theta, rows=None):
     lp, expected = target.value_and_grad(theta, rows)
     np.testing.assert_allclose(grad, expected, rtol=0, atol=bound * np.abs(expected).max())
     np.testing.assert_allclose(terms.sum(axis=1), lp, rtol=bound * 10, atol=bound)
+
+
+def masked(program, theta, *, seed, step, sample):
+    """Terms and gradient under the masks of an address."""
+    program.masks[...] = NAMESPACE.asarray(np.array([seed, step, sample], dtype=np.uint64))
+    return evaluate(program, theta)
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +171,51 @@ def test_deltas_that_nobody_needs(below, reaches):
     names = program_of(target, 1, device=device()).names
     assert any("DeltaPatches" in name for name in names) is reaches
     assert not any(n.startswith(("PoolBackward", "HandDown")) for n in names)
+
+
+ADDRESSES = ((0, 0, 0), (2**64 - 3, 2**40 - 1, 5), (12345, 2**32 + 7, 2**32 - 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [None, [3, 10, 3, 0, 7]])
+@pytest.mark.parametrize("name", DROPS)
+def test_masks(name, rows, dtype):
+    """Chain c has the masks of sample + c, and a row those of its number."""
+    target, theta = posterior(DROPS[name], dtype, rows=11, chains=3)
+    program = program_of(target, 3, device=device(), rows=rows, rates=target.model.rates)
+    batch = None if rows is None else np.array(rows)
+    native = target.masked()._native
+    for seed, step, sample in ADDRESSES:
+        terms, grad = masked(program, theta, seed=seed, step=step, sample=sample)
+        *expected, slope = native.masked_value_and_grad(theta, batch, seed, step, sample)
+        bound = BOUND[dtype]
+        np.testing.assert_allclose(grad, slope, rtol=0, atol=bound * np.abs(slope).max())
+        np.testing.assert_allclose(terms, np.stack(expected, 1), rtol=bound * 10, atol=bound)
+
+
+@pytest.mark.parametrize("name", ["channels", "two in a row"])
+def test_masks_of_panels_and_threads(name, monkeypatch):
+    """A row's mask does not depend on its panel, nor a bit on the order of threads or on chains."""
+    target, theta = posterior(DROPS[name], rows=23, chains=3)
+    rates, where = target.model.rates, {"seed": 3, "step": 9, "sample": 4}
+    whole = program_of(target, 3, device=device(), rates=rates)
+    expected = masked(whole, theta, **where)
+    other = program_of(target, 5, device=device(99), rates=rates)
+    for found, known in zip(masked(other, theta, **where), expected, strict=True):
+        np.testing.assert_array_equal(found, known)
+    monkeypatch.setattr(gradients, "panel_rows", lambda *_: 10)
+    cut = program_of(target, 3, device=device(), rates=rates)
+    for found, known in zip(masked(cut, theta, **where), expected, strict=True):
+        np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())
+
+
+def test_rates_of_zero_are_no_masks():
+    target, theta = posterior(DROPS["units"])
+    program = program_of(target, 2, device=device(), rates=np.zeros(len(target.model.table)))
+    assert program.masks is None
+    for found, known in zip(
+        evaluate(program, theta),
+        evaluate(program_of(target, 2, device=device()), theta),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, known)

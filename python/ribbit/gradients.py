@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
-from ribbit.kernels import dense, elementwise, norms, sequences, table, windows
+from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
 from ribbit.kernels.panel import Backward, Cell, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
@@ -48,6 +48,9 @@ class DensityTable:
     scale : float
         Known sd of the noise.
     temperature, likelihood_temperature : float
+    rates : (rows,) float64 array, optional
+        Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
+        layers hand on what they are given.
     """
 
     table: npt.NDArray[np.int64]
@@ -57,6 +60,7 @@ class DensityTable:
     scale: float
     temperature: float
     likelihood_temperature: float
+    rates: npt.NDArray[np.float64] | None = None
 
     @property
     def dim(self) -> int:
@@ -96,6 +100,9 @@ class Program:
         Moves ``theta`` along ``grad``.
     terms : (chains, 2) float64 array
         Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
+    masks : (3,) uint64 array or None
+        Seed, step and sample of the masks of the first chain; chain c takes those of sample + c.
+        Read by :meth:`run`; None without masks.
     """
 
     def __init__(
@@ -115,12 +122,16 @@ class Program:
         self._dtype = np.dtype(str(y.dtype))
         self._scalar = "float" if self._dtype == np.float32 else "double"
         self._rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in tables.table]
+        rates = np.zeros(len(self._rows)) if tables.rates is None else tables.rates
+        self._rates = [float(rate) for rate in rates]
         self._keep: list[Array] = []  # memory that launches point to
         self._panel = min(count, panel_rows(tables.table, self._dtype.itemsize))
         dim = tables.dim
         self.theta = self._buffer((chains, dim))
         self.grad = self._buffer((chains, dim))
         self.terms = self._buffer((chains, 2), np.float64)
+        drops = any(rate > 0 for rate in self._rates)
+        self.masks = device.xp.zeros(3, device.xp.uint64) if drops else None
         self._forward: list[Launch] = []
         self._gradient: list[Launch] = []
         self._values: list[Launch] = []
@@ -198,8 +209,12 @@ class Program:
             else 0
             for i, row in enumerate(self._rows)
         ]
-        dropout = {i for i, row in enumerate(self._rows) if row["op"] == table.DROPOUT}
-        self._skipped = dropout | set(fused.values())  # rows whose value is their input's
+        idle = {
+            i
+            for i, row in enumerate(self._rows)
+            if row["op"] == table.DROPOUT and self._rates[i] == 0
+        }
+        self._skipped = idle | set(fused.values())  # rows whose value is their input's
         self._states: dict[int, tuple[int, int]] = {}
         for number, row in enumerate(self._rows):
             source = cells[row["input"]]
@@ -258,6 +273,9 @@ class Program:
             codes=self._codes,
             slices=slices,
             states=self._states,
+            rates=self._rates,
+            masks=self.masks,
+            subset=self._subset,
             rows=self._panel,
             first=first,
             count=count,
@@ -401,6 +419,7 @@ class Program:
 _LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
     table.DENSE: dense.write,
     table.ACTIVATION: elementwise.write,
+    table.DROPOUT: dropout.write,
     table.CONV: windows.write_convolution,
     table.MAX_POOL: windows.write_pool,
     table.AVERAGE_POOL: windows.write_pool,

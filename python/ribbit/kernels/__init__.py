@@ -24,6 +24,7 @@ HEADERS = (
     "cuda/elementwise_kernels.h",
     "cuda/embedding_kernels.h",
     "cuda/lstm_kernels.h",
+    "cuda/dropout_kernels.h",
 )
 """Headers with kernels."""
 

@@ -7,11 +7,12 @@ that appends those of the backward pass; the functions are called in the opposit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ribbit._device import Launch
+from ribbit.protocols import Array
 
 __all__ = ["Backward", "Cell", "Panel", "Row"]
 
@@ -81,6 +82,12 @@ class Panel:
         By row: how many partial gradients there are.
     states : dict of int to (int, int)
         By row: address of what the layer keeps, numbers per data row.
+    rates : sequence of float
+        By row: probability of being dropped, 0 where nothing is.
+    masks : array or None
+        Seed, step and first sample of the masks.
+    subset : array or None
+        Numbers of the data rows.
     rows : int
         R, of the largest panel: what buffers are made for.
     first, count : int
@@ -100,6 +107,9 @@ class Panel:
     codes: list[int]
     slices: dict[int, int]
     states: dict[int, tuple[int, int]]
+    rates: Sequence[float]
+    masks: Array | None
+    subset: Array | None
     rows: int
     first: int
     count: int
