@@ -7,7 +7,7 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,7 +121,7 @@ class Program:
         self._count, self._subset = count, subset
         self._dtype = np.dtype(str(y.dtype))
         self._scalar = "float" if self._dtype == np.float32 else "double"
-        self._rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in tables.table]
+        self._rows = rows_of(tables.table)
         rates = np.zeros(len(self._rows)) if tables.rates is None else tables.rates
         self._rates = [float(rate) for rate in rates]
         self._keep: list[Array] = []  # memory that launches point to
@@ -202,19 +202,8 @@ class Program:
             first = Cell(features, self._address(self._buffer((panel, features))), 0)
         self._gathers = not whole
         cells = [first]
-        fused = table.fused_activations(self._rows)
-        self._codes = [
-            self._rows[fused.get(i, i)]["argument"]
-            if i in fused or row["op"] == table.ACTIVATION
-            else 0
-            for i, row in enumerate(self._rows)
-        ]
-        idle = {
-            i
-            for i, row in enumerate(self._rows)
-            if row["op"] == table.DROPOUT and self._rates[i] == 0
-        }
-        self._skipped = idle | set(fused.values())  # rows whose value is their input's
+        self._codes = table.activation_codes(self._rows)
+        self._skipped = table.skipped_rows(self._rows, self._rates)
         self._states: dict[int, tuple[int, int]] = {}
         for number, row in enumerate(self._rows):
             source = cells[row["input"]]
@@ -239,12 +228,8 @@ class Program:
         return cells
 
     def _slices(self) -> dict[int, int]:
-        """Into how many partial sums the weight gradient of each row is cut, if more than one."""
-        cut = {}
-        for number, row in enumerate(self._rows):
-            terms = self._panel * table.gradient_terms(row)
-            if terms > 0:
-                cut[number] = max(1, min(_MOST_SLICES, terms // _SLICE))
+        """Into how many partial sums the weight gradient of each row is cut."""
+        cut = slices_of(self._rows, self._panel)
         most = max(cut.values(), default=1)
         self._partials = None
         if most > 1:
@@ -436,20 +421,35 @@ def row_blocks(rows: int) -> int:
     return -(-rows // _ROW_BLOCK)
 
 
+def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
+    """Return the rows of a layer table by the names of their columns."""
+    return [dict(zip(COLUMNS, map(int, row), strict=True)) for row in layers]
+
+
+def scalars_of(rows: Sequence[Row]) -> int:
+    """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
+    return sum(3 * row["out_size"] + table.state_size(row) for row in rows)
+
+
 def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
     """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
-    rows = [dict(zip(COLUMNS, map(int, row), strict=True)) for row in layers]
-    scalars = sum(3 * row["out_size"] + table.state_size(row) for row in rows)
-    fitting = _PANEL_BYTES // (scalars * itemsize)
+    rows = rows_of(layers)
+    fitting = _PANEL_BYTES // (scalars_of(rows) * itemsize)
     return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // max(row["in_size"] for row in rows)))
+
+
+def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
+    """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows."""
+    terms = {number: panel * table.gradient_terms(row) for number, row in enumerate(rows)}
+    return {i: max(1, min(_MOST_SLICES, n // _SLICE)) for i, n in terms.items() if n > 0}
 
 
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
     """Return the device memory that each chain of a program over `rows` rows needs."""
-    scalars = 3 * int(tables.table[:, COLUMNS.index("out_size")].sum())
+    layers = rows_of(tables.table)
     panel = min(rows, panel_rows(tables.table, itemsize))
-    partials = _MOST_SLICES if panel >= 2 * _SLICE else 1
-    return itemsize * (scalars * panel + (4 + partials) * tables.dim)
+    partials = max(slices_of(layers, panel).values(), default=1)
+    return itemsize * (scalars_of(layers) * panel + (4 + partials) * tables.dim)
 
 
 def merged(

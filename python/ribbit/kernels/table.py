@@ -21,10 +21,12 @@ __all__ = [
     "LSTM",
     "MAX_POOL",
     "RESPONSE_NORM",
+    "activation_codes",
     "arrays_of",
     "fused_activations",
     "gradient_terms",
     "places_of",
+    "skipped_rows",
     "state_size",
 ]
 
@@ -76,6 +78,21 @@ def state_size(row: Row) -> int:
     if op == LSTM:  # gates and cells of all steps, delta of the cell, states if not given
         return (5 if row["argument"] else 6) * steps * units + units
     return 0
+
+
+def activation_codes(rows: Sequence[Row]) -> list[int]:
+    """Return the code of the activation that each row's kernel applies, 0 for none."""
+    fused = fused_activations(rows)
+    return [
+        rows[fused.get(i, i)]["argument"] if i in fused or row["op"] == ACTIVATION else 0
+        for i, row in enumerate(rows)
+    ]
+
+
+def skipped_rows(rows: Sequence[Row], rates: Sequence[float]) -> set[int]:
+    """Return rows whose value is their input's: fused activations, Dropout that drops nothing."""
+    idle = {i for i, row in enumerate(rows) if row["op"] == DROPOUT and rates[i] == 0}
+    return idle | set(fused_activations(rows).values())
 
 
 def fused_activations(rows: Sequence[Row]) -> dict[int, int]:
