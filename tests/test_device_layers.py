@@ -151,14 +151,28 @@ def test_zoo(name):
 
 
 def test_images(rng):
-    """Bytes of images are divided by 255."""
-    model = net((6, 5, 1), rb.Conv2D(3, 3, stride=2), SILU, rb.MaxPool2D(2), outputs=3)
-    x = rng.integers(0, 256, size=(9, 6, 5, 1)).astype(np.uint8)
+    """Bytes of images are divided by 255; of equal numbers a max pool takes the first."""
+    model = net(
+        (6, 5, 1), rb.Conv2D(3, 1), SILU, rb.MaxPool2D(3, stride=1, padding="same"), outputs=3
+    )
+    x = 80 * rng.integers(0, 3, size=(9, 6, 5, 1)).astype(np.uint8)
     y = rng.integers(0, 3, size=9)
-    target = rb.Posterior(model, x, y, prior=rb.Normal(0.6), likelihood=rb.Categorical())
+    target = rb.Posterior(
+        model, x, y, prior=rb.Normal(0.6), likelihood=rb.Categorical(), dtype="float64"
+    )
     theta = (0.4 * rng.normal(size=(2, target.dim))).astype(target.dtype)
     check(target, theta)
     check(target, theta, rows=[8, 1, 1])
+
+
+def test_values_at_the_threshold(rng):
+    """The norm's threshold takes the delta of values that equal it."""
+    model = net((3, 4, 2), rb.FilterResponseNorm(), TANH)
+    x = rng.integers(-1, 2, size=(5, 3, 4, 2)).astype(float)
+    target = rb.Posterior(
+        model, x, rng.normal(size=(5, 2)), prior=rb.Normal(0.6), likelihood=rb.Gaussian(0.4)
+    )
+    check(target, target.init(1, chains=2))  # shift and threshold 0
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ ALLOWED = {
     "_cupy": {"_device", "kernels", "protocols"},
     "_backend": COMMON | {"_device", "protocols"},
     "kernels": {"_device", "kernels", "layers", "protocols"},
-    "gradients": {"_device", "kernels", "layers", "protocols"},
+    "_density_table": set(),
+    "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
     "_device_density": COMMON | {"_backend", "_device", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON

@@ -8,12 +8,13 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
 from ribbit.kernels.panel import Backward, Cell, Panel, Row
@@ -29,48 +30,6 @@ _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count 
 _SLICE = 1024  # terms of a weight's gradient that one block adds up
 _MOST_SLICES = 32
 _ROW_BLOCK = 256  # rows of a block of the likelihood
-
-
-@dataclass(frozen=True)
-class DensityTable:
-    """What a log density is made of, as tables.
-
-    Attributes
-    ----------
-    table : (rows, columns) int64 array
-        The layer table.
-    prior : (segments, 6) float64 array
-        offset, size, kind, a, b, c of each segment.
-    constants : (segments, 5) float64 array
-        Those of ``core/prior_hd.h``, made on the host.
-    kind : int
-        Of the likelihood; ``core/likelihood_hd.h``.
-    scale : float
-        Known sd of the noise.
-    temperature, likelihood_temperature : float
-    rates : (rows,) float64 array, optional
-        Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
-        layers hand on what they are given.
-    """
-
-    table: npt.NDArray[np.int64]
-    prior: npt.NDArray[np.float64]
-    constants: npt.NDArray[np.float64]
-    kind: int
-    scale: float
-    temperature: float
-    likelihood_temperature: float
-    rates: npt.NDArray[np.float64] | None = None
-
-    @property
-    def dim(self) -> int:
-        """P, a learned noise included."""
-        return int(self.prior[:, 1].sum())
-
-    @property
-    def learns_noise(self) -> bool:
-        """Whether the last parameter is the logarithm of the noise."""
-        return self.kind == 1
 
 
 class Program:
@@ -450,19 +409,3 @@ def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
     panel = min(rows, panel_rows(tables.table, itemsize))
     partials = max(slices_of(layers, panel).values(), default=1)
     return itemsize * (scalars_of(layers) * panel + (4 + partials) * tables.dim)
-
-
-def merged(
-    prior: npt.NDArray[np.float64], constants: npt.NDArray[np.float64]
-) -> list[tuple[int, int, int, tuple[float, ...]]]:
-    """Offset, size, kind and constants of the prior's segments, equal neighbours made one."""
-    found: list[tuple[int, int, int, tuple[float, ...]]] = []
-    for row, made in zip(prior, constants, strict=True):
-        offset, size, kind = (int(v) for v in row[:3])
-        values = tuple(float(v) for v in made)
-        if found and found[-1][2:] == (kind, values):
-            start, before = found[-1][:2]
-            found[-1] = (start, before + size, kind, values)
-        else:
-            found.append((offset, size, kind, values))
-    return found

@@ -44,7 +44,10 @@ def _root() -> Path:
 
 @cache
 def source(*headers: str) -> str:
-    """Return the text of headers, each included header once and before its first use."""
+    """Return the text of headers, each included header once and before its first use.
+
+    Names of kernels need no namespace behind it: name expressions have them inside `entry`.
+    """
     done: set[str] = set()
 
     def text(name: str) -> str:
@@ -54,7 +57,7 @@ def source(*headers: str) -> str:
         code = (_root() / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
         return _INCLUDE.sub(lambda match: text(match[1]), code)
 
-    return "".join(text(name) for name in headers or HEADERS)
+    return "".join(text(name) for name in headers or HEADERS) + "using namespace ribbit::cuda;\n"
 
 
 def entry(kernel: str) -> str:
