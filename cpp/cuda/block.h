@@ -131,7 +131,9 @@ template <class T, int N>
 class Registers {
  public:
   using Numbers = T[N];
-  explicit Registers(const Block& block) : values_(new Numbers[block.threads()]) {}
+  explicit Registers(const Block& block) : values_(new Numbers[block.threads()]) {
+    __builtin_memset(static_cast<void*>(values_), 0xff, sizeof(Numbers) * block.threads());  // NaN
+  }
   ~Registers() { delete[] values_; }
   Registers(const Registers&) = delete;
   Registers& operator=(const Registers&) = delete;
