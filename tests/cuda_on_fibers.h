@@ -14,7 +14,8 @@
 #define __device__
 #define __host__
 #define __global__
-#define __shared__ static
+#define __shared__
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(threads)
 
@@ -75,6 +76,10 @@ void run_block(int threads, unsigned long long state) {
 
 void __syncthreads() {
   swapcontext(&fibers::running->context, &fibers::home);
+}
+
+namespace ribbit::cuda {
+alignas(16) unsigned char dynamic_bytes[1 << 18];  // what launches ask for
 }
 
 #include "cuda/block.h"

@@ -10,6 +10,7 @@ import ribbit as rb
 from cpu_device import NAMESPACE, CpuDevice
 from ribbit import _core
 from ribbit.gradients import DensityTable, Program
+from ribbit.kernels import persistent
 
 BOUND = {"float32": 4e-6, "float64": 1e-12}
 LIKELIHOODS = {
@@ -57,6 +58,15 @@ def program_of(target, chains, *, device=None, rows=None, rates=None):
         count=target.num_rows if rows is None else len(rows),
         subset=None if rows is None else xp.asarray(np.asarray(rows, dtype=np.int64)),
     )
+
+
+def persistent_of(target, *, device=None):
+    """What runs trajectories of a target in one launch."""
+    xp = NAMESPACE
+    network = persistent.network_of(target.model.table)
+    tables = tables_of(target)
+    data = xp.asarray(target.x), xp.asarray(target.y)
+    return persistent.Persistent(device or CpuDevice(), network, tables, *data)
 
 
 def evaluate(program, theta):

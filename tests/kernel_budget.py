@@ -16,8 +16,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # siblings import one another as pytest has them
 
 import kernel_list
-from cpu_device import CPP, kept
+from cpu_device import CPP, PHASES, kept
 from ribbit import kernels
+from ribbit._device import STATIC_SHARED
+from thread_orders import compiler
 
 FILE = Path(__file__).with_suffix(".json")
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -46,7 +48,13 @@ def measure(names: tuple[str, ...]) -> dict[str, dict[str, Usage]]:
     """Usage of every kernel by architecture and name; RuntimeError where one does not compile."""
     with ThreadPoolExecutor() as pool:  # the work is nvcc's
         found = pool.map(lambda architecture: _measure(names, architecture), ARCHITECTURES)
-        return dict(zip(ARCHITECTURES, found, strict=True))
+        measured = dict(zip(ARCHITECTURES, found, strict=True))
+    for name, entry in compiler(PHASES, kernels.HEADERS)(names).items():
+        size = entry(None, 1, 0, 0, 0)
+        if size > STATIC_SHARED:  # the launch asks for it; nvcc does not know
+            for usages in measured.values():
+                usages[name]["shared"] += size
+    return measured
 
 
 def _measure(names, architecture):

@@ -1,7 +1,7 @@
-"""Kernels that must compile and run: those of representative programs, and those no program uses.
+"""Kernels that must compile and run: those of representative posteriors, and all others.
 
 A new layer adds posteriors to `cases`, a kernel that samplers launch themselves its name to
-`OUTSIDE_PROGRAMS`; a test fails for a kernel of ``cpp/cuda`` that is in neither.
+`OUTSIDE_POSTERIORS`; a test fails for a kernel of ``cpp/cuda`` that is in neither.
 """
 
 import re
@@ -13,14 +13,15 @@ import numpy as np
 
 import ribbit as rb
 from cpu_device import CPP
-from device_problems import LIKELIHOODS, PRIORS, problem, program_of
+from device_problems import LIKELIHOODS, PRIORS, persistent_of, problem, program_of
 from ribbit._device import THREADS
 from ribbit.gradients import Program
+from ribbit.kernels.persistent import Persistent
 from ribbit.layers import ACTIVATIONS
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
-OUTSIDE_PROGRAMS = (
+OUTSIDE_POSTERIORS = (
     "FillNormal<float>",
     "FillNormal<double>",
     "FillUniform",
@@ -38,32 +39,44 @@ OUTSIDE_PROGRAMS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A posterior, and the rows of a minibatch or None for all."""
+    """A posterior, the rows of a minibatch or None for all, and whether trajectories are run."""
 
     label: str
     target: rb.Posterior
     rows: tuple[int, ...] | None = None
+    moves: bool = False
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
         return program_of(self.target, CHAINS, device=device, rows=self.rows)
 
+    def persistent(self, device=None) -> Persistent:
+        """What runs whole trajectories in one launch."""
+        return persistent_of(self.target, device=device)
+
 
 def cases() -> Iterator[Case]:
     """Posteriors of the fewest rows and units that reach every kernel of programs."""
     rng = np.random.default_rng(7)
+    activations = list(ACTIVATIONS)
     for dtype in DTYPES:
         for activation in ACTIVATIONS:
             target = problem(rng, rows=17, hidden=(17,), activation=activation, dtype=dtype)
             yield Case(f"{activation}-{dtype}", target)
-        for name in LIKELIHOODS:
-            target = problem(rng, name, rows=20, hidden=(), dtype=dtype)
-            yield Case(f"{name}-{dtype}", target)
+        for number, name in enumerate(LIKELIHOODS):
+            activation = activations[number]
+            target = problem(
+                rng, name, rows=20, hidden=(3,), activation=activation, prior="several", dtype=dtype
+            )
+            # trajectories are the largest kernels: not all of them twice
+            yield Case(f"{name}-{dtype}", target, moves=dtype == "float32" or name == "learned")
         for prior in PRIORS:
             target = problem(rng, rows=3, hidden=(3,), prior=prior, dtype=dtype)
             yield Case(f"{prior} prior-{dtype}", target)
         for name, rows in (("wide", 70), ("few rows", 5)):  # tiles of all shapes
             yield Case(f"{name}-{dtype}", problem(rng, rows=rows, hidden=(3, 40, 33), dtype=dtype))
+        large = problem(rng, rows=70, hidden=(50, 50), dtype=dtype)
+        yield Case(f"large-{dtype}", large, moves=True)
         sliced = problem(rng, rows=2050, hidden=(3,), dtype=dtype)
         yield Case(f"sliced-{dtype}", sliced)
         yield Case(f"minibatch-{dtype}", sliced, rows=(3, 2049, 3, 0, 17))
@@ -90,19 +103,15 @@ def _no_bias(rng, dtype):
     )  # fmt: skip
 
 
-def programs() -> Iterator[tuple[str, Program]]:
-    """Label and program of every case."""
-    for case in cases():
-        yield case.label, case.program()
-
-
 @cache
 def names() -> tuple[str, ...]:
     """Names of all kernels that must compile."""
-    found = dict.fromkeys(OUTSIDE_PROGRAMS)
-    for _, program in programs():
-        found.update(dict.fromkeys(program.names))
-    return tuple(found)
+    found = list(OUTSIDE_POSTERIORS)
+    for case in cases():
+        found += case.program().names
+        if case.moves:
+            found.append(case.persistent().name)
+    return tuple(dict.fromkeys(found))
 
 
 def template(name: str) -> str:

@@ -5,16 +5,16 @@ import pytest
 
 import kernel_list
 from cpu_device import NAMESPACE as xp
-from device_problems import compare, evaluate, starts
-from ribbit import _backend, _core
+from device_problems import BOUND, compare, evaluate, starts
+from ribbit import _backend, _core, leapfrog
 from ribbit._device import blocks_of
-from ribbit.samplers.metropolis import accept
 from thread_orders import compile_all, in_every_order
 
 SEED, STEP, LAYER = 2**64 - 59, 2**39 + 2**33 + 12, 300
 SIZES = (1, 2, 3, 4, 5, 1023, 1025)
 IDS = np.array([0, 7, 2**32 - 1], dtype=np.uint32)
 CASES = list(kernel_list.cases())
+MOVING = [case for case in CASES if case.moves]
 SCALARS = pytest.mark.parametrize("scalar", ["float", "double"])
 DTYPES = {"float": np.float32, "double": np.float64}
 
@@ -46,6 +46,28 @@ def test_programs(rng, case):
     theta = starts(rng, case.target, kernel_list.CHAINS)
     found = in_every_order(lambda device: evaluate(case.program(device), theta))
     compare(case.target, theta, found, case.rows)
+
+
+@pytest.mark.parametrize("case", MOVING, ids=[case.label for case in MOVING])
+def test_trajectories(rng, case):
+    """Whole trajectories in one launch, likewise."""
+    target, chains = case.target, kernel_list.CHAINS
+    q, p = starts(rng, target, chains), starts(rng, target, chains)
+    step, steps = np.array([0.003, 0.002]), np.array([2, 3])
+    mass = rng.uniform(0.5, 2, size=q.shape).astype(q.dtype)
+    g = target.value_and_grad(q)[1]
+
+    def run(device):
+        arrays = (xp.asarray(a) for a in (q, p, g, step))
+        ends = case.persistent(device).leapfrog(*arrays, steps, xp.asarray(mass))
+        return [a.get() for a in ends]
+
+    found_q, found_p, _, found_g = in_every_order(run)
+    ends = leapfrog(target, q, p, step, steps, inverse_mass_matrix=mass)
+    bound = BOUND[str(target.dtype)]
+    expected = ends.position, ends.momentum, ends.grad
+    for a, b in zip((found_q, found_p, found_g), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=bound * np.abs(b).max())
 
 
 @SCALARS
@@ -156,7 +178,7 @@ def test_accept(rng):
 
     accepted, rate = in_every_order(run)
     with np.errstate(all="ignore"):
-        expected = accept(np, error, seed=SEED, step=STEP, chains=chains)
+        expected = _backend.accept(np, error, seed=SEED, step=STEP, chains=chains)
     np.testing.assert_array_equal(accepted, expected[0])
     np.testing.assert_allclose(rate, expected[1], rtol=1e-15, atol=1e-300)
     assert 0.2 < accepted.mean() < 0.9

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -22,8 +23,8 @@ def compiler(runner: str, headers: tuple[str, ...]) -> Compiler:
 
 def compile_all(names: Sequence[str], headers: tuple[str, ...] = kernels.HEADERS) -> None:
     """Compile in one go what would take one library per test."""
-    for runner in dict(ORDERS):
-        compiler(runner, headers)(names)
+    with ThreadPoolExecutor() as pool:  # the work is g++'s
+        list(pool.map(lambda runner: compiler(runner, headers)(names), dict(ORDERS)))
 
 
 def in_every_order(
