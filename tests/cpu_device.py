@@ -2,7 +2,8 @@
 
 The arrays behave as CuPy's do where it matters: they never become NumPy arrays silently, cannot be
 mixed with them, and memory that nobody wrote holds NaN. Kernels are the package's sources, run
-block by block and phase by phase in a shuffled order (``cpp/cuda/on_cpu.h``).
+block by block and phase by phase in a shuffled order (``cpp/cuda/on_cpu.h``), or, slower and
+closer to the device, thread by thread from barrier to barrier (``cuda_on_fibers.h``).
 """
 
 import ctypes
@@ -14,18 +15,24 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from ribbit import _backend, kernels
-from ribbit._device import STATIC_SHARED
+from ribbit._device import STATIC_SHARED, pack
 
 ROOT = Path(__file__).resolve().parents[1]
 CPP = ROOT / "cpp"
-FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
+FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
 FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared", "-march=x86-64-v3"]
+PHASES = "cuda/on_cpu.h"
+FIBERS = str(ROOT / "tests/cuda_on_fibers.h")
+# pragmas of CUDA's; shared memory is one array per library, not one per process
+FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"]
+FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # on_cpu.h fills memory with NaN, for certainty
 
 
 class Array:
@@ -172,11 +179,22 @@ sys.modules.setdefault("cpu_device_arrays", NAMESPACE)
 
 
 class Compiler:
-    """Kernels by name from shared libraries, compiled when they are first asked for."""
+    """Kernels by name from shared libraries, compiled when they are first asked for.
 
-    def __init__(self, flags=(), headers=kernels.HEADERS):
-        self.flags = [*FLAGS, *flags]
-        self.headers = headers
+    Parameters
+    ----------
+    flags : sequence of str
+        More flags of g++; those in RIBBIT_KERNEL_FLAGS come on top.
+    headers : sequence of str
+        With the kernels: in ``cpp``, or absolute paths.
+    runner : str
+        The header that runs a block.
+    """
+
+    def __init__(self, flags=(), headers=kernels.HEADERS, runner=PHASES):
+        more = os.environ.get("RIBBIT_KERNEL_FLAGS", "").split()
+        self.flags = [*FLAGS, *flags, *more, *(FIBER_FLAGS if runner == FIBERS else ())]
+        self.headers = (runner, *headers)
         self.loaded = {}
 
     def __call__(self, names):
@@ -191,8 +209,8 @@ class Compiler:
         return {name: self.loaded[name] for name in names}
 
     def text(self, names):
-        """C++ of a library with these kernels; launch_i returns the size of its arguments."""
-        lines = [f'#include "{h}"' for h in ("cuda/on_cpu.h", *self.headers)]
+        """C++ of a library; launch_i returns the size of its arguments, -1 after a fault."""
+        lines = [f'#include "{h}"' for h in self.headers]
         lines.append("using namespace ribbit; using namespace ribbit::cuda;")
         for i, name in enumerate(names):
             lines.append(
@@ -201,30 +219,40 @@ class Compiler:
                 "static_assert(sizeof(K) % 8 == 0); "
                 "if (a == nullptr) return x == 0 ? sizeof(K) : sizeof(typename K::Shared); "
                 "K k; std::memcpy(static_cast<void*>(&k), a, sizeof k); "
-                "run_on_cpu(k, Grid{x, y, z}, seed); return sizeof(K); }"
+                "try { run_on_cpu(k, Grid{x, y, z}, seed); } catch (...) { return -1; } "
+                "return sizeof(K); }"
             )
         return "\n".join(lines) + "\n"
 
     def _library(self, names):
         text = self.text(names)
-        own = [p for p in self.headers if not p.startswith("/")]
-        key = hashlib.sha256(
-            "\n".join(
-                [text, kernels.source(*own), *self.flags, *map(_contents, self.headers)]
-            ).encode()
-        ).hexdigest()
-        folder = _folder()
-        path = folder / f"{key}.so"
-        if not path.exists():
-            code = folder / f"{key}.{os.getpid()}.cpp"
+
+        def make(path):
+            code = path.with_suffix(f".{os.getpid()}.cpp")
             code.write_text(text)
-            made = path.with_suffix(f".{os.getpid()}.tmp")
-            command = ["g++", *self.flags, f"-I{CPP}", str(code), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = ["g++", *self.flags, f"-I{CPP}", str(code), "-o", str(path)]
+            # an interpreter under AddressSanitizer does not want its compiler there too
+            quiet = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
             if done.returncode != 0:
                 raise RuntimeError(done.stderr)
-            made.replace(path)
-        return path
+
+        own = [p for p in self.headers if not p.startswith("/")]
+        others = [Path(p).read_text() for p in self.headers if p.startswith("/")]
+        return kept(".so", make, text, kernels.source(*own), *others, *self.flags)
+
+
+def kept(suffix, make, *ingredients):
+    """Path of what ``make(path)`` wrote when it was last called for these ingredients."""
+    folder = Path(os.environ.get("RIBBIT_KERNEL_CACHE", Path(tempfile.gettempdir())))
+    folder = folder / f"ribbit-kernels-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (hashlib.sha256("\n".join(ingredients).encode()).hexdigest() + suffix)
+    if not path.exists():
+        made = path.with_suffix(f".{os.getpid()}.tmp")
+        make(made)
+        made.replace(path)
+    return path
 
 
 def native_module():
@@ -232,24 +260,16 @@ def native_module():
     import pybind11
 
     sources = [CPP / "cuda/on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
-    texts = [
-        p.read_bytes() for p in sorted(CPP.glob("cuda/*")) + sorted(CPP.glob("bindings/cuda*"))
-    ]
-    texts += [p.read_bytes() for p in sorted(CPP.glob("core/*_hd.h"))]
+    patterns = ("cuda/*", "bindings/cuda*", "core/*_hd.h")
+    texts = [p.read_text() for pattern in patterns for p in sorted(CPP.glob(pattern))]
     flags = [flag for flag in FLAGS if flag != "-Werror"]
-    key = hashlib.sha256(b"".join(texts) + repr([flags, sys.version]).encode()).hexdigest()
-    path = _folder() / f"{key}.so"
-    if not path.exists():
-        made = path.with_suffix(f".{os.getpid()}.tmp")
-        includes = [CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
-        command = [
-            "g++",
-            *flags,
-            "-DRIBBIT_CUDA_MODULE=_cuda_on_cpu",
-            *(f"-I{i}" for i in includes),
-        ]
-        subprocess.run([*command, *map(str, sources), "-o", str(made)], check=True)
-        made.replace(path)
+    includes = [CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
+    flags += ["-DRIBBIT_CUDA_MODULE=_cuda_on_cpu", *(f"-I{i}" for i in includes)]
+
+    def make(path):
+        subprocess.run(["g++", *flags, *map(str, sources), "-o", str(path)], check=True)
+
+    path = kept(".so", make, *texts, *flags, sys.version)
     spec = importlib.util.spec_from_file_location("_cuda_on_cpu", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -263,16 +283,7 @@ def register():
     return NAMESPACE
 
 
-def _folder():
-    folder = Path(os.environ.get("RIBBIT_KERNEL_CACHE", Path(tempfile.gettempdir())))
-    folder = folder / f"ribbit-kernels-{os.getuid()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _contents(header):
-    path = Path(header) if header.startswith("/") else CPP / header
-    return path.read_text() + (CPP / "cuda/on_cpu.h").read_text()
+_compiler = cache(Compiler)
 
 
 class CpuDevice:
@@ -281,7 +292,7 @@ class CpuDevice:
     xp = NAMESPACE
 
     def __init__(self, compiler=None, native=None):
-        self.compiler = compiler or Compiler()
+        self.compiler = compiler or _compiler()
         self.native = native
         self.seed = 1
         self.launches = 0
@@ -299,11 +310,17 @@ class CpuDevice:
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
                 self.launches += 1
-                entry(arguments, *grid, self.seed + self.launches)
+                done = entry(arguments, *grid, self.seed + self.launches)
+                if done != size:
+                    raise RuntimeError(f"[{name}] expected all threads at every barrier")
 
             return launch
 
         return {name: bound(name) for name in names}
+
+    def launch(self, name, grid, *fields):
+        """Run one kernel."""
+        self.kernels([name])[name](grid, pack(self, fields))
 
     def pointer(self, array):
         if isinstance(array, np.ndarray):

@@ -7,61 +7,16 @@ it, both being within a few times that of the float64 answer.
 import numpy as np
 import pytest
 
-import ribbit as rb
+import kernel_list
 from cpu_device import CpuDevice
-from device_problems import evaluate, program_of
+from device_problems import LIKELIHOODS, PRIORS, check, evaluate, problem, program_of, starts
 from ribbit import gradients
 
-BOUND = {"float32": 4e-6, "float64": 1e-12}
-LIKELIHOODS = {
-    "gaussian": (rb.Gaussian(0.3), 2, 2),
-    "learned": (rb.Gaussian(), 1, 1),
-    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4, 2),
-    "categorical": (rb.Categorical(), 5, None),
-    "bernoulli": (rb.Bernoulli(), 3, 3),
-    "poisson": (rb.Poisson(), 2, 2),
-}
-PRIORS = {
-    "normal": rb.Normal(0.7),
-    "laplace": rb.Laplace(0.7),
-    "student": rb.StudentT(4.0, 0.8),
-    "logistic": rb.Logistic(0.6),
-    "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
-    "several": {"0.*": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
-}
 
-
-def data(rng, likelihood, rows, features, columns, outputs):
-    x = rng.normal(size=(rows, features))
-    if isinstance(likelihood, rb.Categorical):
-        return x, rng.integers(0, outputs, size=rows)
-    y = rng.normal(size=(rows, columns))
-    if isinstance(likelihood, rb.Bernoulli):
-        y = (y > 0).astype(float)
-    return x, rng.poisson(2.0, size=y.shape) if isinstance(likelihood, rb.Poisson) else y
-
-
-def problem(rng, name="gaussian", *, rows=70, hidden=(50, 33), prior="normal", **options):
-    likelihood, outputs, columns = LIKELIHOODS[name]
-    activation = options.pop("activation", "silu")
-    model = rb.mlp(5, hidden, outputs, activation=activation)
-    x, y = data(rng, likelihood, rows, 5, columns, outputs)
-    return rb.Posterior(model, x, y, prior=PRIORS[prior], likelihood=likelihood, **options)
-
-
-def starts(rng, target, chains=3):
-    return (0.4 * rng.normal(size=(chains, target.dim))).astype(target.dtype)
-
-
-def check(target, theta, rows=None):
-    terms, grad = evaluate(program_of(target, len(theta), rows=rows), theta)
-    bound = BOUND[str(target.dtype)]
-    lp, expected = target.value_and_grad(theta, rows)
-    np.testing.assert_allclose(grad, expected, rtol=0, atol=bound * np.abs(expected).max())
-    likelihood = target.likelihood_temperature * target.temperature
-    total = terms[:, 0] / likelihood + terms[:, 1] / target.temperature
-    if not isinstance(target.likelihood, rb.Poisson):  # whose constants are the host's business
-        np.testing.assert_allclose(total, lp, rtol=bound * 10, atol=bound)
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    """All kernels in one go; one library per test takes longer."""
+    CpuDevice().compiler(kernel_list.names())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -3,7 +3,8 @@
 #pragma once
 
 #if defined(__CUDACC_RTC__)
-#define RIBBIT_HD static __device__ __forceinline__
+// not static: NVRTC would warn of each function that a program does not use
+#define RIBBIT_HD __device__ __forceinline__
 #define RIBBIT_HD_MEMBER static __device__ __forceinline__
 #elif defined(__CUDACC__)
 #define RIBBIT_HD static __device__ __host__ __forceinline__

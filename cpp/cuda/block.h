@@ -59,7 +59,7 @@ class Block {
       extern __shared__ __align__(16) unsigned char dynamic_bytes[];
       return *reinterpret_cast<S*>(dynamic_bytes);
     } else {
-      __shared__ alignas(16) unsigned char bytes[sizeof(S)];
+      alignas(16) static __shared__ unsigned char bytes[sizeof(S)];
       return *reinterpret_cast<S*>(bytes);
     }
   }
@@ -69,10 +69,12 @@ class Block {
 template <class T, int N>
 class Registers {
  public:
+  using Numbers = T[N];
   RIBBIT_DEVICE explicit Registers(const Block&) {}
- RIBBIT_DEVICE T (&operator()(int)) [N] { return values_; }
+  RIBBIT_DEVICE Numbers& operator()(int) { return values_; }
 
- private : T values_[N];
+ private:
+  Numbers values_;
 };
 
 template <class Kernel>
@@ -128,14 +130,17 @@ class Block {
 template <class T, int N>
 class Registers {
  public:
-  explicit Registers(const Block& block) : values_(new T[block.threads()][N]) {}
+  using Numbers = T[N];
+  explicit Registers(const Block& block) : values_(new Numbers[block.threads()]) {
+    __builtin_memset(static_cast<void*>(values_), 0xff, sizeof(Numbers) * block.threads());  // NaN
+  }
   ~Registers() { delete[] values_; }
   Registers(const Registers&) = delete;
   Registers& operator=(const Registers&) = delete;
-  T(&operator()(int thread))
- [N] { return values_[thread]; }
+  Numbers& operator()(int thread) { return values_[thread]; }
 
- private : T (*values_)[N];
+ private:
+  Numbers* values_;
 };
 
 #endif

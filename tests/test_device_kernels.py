@@ -1,0 +1,195 @@
+"""Kernels one by one and programs of every kernel, in several orders of blocks and threads."""
+
+import numpy as np
+import pytest
+
+import kernel_list
+from cpu_device import NAMESPACE as xp
+from device_problems import BOUND, compare, evaluate, starts
+from ribbit import _backend, _core, leapfrog
+from ribbit._device import blocks_of
+from thread_orders import compile_all, in_every_order
+
+SEED, STEP, LAYER = 2**64 - 59, 2**39 + 2**33 + 12, 300
+SIZES = (1, 2, 3, 4, 5, 1023, 1025)
+IDS = np.array([0, 7, 2**32 - 1], dtype=np.uint32)
+CASES = list(kernel_list.cases())
+MOVING = [case for case in CASES if case.moves]
+SCALARS = pytest.mark.parametrize("scalar", ["float", "double"])
+DTYPES = {"float": np.float32, "double": np.float64}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    compile_all(kernel_list.names())
+
+
+def output(name, grid, shape, dtype, *fields):
+    """The array that a kernel's last member names."""
+
+    def run(device):
+        out = xp.empty(shape, dtype)
+        device.launch(name, grid, *fields, out)
+        return [out.get()]
+
+    return in_every_order(run)[0]
+
+
+def stream(purpose, chains=IDS, layer=LAYER):
+    ids = None if chains is None else xp.asarray(chains)
+    return SEED, STEP, purpose << 24 | layer << 8, ids
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
+def test_programs(rng, case):
+    """Every kernel of programs: the same bits in any order, and the CPU core's numbers."""
+    theta = starts(rng, case.target, kernel_list.CHAINS)
+    found = in_every_order(lambda device: evaluate(case.program(device), theta))
+    compare(case.target, theta, found, case.rows)
+
+
+@pytest.mark.parametrize("case", MOVING, ids=[case.label for case in MOVING])
+def test_trajectories(rng, case):
+    """Whole trajectories in one launch, likewise."""
+    target, chains = case.target, kernel_list.CHAINS
+    q, p = starts(rng, target, chains), starts(rng, target, chains)
+    step, steps = np.array([0.003, 0.002]), np.array([2, 3])
+    mass = rng.uniform(0.5, 2, size=q.shape).astype(q.dtype)
+    g = target.value_and_grad(q)[1]
+
+    def run(device):
+        arrays = (xp.asarray(a) for a in (q, p, g, step))
+        ends = case.persistent(device).leapfrog(*arrays, steps, xp.asarray(mass))
+        return [a.get() for a in ends]
+
+    found_q, found_p, _, found_g = in_every_order(run)
+    ends = leapfrog(target, q, p, step, steps, inverse_mass_matrix=mass)
+    bound = BOUND[str(target.dtype)]
+    expected = ends.position, ends.momentum, ends.grad
+    for a, b in zip((found_q, found_p, found_g), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=bound * np.abs(b).max())
+
+
+@SCALARS
+@pytest.mark.parametrize("n", SIZES)
+def test_normals(scalar, n):
+    expected = np.empty((3, n), DTYPES[scalar])
+    _core.fill_normal(expected, SEED, STEP, IDS, _backend.MOMENTUM, LAYER)
+    for width in (1, blocks_of(-(-n // 4)), 3):
+        name, purpose = f"FillNormal<{scalar}>", stream(_backend.MOMENTUM)
+        found = output(name, (width, 3, 1), (3, n), DTYPES[scalar], *purpose, n)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_uniforms(n):
+    expected = np.empty((3, n))
+    _core.fill_uniform(expected, SEED, STEP, IDS, _backend.JITTER, LAYER)
+    for width in (1, 3):
+        purpose = stream(_backend.JITTER)
+        found = output("FillUniform", (width, 3, 1), (3, n), np.float64, *purpose, n)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_chains_count_from_zero():
+    expected = np.empty((4, 6))
+    _core.fill_uniform(expected, SEED, STEP, np.arange(4, dtype=np.uint32), 9, 0)
+    found = output("FillUniform", (1, 4, 1), (4, 6), np.float64, *stream(9, None, layer=0), 6)
+    np.testing.assert_array_equal(found, expected)
+
+
+def masses(rng, dtype, n):
+    """Inverse masses and the stride from chain to chain."""
+    return {
+        "none": (None, 0),
+        "shared": (rng.uniform(0.5, 2, n).astype(dtype), 0),
+        "each": (rng.uniform(0.5, 2, (3, n)).astype(dtype), n),
+    }
+
+
+@SCALARS
+@pytest.mark.parametrize("mass", ["none", "shared", "each"])
+@pytest.mark.parametrize("n", SIZES)
+def test_leapfrog_step(rng, scalar, mass, n):
+    """Products and sums rounded one by one, as the CPU core rounds them."""
+    dtype = DTYPES[scalar]
+    q, p, g = (rng.normal(size=(3, n)).astype(dtype) for _ in range(3))
+    m, stride = masses(rng, dtype, n)[mass]
+    step = np.array([0.1, 0.037, 1e-3])
+    half, whole = 0.5, 1.0
+
+    def run(device):
+        position, momentum = xp.asarray(q), xp.asarray(p)
+        fields = (position, momentum, xp.asarray(g), None if m is None else xp.asarray(m), stride)
+        device.launch(
+            f"KickDrift<{scalar}>", (2, 3, 1), *fields, xp.asarray(step), half, whole, n
+        )  # fmt: skip
+        return position.get(), momentum.get()
+
+    found_q, found_p = in_every_order(run)
+    eps = step.astype(dtype)[:, None]
+    expected_p = p + (eps * dtype(half)) * g
+    moved = expected_p if m is None else m * expected_p
+    np.testing.assert_array_equal(found_p, expected_p)
+    np.testing.assert_array_equal(found_q, q + (eps * dtype(whole)) * moved)
+
+
+@SCALARS
+@pytest.mark.parametrize("mass", ["none", "shared", "each"])
+@pytest.mark.parametrize("n", SIZES)
+def test_kinetic_energy(rng, scalar, mass, n):
+    p = (10 * rng.normal(size=(3, n))).astype(DTYPES[scalar])
+    m, stride = masses(rng, DTYPES[scalar], n)[mass]
+    fields = (xp.asarray(p), None if m is None else xp.asarray(m), stride, n)
+    found = output(f"KineticEnergy<{scalar}>", (1, 3, 1), (3,), np.float64, *fields)
+    np.testing.assert_allclose(found, _core.kinetic_energy(p, m), rtol=1e-14)
+
+
+@SCALARS
+@pytest.mark.parametrize("n", [1, 5, 257, 1025])
+def test_finite_rows(rng, scalar, n):
+    """One number that is not finite, anywhere in either array, and the largest that are."""
+    dtype = DTYPES[scalar]
+    places = [(which, at) for which in (0, 1) for at in {0, n // 2, n - 1}]
+    bad = [np.nan, np.inf, -np.inf]
+    rows = len(places) * len(bad) + 1
+    arrays = rng.normal(size=(2, rows, n)).astype(dtype)
+    arrays[:, -1] = np.finfo(dtype).max
+    arrays[1, -1, ::2] *= -1
+    for row, (value, (which, at)) in enumerate((v, place) for v in bad for place in places):
+        arrays[which, row, at] = value
+    fields = (xp.asarray(arrays[0]), xp.asarray(arrays[1]), n)
+    found = output(f"FiniteRows<{scalar}>", (1, rows, 1), (rows,), np.bool_, *fields)
+    assert found.tolist() == [False] * (rows - 1) + [True]
+
+
+def test_accept(rng):
+    """The decisions of the CPU, NaN and infinities rejected, rates to rounding."""
+    odd = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-300, -1e300, 745.0, 746.0, 1e308]
+    error = np.concatenate([odd, rng.normal(scale=3, size=990), rng.exponential(size=1050)])
+    n = len(error)
+    chains = rng.permutation(n).astype(np.uint32)
+
+    def run(device):
+        accepted, rate = xp.empty(n, np.bool_), xp.empty(n)
+        fields = (*stream(_backend.ACCEPT, chains, layer=0), xp.asarray(error), n)
+        device.launch("Accept", (blocks_of(n), 1, 1), *fields, accepted, rate)
+        return accepted.get(), rate.get()
+
+    accepted, rate = in_every_order(run)
+    with np.errstate(all="ignore"):
+        expected = _backend.accept(np, error, seed=SEED, step=STEP, chains=chains)
+    np.testing.assert_array_equal(accepted, expected[0])
+    np.testing.assert_allclose(rate, expected[1], rtol=1e-15, atol=1e-300)
+    assert 0.2 < accepted.mean() < 0.9
+
+
+@SCALARS
+@pytest.mark.parametrize("n", SIZES)
+def test_select(rng, scalar, n):
+    proposal, old = rng.normal(size=(2, 4, n)).astype(DTYPES[scalar])
+    old[0, 0] = proposal[1, 0] = np.nan
+    accepted = np.array([True, False, False, True])
+    fields = (xp.asarray(accepted), xp.asarray(proposal), xp.asarray(old), n)
+    found = output(f"Select<{scalar}>", (2, 4, 1), (4, n), DTYPES[scalar], *fields)
+    np.testing.assert_array_equal(found, np.where(accepted[:, None], proposal, old))
