@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import _checks, _core, likelihoods
+from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
 from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
@@ -62,6 +62,12 @@ class NetworkPredictive:
 
     def check_inputs(self, x: npt.ArrayLike) -> None:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
+        if _backend.is_device_array(x):
+            from ribbit._device_data import device_rows
+
+            given = _backend.from_device("predict", "x", x)
+            device_rows("predict", self.model, given, np.dtype(np.float64))
+            return
         single = getattr(x, "dtype", None) == np.float32
         self.model.rows("predict", x, np.dtype(np.float32 if single else np.float64))
 
@@ -101,6 +107,11 @@ class NetworkPredictive:
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
         """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
+        if _backend.is_device_array(positions):
+            from ribbit import _device_forward
+
+            sums = _device_forward.predictive_moments(self.model, self.likelihood, positions, x)
+            return sums, isinstance(self.likelihood, likelihoods.Bernoulli)
         source: Any = (
             _core.WeightSource32 if positions.dtype == np.float32 else _core.WeightSource64
         )
@@ -167,9 +178,15 @@ class NetworkPredictive:
         log_noise: FloatArray | None,
     ) -> Array64:
         shape = self.model.output_shape
+        xp = _backend.namespace(outputs)
+        if _backend.is_device_array(y):
+            y = _backend.to_host(_backend.from_device(function, "y", y))
+        elif xp is not np:
+            _backend.namespace(outputs, np.asarray(y), function=function)  # says what is mixed
         targets = self.likelihood.targets(
             function, y, outputs.shape[1], shape, np.dtype(np.float64)
         )
+        targets = _backend.from_host(xp, targets)
         with np.errstate(over="ignore", invalid="ignore"):
             values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
         return values

@@ -7,7 +7,7 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
 from ribbit.protocols import Array
 
-__all__ = ["DensityTable", "Program", "bytes_per_chain"]
+__all__ = ["DensityTable", "Forward", "Program", "bytes_per_chain"]
 
 _PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
 _MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
 _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
+_FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
 _SLICE = 1024  # terms of a weight's gradient that one block adds up
 _MOST_SLICES = 32
 _ROW_BLOCK = 256  # rows of a block of the likelihood
@@ -63,6 +64,8 @@ class Program:
         Seed, step and sample of the masks of the first chain; chain c takes those of sample + c.
         Read by :meth:`run`; None without masks.
     """
+
+    _forward_only = False
 
     def __init__(
         self,
@@ -175,7 +178,9 @@ class Program:
             cell = Cell(size, self._address(self._buffer(shape)), stride)
             below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
-            if last or table.arrays_of(row) or any(c.delta is not None for c in below):
+            if self._forward_only:
+                pass
+            elif last or table.arrays_of(row) or any(c.delta is not None for c in below):
                 cell.delta = self._address(self._buffer(shape))
                 if self._codes[number] != 0:
                     cell.derivative = self._address(self._buffer(shape))
@@ -242,14 +247,14 @@ class Program:
             for number, row in enumerate(rows)
             if number not in self._skipped
         ]
-        self._write_likelihood(panel, cells[-1])
+        self._write_end(panel, cells[-1])
         for number, step in reversed(undo):
             if cells[number + 1].delta is not None:
                 step()
         self._forward += panel.forward
         self._gradient += panel.forward + panel.backward
 
-    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
+    def _write_end(self, panel: Panel, output: Cell) -> None:
         tables, scalar = self._tables, self._scalar
         rows = int(self._x.shape[0])
         weight = rows / self._count / (tables.likelihood_temperature * tables.temperature)
@@ -358,6 +363,101 @@ class Program:
                     (1, 1, 1),
                 )
             )
+
+
+class Forward(Program):
+    """Outputs of S weight samples on all rows, panel by panel.
+
+    Parameters
+    ----------
+    device : Device
+    layers : (rows, columns) int64 array
+        The layer table.
+    x : (N, D) array
+        In `dtype`, or bytes of images.
+    dim : int
+        Numbers from sample to sample.
+    dtype : numpy dtype
+        float32 or float64.
+    samples : int
+        The most samples wanted in one pass; fewer where memory is short.
+
+    Attributes
+    ----------
+    device : Device
+    scalar : str
+        "float" or "double".
+    theta : (samples, P) array
+        The samples of the pass.
+    samples, rows, count : int
+        Samples of a pass, rows of a panel, N.
+    """
+
+    _forward_only = True
+
+    def __init__(
+        self,
+        device: Device,
+        layers: npt.NDArray[np.int64],
+        x: Array,
+        dim: int,
+        dtype: np.dtype[Any],
+        samples: int,
+    ) -> None:
+        self.device = self._device = device
+        self._x, self._dtype, self._subset = x, dtype, None
+        segment = np.array([[0, dim, 0, 1, 0, 0]], dtype=np.float64)  # for its size alone
+        self._tables = DensityTable(layers, segment, segment[:, :5], 0, 1.0, 1.0, 1.0)
+        self.scalar = self._scalar = "float" if dtype == np.float32 else "double"
+        self._rows = rows_of(layers)
+        self._rates = [0.0] * len(self._rows)
+        self._keep = []
+        self.count = self._count = int(x.shape[0])
+        scalars = sum(row["out_size"] for row in self._rows)
+        fitting = max(1, _FORWARD_BYTES // (scalars * dtype.itemsize))
+        self.rows = self._panel = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
+        each = dtype.itemsize * (scalars_of(self._rows) * self._panel + dim)
+        if each > device.free_bytes():
+            raise MemoryError(
+                f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
+                f"got {device.free_bytes() / 1e9:.3g} GB"
+            )
+        self.samples = self._chains = max(1, min(samples, device.free_bytes() // (2 * each)))
+        self.theta = self._buffer((self.samples, dim))
+        self.grad = self.theta  # nobody writes it
+        self.masks = self._partials = None
+        self._forward, self._gradient, self._values = [], [], []
+        cells = self._cells()
+        self._output = cells[-1]
+        self._passes: list[tuple[int, int, list[Launch]]] = []
+        for first in range(0, self.count, self._panel):
+            self._forward = []
+            some = min(self._panel, self.count - first)
+            self._write_panel(cells, {}, first, some)
+            self._passes.append((first, some, self._forward))
+
+    def groups(self, samples: int) -> list[tuple[int, int]]:
+        """Return begin and end of each pass over `samples` samples."""
+        step = self.samples
+        return [(b, min(b + step, samples)) for b in range(0, samples, step)]
+
+    def panels(self, theta: Array) -> Iterator[tuple[int, int, Array]]:
+        """Yield first row, rows, and the outputs (S, R K) of each panel for samples theta (S, P).
+
+        The outputs are a buffer that the next panel overwrites.
+        """
+        count = theta.shape[0]
+        self.theta[:count, :] = theta
+        names = {launch.name for _, _, launches in self._passes for launch in launches}
+        kernels = self._device.kernels(sorted(names))
+        outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
+        for first, rows, launches in self._passes:
+            for launch in launches:
+                kernels[launch.name](launch.grid_of(count), pack(self._device, launch.fields))
+            yield first, rows, outputs[:count, :]
+
+    def _write_end(self, panel: Panel, output: Cell) -> None:
+        del panel, output  # the outputs are what is wanted
 
 
 _LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {

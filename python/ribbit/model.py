@@ -269,6 +269,10 @@ class Model:
 
         `function` names the caller in errors.
         """
+        if _backend.is_device_array(theta):
+            from ribbit import _device_forward
+
+            return _device_forward.outputs(function, self, theta, x, dim)  # type: ignore[no-any-return]
         dtype = getattr(theta, "dtype", None)
         if dtype not in (np.float32, np.float64):
             raise DTypeError(

@@ -15,6 +15,7 @@ __all__ = ["HEADERS", "OPTIONS", "entry", "source"]
 HEADERS = (
     "cuda/random_kernels.h",
     "cuda/leapfrog_kernels.h",
+    "cuda/predictive_kernels.h",
     "cuda/product_kernels.h",
     "cuda/density_kernels.h",
     "cuda/trajectory_kernels.h",

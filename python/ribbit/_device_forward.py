@@ -1,0 +1,153 @@
+"""Forward passes of many weight samples on a device, and moments of what they predict.
+
+Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ribbit import _backend
+from ribbit._device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._device_data import device_rows
+from ribbit.errors import DTypeError
+from ribbit.gradients import Forward
+from ribbit.likelihoods import Likelihood
+from ribbit.model import Model
+from ribbit.protocols import Array
+
+__all__ = ["outputs", "predictive_moments"]
+
+_MOST_SAMPLES = 128  # in one pass: more fill no device better
+
+
+def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Array:
+    """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim) on a device.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Model.forward`.
+    """
+    forward, samples, single = _forward(function, model, theta, x, dim)
+    xp = _backend.namespace(samples)
+    count, width = samples.shape[0], model.output_shape[0]
+    out = xp.empty((count, forward.count, width), dtype=samples.dtype)
+    for begin, end in forward.groups(count):
+        for first, rows, values in forward.panels(samples[begin:end, :]):
+            shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
+            out[begin:end, first : first + rows, :] = shaped
+    return out[0, :, :] if single else out
+
+
+def predictive_moments(
+    model: Model, likelihood: Likelihood, positions: Array, x: Any
+) -> tuple[Array, ...]:
+    """Return running sums over the draws (C, D, P); see `protocols.NativePredictive`."""
+    xp = _backend.namespace(positions)
+    chains, draws, dim = positions.shape
+    theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (draws * chains, dim))
+    forward, samples, _ = _forward("predict", model, theta, x, dim)
+    moments = _Moments(forward, likelihood, model.output_shape[0])
+    for begin, end in forward.groups(samples.shape[0]):
+        for first, rows, values in forward.panels(samples[begin:end, :]):
+            moments.add(first, rows, values, begin == 0)
+    return moments.sums
+
+
+def _forward(
+    function: str, model: Model, theta: Array, x: Any, dim: int
+) -> tuple[Forward, Array, bool]:
+    xp = _backend.namespace(theta, function=function)
+    device = _backend.device_of(xp)
+    assert device is not None
+    dtype = _backend.host_dtype(theta)
+    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise DTypeError(f"[{function}] expected theta in float32 or float64, got {theta.dtype}")
+    samples, single = _backend.position(xp, function, "theta", theta, dtype, dim)
+    if not _backend.is_device_array(x):
+        _backend.namespace(theta, np.asarray(x), function=function)  # says what is mixed
+    given = _backend.from_device(function, "x", x)
+    _backend.namespace(theta, given, function=function)
+    rows = device_rows(function, model, given, dtype)
+    forward = Forward(device, model.table, rows, dim, dtype, min(samples.shape[0], _MOST_SAMPLES))
+    return forward, samples, single
+
+
+class _Moments:
+    """Sums of predictions, sample by sample."""
+
+    def __init__(self, forward: Forward, likelihood: Likelihood, outputs: int) -> None:
+        xp = forward.device.xp
+        self._forward, self._device, self._outputs = forward, forward.device, outputs
+        self._kind = int(likelihood.learns_noise) or likelihood.code
+        self._scale = float(likelihood.table_scale)
+        self._classes = likelihood.kind == "classification"
+        means = likelihood.columns("predict", (outputs,)) if self._kind == 2 else outputs
+        shape = forward.count, means
+        first, total, squares = (xp.empty(shape, dtype=xp.float64) for _ in range(3))
+        extra = xp.empty((forward.count,) if self._classes else shape, dtype=xp.float64)
+        self.sums = (first, total, squares, extra)
+        self._means = means
+        size = (forward.samples, forward.rows)
+        self._entropies = xp.empty(size, dtype=forward.theta.dtype) if self._classes else None
+
+    def add(self, first: int, rows: int, values: Array, begin: bool) -> None:
+        """Take the outputs (S, R K) of some samples at rows first, first + 1, .."""
+        samples, stride = values.shape[0], values.shape[1]
+        scalar, outputs, kind = self._forward.scalar, self._outputs, self._kind
+        noise = None
+        if kind == 1:
+            theta = self._forward.theta
+            itemsize = _backend.host_dtype(theta).itemsize
+            noise = self._device.pointer(theta) + (theta.shape[1] - 1) * itemsize
+        launches = []
+        if kind >= 3:
+            launches.append(
+                Launch(
+                    f"PredictiveValues<{scalar}, {kind}>",
+                    (values, stride, rows, outputs, self._entropies),
+                    (-(-rows // 256), samples, 1),
+                    -1,
+                )
+            )
+        launches.append(
+            Launch(
+                f"AddMoments<{scalar}, {kind}>",
+                (
+                    values,
+                    stride,
+                    samples,
+                    rows,
+                    outputs,
+                    int(begin),
+                    first,
+                    noise,
+                    self._forward.theta.shape[1],
+                    self._scale,
+                    *self.sums[:3],
+                    None if self._classes else self.sums[3],
+                ),
+                (blocks_of(rows * self._means), 1, 1),
+                -1,
+            )
+        )
+        if self._classes:
+            launches.append(
+                Launch(
+                    f"AddEntropies<{scalar}>",
+                    (self._entropies, samples, rows, int(begin), first, self.sums[3]),
+                    (blocks_of(rows), 1, 1),
+                    -1,
+                )
+            )
+        launch_all(self._device, launches)
+
+
+def launch_all(device: Device, launches: list[Launch]) -> None:
+    """Launch what has no chains."""
+    kernels: dict[str, Kernel] = device.kernels([launch.name for launch in launches])
+    for launch in launches:
+        kernels[launch.name](launch.grid_of(1), pack(device, launch.fields))
