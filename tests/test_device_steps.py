@@ -207,14 +207,16 @@ def test_steps_of_two_calls(device):
 # Adam's steps do not grow with the gradient.
 @pytest.mark.parametrize(
     ("how", "rule"),
-    [("nan", rule) for rule in RULES] + [("grows", rule) for rule in RULES if rule != "adam"],
+    [(how, rule) for how in ("nan", "inf", "grows") for rule in RULES if rule != "adam"]
+    + [("nan", "adam"), ("inf", "adam")],
 )
 @pytest.mark.parametrize("batch", [10, ROWS])
 def test_a_failing_chain_stops_and_no_other_one(device, rule, batch, how):
     """Chain 1 leaves the range of float32 in the second of two wild steps, or is lost at once."""
     host, on_device = pair(device, rb.mlp(4, (), 2), dtype="float32")
     theta = host.init(seed=3, chains=3)
-    theta[1, 5] = 3e25 if how == "grows" else np.nan
+    place, value = {"grows": (5, 3e25), "nan": (5, np.nan), "inf": (-1, np.inf)}[how]
+    theta[1, place] = value
     sizes = np.full(10, 1e-7)
     sizes[:2] = {"friction": 1e6, "adam": 1e-2}.get(rule, 2e6)
     options = {"step_size": sizes, "noise": np.zeros(10), "adapt_until": 0}
@@ -246,6 +248,18 @@ def test_a_failed_run_brings_its_last_finite_state(device):
     position = on_device.state.position.get()
     np.testing.assert_allclose(position, host.state.position, rtol=1e-6)
     assert np.isfinite(position).all()
+
+
+@pytest.mark.parametrize("rule", ["adam", "preconditioned"])
+def test_a_second_moment_that_is_not_finite_is_a_failure(device, rule):
+    """A parameter with it would never move again."""
+    target = pair(device)[1]
+    theta = target.init(seed=3, chains=3).get()
+    moments = [np.full_like(theta, 0.02) if has else None for has in RULES[rule][1:3]]
+    assert target.dim % 4 != 0
+    assert (steps(target, theta, rule, 10, moments=moments, epsilon=0.0)[1] == -1).all()
+    moments[1][2, 3] = np.inf
+    assert steps(target, theta, rule, 10, moments=moments)[1].tolist() == [-1, -1, 0]
 
 
 def test_a_gradient_that_is_nowhere_finite(device):
