@@ -8,8 +8,13 @@ import contextlib
 import numpy as np
 import pytest
 
+import layer_problems
 import ribbit as rb
+from device_problems import tables_of
+from layer_problems import SILU, TANH, net
 from ribbit import _backend, _core, _device_density, _device_steps, gradients, schedules
+from ribbit._device_density import DeviceDensity
+from ribbit._native_density import NativeSteps
 from ribbit.errors import NonFiniteError
 
 ROWS = 23
@@ -36,7 +41,7 @@ def pair(device, model=MODEL, x=X, y=Y, **options):
 def steps(target, theta, rule, batch, *, count=10, chains=None, seed=5, moments=None, **options):
     """Call ``advance``; the results on the host."""
     code, first, second, size = RULES[rule]
-    xp, dtype = target.array_namespace, target.dtype
+    xp, dtype = getattr(target, "array_namespace", np), target.dtype
     ids = np.array([0, 4, 9], dtype=np.uint32) if chains is None else np.array(chains, np.uint32)
     if moments is None:
         moments = [np.full_like(theta, 0.02) if has else None for has in (first, second)]
@@ -166,6 +171,42 @@ def test_bytes_of_images(device):
     for batch in (10, ROWS):
         expected, found = (steps(t, theta, "adam", batch)[0] for t in (host, on_device))
         same(found, expected, rtol=1e-11, atol=1e-11)
+
+
+LAYERS = {
+    "convolution": net((5, 4, 3), rb.Conv2D(5, 2), SILU, rb.FilterResponseNorm(), rb.MaxPool2D(2)),
+    "sequence": net((6,), rb.Embedding(7, 5), rb.LSTM(5)),
+    "masks": net((4, 3, 2), rb.Dropout(0.3), rb.Conv2D(3, 2), rb.Dropout(0.4, spatial=True), TANH),
+}
+
+
+@pytest.mark.parametrize("batch", [4, 11])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_and_masks_with_rows_of_each_chain(device, name, batch):
+    """Masks are those of the step, of the chain's id and of the row's number in the data."""
+    host = layer_problems.problem(LAYERS[name], num_rows=11, chains=3).native(np.dtype("float64"))
+    theta = 0.3 * np.random.default_rng(2).normal(size=(3, host.dim))
+    arguments = {"chains": [5, 6, 7], "moments": (np.full_like(theta, 0.02), None)}
+    plain, rates = host, None
+    if name == "masks":
+        rates, host = host.model.rates, host.masked()
+    x, y = device.asarray(plain.x), device.asarray(plain.y)
+    native = DeviceDensity(_backend.device_of(device), tables_of(plain, rates), x, y, None)
+    expected = steps(host, theta, "friction", batch, **arguments)[0]
+    found = steps(OnDevice(native, device), theta, "friction", batch, **arguments)[0]
+    same(found, expected, rtol=0, atol=1e-11)
+    if name == "masks":
+        with pytest.raises(ValueError, match=r"follow each other, got \[5, 7, 6\]"):
+            steps(OnDevice(native, device), theta, "friction", batch, chains=[5, 7, 6])
+
+
+class OnDevice(NativeSteps):
+    """Steps of a density alone."""
+
+    dtype = np.dtype("float64")
+
+    def __init__(self, native, xp):
+        self._native, self.array_namespace = native, xp
 
 
 # --- what decides a bit --------------------------------------------------------------------------

@@ -179,7 +179,8 @@ struct Update {
 // Ends the step before and begins the next one. A chain whose last step left a parameter that is
 // not finite stops, and the largest finite |gradient| of that step is noted, infinity where there
 // is none. Then the rows of the next step's batch are written: places of the epoch's order. grad
-// (C, P), rows (C, batch_rows) or null: all N rows in their own order. Grid: (1, C).
+// (C, P), rows (C, batch_rows) or null: all N rows in their own order. masks: where dropout masks
+// are told their address, or null; ids of chains then follow each other. Grid: (1, C).
 template <class T>
 struct NextStep {
   static constexpr int kBlock = kThreads;
@@ -196,6 +197,7 @@ struct NextStep {
   Index num_rows;  // N
   Index batch_rows;
   Index* rows;
+  Word64* masks;  // (3,): seed, step and the sample of chain 0
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& shared = block.template shared<Shared>();
     const Index chain = block.y();
@@ -211,6 +213,11 @@ struct NextStep {
     block.phase([&](int t) {
       if (t != 0 || number < 0.0) return;
       records.begun[chain] = begun + 1;
+      if (masks != nullptr && chain == 0) {
+        masks[0] = seed;
+        masks[1] = step;
+        masks[2] = chains[0];
+      }
       if (rows == nullptr) return;
       shared.order = make_permutation(static_cast<Word64>(num_rows), seed, chains[chain],
                                       step / static_cast<Word64>(batches));

@@ -145,7 +145,7 @@ class DeviceSteps:
                 prior=prior,
                 like=whole,
             )
-        self._theta, self._grad = whole.theta, whole.grad
+        self._theta, self._grad, self._masks = whole.theta, whole.grad, whole.masks
         scalar = "float" if _backend.host_dtype(self._theta) == np.float32 else "double"
         self._moments = [
             xp.empty(self._theta.shape, dtype=self._theta.dtype) if has else None
@@ -186,6 +186,11 @@ class DeviceSteps:
             of that step; the chain is as that step left it.
         """
         xp, chains = self._device.xp, position.shape[0]
+        if self._masks is not None and (np.diff(ids.astype(np.int64)) != 1).any():
+            raise ValueError(
+                "[Posterior.advance] expected ids of chains with masks to follow each other, "
+                f"got {ids.tolist()}"
+            )
         self._theta[:chains, :] = position
         for own, given in zip(self._moments, moments, strict=True):
             if own is not None:
@@ -238,6 +243,7 @@ class DeviceSteps:
             self._num_rows,
             self._batch,
             self._places,
+            self._masks,
         )
         self._launch(self._next, fields, 1, chains)
 

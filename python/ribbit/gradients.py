@@ -53,7 +53,7 @@ class Program:
     prior : float, default 1.0
         Weight of the log prior in the gradient.
     like : Program, optional
-        For as many chains: ``theta`` and ``grad`` are its arrays.
+        For as many chains: ``theta``, ``grad`` and ``masks`` are its arrays.
 
     Attributes
     ----------
@@ -97,7 +97,9 @@ class Program:
         self.grad: Array = self._buffer((chains, dim)) if like is None else like.grad
         self.terms = self._buffer((chains, 2), np.float64)
         drops = any(rate > 0 for rate in self._rates)
-        self.masks = device.xp.zeros(3, device.xp.uint64) if drops else None
+        self.masks: Array | None = None
+        if drops:
+            self.masks = device.xp.zeros(3, device.xp.uint64) if like is None else like.masks
         self._forward: list[Launch] = []
         self._gradient: list[Launch] = []
         self._values: list[Launch] = []
@@ -234,6 +236,7 @@ class Program:
             rates=self._rates,
             masks=self.masks,
             subset=self._subset,
+            subset_stride=self._rows_stride,
             rows=self._panel,
             first=first,
             count=count,
