@@ -34,7 +34,9 @@ ALLOWED = {
     "kernels": {"_device", "kernels", "layers", "protocols"},
     "_density_table": set(),
     "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
-    "_device_density": COMMON | {"_backend", "_device", "gradients", "kernels", "protocols"},
+    "_device_steps": {"_backend", "_device", "gradients", "protocols"},
+    "_device_density": COMMON
+    | {"_backend", "_device", "_device_steps", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {

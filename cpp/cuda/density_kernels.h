@@ -9,22 +9,27 @@
 namespace ribbit::cuda {
 
 // out (R, size) = rows of x (N, size), those that `rows` names or first_row, first_row + 1, ..;
-// bytes of images are divided by 255. Grid: (any, R).
+// bytes of images are divided by 255. rows: chain c's at c rows_stride, and its out at c
+// out_stride. Grid: (R, 1, C), or (R, 1, 1) for rows that all chains share.
 template <class From, class T>
 struct GatherRows {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   const From* x;
   const Index* rows;
+  Index rows_stride;
   Index first_row;
   Index size;
   T* out;
+  Index out_stride;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index n = rows != nullptr ? rows[first_row + block.y()] : first_row + block.y();
+    const Index place = first_row + block.x();
+    const Index n = rows != nullptr ? rows[block.z() * rows_stride + place] : place;
+    T* to = out + block.z() * out_stride + block.x() * size;
     block.last([&](int t) {
-      for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
+      for (Index i = t; i < size; i += kBlock) {
         const T value = static_cast<T>(x[n * size + i]);
-        out[block.y() * size + i] = sizeof(From) == 1 ? value / T(255) : value;
+        to[i] = sizeof(From) == 1 ? value / T(255) : value;
       }
     });
   }
@@ -119,6 +124,7 @@ struct LikelihoodRows {
   const T* f;
   const T* y;
   const Index* rows;
+  Index rows_stride;
   Index first_row;
   Index count;  // R
   Index outputs;
@@ -143,7 +149,8 @@ struct LikelihoodRows {
       const Index r = block.x() * kBlock + t;
       double own = 0.0, own_noise = 0.0;
       if (r < count) {
-        const Index n = rows != nullptr ? rows[first_row + r] : first_row + r;
+        const Index place = first_row + r;
+        const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
         const Index at = chain * chain_stride + r * outputs;
         own = likelihood_row<Kind, T>(f + at, y + n * targets, outputs, parameter,
                                       static_cast<T>(weight), delta + at, own_noise);

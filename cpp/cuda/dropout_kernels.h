@@ -17,6 +17,7 @@ struct DropUnits {
   using Shared = Nothing;
   const Word64* where;  // seed, step and the sample of chain 0
   const Index* rows;    // numbers of the data rows; null: first_row, first_row + 1, ..
+  Index rows_stride;    // from chain to chain
   Index first_row;
   Word64 layer;      // index of the layer
   Word64 threshold;  // rate 2^32: smaller words drop the unit
@@ -41,7 +42,8 @@ struct DropUnits {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         const Small four = static_cast<Small>(i) % blocks, at = static_cast<Small>(i) / blocks;
         const Small r = at / static_cast<Small>(places);
-        const Index row = rows != nullptr ? rows[first_row + r] : first_row + r;
+        const Index listed = first_row + r;
+        const Index row = rows != nullptr ? rows[block.y() * rows_stride + listed] : listed;
         const Word64 number = static_cast<Word64>(row) * blocks + four;
         Word64 c[1][4] = {{number & 0xffffffffull, counter_step(step), sample,
                            counter_purpose(kPurposeMask, static_cast<Word>(layer), step)}};

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from ribbit import _backend
 from ribbit._device import Device
+from ribbit._device_steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
+from ribbit.errors import ShapeError
 from ribbit.gradients import DensityTable, Program, bytes_per_chain
 from ribbit.kernels import persistent
 from ribbit.kernels.persistent import Persistent
@@ -49,6 +51,8 @@ class DeviceDensity:
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
+        self._steps: DeviceSteps | None = None  # the last ones, and what they were made for
+        self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
         self._persistent: Persistent | None = None
         network = persistent.network_of(tables.table)
         bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
@@ -144,6 +148,133 @@ class DeviceDensity:
             q, p, terms, g = (xp.take(a, back, axis=0) for a in (q, p, terms, g))
         return (q, p, *self._split(terms, None), g)
 
+    def advance(
+        self,
+        position: Array,
+        first: Array | None,
+        second: Array | None,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_rows: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        rule: int,
+        prior: float,
+        friction: float,
+        decay1: float,
+        decay2: float,
+        epsilon: float,
+        adapt_until: int,
+        interrupt: Any = None,
+    ) -> tuple[
+        Array,
+        Array | None,
+        Array | None,
+        npt.NDArray[np.int64],
+        npt.NDArray[np.float64],
+    ]:
+        """Make stochastic-gradient steps; arguments as in `protocols.NativeSteps`.
+
+        Waits for the device once, at the end, to see whether a chain failed.
+        """
+        xp, count = self._device.xp, step_size.shape[0]
+        kind = UpdateRule(rule, rule == 0 and second is not None, friction, decay1, decay2, epsilon)
+        self._check_steps(position, (first, second), kind, chains, first_step, batch_rows, count)
+        steps = self._steps_of(position.shape[0], batch_rows, prior, kind)
+        ends: list[tuple[Array | None, ...]] = []
+        for begin in range(0, position.shape[0], steps.chains):
+            some = slice(begin, begin + steps.chains)
+            end, moments, outcome = steps.run(
+                position[some, :],
+                (
+                    None if first is None else first[some, :],
+                    None if second is None else second[some, :],
+                ),
+                seed=seed,
+                ids=chains[some],
+                first_step=first_step,
+                step_size=step_size,
+                noise=noise,
+                adapt_until=adapt_until,
+                interrupt=interrupt,
+            )
+            ends.append((end, *moments, outcome))
+        moved, *made, outcome = (
+            None if parts[0] is None else xp.concat(list(parts), axis=0)
+            for parts in zip(*ends, strict=True)
+        )
+        found = _backend.to_host(outcome)
+        stopped = found[:, 0] >= 0.0
+        failed = np.where(stopped, found[:, 0] - first_step, -1.0).astype(np.int64)
+        # moments that the rule does not have come back as they were
+        m, v = (
+            xp.asarray(given, copy=True) if end is None and given is not None else end
+            for end, given in zip(made, (first, second), strict=True)
+        )
+        return moved, m, v, failed, np.where(stopped, found[:, 1], 0.0)
+
+    def _steps_of(
+        self, chains: int, batch_rows: int, prior: float, rule: UpdateRule
+    ) -> DeviceSteps:
+        """Return what makes such steps of `chains` chains, or of as many as memory allows."""
+        key, known = (batch_rows, prior, rule), self._steps_for
+        if self._steps is None or known is None or known[0] != key or known[1] < chains:
+            self._steps = None  # its memory goes back before more is asked for
+            each = bytes_per_chain_of_steps(
+                self._tables,
+                self.num_rows,
+                batch_rows,
+                int(self._x.shape[1]),
+                _itemsize(self._y),
+            )
+            self._steps = DeviceSteps(
+                self._device,
+                self._tables,
+                self._x,
+                self._y,
+                chains=min(chains, self._most_chains(each)),
+                batch_rows=batch_rows,
+                prior=prior,
+                rule=rule,
+            )
+            self._steps_for = key, chains
+        return self._steps
+
+    def _check_steps(
+        self,
+        position: Array,
+        moments: tuple[Array | None, Array | None],
+        rule: UpdateRule,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_rows: int,
+        count: int,
+    ) -> None:
+        """Raise for what the bindings of the CPU raise for."""
+        name = "Posterior.advance"
+        given = [("position", position), ("first", moments[0]), ("second", moments[1])]
+        for (what, array), needed in zip(given, (True, *rule.moments), strict=True):
+            if array is None:
+                if needed:
+                    raise ValueError(f"[{name}] expected the moments of the rule, got None")
+                continue
+            dtype = _backend.host_dtype(self._y)
+            _backend.position(self._device.xp, name, what, array, dtype, self.dim)
+            if array.shape != (len(chains), self.dim):
+                raise ShapeError(
+                    f"[{name}] expected {what} ({len(chains)}, {self.dim}), got {array.shape}"
+                )
+        if not (
+            1 <= batch_rows <= self.num_rows
+            and 0 <= rule.code <= 2
+            and count >= 1
+            and first_step + count < 1 << 40
+        ):
+            raise ValueError(
+                f"[{name}] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40"
+            )
+
     def _groups(
         self, chains: int, rows: npt.NDArray[np.int64] | None
     ) -> list[tuple[Program, int, int]]:
@@ -154,7 +285,7 @@ class DeviceDensity:
         if program is None or (program.chains < chains and program.chains < _MOST_CHAINS):
             self._programs.pop(key, None)
             program = None  # its memory goes back before more is asked for
-            most = self._most_chains(count)
+            most = self._most_chains(bytes_per_chain(self._tables, count, _itemsize(self._y)))
             xp = self._device.xp
             program = Program(
                 self._device,
@@ -173,8 +304,8 @@ class DeviceDensity:
         size = program.chains
         return [(program, b, min(b + size, chains)) for b in range(0, chains, size)]
 
-    def _most_chains(self, count: int) -> int:
-        each = bytes_per_chain(self._tables, count, _itemsize(self._y))
+    def _most_chains(self, each: int) -> int:
+        """Return how many chains of `each` bytes one program may have."""
         free = self._device.free_bytes()
         if each > free:
             raise MemoryError(

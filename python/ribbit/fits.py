@@ -304,7 +304,7 @@ class EnsembleFit:
 
     def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a member (C, P) for each of the chain ids, in turn; all members when None."""
-        return self.theta if chains is None else self.theta[chains % len(self.theta)]
+        return self.theta if chains is None else self._members(chains % self.theta.shape[0])
 
     def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Draws:
         """Return the members as draws.
@@ -336,10 +336,14 @@ class EnsembleFit:
                 purpose=_backend.FIT_DRAW,
                 layer=1,
             )
-            pick = np.minimum((u[0] * len(positions)).astype(np.int64), len(positions) - 1)
-            positions = positions[pick]
+            members = positions.shape[0]
+            positions = self._members(np.minimum((u[0] * members).astype(np.int64), members - 1))
         return drawn(positions[None, ...], self.predictive, self.settings, seed)
 
     def predict(self, x: Array) -> Prediction:
         """Return ``draws().predict(x)``: every member once."""
         return self.draws().predict(x)
+
+    def _members(self, numbers: npt.NDArray[Any]) -> Array:
+        xp = _backend.namespace(self.theta)
+        return xp.take(self.theta, _backend.from_host(xp, numbers.astype(np.int64)), axis=0)

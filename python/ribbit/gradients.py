@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,16 +49,18 @@ class Program:
         The most chains it can run.
     count : int
         Rows it runs over.
-    subset : (count,) int64 array, optional
-        Which rows; may change between runs. None: all of x in order.
+    subset : (count,) or (chains, >= count) int64 array, optional
+        Which rows, for all chains or for each; may change between runs. None: all of x in order.
+    prior : float, default 1.0
+        Weight of the log prior in the gradient.
+    like : Program, optional
+        For as many chains: ``theta``, ``grad`` and ``masks`` are its arrays.
 
     Attributes
     ----------
     chains : int
     theta, grad : (chains, P) array
         Read and written by :meth:`run`.
-    trajectory : Trajectory
-        Moves ``theta`` along ``grad``.
     terms : (chains, 2) float64 array
         Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
     masks : (3,) uint64 array or None
@@ -77,10 +80,14 @@ class Program:
         chains: int,
         count: int,
         subset: Array | None = None,
+        prior: float = 1.0,
+        like: Program | None = None,
     ) -> None:
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self.chains = self._chains = chains
-        self._count, self._subset = count, subset
+        self._count, self._subset, self._prior = count, subset, prior
+        # From chain to chain; 0: all chains share their rows.
+        self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
         self._dtype = np.dtype(str(y.dtype))
         self._scalar = "float" if self._dtype == np.float32 else "double"
         self._rows = rows_of(tables.table)
@@ -89,17 +96,23 @@ class Program:
         self._keep: list[Array] = []  # memory that launches point to
         self._panel = min(count, panel_rows(tables.table, self._dtype.itemsize))
         dim = tables.dim
-        self.theta = self._buffer((chains, dim))
-        self.grad = self._buffer((chains, dim))
+        self.theta: Array = self._buffer((chains, dim)) if like is None else like.theta
+        self.grad: Array = self._buffer((chains, dim)) if like is None else like.grad
         self.terms = self._buffer((chains, 2), np.float64)
         drops = any(rate > 0 for rate in self._rates)
-        self.masks = device.xp.zeros(3, device.xp.uint64) if drops else None
+        self.masks: Array | None = None
+        if drops:
+            self.masks = device.xp.zeros(3, device.xp.uint64) if like is None else like.masks
         self._forward: list[Launch] = []
         self._gradient: list[Launch] = []
         self._values: list[Launch] = []
         self._write()
         self._compiled: dict[str, list[tuple[Kernel, Launch, bytes]]] = {}
-        self.trajectory = Trajectory(device, self)
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """Moves ``theta`` along ``grad``."""
+        return Trajectory(self._device, self)
 
     def choose(self, rows: npt.NDArray[np.int64]) -> None:
         """Set the rows (count,) of a program that runs over a subset."""
@@ -160,6 +173,9 @@ class Program:
         features = int(self._x.shape[1])
         if whole:
             first = Cell(features, self._device.pointer(self._x), 0)
+        elif self._rows_stride:
+            stride = panel * features
+            first = Cell(features, self._address(self._buffer((self._chains, stride))), stride)
         else:
             first = Cell(features, self._address(self._buffer((panel, features))), 0)
         self._gathers = not whole
@@ -225,6 +241,7 @@ class Program:
             rates=self._rates,
             masks=self.masks,
             subset=self._subset,
+            subset_stride=self._rows_stride,
             rows=self._panel,
             first=first,
             count=count,
@@ -233,13 +250,21 @@ class Program:
         )
         if self._gathers:
             kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
-            features = cells[0].size
+            cell, stride = cells[0], self._rows_stride
             panel.forward.append(
                 Launch(
                     f"GatherRows<{kind}, {scalar}>",
-                    (self._x, self._subset, first, features, cells[0].value),
-                    (blocks_of(features), count, 1),
-                    chains_along=-1,
+                    (
+                        self._x,
+                        self._subset,
+                        stride,
+                        first,
+                        cell.size,
+                        cell.value,
+                        cell.chain_stride,
+                    ),
+                    (count, 1, 1),
+                    chains_along=2 if stride else -1,
                 )
             )
         undo = [
@@ -267,6 +292,7 @@ class Program:
                     output.value,
                     self._y,
                     self._subset,
+                    self._rows_stride,
                     panel.first,
                     panel.count,
                     output.size,
@@ -339,13 +365,14 @@ class Program:
         terms = self._buffer((self._chains, len(segments)), np.float64)
         for slot, (offset, size, kind, constants) in enumerate(segments):
             head = (*constants, self.theta, dim, offset, size)
-            self._gradient.append(
-                Launch(
-                    f"PriorScore<{scalar}, {kind}>",
-                    (*head, 1.0 / tables.temperature, self.grad),
-                    (blocks_of(size), 1, 1),
+            if self._prior:
+                self._gradient.append(
+                    Launch(
+                        f"PriorScore<{scalar}, {kind}>",
+                        (*head, self._prior / tables.temperature, self.grad),
+                        (blocks_of(size), 1, 1),
+                    )
                 )
-            )
             self._values.append(
                 Launch(
                     f"PriorValue<{scalar}, {kind}>",

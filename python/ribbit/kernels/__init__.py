@@ -26,6 +26,7 @@ HEADERS = (
     "cuda/embedding_kernels.h",
     "cuda/lstm_kernels.h",
     "cuda/dropout_kernels.h",
+    "cuda/update_kernels.h",
 )
 """Headers with kernels."""
 

@@ -30,6 +30,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             (
                 panel.masks,
                 panel.subset,
+                panel.subset_stride,
                 panel.first,
                 row["index"],
                 threshold,

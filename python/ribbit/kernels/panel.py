@@ -88,6 +88,8 @@ class Panel:
         Seed, step and first sample of the masks.
     subset : array or None
         Numbers of the data rows.
+    subset_stride : int
+        From chain to chain; 0: all chains share them.
     rows : int
         R, of the largest panel: what buffers are made for.
     first, count : int
@@ -110,6 +112,7 @@ class Panel:
     rates: Sequence[float]
     masks: Array | None
     subset: Array | None
+    subset_stride: int
     rows: int
     first: int
     count: int

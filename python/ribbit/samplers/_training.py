@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ribbit import _backend, _checks
-from ribbit.errors import ShapeError
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers._chunk import Chunk
 from ribbit.samplers._interrupt import InterruptGuard
 from ribbit.samplers._run import ProgressOption
+from ribbit.samplers.leapfrog import Density
 from ribbit.samplers.state import StochasticState
 from ribbit.samplers.stochastic import Stepper
 
@@ -42,7 +43,7 @@ def begin(
         if not callable(starts):
             return init
         start = starts(np.arange(members, dtype=np.uint32), _checks.seed(function, seed))
-        return start[0] if members == 1 and start.ndim == 2 else start
+        return start[0, :] if members == 1 and start.ndim == 2 else start
     if init is not None:
         raise ValueError(f"[{function}] expected one of init and resume, got both")
     if not isinstance(resume, kind) or resume.state is None:
@@ -109,9 +110,9 @@ def train(
             density = stepper.density
             if start is None:
                 start = density.target.init(seed=seed, chains=members)
-            position = _checks.numeric(function, "init", start).astype(density.dtype)
+            position = _start(function, density, start)
             if position.ndim == 1:
-                position = np.tile(position, (members, 1))
+                position = density.xp.concat([position[None, :]] * members, axis=0)
             if position.shape != (members, density.dim):
                 raise ShapeError(
                     f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
@@ -132,7 +133,9 @@ def train(
                 except _backend.Interrupted:
                     break  # the steps of this call are discarded
                 done = state.step - first
-                reporter.update(done, {"step_size": info["step_size"]}, float(done * members))
+                if reporter.wanted:
+                    rates = {"step_size": _backend.to_host(info["step_size"])}
+                    reporter.update(done, rates, float(done * members))
                 chunk.made(count)
     complete = state.step == end
     if not complete:
@@ -143,3 +146,16 @@ def train(
             stacklevel=3,
         )
     return state, complete
+
+
+def _start(function: str, density: Density, start: Any) -> Array:
+    """Return where members start as an array of the target's library and dtype, a copy."""
+    xp = density.xp
+    if xp is np or not _backend.is_array(start):
+        host = _checks.numeric(function, "init", start).astype(density.dtype)
+        return _backend.from_host(xp, host)
+    if _backend.namespace(start, function=function) is not xp:
+        raise DTypeError(
+            f"[{function}] expected init as {xp.__name__} array, got {_checks.summary(start)}"
+        )
+    return xp.astype(start, _backend.dtype_in(xp, density.dtype), copy=True)

@@ -138,7 +138,7 @@ class DeepEnsemble:
     def _fit(self, state: StochasticState, *, complete: bool) -> EnsembleFit:
         target = self._stepper.density.target
         return EnsembleFit(
-            theta=state.position.copy(),
+            theta=self._stepper.density.xp.asarray(state.position, copy=True),
             complete=complete,
             settings={
                 "sampler": "DeepEnsemble",
