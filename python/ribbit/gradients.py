@@ -432,7 +432,7 @@ class Forward(Program):
         samples: int,
     ) -> None:
         self.device = self._device = device
-        self._x, self._dtype, self._subset = x, dtype, None
+        self._x, self._dtype, self._subset, self._rows_stride = x, dtype, None, 0
         segment = np.array([[0, dim, 0, 1, 0, 0]], dtype=np.float64)  # for its size alone
         self._tables = DensityTable(layers, segment, segment[:, :5], 0, 1.0, 1.0, 1.0)
         self.scalar = self._scalar = "float" if dtype == np.float32 else "double"
