@@ -1,0 +1,47 @@
+"""What runs on a device, without one: the rows of the GPU table, and what evidence says of them."""
+
+import json
+
+import pytest
+
+from benchmarks import gpu, gpu_digest, gpu_rows
+
+
+def test_the_rows_run():
+    pytest.importorskip("pybind11")  # builds the module of the kernels
+    found = gpu_rows.rehearse(None)
+    assert [row["name"] for row in found] == list(gpu_rows.ROWS)
+
+
+def test_floors():
+    ceilings = {"copy_bytes_per_s": 4e12, "matmul_float32_flop_per_s": 5e13}
+    update = gpu_rows.ROWS["leapfrog-update"].floor(ceilings)
+    assert update == pytest.approx(20 * 100 * 478_410 / 4e12)
+    assert gpu_rows.ROWS["resnet20"].floor({}) is None
+
+
+def test_table():
+    row = {"name": "x", "seconds": 2e-3, "floor": 1e-3, "target": "fast"}
+    rival = row | {"rival": {"name": "torch", "seconds": 8e-3}}
+    lines = gpu.table([row, rival]).splitlines()
+    assert "50%" in lines[2]
+    assert "4.00x" in lines[3]
+
+
+def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
+    """Whatever is committed is told as verified or as changed since; numbers need a file."""
+    lines = gpu_digest.verdicts()
+    assert all("verified at" in line or "changed since" in line for line in lines) or lines == [
+        "no device has run these sources yet"
+    ]
+    folder = tmp_path / "benchmarks" / "evidence" / "gpu"
+    folder.mkdir(parents=True)
+    facts = {"device": {"name": "A"}, "date": "2026-01-01", "commit": "0123456789abc"}
+    monkeypatch.setattr(gpu_digest, "ROOT", tmp_path)
+    (tmp_path / "cpp" / "cuda").mkdir(parents=True)
+    source = tmp_path / "cpp" / "cuda" / "a.h"
+    source.write_text("1")
+    (folder / "a.json").write_text(json.dumps(facts | {"digest": gpu_digest.digest()}))
+    assert gpu_digest.verdicts() == ["A, 2026-01-01: verified at 0123456789"]
+    source.write_text("2")
+    assert gpu_digest.verdicts() == ["A, 2026-01-01: changed since 0123456789"]
