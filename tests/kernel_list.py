@@ -34,6 +34,13 @@ OUTSIDE_POSTERIORS = (
     "Accept",
     "Select<float>",
     "Select<double>",
+    *(
+        f"Update<{scalar}, {rule}Rule<{scalar}>>"
+        for scalar in ("float", "double")
+        for rule in ("Langevin", "Preconditioned", "Friction", "Adam")
+    ),
+    "NextStep<float>",
+    "NextStep<double>",
 )
 
 
