@@ -23,22 +23,27 @@ from ribbit.layers import ACTIVATIONS
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
+RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
 OUTSIDE_POSTERIORS = (
-    "FillNormal<float>",
-    "FillNormal<double>",
     "FillUniform",
-    "KickDrift<float>",
-    "KickDrift<double>",
-    "KineticEnergy<float>",
-    "KineticEnergy<double>",
-    "FiniteRows<float>",
-    "FiniteRows<double>",
     "Accept",
-    "Select<float>",
-    "Select<double>",
+    *(
+        f"{name}<{scalar}>"
+        for scalar in ("float", "double")
+        for name in (
+            "FillNormal",
+            "KickDrift",
+            "KineticEnergy",
+            "FiniteRows",
+            "Select",
+            "NextStep",
+            "AddEntropies",
+        )
+    ),
+    *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
+    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
+    *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
 )
-
-
 LAYERS = {
     "images": net(
         (6, 5, 2),
