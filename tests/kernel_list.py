@@ -11,9 +11,11 @@ from functools import cache
 
 import numpy as np
 
+import layer_problems
 import ribbit as rb
-from cpu_device import CPP
-from device_problems import LIKELIHOODS, PRIORS, persistent_of, problem, program_of
+from cpu_device import CPP, NAMESPACE
+from device_problems import LIKELIHOODS, PRIORS, persistent_of, problem, program_of, starts
+from layer_problems import SILU, TANH, net
 from ribbit._device import THREADS
 from ribbit.gradients import Program
 from ribbit.kernels.persistent import Persistent
@@ -21,41 +23,80 @@ from ribbit.layers import ACTIVATIONS
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
+RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
 OUTSIDE_POSTERIORS = (
-    "FillNormal<float>",
-    "FillNormal<double>",
     "FillUniform",
-    "KickDrift<float>",
-    "KickDrift<double>",
-    "KineticEnergy<float>",
-    "KineticEnergy<double>",
-    "FiniteRows<float>",
-    "FiniteRows<double>",
     "Accept",
-    "Select<float>",
-    "Select<double>",
     *(
-        f"Update<{scalar}, {rule}Rule<{scalar}>>"
+        f"{name}<{scalar}>"
         for scalar in ("float", "double")
-        for rule in ("Langevin", "Preconditioned", "Friction", "Adam")
+        for name in (
+            "FillNormal",
+            "KickDrift",
+            "KineticEnergy",
+            "FiniteRows",
+            "Select",
+            "NextStep",
+            "AddEntropies",
+        )
     ),
-    "NextStep<float>",
-    "NextStep<double>",
+    *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
+    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
+    *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
 )
+LAYERS = {
+    "images": net(
+        (6, 5, 2),
+        rb.Conv2D(5, 3, padding="same"),
+        rb.FilterResponseNorm(),
+        SILU,
+        rb.MaxPool2D(2),
+        rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
+        rb.AvgPool2D(2, stride=1),
+        rb.LayerNorm(),
+    ),
+    "sequences": net(
+        (6,),
+        rb.Embedding(70, 35),
+        rb.LSTM(17, sequence=True),
+        rb.Dropout(0.3),
+        rb.LSTM(5),
+    ),
+}
+MASKS = (2**64 - 3, 2**40 - 1, 5)  # seed, step and sample of the masks
 
 
 @dataclass(frozen=True)
 class Case:
-    """A posterior, the rows of a minibatch or None for all, and whether trajectories are run."""
+    """A posterior and what is asked of its kernels.
+
+    Attributes
+    ----------
+    label : str
+    target : Posterior
+    theta : (CHAINS, P) array
+    rows : tuple of int, optional
+        Of a minibatch; None: all.
+    moves : bool
+        Whole trajectories are run in one launch, too.
+    masked : bool
+        Dropout is on.
+    """
 
     label: str
     target: rb.Posterior
+    theta: np.ndarray
     rows: tuple[int, ...] | None = None
     moves: bool = False
+    masked: bool = False
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
-        return program_of(self.target, CHAINS, device=device, rows=self.rows)
+        rates = self.target.model.rates if self.masked else None
+        program = program_of(self.target, CHAINS, device=device, rows=self.rows, rates=rates)
+        if self.masked:
+            program.masks[...] = NAMESPACE.asarray(np.array(MASKS, dtype=np.uint64))
+        return program
 
     def persistent(self, device=None) -> Persistent:
         """What runs whole trajectories in one launch."""
@@ -63,35 +104,44 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Posteriors of the fewest rows and units that reach every kernel of programs."""
-    rng = np.random.default_rng(7)
-    activations = list(ACTIVATIONS)
+    """Posteriors of the fewest rows and units that reach every kernel of posteriors."""
     for dtype in DTYPES:
-        for activation in ACTIVATIONS:
-            target = problem(rng, rows=17, hidden=(17,), activation=activation, dtype=dtype)
-            yield Case(f"{activation}-{dtype}", target)
-        for number, name in enumerate(LIKELIHOODS):
-            activation = activations[number]
-            target = problem(
-                rng, name, rows=20, hidden=(3,), activation=activation, prior="several", dtype=dtype
-            )
-            # trajectories are the largest kernels: not all of them twice
-            yield Case(f"{name}-{dtype}", target, moves=dtype == "float32" or name == "learned")
-        for prior in PRIORS:
-            target = problem(rng, rows=3, hidden=(3,), prior=prior, dtype=dtype)
-            yield Case(f"{prior} prior-{dtype}", target)
-        for name, rows in (("wide", 70), ("few rows", 5)):  # tiles of all shapes
-            yield Case(f"{name}-{dtype}", problem(rng, rows=rows, hidden=(3, 40, 33), dtype=dtype))
-        large = problem(rng, rows=70, hidden=(50, 50), dtype=dtype)
-        yield Case(f"large-{dtype}", large, moves=True)
-        sliced = problem(rng, rows=2050, hidden=(3,), dtype=dtype)
-        yield Case(f"sliced-{dtype}", sliced)
-        yield Case(f"minibatch-{dtype}", sliced, rows=(3, 2049, 3, 0, 17))
-        yield Case(f"images-{dtype}", _images(rng, dtype))
-        yield Case(f"no bias-{dtype}", _no_bias(rng, dtype))
+        yield from _dense(dtype)
+        for name, model in LAYERS.items():
+            small = layer_problems.problem(model, num_rows=3, chains=CHAINS)
+            target = small.native(np.dtype(dtype))
+            yield Case(f"{name}-{dtype}", target, small.theta.astype(dtype), masked=True)
 
 
-def _images(rng, dtype):
+def _dense(dtype) -> Iterator[Case]:
+    """Likelihoods, priors, activations and tiles of all shapes."""
+    rng = np.random.default_rng(7)
+
+    def case(label, target, **options):
+        return Case(f"{label}-{dtype}", target, starts(rng, target, CHAINS), **options)
+
+    def made(*arguments, **options):
+        return problem(rng, *arguments, dtype=dtype, **options)
+
+    for activation in ACTIVATIONS:
+        yield case(activation, made(rows=5, hidden=(17,), activation=activation))
+    for name, activation in zip(LIKELIHOODS, ACTIVATIONS, strict=False):
+        target = made(name, rows=20, hidden=(3,), activation=activation, prior="several")
+        # trajectories are the largest kernels: not of every likelihood
+        yield case(name, target, moves=name in ("learned", "categorical"))
+    for prior in PRIORS:
+        yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
+    for name, rows in (("wide", 70), ("few rows", 5)):
+        yield case(name, made(rows=rows, hidden=(3, 40, 33)))
+    yield case("large", made(rows=70, hidden=(50, 50)), moves=True)
+    sliced = made(rows=2050, hidden=(3,))
+    yield case("sliced", sliced)
+    yield case("minibatch", sliced, rows=(3, 2049, 3, 0, 17))
+    yield case("bytes", _bytes(rng, dtype))
+    yield case("no bias", _no_bias(rng, dtype))
+
+
+def _bytes(rng, dtype):
     model = rb.Model([rb.Flatten(), rb.Dense(3)], input_shape=(3, 2, 2))
     x = rng.integers(0, 256, size=(9, 3, 2, 2), dtype=np.uint8)
     return rb.Posterior(
@@ -131,7 +181,14 @@ def structs() -> dict[str, int]:
     found = {}
     for path in sorted((CPP / "cuda").glob("*_kernels.h")):
         for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.M | re.S):
-            block = re.search(r"\bkBlock = (\w+);", body)
+            block = re.search(r"\bkBlock = (\w+)[;,]", body)
             if block:
                 found[name] = THREADS if block[1] == "kThreads" else int(block[1])
     return found
+
+
+def operands() -> set[str]:
+    """What kernels are made of: the structs that give or take an element of a matrix."""
+    pattern = r"^struct (\w+) \{\n((?:(?!^\};).)*?RIBBIT_DEVICE \w+ (?:get|put)\()"
+    texts = (path.read_text() for path in (CPP / "cuda").glob("*_kernels.h"))
+    return {name for text in texts for name, _ in re.findall(pattern, text, re.M | re.S)}

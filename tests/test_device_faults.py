@@ -137,7 +137,7 @@ for fault in ("false", "true"):
 @needs_asan
 def test_all_kernels_under_address_sanitizer():
     """`faulthandler` and capturing are off: a report must reach the assertion."""
-    tests = ["tests/test_device_kernels.py"]
+    tests = ["tests/test_device_kernels.py", "tests/test_device_orders.py"]
     options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s"]
     done = sanitized("-m", "pytest", *options, *tests)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """Who may import whom, and what `import ribbit` costs."""
 
 import ast
+import importlib.util
 import os
 import re
 import subprocess
@@ -180,6 +181,53 @@ def test_import_loads_nothing_heavy() -> None:
     )
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & (HEAVY | {"scipy", "pandas", "xarray"})
+
+
+SMALL_RUN = """
+import ribbit, numpy as np
+assert 'cupy' not in sys.modules or sys.modules['cupy'] is None, 'ribbit imported it'
+target = ribbit.Posterior(ribbit.mlp(2, (3,), 1), np.ones((4, 2)), np.ones(4),
+                          prior=ribbit.Normal(1.0), likelihood=ribbit.Gaussian(1.0))
+hmc = ribbit.HMC(target, step_size=0.1, num_leapfrog_steps=3)
+assert hmc.sample(5, warmup=2, progress=False).positions.shape == (4, 5, target.dim)
+from ribbit.versions import versions
+print(versions()['cuda'])
+"""
+
+
+def run_python(code: str, **environment: str) -> str:
+    """What a new interpreter prints; no device is visible to it."""
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**env, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_works_without_cupy() -> None:
+    run_python("import sys; sys.modules['cupy'] = None\n" + SMALL_RUN)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="needs CuPy (any machine)")
+def test_works_with_cupy_and_no_device() -> None:
+    """And says what is missing when the device is asked for."""
+    code = """
+import cupy
+from ribbit import _backend
+assert not cupy.is_available()
+assert _backend.namespace(np.ones(2)) is np
+try:
+    _backend.device_of(cupy)
+except RuntimeError as error:
+    print(error)
+"""
+    printed = run_python("import sys\n" + SMALL_RUN + code)
+    assert printed.strip().endswith("expected a CUDA device, got none: is a driver there?")
 
 
 @pytest.mark.skipif(not CPP.is_dir(), reason="needs the source tree")

@@ -1,0 +1,83 @@
+"""Runs of several kernels on shared memory of the device, in several orders of blocks and threads.
+
+Their numbers are compared with the CPU core's elsewhere; here it is the same bits in any order.
+"""
+
+import numpy as np
+import pytest
+
+import kernel_list
+from cpu_device import NAMESPACE as xp
+from device_problems import LIKELIHOODS, problem, tables_of
+from ribbit._device_forward import _Moments
+from ribbit._device_steps import DeviceSteps, UpdateRule
+from ribbit.gradients import Forward
+from thread_orders import compile_all, in_every_order
+
+DTYPES = ("float32", "float64")
+RULES = {  # code, preconditioned
+    "langevin": (0, False),
+    "preconditioned": (0, True),
+    "friction": (1, False),
+    "adam": (2, False),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    compile_all(kernel_list.names())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_steps(rng, rule, fails, dtype):
+    """Two epochs of batches, the last one short; a chain that leaves all bounds is stopped."""
+    target = problem(rng, rows=17, hidden=(3,), dtype=dtype)
+    theta = (0.4 * rng.normal(size=(3, target.dim))).astype(dtype)
+    if fails:
+        theta[1, 2] = np.inf
+    code, preconditioned = RULES[rule]
+    settings = UpdateRule(code, preconditioned, 0.1, 0.9, 0.99, 1e-5)
+    moments = [np.full_like(theta, 0.02) if has else None for has in settings.moments]
+
+    def run(device):
+        data = xp.asarray(target.x), xp.asarray(target.y)
+        options = {"chains": 3, "batch_rows": 5, "prior": 1.0, "rule": settings}
+        position, others, outcome = DeviceSteps(device, tables_of(target), *data, **options).run(
+            xp.asarray(theta),
+            tuple(None if m is None else xp.asarray(m) for m in moments),
+            seed=5,
+            ids=np.array([0, 4, 9], dtype=np.uint32),
+            first_step=2,
+            step_size=np.full(8, 1e-3),
+            noise=np.ones(8),
+            adapt_until=5,
+        )
+        return [a.get() for a in (position, *others, outcome) if a is not None]
+
+    position, *_, outcome = in_every_order(run)
+    assert np.isfinite(position[[0, 2]]).all()
+    assert outcome[:, 0].tolist() == [-1.0, 2.0 if fails else -1.0, -1.0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_moments(rng, likelihood, dtype):
+    """Two groups of samples, added up in their order."""
+    target = problem(rng, likelihood, rows=17, hidden=(3,), dtype=dtype)
+    theta = (0.4 * rng.normal(size=(6, target.dim))).astype(dtype)
+    model = target.model
+
+    def run(device):
+        x = xp.asarray(target.x)
+        forward = Forward(device, model.table, x, target.dim, np.dtype(dtype), 3)
+        moments = _Moments(forward, target.likelihood, model.output_shape[0])
+        for begin, end in forward.groups(len(theta)):
+            for first, rows, values in forward.panels(xp.asarray(theta[begin:end])):
+                moments.add(first, rows, values, begin == 0)
+        return [a.get() for a in moments.sums]
+
+    sums = in_every_order(run)
+    assert all(np.isfinite(a).all() for a in sums)
+    assert (sums[2] > 0).any()
