@@ -3,6 +3,7 @@
 // argument is the handle of the stream.
 
 #include "bindings/cuda_array.h"
+#include "core/philox_hd.h"
 #include "cuda/device.h"
 #include "cuda/leapfrog.h"
 #include "cuda/random.h"
@@ -23,12 +24,17 @@ void check_chains(std::int64_t chains) {
 }
 
 cuda::StreamAddress address_of(std::uint64_t seed, std::uint64_t step, int purpose, int layer,
-                               const DeviceArray<const std::uint32_t>& chains) {
+                               const std::uint32_t* chains = nullptr) {
   if (step >> 40 != 0 || purpose < 0 || purpose > 255 || layer < 0 || layer > 65535) {
     throw py::value_error("[_cuda] expected step < 2^40, purpose < 256 and layer < 65536");
   }
+  return {seed, step, purpose, layer, chains};
+}
+
+cuda::StreamAddress address_of(std::uint64_t seed, std::uint64_t step, int purpose, int layer,
+                               const DeviceArray<const std::uint32_t>& chains) {
   check_chains(chains.lengths[0]);
-  return {seed, step, purpose, layer, chains.data};
+  return address_of(seed, step, purpose, layer, chains.data);
 }
 
 // body(T{}) for the scalar type of an array.
@@ -124,6 +130,41 @@ void select(const py::object& out, const py::object& accepted, const py::object&
   });
 }
 
+// draw(out, samples, P, mean, scale or rho): weights of samples 0, 1, .. into out (S, P).
+template <class Draw>
+void draw_samples(const py::object& out, const py::object& mean, const py::object& scale,
+                  const char* name, const Draw& draw) {
+  for_scalar(mean, "mean", [&](auto zero) {
+    using T = decltype(zero);
+    const auto m = device_array<const T>(mean, "mean", {kAnyLength});
+    const auto s = device_array<const T>(scale, name, {m.lengths[0]});
+    const auto to = device_array<T>(out, "out", {kAnyLength, m.lengths[0]});
+    if (to.lengths[0] < 1 || to.lengths[0] >> 32 != 0) {
+      throw py::value_error("[_cuda] expected 1 to 2^32 - 1 samples, got " +
+                            std::to_string(to.lengths[0]));
+    }
+    const py::gil_scoped_release release;
+    draw(m.data, s.data, to.lengths[0], m.lengths[0], to.data);
+  });
+}
+
+void reparameterize(const py::object& out, const py::object& mean, const py::object& rho,
+                    std::uint64_t seed, std::uint64_t step, std::uintptr_t stream) {
+  const cuda::StreamAddress address = address_of(seed, step, kPurposeWeightNoise, 0);
+  draw_samples(out, mean, rho, "rho", [&](const auto* m, const auto* r, auto s, auto n, auto* to) {
+    cuda::reparameterize(address, m, r, s, n, to, handle(stream));
+  });
+}
+
+void draw_weights(const py::object& out, const py::object& mean, const py::object& scale,
+                  std::uint64_t seed, std::uintptr_t stream) {
+  const cuda::StreamAddress address = address_of(seed, 0, kPurposeFitDraw, 0);
+  draw_samples(out, mean, scale, "scale",
+               [&](const auto* m, const auto* sd, auto s, auto n, auto* to) {
+                 cuda::draw_scaled(address, m, sd, s, n, to, handle(stream));
+               });
+}
+
 }  // namespace
 
 void bind_cuda(py::module_& module) {
@@ -135,6 +176,10 @@ void bind_cuda(py::module_& module) {
              py::arg("chains"), py::arg("purpose"), py::arg("layer"), py::arg("stream"));
   module.def("fill_uniform", &fill_uniform, py::arg("out"), py::arg("seed"), py::arg("step"),
              py::arg("chains"), py::arg("purpose"), py::arg("layer"), py::arg("stream"));
+  module.def("reparameterize", &reparameterize, py::arg("out"), py::arg("mean"), py::arg("rho"),
+             py::arg("seed"), py::arg("step"), py::arg("stream"));
+  module.def("draw_weights", &draw_weights, py::arg("out"), py::arg("mean"), py::arg("scale"),
+             py::arg("seed"), py::arg("stream"));
   module.def("kinetic_energy", &kinetic_energy, py::arg("out"), py::arg("momentum"),
              py::arg("inverse_mass"), py::arg("stream"));
   module.def("finite_rows", &finite_rows, py::arg("out"), py::arg("first"), py::arg("second"),

@@ -31,6 +31,7 @@ __all__ = [
     "Interrupted",
     "accept",
     "device_of",
+    "draw_weights",
     "epoch_rows",
     "errstate",
     "finite_rows",
@@ -42,6 +43,7 @@ __all__ = [
     "normal",
     "num_threads",
     "position",
+    "reparameterize",
     "select",
     "set_num_threads",
     "to_host",
@@ -340,6 +342,68 @@ def uniform(
     out = np.empty(shape)
     _core.fill_uniform(out, seed, step, chains, purpose, layer)
     return out if xp is np else xp.asarray(out)
+
+
+def reparameterize(
+    xp: ModuleType, mean: Array, rho: Array, samples: int, *, seed: int, step: int
+) -> Array:
+    """Return weights mean + softplus(rho) * eps (S, P), eps of (seed, weight noise, step, s).
+
+    Parameters
+    ----------
+    xp
+        Library of the arrays: NumPy or a device's.
+    mean, rho : (P,) array
+    samples : int
+        S.
+    seed, step : int
+        64-bit key and 40-bit counter.
+
+    Returns
+    -------
+    (S, P) array
+    """
+    device = device_of(xp)
+    if device is None:
+        native = _core.reparameterize32 if mean.dtype == np.float32 else _core.reparameterize64
+        return native(mean, rho, samples, seed, step)
+    out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
+    device.native.reparameterize(out, mean, rho, seed, step, device.stream())
+    return out
+
+
+def draw_weights(xp: ModuleType, mean: Array, scale: Array, samples: int, *, seed: int) -> Array:
+    """Return weights mean + scale * eps (S, P), eps of (seed, fit draw, s).
+
+    Parameters
+    ----------
+    xp
+        Library of the arrays; a library's without native code computes in two roundings.
+    mean, scale : (P,) array
+    samples : int
+        S.
+    seed : int
+        64-bit key.
+
+    Returns
+    -------
+    (S, P) array
+    """
+    if xp is np:
+        mean, scale = np.ascontiguousarray(mean), np.ascontiguousarray(scale)
+        native = _core.draw_weights32 if mean.dtype == np.float32 else _core.draw_weights64
+        return native(mean, scale, seed, samples)
+    device = device_of(xp)
+    if device is None:
+        ids = np.arange(samples, dtype=np.uint32)
+        shape = samples, int(mean.shape[0])
+        dtype = host_dtype(mean)
+        eps = normal(xp, shape, dtype, seed=seed, step=0, chains=ids, purpose=FIT_DRAW)
+        return mean + scale * eps
+    mean, scale = xp.ascontiguousarray(mean), xp.ascontiguousarray(scale)
+    out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
+    device.native.draw_weights(out, mean, scale, seed, device.stream())
+    return out
 
 
 def epoch_rows(

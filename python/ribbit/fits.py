@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _backend, _checks, _core
+from ribbit import _backend, _checks
 from ribbit.draws import Draws
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.predict import Prediction
@@ -111,12 +111,7 @@ class MeanField:
         count = _checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
         xp = _backend.namespace(self.mean)
         key = _checks.seed(name, seed)
-        if xp is np:
-            single = self.mean.dtype == np.float32
-            native: Any = _core.draw_weights32 if single else _core.draw_weights64
-            mean, scale = (np.ascontiguousarray(a) for a in (self.mean, self.scale))
-            return native(mean, scale, key, count)
-        return self.starts(np.arange(count, dtype=np.uint32), key)
+        return _backend.draw_weights(xp, self.mean, self.scale, count, seed=key)
 
     def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return a draw (C, P) for each of the chain ids; four chains when None."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ribbit import _backend, _checks, _core
+from ribbit import _backend, _checks
 from ribbit._checks import FloatArray
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -74,15 +75,13 @@ def normal(
     return out.reshape(dims)
 
 
-def reparameterize(
-    mean: FloatArray, rho: FloatArray, num_samples: int, seed: int, *, step: int = 0
-) -> FloatArray:
+def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step: int = 0) -> Array:
     """Draw weight samples mean + softplus(rho) * eps (Blundell et al. 2015, section 3.2).
 
     Parameters
     ----------
-    mean, rho : numpy.ndarray
-        (P,), both float32 or both float64.
+    mean, rho : array
+        (P,), both float32 or both float64; NumPy arrays, or both in device memory.
     num_samples : int
         Number of samples S, >= 1.
     seed : int
@@ -92,8 +91,8 @@ def reparameterize(
 
     Returns
     -------
-    numpy.ndarray
-        (S, P) in the dtype of `mean`; sample s does not depend on S.
+    array
+        (S, P) in the dtype of `mean`, where `mean` is; sample s does not depend on S.
 
     Raises
     ------
@@ -101,15 +100,19 @@ def reparameterize(
         If shapes or dtypes do not fit or a number is out of range. NaN passes through.
     """
     name = "reparameterize"
-    if not isinstance(mean, np.ndarray):
+    if _backend.is_device_array(mean):
+        mean = _backend.from_device(name, "mean", mean)
+        rho = _backend.from_device(name, "rho", rho) if _backend.is_device_array(rho) else rho
+    elif not isinstance(mean, np.ndarray):
         got = _checks.summary(mean)
-        raise DTypeError(f"[{name}] expected mean as a float32 or float64 NumPy array, got {got}")
-    dtype = _checks.float_dtype(name, mean.dtype)
+        raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
+    xp = _backend.namespace(mean)
+    dtype = _checks.float_dtype(name, _backend.host_dtype(mean))
     if mean.ndim != 1:
         raise ShapeError(f"[{name}] expected mean of shape (P,), got {_checks.summary(mean)}")
     dim = mean.shape[0]
-    first, _ = _checks.position(name, "mean", mean, dtype, dim)
-    second, single = _checks.position(name, "rho", rho, dtype, dim)
+    first, _ = _backend.position(xp, name, "mean", mean, dtype, dim)
+    second, single = _backend.position(xp, name, "rho", rho, dtype, dim)
     if not single or dim == 0:
         raise ShapeError(
             f"[{name}] expected mean and rho of shape (P,) with P >= 1, "
@@ -118,6 +121,4 @@ def reparameterize(
     samples = _checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
     number = _checks.seed(name, seed)
     place = _checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1)
-    native: Any = _core.reparameterize32 if dtype == np.float32 else _core.reparameterize64
-    out: FloatArray = native(first[0], second[0], samples, number, place)
-    return out
+    return _backend.reparameterize(xp, first[0, :], second[0, :], samples, seed=number, step=place)

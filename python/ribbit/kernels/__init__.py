@@ -27,6 +27,7 @@ HEADERS = (
     "cuda/lstm_kernels.h",
     "cuda/dropout_kernels.h",
     "cuda/update_kernels.h",
+    "cuda/variational_kernels.h",
 )
 """Headers with kernels."""
 
