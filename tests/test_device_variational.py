@@ -2,23 +2,20 @@
 
 Noise has the CPU's bits. softplus(rho) is the scalar source of core/math_hd.h, within 3.5 ulp of
 the truth, against the CPU's vectors, for which the same holds: 7 ulp between them, float32 alone.
+Eight steps differ by the summation order of gradients, and in float32 by that of softplus too:
+1e-10 and 1e-4 on parameters of size 1.
 """
 
 import numpy as np
 import pytest
 
-import cpu_device
 import ribbit as rb
+from ribbit import _backend, _device_density
+from ribbit.errors import NonFiniteError
 from ribbit.fits import MeanField
-
-pytest.importorskip("pybind11")  # builds the module of the kernels
+from ribbit.kernels import variational
 
 SIZES = [1, 2, 3, 4, 5, 7, 255, 1023, 1025, 4099]
-
-
-@pytest.fixture(scope="module")
-def device():
-    return cpu_device.register()
 
 
 # --- weight samples ------------------------------------------------------------------------------
@@ -65,3 +62,252 @@ def test_reparameterize_refuses(device):
             rb.reparameterize(mean, rho, 2, 0)
     with pytest.raises(TypeError, match="rho as a NumPy array of dtype float64"):
         rb.reparameterize(np.zeros(3), mean, 2, 0)
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+ROWS = 70
+BOUND = {"float32": 1e-4, "float64": 1e-10}
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(ROWS, 5)), RNG.normal(size=(ROWS, 1))
+COUNTS = RNG.poisson(2.0, size=(ROWS, 1))
+PRIORS = {
+    "normal": rb.Normal(0.5),
+    "laplace": rb.Laplace(0.5),
+    "student": rb.StudentT(4.0, 0.8),
+    "logistic": rb.Logistic(0.6),
+    "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
+    "several": {"0.bias": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
+    "normals": {"0.bias": rb.Normal(0.5), "*.weight": rb.Normal(0.3), "*": rb.Normal(2.0)},
+}
+
+
+def pair(device, *, y=Y, model=None, **options):
+    """The same posterior on NumPy and on the device."""
+    given = {"prior": PRIORS["normal"], "likelihood": rb.Gaussian(0.7), "dtype": "float64"}
+    given.update(options)
+    model = rb.mlp(5, (12, 7), 1) if model is None else model
+    on_device = rb.Posterior(model, device.asarray(X), device.asarray(y), **given)
+    return rb.Posterior(model, X, y, **given), on_device
+
+
+def advance(target, *, steps=8, batch=ROWS, samples=1, closed=True, first=0, state=None, **options):
+    """Steps from a start that depends on the target's shapes alone."""
+    if state is None:
+        state = np.zeros((6, target.dim), target.dtype)
+        state[0] = _backend.to_host(target.init(seed=1))
+        state[1] = np.linspace(-4.0, 0.5, target.dim)
+        state = _backend.from_host(target.array_namespace, state)
+    given = {
+        "seed": 2**63 + 5,
+        "step_size": np.linspace(0.02, 0.01, 40)[first : first + steps],
+        "kl_weight": np.linspace(0.2, 0.4, 40)[first : first + steps],
+        "estimator": 0,
+        "decay": (0.9, 0.999),
+        "epsilon": 1e-8,
+    }
+    return target.advance_variational(
+        state,
+        first_step=first,
+        batch_size=batch,
+        num_samples=samples,
+        closed=closed,
+        **{**given, **options},
+    )
+
+
+def check(targets, **options):
+    host, there = (advance(target, **options) for target in targets)
+    bound = BOUND[str(targets[0].dtype)]
+    np.testing.assert_allclose(there[0].get(), host[0], rtol=bound, atol=bound)
+    np.testing.assert_allclose(there[1], host[1], rtol=bound, atol=bound)
+    assert (there[2], there[3]) == (host[2], host[3]) == (-1, 0.0)
+    assert np.abs(host[0][0] - advance(targets[0], **{**options, "seed": 1})[0][0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(("batch", "samples"), [(ROWS, 1), (ROWS, 3), (32, 1), (32, 3), (35, 2)])
+def test_steps_are_those_of_the_cpu(device, batch, samples, closed, dtype):
+    targets = pair(device, dtype=dtype, temperature=0.8, likelihood_temperature=1.3)
+    check(targets, batch=batch, samples=samples, closed=closed, first=7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_priors(device, prior, dtype):
+    targets = pair(device, prior=PRIORS[prior], dtype=dtype, temperature=0.8)
+    check(targets, batch=32, samples=2, closed=False)
+    if targets[0].normal_prior:
+        check(targets, batch=32, samples=2, closed=True)
+
+
+@pytest.mark.parametrize("batch", [ROWS, 32])
+@pytest.mark.parametrize("learned", [True, False])
+def test_learned_noise_and_constants_of_rows(device, learned, batch):
+    likelihood, y = (rb.Gaussian(), Y) if learned else (rb.Poisson(), COUNTS)
+    check(pair(device, likelihood=likelihood, y=y), batch=batch, samples=2)
+
+
+def test_large_steps_of_the_40_bit_counter(device):
+    steps, weights = np.full(3, 0.01), np.full(3, 0.3)
+    check(pair(device), batch=32, first=2**39 + 5, step_size=steps, kl_weight=weights, closed=False)
+
+
+def same(a, b):
+    np.testing.assert_array_equal(a[0].get(), b[0].get())
+    np.testing.assert_array_equal(a[1], b[1])
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_changes_no_bit(device, monkeypatch, closed):
+    """Order of threads, groups of samples, calls, and the room for steps that a call finds."""
+    # More than one block of threads, in every kernel.
+    options = {"batch": 32, "samples": 5, "closed": closed}
+    model = rb.mlp(5, (110, 20), 1)
+
+    def target():
+        return pair(device, model=model, dtype="float32", prior=PRIORS["normals"])[1]
+
+    whole = advance(target(), **options)
+    if device.__name__ != "cupy":
+        for seed in (77, 12345):
+            monkeypatch.setattr(_backend.device_of(device), "seed", seed)
+            same(advance(target(), **options), whole)
+    for most in (3, 2, 1):
+        monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
+        same(advance(target(), **options), whole)
+    monkeypatch.setattr(variational, "_FEWEST", 2)
+    one = target()
+    parts = [advance(one, steps=2, **options)]
+    parts.append(advance(one, steps=5, first=2, state=parts[0][0], **options))
+    parts.append(advance(one, steps=1, first=7, state=parts[1][0], **options))
+    np.testing.assert_array_equal(parts[2][0].get(), whole[0].get())
+    np.testing.assert_array_equal(np.concatenate([p[1] for p in parts], axis=1), whole[1])
+    other = advance(target(), **options, seed=3)  # the control
+    assert np.abs(other[0].get() - whole[0].get()).max() > 1e-3
+
+
+def test_the_host_waits_once(device):
+    if device.__name__ == "cupy":
+        pytest.skip("waits are counted on the device made of the CPU")
+    target = pair(device)[1]
+    start = device.asarray(np.zeros((6, target.dim)))
+    for steps in (1, 8):
+        before = device.waits
+        advance(target, steps=steps, batch=32, samples=2, state=start)
+        assert device.waits == before + 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_that_fails_is_named(device, dtype):
+    """The fourth step leaves what is not finite; later steps change neither that nor its report."""
+    sizes = np.array([0.01, 0.01, 0.01, np.inf, 0.01, 0.01])
+    host, there = (
+        advance(t, step_size=sizes, kl_weight=np.full(6, 0.3), batch=32, samples=2)
+        for t in pair(device, dtype=dtype)
+    )
+    assert there[2] == host[2] == 3
+    assert there[3] == pytest.approx(host[3], rel=1e-4)
+    np.testing.assert_allclose(there[1][:, :4], host[1][:, :4], rtol=1e-4)
+    np.testing.assert_array_equal(np.isfinite(there[0].get()), np.isfinite(host[0]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_gradient_that_is_not_finite_is_found(device, dtype):
+    """Weights near the largest number: the next step has no gradient."""
+    huge = {"float32": 1e30, "float64": 1e200}[dtype]
+    sizes = np.array([0.01, 0.01, huge, 0.01, 0.01])
+    host, there = (
+        advance(t, step_size=sizes, kl_weight=np.full(5, 0.3)) for t in pair(device, dtype=dtype)
+    )
+    assert there[2] == host[2] == 3
+
+
+def test_bad_arguments(device):
+    target = pair(device)[1]
+    start = device.asarray(np.zeros((6, target.dim)))
+    cases = [
+        ({"state": start.get()}, TypeError, "state as a .* array of dtype float64"),
+        ({"state": start[:5, :]}, ValueError, "state of shape"),
+        ({"state": device.astype(start, device.float32)}, TypeError, "dtype float64"),
+        ({"batch": ROWS + 1}, ValueError, "batch_rows <= N"),
+        ({"samples": 0}, ValueError, "samples >= 1"),
+        ({"step_size": np.zeros(0), "kl_weight": np.zeros(0)}, ValueError, "at least 1"),
+        ({"kl_weight": np.zeros(3)}, ValueError, "as many kl_weight"),
+        ({"first": 2**40, "step_size": np.ones(1), "kl_weight": np.ones(1)}, ValueError, "2\\^40"),
+        ({"estimator": 1}, ValueError, 'expected estimator "reparam" .*, got "local"'),
+        ({"estimator": 2}, ValueError, 'expected estimator "reparam" .*, got "flipout"'),
+    ]
+    for options, error, text in cases:
+        with pytest.raises(error, match=text):
+            advance(target, **options)
+
+
+def test_an_interrupt_ends_a_call(device):
+    flag = _backend.InterruptFlag()
+    flag.set()
+    target = pair(device)[1]
+    with pytest.raises(_backend.Interrupted):
+        advance(target, interrupt=flag)
+    flag.clear()
+    same(advance(target, interrupt=flag), advance(target))
+
+
+# --- fits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kl", ["closed", "sampled"])
+@pytest.mark.parametrize("batch", [None, 32])
+def test_a_fit_is_that_of_numpy(device, batch, kl):
+    fits = [
+        rb.BBB(t, batch_size=batch, num_samples=2, kl=kl).fit(4, seed=3, progress=False)
+        for t in pair(device, likelihood=rb.Gaussian(), temperature=0.8)
+    ]
+    for name in ("mean", "scale"):
+        found = getattr(fits[1], name)
+        np.testing.assert_allclose(found.get(), getattr(fits[0], name), rtol=0, atol=1e-10)
+    for name in ("elbo", "kl", "expected_log_likelihood"):
+        np.testing.assert_allclose(getattr(fits[1], name), getattr(fits[0], name), rtol=1e-10)
+    assert repr(fits[1]) == repr(fits[0])
+
+
+def test_a_fit_goes_on_and_starts_others(device):
+    target = pair(device)[1]
+    bbb = rb.BBB(target, batch_size=32)
+    whole = bbb.fit(5, seed=3, progress=False)
+    rest = bbb.fit(3, resume=bbb.fit(2, seed=3, progress=False), progress=False)
+    np.testing.assert_array_equal(rest.mean.get(), whole.mean.get())
+    np.testing.assert_array_equal(rest.scale.get(), whole.scale.get())
+    np.testing.assert_array_equal(rest.elbo, whole.elbo)
+    draws = whole.draws(20, seed=7)
+    assert draws.positions.shape == (1, 20, target.dim)
+    np.testing.assert_array_equal(draws.positions[0].get(), whole.sample(20, seed=7).get())
+    hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=3)
+    warm = hmc.sample(2, warmup=0, chains=3, seed=7, init=whole, progress=False)
+    start = hmc.sample(
+        2, warmup=0, seed=7, init=whole.starts(np.arange(3, dtype=np.uint32), 7), progress=False
+    )
+    np.testing.assert_array_equal(warm.positions.get(), start.positions.get())
+    for init in (whole, whole.mean):
+        again = rb.BBB(target).fit(1, init=init, progress=False)
+        assert np.abs(again.mean.get() - whole.mean.get()).max() < 0.2
+
+
+def test_a_fit_that_is_lost_gives_its_last_state(device):
+    with pytest.raises(
+        NonFiniteError, match="others at step 1 with learning rate 1e\\+305"
+    ) as info:
+        rb.BBB(pair(device)[1], learning_rate=1e305).fit(3, progress=False)
+    assert np.isfinite(info.value.state.mean.get()).all()
+
+
+def test_fits_of_libraries_are_not_mixed(device):
+    host, there = pair(device)
+    fits = [rb.BBB(t).fit(1, progress=False) for t in (host, there)]
+    for target, fit in ((host, fits[1]), (there, fits[0])):
+        for options in ({"init": fit}, {"init": fit.mean}, {"resume": fit}):
+            with pytest.raises(TypeError, match=r"\[BBB\.fit\] expected "):
+                rb.BBB(target).fit(1, progress=False, **options)
+    with pytest.raises(ValueError, match='"reparam" for data in device memory, got "flipout"'):
+        rb.BBB(there, estimator="flipout").fit(1, progress=False)

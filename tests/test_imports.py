@@ -37,7 +37,17 @@ ALLOWED = {
     "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
     "_device_steps": {"_backend", "_device", "gradients", "protocols"},
     "_device_density": COMMON
-    | {"_backend", "_device", "_device_steps", "gradients", "kernels", "protocols"},
+    | {
+        "_backend",
+        "_device",
+        "_device_steps",
+        "_device_variational",
+        "gradients",
+        "kernels",
+        "protocols",
+    },
+    "_device_variational": COMMON
+    | {"_backend", "_density_table", "_device", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ribbit import _backend
 from ribbit._device import Device
 from ribbit._device_steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
+from ribbit._device_variational import DeviceVariational
 from ribbit.errors import ShapeError
 from ribbit.gradients import DensityTable, Program, bytes_per_chain
 from ribbit.kernels import persistent
@@ -53,6 +54,7 @@ class DeviceDensity:
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
         self._steps: DeviceSteps | None = None  # the last ones, and what they were made for
         self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
+        self._variational = DeviceVariational(device, tables, x, y, row_constants)
         self._persistent: Persistent | None = None
         network = persistent.network_of(tables.table)
         bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
@@ -274,6 +276,12 @@ class DeviceDensity:
             raise ValueError(
                 f"[{name}] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40"
             )
+
+    def advance_variational(
+        self, *arguments: Any
+    ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
+        """Make steps of a mean-field Gaussian; see :meth:`DeviceVariational.advance`."""
+        return self._variational.advance(self._most_chains, *arguments)
 
     def _groups(
         self, chains: int, rows: npt.NDArray[np.int64] | None

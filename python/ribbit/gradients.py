@@ -55,6 +55,8 @@ class Program:
         Weight of the log prior in the gradient.
     like : Program, optional
         For as many chains: ``theta``, ``grad`` and ``masks`` are its arrays.
+    scale : float, optional
+        Factor of the log likelihood; default N / count.
 
     Attributes
     ----------
@@ -63,6 +65,8 @@ class Program:
         Read and written by :meth:`run`.
     terms : (chains, 2) float64 array
         Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
+    row_terms : (chains, slots) float64 array
+        The same log likelihood in parts, not scaled.
     masks : (3,) uint64 array or None
         Seed, step and sample of the masks of the first chain; chain c takes those of sample + c.
         Read by :meth:`run`; None without masks.
@@ -82,12 +86,14 @@ class Program:
         subset: Array | None = None,
         prior: float = 1.0,
         like: Program | None = None,
+        scale: float | None = None,
     ) -> None:
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self.chains = self._chains = chains
         self._count, self._subset, self._prior = count, subset, prior
         # From chain to chain; 0: all chains share their rows.
         self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
+        self._scale = int(x.shape[0]) / count if scale is None else scale
         self._dtype = np.dtype(str(y.dtype))
         self._scalar = "float" if self._dtype == np.float32 else "double"
         self._rows = rows_of(tables.table)
@@ -156,7 +162,7 @@ class Program:
         last = count - (panels - 1) * panel
         slots = (panels - 1) * row_blocks(panel) + row_blocks(last)
         self._slots = slots
-        self._terms = self._buffer((self._chains, slots), np.float64)
+        self.row_terms = self._buffer((self._chains, slots), np.float64)
         learned = tables.learns_noise
         self._noise = self._buffer((self._chains, slots), np.float64) if learned else None
         cells = self._cells()
@@ -281,8 +287,7 @@ class Program:
 
     def _write_end(self, panel: Panel, output: Cell) -> None:
         tables, scalar = self._tables, self._scalar
-        rows = int(self._x.shape[0])
-        weight = rows / self._count / (tables.likelihood_temperature * tables.temperature)
+        weight = self._scale / (tables.likelihood_temperature * tables.temperature)
         dim, targets = tables.dim, int(self._y.shape[1])
         output.add()
         panel.forward.append(
@@ -303,7 +308,7 @@ class Program:
                     float(tables.scale),
                     weight,
                     output.delta,
-                    self._terms,
+                    self.row_terms,
                     self._noise,
                     self._slots,
                     panel.first // self._panel * row_blocks(self._panel),
@@ -349,8 +354,7 @@ class Program:
 
     def _write_prior(self) -> None:
         tables, scalar = self._tables, self._scalar
-        dim, rows = tables.dim, int(self._x.shape[0])
-        scale = rows / self._count
+        dim, scale = tables.dim, self._scale
         weight = scale / (tables.likelihood_temperature * tables.temperature)
         sums = (self._slots, 0.0)
         if tables.learns_noise:
@@ -381,7 +385,7 @@ class Program:
                 )
             )
         for column, (array, slots, factor) in enumerate(
-            ((self._terms, self._slots, scale), (terms, len(segments), 1.0))
+            ((self.row_terms, self._slots, scale), (terms, len(segments), 1.0))
         ):
             self._values.append(
                 Launch(

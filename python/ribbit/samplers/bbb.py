@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit import _backend, _checks, schedules
-from ribbit.errors import NonFiniteError, ShapeError
+from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.fits import MeanField
 from ribbit.protocols import Array
 from ribbit.samplers import _options
@@ -60,7 +60,7 @@ class BBB:
         layers and convolutions, the parameters of other layers are drawn once for all rows. All
         three are unbiased, with one exception: "local" draws each place of a convolution's output
         on its own, though the places share their weights, so it maximises the bound of a network
-        whose places do not. "flipout" has no such flaw.
+        whose places do not. "flipout" has no such flaw. Data in device memory: "reparam" alone.
     init_scale : float
         First standard deviation of every parameter.
     kl_weighting : {"uniform", "blundell"}
@@ -192,7 +192,7 @@ class BBB:
         name: str,
         epochs: int,
         seed: int,
-        arrays: npt.NDArray[Any],
+        arrays: Array,
         step: int,
         records: npt.NDArray[np.float64],
         guard: InterruptGuard,
@@ -260,8 +260,8 @@ class BBB:
         return weights
 
     def _advance(
-        self, arrays: npt.NDArray[Any], seed: int, step: int, count: int, guard: InterruptGuard
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], int, float]:
+        self, arrays: Array, seed: int, step: int, count: int, guard: InterruptGuard
+    ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
         out: tuple[Any, Any, int, float] = self._density.target.advance_variational(
             arrays,
             seed=seed,
@@ -278,16 +278,20 @@ class BBB:
         )
         return out
 
-    def _start(self, name: str, seed: int, init: MeanField | Array | None) -> npt.NDArray[Any]:
+    def _start(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
         """(6, P): mean, rho and their moments."""
         density = self._density
         scale = np.full(density.dim, self._init_scale)
         if isinstance(init, MeanField):
+            self._same_library(name, "init", init.mean)
             mean, scale = _backend.to_host(init.mean), _backend.to_host(init.scale)
         elif init is None:
-            mean = density.target.init(seed=seed)
-        else:
+            mean = _backend.to_host(density.target.init(seed=seed))
+        elif density.xp is np:
             mean = _checks.numeric(name, "init", init)
+        else:
+            self._same_library(name, "init", init)
+            mean = _backend.to_host(init)
         if mean.shape != (density.dim,):
             raise ShapeError(f"[{name}] expected init ({density.dim},), got shape {mean.shape}")
         _checks.finite(name, "init", mean)
@@ -295,22 +299,33 @@ class BBB:
         arrays[0] = mean
         scale = np.asarray(scale, np.float64)
         arrays[1] = scale + np.log(-np.expm1(-scale))  # the inverse of softplus
-        return arrays
+        return _backend.from_host(density.xp, arrays)
+
+    def _same_library(self, name: str, what: str, array: Array) -> None:
+        """Raise for an array of another library than the target's."""
+        xp = self._density.xp
+        if _backend.namespace(array, function=name) is not xp:
+            raise DTypeError(
+                f"[{name}] expected {what} in {xp.__name__} arrays, got {_checks.summary(array)} "
+                "(nothing is copied silently)"
+            )
 
     def _resumed(
         self, name: str, resume: MeanField
-    ) -> tuple[npt.NDArray[Any], int, int, npt.NDArray[np.float64]]:
+    ) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
         arrays, step, seed, records = resume.state
-        if arrays.shape[1] != self._density.dim or arrays.dtype != self._density.dtype:
+        self._same_library(name, "resume", arrays)
+        dtype = _backend.host_dtype(arrays)
+        if arrays.shape[1] != self._density.dim or dtype != self._density.dtype:
             raise ShapeError(
                 f"[{name}] expected a fit of {self._density.dim} parameters in "
-                f"{self._density.dtype}, got {arrays.shape[1]} in {arrays.dtype}"
+                f"{self._density.dtype}, got {arrays.shape[1]} in {dtype}"
             )
         return arrays, step, seed, records
 
     def _fit(
         self,
-        arrays: npt.NDArray[Any],
+        arrays: Array,
         seed: int,
         step: int,
         found: list[npt.NDArray[np.float64]],
@@ -326,13 +341,14 @@ class BBB:
         likelihood = shaped[0].sum(axis=1)
         kl = ((shaped[1] - shaped[2] / target.temperature) * weights).sum(axis=1)
         # The core's softplus does not go below exp(-limit) either.
-        floor = np.exp(-86.0 if arrays.dtype == np.float32 else -700.0)
-        scale = np.logaddexp(0.0, arrays[1].astype(np.float64))
-        scale = np.maximum(scale, floor).astype(arrays.dtype)
+        xp = self._density.xp
+        floor = float(np.exp(-86.0 if self._density.dtype == np.float32 else -700.0))
+        rho = xp.astype(arrays[1, :], xp.float64)
+        scale = xp.clip(xp.logaddexp(xp.zeros_like(rho), rho), floor, None)
         tempered = likelihood / (target.likelihood_temperature * target.temperature)
         return MeanField(
-            mean=arrays[0].copy(),
-            scale=scale,
+            mean=xp.asarray(arrays[0, :], copy=True),
+            scale=xp.astype(scale, arrays.dtype),
             elbo=tempered - kl,
             expected_log_likelihood=likelihood,
             kl=kl,

@@ -1,0 +1,173 @@
+"""Bayes by Backprop on a network in device memory: what ``ribbit._core`` does for NumPy arrays.
+
+Shapes: P parameters, S weight samples, N rows, n steps of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import _backend
+from ribbit._density_table import DensityTable, merged
+from ribbit._device import Device
+from ribbit.errors import ShapeError
+from ribbit.gradients import Program, bytes_per_chain
+from ribbit.kernels.variational import Batch, Scheme, Variational
+from ribbit.protocols import Array
+
+__all__ = ["DeviceVariational"]
+
+_ESTIMATORS = ("reparam", "local", "flipout")  # by their numbers
+_REPARAM = 0
+
+
+class DeviceVariational:
+    """Steps of a mean-field Gaussian; the samples of a step are the chains of a program.
+
+    Parameters
+    ----------
+    device : Device
+    tables : DensityTable
+    x : (N, D) array
+    y : (N, J) array
+    row_constants : (N,) float64 NumPy array or None
+        Part of each row's log likelihood that kernels leave out.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        tables: DensityTable,
+        x: Array,
+        y: Array,
+        row_constants: npt.NDArray[np.float64] | None,
+    ) -> None:
+        self._device, self._tables, self._x, self._y = device, tables, x, y
+        self._constants = row_constants
+        self._dtype = _backend.host_dtype(y)
+        self._last: tuple[Scheme, Variational] | None = None
+
+    def advance(
+        self,
+        most_chains: Callable[[int], int],
+        state: Array,
+        seed: int,
+        first_step: int,
+        batch_rows: int,
+        num_samples: int,
+        estimator: int,
+        closed: bool,
+        step_size: npt.NDArray[np.float64],
+        kl_weight: npt.NDArray[np.float64],
+        decay1: float,
+        decay2: float,
+        epsilon: float,
+        interrupt: Any = None,
+    ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
+        """Make n steps; arguments and result as in `protocols.VariationalDensity`.
+
+        `most_chains` says how many chains of so many bytes a program may have. The host waits for
+        the device once, when it reads the records at the end.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arguments that do not fit, or an estimator that does not run on a device.
+        """
+        name, rows, count = "Posterior.advance_variational", int(self._x.shape[0]), len(step_size)
+        if estimator != _REPARAM:
+            raise ValueError(
+                f'[BBB] expected estimator "reparam" for data in device memory, '
+                f'got "{_ESTIMATORS[estimator]}"'
+            )
+        dim = self._tables.dim
+        state, _ = _backend.position(self._device.xp, name, "state", state, self._dtype, dim)
+        if state.shape[0] != 6:
+            raise ShapeError(f"[{name}] expected state of shape (6, {dim}), got {state.shape}")
+        if (
+            not 1 <= batch_rows <= rows
+            or num_samples < 1
+            or not 1 <= count == len(kl_weight)
+            or not 0 <= first_step < 2**40 - count
+        ):
+            raise ValueError(
+                f"[{name}] expected 1 <= batch_rows <= N, samples >= 1, as many kl_weight as "
+                "step_size, at least 1, and steps < 2^40"
+            )
+        scheme = Scheme(rows, batch_rows, num_samples, closed, (decay1, decay2), epsilon)
+        steps = self._steps(scheme, most_chains)
+        steps.load(state, seed, first_step, step_size, kl_weight)
+        for number in range(first_step, first_step + count):
+            if interrupt is not None and interrupt.is_set():
+                raise _backend.Interrupted
+            steps.step(number)
+        moved, gradient, log = steps.ends()
+        host = _backend.to_host(log)
+        records = host[1:].reshape(3, -1)[:, :count].copy()
+        records[0] += self._constants_of(scheme, seed, first_step, count)
+        failed = int(host[0])
+        largest = _largest(_backend.to_host(gradient)) if failed >= 0 else 0.0
+        return moved, records, failed, largest
+
+    def _steps(self, scheme: Scheme, most_chains: Callable[[int], int]) -> Variational:
+        """Return what makes the steps of a scheme; the last one's memory is kept."""
+        if self._last is not None and self._last[0] == scheme:
+            return self._last[1]
+        self._last = None  # its memory goes back before more is asked for
+        tables, xp = self._tables, self._device.xp
+        each = sum(bytes_per_chain(tables, n, self._dtype.itemsize) for n in scheme.sizes)
+        chains = min(scheme.num_samples, most_chains(each))
+        batches: list[Batch] = []
+        whole: Program | None = None
+        for count in scheme.sizes:
+            rows = None if scheme.batches == 1 else xp.empty((count,), dtype=xp.int64)
+            program = Program(
+                self._device,
+                tables,
+                self._x,
+                self._y,
+                chains=chains,
+                count=count,
+                subset=rows,
+                prior=0.0,
+                like=whole,
+                scale=1.0,
+            )
+            whole = whole or program
+            batches.append(Batch(count, rows, program))
+        prior = merged(tables.prior, tables.constants)
+        steps = Variational(self._device, scheme, prior, tables.temperature, batches)
+        self._last = scheme, steps
+        return steps
+
+    def _constants_of(
+        self, scheme: Scheme, seed: int, first_step: int, count: int
+    ) -> float | npt.NDArray[np.float64]:
+        """Add up the rows' constants over the batches of `count` steps, () or (count,)."""
+        if self._constants is None:
+            return 0.0
+        if scheme.batches == 1:
+            return float(self._constants.sum())
+        sums = np.empty(count)
+        for i in range(count):
+            epoch, batch = divmod(first_step + i, scheme.batches)
+            rows = _backend.epoch_rows(
+                scheme.num_rows,
+                seed=seed,
+                chain=0,
+                epoch=epoch,
+                begin=batch * scheme.batch_rows,
+                count=scheme.size(first_step + i),
+            )
+            sums[i] = self._constants[rows].sum()
+        return sums
+
+
+def _largest(gradient: npt.NDArray[Any]) -> float:
+    """Return the largest finite |g|, infinity when there is none."""
+    sizes = np.abs(gradient[np.isfinite(gradient)].astype(np.float64))
+    return float(sizes.max(initial=-1.0)) if sizes.size else float("inf")
