@@ -149,6 +149,17 @@ def test_learned_noise_and_constants_of_rows(device, learned, batch):
     check(pair(device, likelihood=likelihood, y=y), batch=batch, samples=2)
 
 
+def test_images(device):
+    """Bytes, a convolution and classes."""
+    x = RNG.integers(0, 255, size=(37, 6, 5, 2)).astype(np.uint8)
+    y = RNG.integers(0, 3, size=37)
+    layers = [rb.Conv2D(5, 3, padding="same"), rb.FilterResponseNorm(), rb.Flatten(), rb.Dense(3)]
+    model = rb.Model(layers, input_shape=x.shape[1:])
+    given = {"prior": PRIORS["laplace"], "likelihood": rb.Categorical(), "dtype": "float64"}
+    targets = [rb.Posterior(model, a(x), a(y), **given) for a in (np.asarray, device.asarray)]
+    check(targets, batch=16, samples=2, closed=False)
+
+
 def test_large_steps_of_the_40_bit_counter(device):
     steps, weights = np.full(3, 0.01), np.full(3, 0.3)
     check(pair(device), batch=32, first=2**39 + 5, step_size=steps, kl_weight=weights, closed=False)
