@@ -27,6 +27,8 @@ RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
 OUTSIDE_POSTERIORS = (
     "FillUniform",
     "Accept",
+    "VariationalRows",
+    "VariationalRecord",
     *(
         f"{name}<{scalar}>"
         for scalar in ("float", "double")
@@ -38,10 +40,14 @@ OUTSIDE_POSTERIORS = (
             "Select",
             "NextStep",
             "AddEntropies",
+            "VariationalScale",
+            "VariationalUpdate",
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
     *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
+    *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
+    *(f"NoiseGradient<{s}, {kind}>" for s in ("float", "double") for kind in range(-1, 5)),
     *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
 )
 LAYERS = {

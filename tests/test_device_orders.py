@@ -8,9 +8,10 @@ import pytest
 
 import kernel_list
 from cpu_device import NAMESPACE as xp
-from device_problems import LIKELIHOODS, problem, tables_of
+from device_problems import LIKELIHOODS, PRIORS, problem, tables_of
 from ribbit._device_forward import _Moments
 from ribbit._device_steps import DeviceSteps, UpdateRule
+from ribbit._device_variational import DeviceVariational
 from ribbit.gradients import Forward
 from thread_orders import compile_all, in_every_order
 
@@ -59,6 +60,33 @@ def test_steps(rng, rule, fails, dtype):
     position, *_, outcome = in_every_order(run)
     assert np.isfinite(position[[0, 2]]).all()
     assert outcome[:, 0].tolist() == [-1.0, 2.0 if fails else -1.0, -1.0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("prior", [None, *PRIORS])
+def test_variational_steps(rng, prior, fails, dtype):
+    """Two epochs of batches, the last one short; samples in two groups. None: closed forms."""
+    target = problem(rng, rows=17, hidden=(3,), dtype=dtype, prior=prior or "normal")
+    state = np.zeros((6, target.dim), dtype)
+    state[0], state[1] = rng.normal(size=(2, target.dim)) - [[0], [2]]
+    steps = np.full(8, 1e-3)
+    if fails:
+        steps[3] = np.inf
+
+    def run(device):
+        data = xp.asarray(target.x), xp.asarray(target.y)
+        fit = DeviceVariational(device, tables_of(target), *data, None)
+        moved, records, failed, largest = fit.advance(
+            lambda size: 2, xp.asarray(state), 5, 2, 5, 3, 0, prior is None, steps,
+            np.full(8, 0.3), 0.9, 0.99, 1e-5,
+        )  # fmt: skip
+        return moved.get(), records[:, : 8 if failed < 0 else failed + 1], np.array(failed), largest
+
+    moved, records, failed, _ = in_every_order(run)
+    assert int(failed) == (3 if fails else -1)
+    assert np.isfinite(records).all()
+    assert np.isfinite(moved).all() != fails
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
