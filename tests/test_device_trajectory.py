@@ -106,3 +106,15 @@ def test_groups_of_chains(device, monkeypatch, rng):
         found.append(ends(target, device, arrays, [5, 3, 1, 9, 3], None))
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_program_that_memory_kept_small_is_made_once(device, monkeypatch, rng):
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device, "gaussian", "float32", rng)[1]
+    monkeypatch.setattr(target._native, "_most_chains", lambda each: 2)
+    arrays = rng.normal(size=(2, 5, target.dim)).astype(np.float32)
+    ends(target, device, arrays, [5, 3, 1, 9, 3], None)
+    program = target._native._programs[0]
+    assert program.chains == 2
+    ends(target, device, arrays, [5, 3, 1, 9, 3], None)
+    assert target._native._programs[0] is program

@@ -52,6 +52,7 @@ class DeviceDensity:
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
+        self._asked: dict[int, int] = {}  # the most chains that each was made for
         self._steps: DeviceSteps | None = None  # the last ones, and what they were made for
         self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
         self._variational = DeviceVariational(device, tables, x, y, row_constants)
@@ -290,8 +291,10 @@ class DeviceDensity:
         count = self.num_rows if rows is None else len(rows)
         key = 0 if rows is None else count
         program = self._programs.get(key)
-        if program is None or (program.chains < chains and program.chains < _MOST_CHAINS):
+        # One that memory kept small is not made again for as many chains as it was made for.
+        if program is None or self._asked[key] < min(chains, _MOST_CHAINS):
             self._programs.pop(key, None)
+            self._asked[key] = chains
             program = None  # its memory goes back before more is asked for
             most = self._most_chains(bytes_per_chain(self._tables, count, _itemsize(self._y)))
             xp = self._device.xp
