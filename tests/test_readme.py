@@ -1,9 +1,12 @@
 """The README's examples run as they stand."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+import cpu_device
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -22,8 +25,14 @@ def test_example(tmp_path, monkeypatch, capsys):
     assert abs(names["p"].mean - y).mean() < 0.7 * constant
     assert "R-hat" in capsys.readouterr().out
     assert rest
+    # what the README does with CuPy, on a device made of the CPU
+    monkeypatch.setitem(sys.modules, "cupy", cpu_device.register())
     for code in rest:
         exec(compile(code, "README.md", "exec"), names)
+    on_device = names["on_device"]
+    theta = on_device.init()
+    lp, _ = names["target"].value_and_grad(theta.get())
+    assert float(on_device.value_and_grad(theta)[0]) == pytest.approx(float(lp), rel=1e-6)
     x, y = names["x"], names["y"].reshape(-1, 1)
     constant = abs(y - y.mean()).mean()
     for found in ("fit", "dropout", "ensemble", "draws"):
