@@ -36,7 +36,7 @@ struct StepClock {
 struct StepTable {
   const double* values;
   template <class T>
-  RIBBIT_DEVICE T get(Word64 step, int column) const {
+  RIBBIT_DEVICE T value(Word64 step, int column) const {
     return static_cast<T>(values[4 * step + static_cast<Word64>(column)]);
   }
 };
@@ -177,7 +177,7 @@ struct NoiseGradient {
     const Stream own = clock.address(stream);
     constexpr bool kPrior = Kind != kNoPrior;
     const T weight =
-        kPrior ? static_cast<T>(steps.template get<double>(clock.done(), 1) / temperature) : T(0);
+        kPrior ? static_cast<T>(steps.template value<double>(clock.done(), 1) / temperature) : T(0);
     const Index begin = offset / 4, end = (offset + size + 3) / 4;
     const Word begin_sample = static_cast<Word>(first),
                end_sample = static_cast<Word>(first + count);
@@ -269,10 +269,10 @@ struct VariationalUpdate {
     if (failed[0] >= 0.0) return;
     Shared& sum = block.template shared<Shared>();
     const Word64 at = clock.done();
-    const double kl = steps.template get<double>(at, 1);
-    const AdamStep<T> adam{steps.template get<T>(at, 0), static_cast<T>(decay1),
-                           static_cast<T>(decay2),       steps.template get<T>(at, 2),
-                           steps.template get<T>(at, 3), static_cast<T>(epsilon)};
+    const double kl = steps.template value<double>(at, 1);
+    const AdamStep<T> adam{steps.template value<T>(at, 0), static_cast<T>(decay1),
+                           static_cast<T>(decay2),         steps.template value<T>(at, 2),
+                           steps.template value<T>(at, 3), static_cast<T>(epsilon)};
     const T entropy = static_cast<T>(kl), shrink = static_cast<T>(kl * precision);
     const T weight = static_cast<T>(per_sample);
     block.phase([&](int t) {
