@@ -9,7 +9,9 @@ import pytest
 import kernel_list
 from cpu_device import NAMESPACE as xp
 from device_problems import LIKELIHOODS, PRIORS, problem, tables_of
+from kernel_list import LAYERS
 from ribbit._device_forward import _Moments
+from ribbit._device_samples import Masked, Stored
 from ribbit._device_steps import DeviceSteps, UpdateRule
 from ribbit._device_variational import DeviceVariational
 from ribbit.gradients import Forward
@@ -98,14 +100,36 @@ def test_moments(rng, likelihood, dtype):
     model = target.model
 
     def run(device):
-        x = xp.asarray(target.x)
-        forward = Forward(device, model.table, x, target.dim, np.dtype(dtype), 3)
+        samples = Stored(xp.asarray(theta))
+        forward = Forward(device, model.table, xp.asarray(target.x), samples, 3)
         moments = _Moments(forward, target.likelihood, model.output_shape[0])
-        for begin, end in forward.groups(len(theta)):
-            for first, rows, values in forward.panels(xp.asarray(theta[begin:end])):
+        for begin, end in forward.groups(0, len(theta)):
+            for first, rows, values in forward.panels(begin, end):
                 moments.add(first, rows, values, begin == 0)
         return [a.get() for a in moments.sums]
 
     sums = in_every_order(run)
     assert all(np.isfinite(a).all() for a in sums)
     assert (sums[2] > 0).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_masks_of_predictions(rng, name, shared, dtype):
+    """Values before the masks are those of all samples; the outputs differ."""
+    model = LAYERS[name]
+    shape = 3, int(model.table[0, 1])
+    x = rng.integers(0, 7, size=shape) if model.tokens else rng.normal(size=shape)
+    theta = (0.4 * rng.normal(size=model.dim)).astype(dtype)
+
+    def run(device):
+        samples = Masked(xp.asarray(theta), model.rates, 2**64 - 3, shared, 5)
+        forward = Forward(device, model.table, xp.asarray(x.astype(dtype)), samples, 4)
+        return [
+            values.get() for b, e in forward.groups(3, 6) for *_, values in forward.panels(b, e)
+        ]
+
+    outputs = in_every_order(run)
+    assert [len(values) for values in outputs] == [4, 2]
+    assert len(np.unique(np.concatenate(outputs), axis=0)) > 3  # five channels: masks may be alike

@@ -34,7 +34,15 @@ ALLOWED = {
     "_backend": COMMON | {"_device", "protocols"},
     "kernels": {"_device", "kernels", "layers", "protocols"},
     "_density_table": set(),
-    "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
+    "_device_samples": {"protocols"},
+    "gradients": {
+        "_density_table",
+        "_device",
+        "_device_samples",
+        "kernels",
+        "layers",
+        "protocols",
+    },
     "_device_steps": {"_backend", "_device", "gradients", "protocols"},
     "_device_density": COMMON
     | {
@@ -81,7 +89,18 @@ ALLOWED = {
     },
     "schedules": COMMON,
     "masked": COMMON
-    | {"_native_density", "_predictive", "layers", "likelihoods", "model", "priors", "protocols"},
+    | {
+        "_backend",
+        "_density_table",
+        "_device_samples",
+        "_native_density",
+        "_predictive",
+        "layers",
+        "likelihoods",
+        "model",
+        "priors",
+        "protocols",
+    },
     "fits": COMMON | {"_backend", "draws", "predict", "protocols"},
 }
 

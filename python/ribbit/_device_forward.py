@@ -12,13 +12,14 @@ import numpy as np
 from ribbit import _backend
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._device_data import device_rows
+from ribbit._device_samples import Samples, Stored
 from ribbit.errors import DTypeError
 from ribbit.gradients import Forward
 from ribbit.likelihoods import Likelihood
 from ribbit.model import Model
 from ribbit.protocols import Array
 
-__all__ = ["outputs", "predictive_moments"]
+__all__ = ["numbered_outputs", "outputs", "predictive_moments", "stored"]
 
 _MOST_SAMPLES = 128  # in one pass: more fill no device better
 
@@ -31,49 +32,74 @@ def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Arra
     TypeError, ValueError
         As `Model.forward`.
     """
-    forward, samples, single = _forward(function, model, theta, x, dim)
-    xp = _backend.namespace(samples)
-    count, width = samples.shape[0], model.output_shape[0]
-    out = xp.empty((count, forward.count, width), dtype=samples.dtype)
-    for begin, end in forward.groups(count):
-        for first, rows, values in forward.panels(samples[begin:end, :]):
-            shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
-            out[begin:end, first : first + rows, :] = shaped
+    xp = _backend.namespace(theta, function=function)
+    dtype = _float_dtype(function, theta)
+    samples, single = _backend.position(xp, function, "theta", theta, dtype, dim)
+    out, _ = numbered_outputs(function, model, Stored(samples), x, 0, samples.shape[0])
     return out[0, :, :] if single else out
 
 
+def numbered_outputs(
+    function: str, model: Model, source: Samples, x: Any, first: int, count: int
+) -> tuple[Array, Array]:
+    """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their last weights.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Model.forward`.
+    """
+    forward = _forward(function, model, source, x, count)
+    xp, width = forward.device.xp, model.output_shape[0]
+    out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
+    lasts = xp.empty((count,), dtype=forward.theta.dtype)
+    for begin, end in forward.groups(first, count):
+        some = slice(begin - first, end - first)
+        for row, rows, values in forward.panels(begin, end):
+            shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
+            out[some, row : row + rows, :] = shaped
+        lasts[some] = forward.theta[: end - begin, -1]
+    return out, lasts
+
+
 def predictive_moments(
-    model: Model, likelihood: Likelihood, positions: Array, x: Any
+    model: Model, likelihood: Likelihood, source: Samples, x: Any, count: int
 ) -> tuple[Array, ...]:
-    """Return running sums over the draws (C, D, P); see `protocols.NativePredictive`."""
-    xp = _backend.namespace(positions)
-    chains, draws, dim = positions.shape
-    theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (draws * chains, dim))
-    forward, samples, _ = _forward("predict", model, theta, x, dim)
+    """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+    forward = _forward("predict", model, source, x, count)
     moments = _Moments(forward, likelihood, model.output_shape[0])
-    for begin, end in forward.groups(samples.shape[0]):
-        for first, rows, values in forward.panels(samples[begin:end, :]):
+    for begin, end in forward.groups(0, count):
+        for first, rows, values in forward.panels(begin, end):
             moments.add(first, rows, values, begin == 0)
     return moments.sums
 
 
-def _forward(
-    function: str, model: Model, theta: Array, x: Any, dim: int
-) -> tuple[Forward, Array, bool]:
-    xp = _backend.namespace(theta, function=function)
-    device = _backend.device_of(xp)
-    assert device is not None
+def stored(positions: Array, dim: int) -> Stored:
+    """Return the draws (C, D, P) as samples: draw by draw, and within a draw chain by chain."""
+    xp = _backend.namespace(positions)
+    chains, draws = positions.shape[:2]
+    theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (draws * chains, -1))
+    dtype = _float_dtype("predict", theta)
+    return Stored(_backend.position(xp, "predict", "theta", theta, dtype, dim)[0])
+
+
+def _float_dtype(function: str, theta: Array) -> np.dtype[Any]:
     dtype = _backend.host_dtype(theta)
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise DTypeError(f"[{function}] expected theta in float32 or float64, got {theta.dtype}")
-    samples, single = _backend.position(xp, function, "theta", theta, dtype, dim)
+    return dtype
+
+
+def _forward(function: str, model: Model, source: Samples, x: Any, count: int) -> Forward:
+    theta = source.theta
+    device = _backend.device_of(_backend.namespace(theta, function=function))
+    assert device is not None
     if not _backend.is_device_array(x):
         _backend.namespace(theta, np.asarray(x), function=function)  # says what is mixed
     given = _backend.from_device(function, "x", x)
     _backend.namespace(theta, given, function=function)
-    rows = device_rows(function, model, given, dtype)
-    forward = Forward(device, model.table, rows, dim, dtype, min(samples.shape[0], _MOST_SAMPLES))
-    return forward, samples, single
+    rows = device_rows(function, model, given, _backend.host_dtype(theta))
+    return Forward(device, model.table, rows, source, min(count, _MOST_SAMPLES))
 
 
 class _Moments:
@@ -125,7 +151,7 @@ class _Moments:
                     int(begin),
                     first,
                     noise,
-                    self._forward.theta.shape[1],
+                    self._forward.theta_stride,
                     self._scale,
                     *self.sums[:3],
                     None if self._classes else self.sums[3],

@@ -110,8 +110,8 @@ class NetworkPredictive:
         if _backend.is_device_array(positions):
             from ribbit import _device_forward
 
-            sums = _device_forward.predictive_moments(self.model, self.likelihood, positions, x)
-            return sums, isinstance(self.likelihood, likelihoods.Bernoulli)
+            stored = _device_forward.stored(positions, self.dim)
+            return self._moments(stored, positions, x)
         source: Any = (
             _core.WeightSource32 if positions.dtype == np.float32 else _core.WeightSource64
         )
@@ -135,6 +135,12 @@ class NetworkPredictive:
         self, source: Any, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
         likelihood, model = self.likelihood, self.model
+        binary = isinstance(likelihood, likelihoods.Bernoulli)
+        count = positions.shape[0] * positions.shape[1]
+        if _backend.is_device_array(positions):
+            from ribbit import _device_forward
+
+            return _device_forward.predictive_moments(model, likelihood, source, x, count), binary
         rows = model.rows("predict", x, positions.dtype)
         native: Any = (
             _core.predictive_moments32
@@ -147,10 +153,10 @@ class NetworkPredictive:
             source,
             int(likelihood.learns_noise) or likelihood.code,
             likelihood.table_scale,
-            positions.shape[0] * positions.shape[1],
+            count,
             rows,
         )
-        return sums, isinstance(likelihood, likelihoods.Bernoulli)
+        return sums, binary
 
     def _layer_rates(self) -> Array64:
         return self.model.rates
@@ -204,7 +210,7 @@ class NumberedPredictive(NetworkPredictive, ABC):
 
     @abstractmethod
     def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the native source of weights and masks.
+        """Return the source of weights and masks of the CPU, or `Samples` of a device.
 
         theta (P,) is the first draw given; rows of x: row, .., row + num_rows - 1.
         """
@@ -238,7 +244,7 @@ class NumberedPredictive(NetworkPredictive, ABC):
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
         """Return running sums over as many draws as `positions` (1, S, P) has."""
-        return self._moments(self.source(positions[0, 0], 0, np.shape(x)[0]), positions, x)
+        return self._moments(self.source(positions[0, 0, :], 0, _num_rows(x)), positions, x)
 
     def _numbered(
         self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
@@ -248,6 +254,14 @@ class NumberedPredictive(NetworkPredictive, ABC):
                 f"[{function}] expected theta of shape (S, {self.dim}), "
                 f"got {_checks.summary(theta)}"
             )
+        if _backend.is_device_array(theta):
+            from ribbit import _device_forward
+
+            source = self.source(theta[0, :], row, _num_rows(x))
+            out, log_noise = _device_forward.numbered_outputs(
+                function, self.model, source, x, first, theta.shape[0]
+            )
+            return out, log_noise if self.likelihood.learns_noise else None
         dtype = _checks.float_dtype(function, theta.dtype)
         rows = self.model.rows(function, x, dtype)
         native: Any = _core.forward32 if dtype == np.float32 else _core.forward64
@@ -284,6 +298,11 @@ class DrawnPredictive(NumberedPredictive):
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         mean, scale = (np.ascontiguousarray(a, theta.dtype) for a in (self.mean, self.scale))
         return source.drawn(mean, scale, self.seed)
+
+
+def _num_rows(x: Any) -> int:
+    shape = x.shape if hasattr(x, "shape") else np.shape(x)
+    return int(shape[0]) if shape else 1
 
 
 def check_addresses(name: str, model: Model, num_rows: int) -> None:

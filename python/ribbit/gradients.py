@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._device_samples import Masked, Samples
 from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
-from ribbit.kernels.panel import Backward, Cell, Panel, Row
+from ribbit.kernels.panel import Backward, Cell, Masks, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
 from ribbit.protocols import Array
@@ -73,6 +74,7 @@ class Program:
     """
 
     _forward_only = False
+    _fixed: frozenset[int] = frozenset()  # rows whose values all chains share
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Program:
         self._rates = [float(rate) for rate in rates]
         self._keep: list[Array] = []  # memory that launches point to
         self._panel = min(count, panel_rows(tables.table, self._dtype.itemsize))
-        dim = tables.dim
+        dim = self.theta_stride = tables.dim
         self.theta: Array = self._buffer((chains, dim)) if like is None else like.theta
         self.grad: Array = self._buffer((chains, dim)) if like is None else like.grad
         self.terms = self._buffer((chains, 2), np.float64)
@@ -109,6 +111,7 @@ class Program:
         self.masks: Array | None = None
         if drops:
             self.masks = device.xp.zeros(3, device.xp.uint64) if like is None else like.masks
+        self._dropping = None if self.masks is None else Masks(self.masks)
         self._forward: list[Launch] = []
         self._gradient: list[Launch] = []
         self._values: list[Launch] = []
@@ -195,8 +198,9 @@ class Program:
                 cells.append(source)
                 continue
             size = row["out_size"]
-            stride = panel * size
-            shape = (self._chains, stride)
+            fixed = number in self._fixed
+            stride = 0 if fixed else panel * size
+            shape = (1 if fixed else self._chains, panel * size)
             cell = Cell(size, self._address(self._buffer(shape)), stride)
             below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
@@ -235,7 +239,7 @@ class Program:
         panel = Panel(
             scalar=scalar,
             itemsize=self._dtype.itemsize,
-            dim=self._tables.dim,
+            dim=self.theta_stride,
             parameters=self._address(self.theta),
             grad=self._address(self.grad),
             partials=None if self._partials is None else self._address(self._partials),
@@ -245,7 +249,7 @@ class Program:
             slices=slices,
             states=self._states,
             rates=self._rates,
-            masks=self.masks,
+            masks=self._dropping,
             subset=self._subset,
             subset_stride=self._rows_stride,
             rows=self._panel,
@@ -273,11 +277,15 @@ class Program:
                     chains_along=2 if stride else -1,
                 )
             )
-        undo = [
-            (number, _LAYERS[row["op"]](panel, number, row))
-            for number, row in enumerate(rows)
-            if number not in self._skipped
-        ]
+        undo = []
+        for number, row in enumerate(rows):
+            if number in self._skipped:
+                continue
+            before = len(panel.forward)
+            undo.append((number, _LAYERS[row["op"]](panel, number, row)))
+            if number in self._fixed:
+                once = [replace(launch, chains_along=-1) for launch in panel.forward[before:]]
+                panel.forward[before:] = once
         self._write_end(panel, cells[-1])
         for number, step in reversed(undo):
             if cells[number + 1].delta is not None:
@@ -405,11 +413,9 @@ class Forward(Program):
     layers : (rows, columns) int64 array
         The layer table.
     x : (N, D) array
-        In `dtype`, or bytes of images.
-    dim : int
-        Numbers from sample to sample.
-    dtype : numpy dtype
-        float32 or float64.
+        In the samples' dtype, or bytes of images.
+    source : Samples
+        Under masks, layers before the first one are passed once for all samples of a pass.
     samples : int
         The most samples wanted in one pass; fewer where memory is short.
 
@@ -419,7 +425,9 @@ class Forward(Program):
     scalar : str
         "float" or "double".
     theta : (samples, P) array
-        The samples of the pass.
+        The samples of the pass; (1, P) where all share their weights.
+    theta_stride : int
+        Numbers from sample to sample of `theta`.
     samples, rows, count : int
         Samples of a pass, rows of a panel, N.
     """
@@ -431,32 +439,39 @@ class Forward(Program):
         device: Device,
         layers: npt.NDArray[np.int64],
         x: Array,
-        dim: int,
-        dtype: np.dtype[Any],
+        source: Samples,
         samples: int,
     ) -> None:
+        dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
+        masked = source if isinstance(source, Masked) else None
+        self._source = source
         self.device = self._device = device
         self._x, self._dtype, self._subset, self._rows_stride = x, dtype, None, 0
         segment = np.array([[0, dim, 0, 1, 0, 0]], dtype=np.float64)  # for its size alone
         self._tables = DensityTable(layers, segment, segment[:, :5], 0, 1.0, 1.0, 1.0)
         self.scalar = self._scalar = "float" if dtype == np.float32 else "double"
         self._rows = rows_of(layers)
-        self._rates = [0.0] * len(self._rows)
+        self._rates = [0.0] * len(self._rows) if masked is None else list(masked.rates)
+        self._fixed = fixed_rows(self._rows, self._rates) if masked is not None else frozenset()
         self._keep = []
         self.count = self._count = int(x.shape[0])
         scalars = sum(row["out_size"] for row in self._rows)
         fitting = max(1, _FORWARD_BYTES // (scalars * dtype.itemsize))
         self.rows = self._panel = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
-        each = dtype.itemsize * (scalars_of(self._rows) * self._panel + dim)
+        self.theta_stride = dim if masked is None else 0
+        each = dtype.itemsize * (scalars_of(self._rows) * self._panel + self.theta_stride)
         if each > device.free_bytes():
             raise MemoryError(
                 f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
                 f"got {device.free_bytes() / 1e9:.3g} GB"
             )
         self.samples = self._chains = max(1, min(samples, device.free_bytes() // (2 * each)))
-        self.theta = self._buffer((self.samples, dim))
+        self.theta = self._buffer((self.samples if masked is None else 1, dim))
         self.grad = self.theta  # nobody writes it
-        self.masks = self._partials = None
+        self.masks = self._dropping = self._partials = None
+        if masked is not None:
+            self.masks = device.xp.zeros(3, device.xp.uint64)
+            self._dropping = Masks(self.masks, True, masked.first_row, masked.shared)
         self._forward, self._gradient, self._values = [], [], []
         cells = self._cells()
         self._output = cells[-1]
@@ -467,18 +482,21 @@ class Forward(Program):
             self._write_panel(cells, {}, first, some)
             self._passes.append((first, some, self._forward))
 
-    def groups(self, samples: int) -> list[tuple[int, int]]:
-        """Return begin and end of each pass over `samples` samples."""
-        step = self.samples
-        return [(b, min(b + step, samples)) for b in range(0, samples, step)]
+    def groups(self, first: int, samples: int) -> list[tuple[int, int]]:
+        """Return begin and end of each pass over samples first, .. first + samples - 1."""
+        step, last = self.samples, first + samples
+        return [(b, min(b + step, last)) for b in range(first, last, step)]
 
-    def panels(self, theta: Array) -> Iterator[tuple[int, int, Array]]:
-        """Yield first row, rows, and the outputs (S, R K) of each panel for samples theta (S, P).
+    def panels(self, begin: int, end: int) -> Iterator[tuple[int, int, Array]]:
+        """Yield first row, rows, and outputs (S, R K) of each panel for samples begin .. end - 1.
 
         The outputs are a buffer that the next panel overwrites.
         """
-        count = theta.shape[0]
-        self.theta[:count, :] = theta
+        count = end - begin
+        self._source.load(self.theta[:count, :], begin)
+        if isinstance(self._source, Masked):
+            address = self._source.address(begin)
+            self.masks[...] = self._device.xp.asarray(address)  # type: ignore[index]
         names = {launch.name for _, _, launches in self._passes for launch in launches}
         kernels = self._device.kernels(sorted(names))
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
@@ -504,6 +522,17 @@ _LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
     table.EMBEDDING: sequences.write_embedding,
     table.LSTM: sequences.write_lstm,
 }
+
+
+def fixed_rows(rows: Sequence[Row], rates: Sequence[float]) -> frozenset[int]:
+    """Return rows whose value no mask reaches; none where there are no masks."""
+    reached: set[int] = set()  # by number of the value
+    for number, row in enumerate(rows):
+        if rates[number] > 0 or not reached.isdisjoint((row["input"], row["second"])):
+            reached.add(number + 1)
+    if not reached:
+        return frozenset()
+    return frozenset(i for i in range(len(rows)) if i + 1 not in reached)
 
 
 def row_blocks(rows: int) -> int:

@@ -17,7 +17,8 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = x times the masks of the run; backward: the gradient of x."""
     source, out, rate = panel.cells[row["input"]], panel.cells[number + 1], panel.rates[number]
     places = places_of(row) if row["argument"] == _CHANNELS else 1
-    units = row["out_size"] // places
+    units, masks = row["out_size"] // places, panel.masks
+    assert masks is not None
     threshold = min(floor(rate * 2.0**32 + 0.5), 2**32 - 1)
     shape = (panel.count, places, units)
     grid = (blocks_of(panel.count * places * -(-units // 4)), 1, 1)
@@ -28,10 +29,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         return Launch(
             f"DropUnits<{panel.scalar}>",
             (
-                panel.masks,
+                masks.where,
                 panel.subset,
                 panel.subset_stride,
-                panel.first,
+                masks.first_row + panel.first,
+                int(masks.shared),
+                int(masks.predictive),
                 row["index"],
                 threshold,
                 1.0 / (1.0 - rate),

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ribbit._device import Launch
 from ribbit.protocols import Array
 
-__all__ = ["Backward", "Cell", "Panel", "Row"]
+__all__ = ["Backward", "Cell", "Masks", "Panel", "Row"]
 
 Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
 Backward: TypeAlias = Callable[[], None]
@@ -56,6 +56,28 @@ class Cell:
         self._touched = False
 
 
+@dataclass(frozen=True)
+class Masks:
+    """Which masks Dropout layers take.
+
+    Attributes
+    ----------
+    where : (3,) uint64 array
+        Seed, step and the sample of the first chain; chain c takes those of sample + c.
+    predictive : bool
+        They are those of predictions, not of steps.
+    first_row : int
+        Number of the first data row; 0 where rows are listed.
+    shared : bool
+        Every row takes the mask of row 0.
+    """
+
+    where: Array
+    predictive: bool = False
+    first_row: int = 0
+    shared: bool = False
+
+
 @dataclass
 class Panel:
     """What layers write their launches with.
@@ -84,8 +106,7 @@ class Panel:
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
         By row: probability of being dropped, 0 where nothing is.
-    masks : array or None
-        Seed, step and first sample of the masks.
+    masks : Masks or None
     subset : array or None
         Numbers of the data rows.
     subset_stride : int
@@ -110,7 +131,7 @@ class Panel:
     slices: dict[int, int]
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
-    masks: Array | None
+    masks: Masks | None
     subset: Array | None
     subset_stride: int
     rows: int
