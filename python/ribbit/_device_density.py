@@ -60,7 +60,10 @@ class DeviceDensity:
         network = persistent.network_of(tables.table)
         bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
         rows = int(x.shape[0])
-        if network is None or bytes_of_images or not persistent.fits(network, rows, _itemsize(y)):
+        masked = tables.rates is not None
+        if masked or network is None or bytes_of_images:
+            return
+        if not persistent.fits(network, rows, _itemsize(y)):
             return
         self._persistent = Persistent(device, network, tables, x, y)
 
@@ -79,15 +82,36 @@ class DeviceDensity:
         """Bytes of device memory that each chain needs."""
         return bytes_per_chain(self._tables, self.num_rows, _itemsize(self._y))
 
+    def with_tables(self, tables: DensityTable) -> DeviceDensity:
+        """Return the density of other tables on the same rows."""
+        return DeviceDensity(self._device, tables, self._x, self._y, self._constants)
+
     def value_and_grad(
         self, theta: Array, rows: npt.NDArray[np.int64] | None = None
     ) -> tuple[Array, Array, Array]:
         """Return untempered log likelihood and log prior (C,) and tempered gradient (C, P)."""
+        return self._value_and_grad(theta, rows, None)
+
+    def masked_value_and_grad(
+        self, theta: Array, rows: npt.NDArray[np.int64] | None, seed: int, step: int
+    ) -> tuple[Array, Array, Array]:
+        """Return the same under masks of (seed, step); chain c takes those of sample c."""
+        return self._value_and_grad(theta, rows, (seed, step))
+
+    def _value_and_grad(
+        self,
+        theta: Array,
+        rows: npt.NDArray[np.int64] | None,
+        masks: tuple[int, int] | None,
+    ) -> tuple[Array, Array, Array]:
         xp = self._device.xp
         terms, grads = [], []
         for program, begin, end in self._groups(theta.shape[0], rows):
             count = end - begin
             program.theta[:count, :] = theta[begin:end, :]
+            if masks is not None and program.masks is not None:
+                address = np.array([*masks, begin], dtype=np.uint64)
+                program.masks[...] = xp.asarray(address)
             program.run(count, gradient=True, values=True)
             terms.append(xp.asarray(program.terms[:count, :], copy=True))
             grads.append(xp.asarray(program.grad[:count, :], copy=True))

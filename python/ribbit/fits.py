@@ -258,7 +258,8 @@ class DropoutFit:
         count = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
         seed = _checks.seed(name, seed)
         _checks.choice(name, "masks", masks, ("row", "shared"))
-        positions = np.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
+        xp = _backend.namespace(self.theta)
+        positions = xp.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
         predictive = self.target.mask_predictive(seed, masks, self.rates)
         return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _checks, _core, likelihoods
+from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
+from ribbit._density_table import DensityTable
+from ribbit._device_samples import Masked
 from ribbit._native_density import NativeSteps
 from ribbit._predictive import (
     NumberedPredictive,
@@ -70,7 +72,7 @@ class MaskedPosterior(NativeSteps):
         layer that is not right below a Dense layer, or with priors that are not normal.
     """
 
-    array_namespace: ClassVar[ModuleType] = np
+    array_namespace: ModuleType
     interruptible: ClassVar[bool] = True
 
     def __init__(
@@ -94,6 +96,10 @@ class MaskedPosterior(NativeSteps):
         if concrete and rate != "concrete":
             raise ValueError(
                 f"[{name}] expected rate as a number in (0, 1) or 'concrete', got {rate!r}"
+            )
+        if concrete and target.array_namespace is not np:
+            raise TypeError(
+                f"[{name}] expected rate as a number for data in device memory, got {rate!r}"
             )
         if rate is not None:
             rates[drops] = rates[drops] if concrete else _checks.fraction(name, "rate", rate)
@@ -119,7 +125,6 @@ class MaskedPosterior(NativeSteps):
         if concrete:
             _check_concrete(name, model.table, prior)
         check_addresses(name, model, target.num_rows)
-        native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
         self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
         self.target, self.model, self.likelihood = target, model, likelihood
         self.dtype, self.num_rows = target.dtype, target.num_rows
@@ -127,19 +132,20 @@ class MaskedPosterior(NativeSteps):
         self.learns_rates = concrete
         self.dim = target.dim + (len(self.rates) if concrete else 0)
         self._scale = target.likelihood_temperature * target.temperature, target.temperature
-        self._native: Any = native(
-            model.table,
-            rates,
-            prior,
-            int(likelihood.learns_noise) or likelihood.code,
-            likelihood.table_scale,
-            target.x,
-            target.y,
-            target.temperature,
-            target.likelihood_temperature,
-            True,
-            concrete,
-        )
+        self.array_namespace = target.array_namespace
+        kind = int(likelihood.learns_noise) or likelihood.code
+        temperatures = target.temperature, target.likelihood_temperature
+        self._native: Any
+        if self.array_namespace is np:
+            native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
+            data = target.x, target.y
+            network = model.table, rates, prior, kind, likelihood.table_scale
+            self._native = native(*network, *data, *temperatures, True, concrete)
+            return
+        constants = _core.prior_constants(prior)
+        scale = likelihood.table_scale
+        tables = DensityTable(model.table, prior, constants, kind, scale, *temperatures, rates)
+        self._native = target._native.with_tables(tables)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native object is built again.
@@ -192,7 +198,9 @@ class MaskedPosterior(NativeSteps):
             If an argument does not fit.
         """
         function = "MaskedPosterior.masked_value_and_grad"
-        theta, single = _checks.position(function, "theta", theta, self.dtype, self.dim)
+        theta, single = _backend.position(
+            self.array_namespace, function, "theta", theta, self.dtype, self.dim
+        )
         batch = None
         if rows is not None:
             batch = _checks.integer_array(function, "rows", rows, below=self.num_rows)
@@ -200,7 +208,7 @@ class MaskedPosterior(NativeSteps):
         place = _checks.integer(function, "step", step, minimum=0, maximum=2**40 - 1)
         likelihood, prior, grad = self._native.masked_value_and_grad(theta, batch, number, place)
         lp = likelihood / self._scale[0] + prior / self._scale[1]
-        return (lp[0], grad[0]) if single else (lp, grad)
+        return (lp[0], grad[0, :]) if single else (lp, grad)
 
     def value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None
@@ -296,11 +304,13 @@ class DropoutPredictive(NumberedPredictive):
     masks: str
 
     def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the native source of masks."""
-        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
-        weights = np.ascontiguousarray(theta)
+        """Return the source of masks."""
         check_addresses("predict", self.model, row + num_rows)
-        return source.masked(weights, self.seed, self.masks == "shared", row)
+        shared = self.masks == "shared"
+        if _backend.is_device_array(theta):
+            return Masked(theta, self.rates, self.seed, shared, row)
+        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
+        return source.masked(np.ascontiguousarray(theta), self.seed, shared, row)
 
     def _layer_rates(self) -> Array64:
         return np.asarray(self.rates, np.float64)

@@ -153,9 +153,9 @@ class MCDropout:
 
     def _fit(self, state: StochasticState, *, complete: bool) -> DropoutFit:
         epochs = state.step // self._stepper.batches
-        theta, rates = self._masked.split(state.position[0])
+        theta, rates = self._masked.split(state.position[0, :])
         return DropoutFit(
-            theta=theta.copy(),
+            theta=self._stepper.density.xp.asarray(theta, copy=True),
             rates=rates.copy(),
             complete=complete,
             settings={
