@@ -9,7 +9,7 @@ import pytest
 
 import ribbit as rb
 from layer_problems import SILU, TANH, net
-from ribbit import _device_forward, gradients, io
+from ribbit import _device_forward, io
 from ribbit._device_samples import Masked
 from ribbit.errors import NonFiniteError
 
@@ -219,7 +219,7 @@ def test_chunks_change_no_bit(device, monkeypatch, name, masks):
     mean, std = whole.mean.get(), whole.std.get()
     np.testing.assert_array_equal(kept.mean.get(), mean)
     monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(gradients, "_FORWARD_BYTES", 1 << 11)
+    monkeypatch.setattr(_device_forward, "_FORWARD_BYTES", 1 << 11)
     again = draws.predict(dx)
     np.testing.assert_array_equal(again.mean.get(), mean)
     np.testing.assert_array_equal(again.std.get(), std)
@@ -238,7 +238,7 @@ def test_layers_before_the_masks_run_once(device):
     _, (_, target) = pair(device, "channels")
     samples = Masked(target.init(1), target.model.rates, 3, False, 0)
     backend = target._native._device
-    forward = gradients.Forward(backend, target.model.table, target.x, samples, 16)
+    forward = _device_forward.Forward(backend, target.model.table, target.x, samples, 16)
     grids = [launch.grid_of(16)[1:] for launch in forward._passes[0][2]]
     blocks = [launch.grid_of(1)[1:] for launch in forward._passes[0][2]]
     assert grids[0] == blocks[0]

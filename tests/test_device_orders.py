@@ -10,11 +10,10 @@ import kernel_list
 from cpu_device import NAMESPACE as xp
 from device_problems import LIKELIHOODS, PRIORS, problem, tables_of
 from kernel_list import LAYERS
-from ribbit._device_forward import _Moments
+from ribbit._device_forward import Forward, _Moments
 from ribbit._device_samples import Masked, Stored
 from ribbit._device_steps import DeviceSteps, UpdateRule
 from ribbit._device_variational import DeviceVariational
-from ribbit.gradients import Forward
 from thread_orders import compile_all, in_every_order
 
 DTYPES = ("float32", "float64")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_forward, gradients
+from ribbit import _device_forward
 
 BOUND = {"float64": 1e-12, "float32": 2e-6}
 LIKELIHOODS = {
@@ -62,7 +62,7 @@ def test_what_draws_predict(device, monkeypatch, rng, name, dtype):
     for a, b in zip(sums, host_sums, strict=True):
         close(a, b, 20 * bound)
     monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(gradients, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
+    monkeypatch.setattr(_device_forward, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
     pieces, _ = on_device.predictive_moments(stacked, dx)
     for a, b in zip(pieces, sums, strict=True):
         np.testing.assert_array_equal(a.get(), b.get())
@@ -91,6 +91,37 @@ def test_draws_predict(device, rng, name):
     else:
         close(p.entropy, q.entropy, 1e-9)
         close(p.mutual_information, q.mutual_information, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["learned", "heteroscedastic", "bernoulli"])
+def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
+    """What a Gaussian fit predicts: the numbers of its draws, in chunks or not."""
+    ((x, y), (dx, dy)), targets = problem(device, name, "float64", rng)
+    mean = 0.5 * rng.normal(size=targets[0].dim)
+    scale = rng.uniform(0.05, 0.3, size=mean.size)
+    fits = [
+        rb.MeanField(asarray(mean), asarray(scale), predictive=target)
+        for asarray, target in zip((np.asarray, device.asarray), targets, strict=True)
+    ]
+    p, q = (fit.predict(at, 20, seed=4) for fit, at in zip(fits, (x, dx), strict=True))
+    statistics = ("probs", "mutual_information") if name == "bernoulli" else ("mean", "std")
+    for what in statistics:
+        close(getattr(q, what), getattr(p, what), 1e-11)
+    assert q.log_likelihood(dy) == pytest.approx(p.log_likelihood(y), rel=1e-12)
+    levels = q.quantile([0.2, 0.9])
+    close(levels, p.quantile([0.2, 0.9]), 1e-12)
+    stored = fits[1].draws(20, seed=4).predict(dx)
+    np.testing.assert_array_equal(stored.quantile([0.2, 0.9]).get(), levels.get())
+    for what in statistics:
+        np.testing.assert_array_equal(getattr(stored, what).get(), getattr(q, what).get())
+    monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr("ribbit.predict._CHUNK", 150)
+    again = fits[1].predict(dx, 20, seed=4)
+    np.testing.assert_array_equal(again.quantile([0.2, 0.9]).get(), levels.get())
+    for what in statistics:
+        np.testing.assert_array_equal(getattr(again, what).get(), getattr(q, what).get())
+    with pytest.raises(TypeError, match="expected"):
+        fits[1].predict(x, 5).log_likelihood(y)
 
 
 def test_memories_are_not_mixed(device, rng):

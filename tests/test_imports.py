@@ -34,13 +34,18 @@ ALLOWED = {
     "_backend": COMMON | {"_device", "protocols"},
     "kernels": {"_device", "kernels", "layers", "protocols"},
     "_density_table": set(),
-    "_device_samples": {"protocols"},
-    "gradients": {
-        "_density_table",
+    "_device_samples": {"_backend", "_device", "protocols"},
+    "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
+    "_device_forward": COMMON
+    | {
+        "_backend",
         "_device",
+        "_device_data",
         "_device_samples",
+        "gradients",
         "kernels",
-        "layers",
+        "likelihoods",
+        "model",
         "protocols",
     },
     "_device_steps": {"_backend", "_device", "gradients", "protocols"},

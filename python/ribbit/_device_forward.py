@@ -5,23 +5,132 @@ Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ribbit import _backend
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._device_data import device_rows
-from ribbit._device_samples import Samples, Stored
+from ribbit._device_samples import Masked, Samples, Stored
 from ribbit.errors import DTypeError
-from ribbit.gradients import Forward
+from ribbit.gradients import DensityTable, Program, panel_rows, rows_of, scalars_of
+from ribbit.kernels.panel import Cell, Masks, Panel, Row
 from ribbit.likelihoods import Likelihood
 from ribbit.model import Model
 from ribbit.protocols import Array
 
-__all__ = ["numbered_outputs", "outputs", "predictive_moments", "stored"]
+__all__ = ["Forward", "numbered_outputs", "outputs", "predictive_moments", "stored"]
 
+_FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
 _MOST_SAMPLES = 128  # in one pass: more fill no device better
+
+
+class Forward(Program):
+    """Outputs of S weight samples on all rows, panel by panel.
+
+    Parameters
+    ----------
+    device : Device
+    layers : (rows, columns) int64 array
+        The layer table.
+    x : (N, D) array
+        In the samples' dtype, or bytes of images.
+    source : Samples
+        Under masks, layers before the first one are passed once for all samples of a pass.
+    samples : int
+        The most samples wanted in one pass; fewer where memory is short.
+
+    Attributes
+    ----------
+    device : Device
+    scalar : str
+        "float" or "double".
+    theta : (samples, P) array
+        The samples of the pass; (1, P) where all share their weights.
+    theta_stride : int
+        Numbers from sample to sample of `theta`.
+    samples, rows, count : int
+        Samples of a pass, rows of a panel, N.
+    """
+
+    _forward_only = True
+
+    def __init__(
+        self,
+        device: Device,
+        layers: npt.NDArray[np.int64],
+        x: Array,
+        source: Samples,
+        samples: int,
+    ) -> None:
+        dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
+        masked = source if isinstance(source, Masked) else None
+        self._source = source
+        self.device = self._device = device
+        self._x, self._dtype, self._subset, self._rows_stride = x, dtype, None, 0
+        segment = np.array([[0, dim, 0, 1, 0, 0]], dtype=np.float64)  # for its size alone
+        self._tables = DensityTable(layers, segment, segment[:, :5], 0, 1.0, 1.0, 1.0)
+        self.scalar = self._scalar = "float" if dtype == np.float32 else "double"
+        self._rows = rows_of(layers)
+        self._rates = [0.0] * len(self._rows) if masked is None else list(masked.rates)
+        self._fixed = fixed_rows(self._rows, self._rates) if masked is not None else frozenset()
+        self._keep = []
+        self.count = self._count = int(x.shape[0])
+        scalars = sum(row["out_size"] for row in self._rows)
+        fitting = max(1, _FORWARD_BYTES // (scalars * dtype.itemsize))
+        self.rows = self._panel = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
+        self.theta_stride = dim if masked is None else 0
+        each = dtype.itemsize * (scalars_of(self._rows) * self._panel + self.theta_stride)
+        if each > device.free_bytes():
+            raise MemoryError(
+                f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
+                f"got {device.free_bytes() / 1e9:.3g} GB"
+            )
+        self.samples = self._chains = max(1, min(samples, device.free_bytes() // (2 * each)))
+        self.theta = self._buffer((self.samples if masked is None else 1, dim))
+        self.grad = self.theta  # nobody writes it
+        self.masks = self._dropping = self._partials = None
+        if masked is not None:
+            self.masks = device.xp.zeros(3, device.xp.uint64)
+            self._dropping = Masks(self.masks, True, masked.first_row, masked.shared)
+        self._forward, self._gradient, self._values = [], [], []
+        cells = self._cells()
+        self._output = cells[-1]
+        self._passes: list[tuple[int, int, list[Launch]]] = []
+        for first in range(0, self.count, self._panel):
+            self._forward = []
+            some = min(self._panel, self.count - first)
+            self._write_panel(cells, {}, first, some)
+            self._passes.append((first, some, self._forward))
+
+    def groups(self, first: int, samples: int) -> list[tuple[int, int]]:
+        """Return begin and end of each pass over samples first, .. first + samples - 1."""
+        step, last = self.samples, first + samples
+        return [(b, min(b + step, last)) for b in range(first, last, step)]
+
+    def panels(self, begin: int, end: int) -> Iterator[tuple[int, int, Array]]:
+        """Yield first row, rows, and outputs (S, R K) of each panel for samples begin .. end - 1.
+
+        The outputs are a buffer that the next panel overwrites.
+        """
+        count = end - begin
+        self._source.load(self.device, self.theta[:count, :], begin)
+        if isinstance(self._source, Masked):
+            address = self._source.address(begin)
+            self.masks[...] = self._device.xp.asarray(address)  # type: ignore[index]
+        names = {launch.name for _, _, launches in self._passes for launch in launches}
+        kernels = self._device.kernels(sorted(names))
+        outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
+        for first, rows, launches in self._passes:
+            for launch in launches:
+                kernels[launch.name](launch.grid_of(count), pack(self._device, launch.fields))
+            yield first, rows, outputs[:count, :]
+
+    def _write_end(self, panel: Panel, output: Cell) -> None:
+        del panel, output  # the outputs are what is wanted
 
 
 def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Array:
@@ -100,6 +209,17 @@ def _forward(function: str, model: Model, source: Samples, x: Any, count: int) -
     _backend.namespace(theta, given, function=function)
     rows = device_rows(function, model, given, _backend.host_dtype(theta))
     return Forward(device, model.table, rows, source, min(count, _MOST_SAMPLES))
+
+
+def fixed_rows(rows: Sequence[Row], rates: Sequence[float]) -> frozenset[int]:
+    """Return rows whose value no mask reaches; none where there are no masks."""
+    reached: set[int] = set()  # by number of the value
+    for number, row in enumerate(rows):
+        if rates[number] > 0 or not reached.isdisjoint((row["input"], row["second"])):
+            reached.add(number + 1)
+    if not reached:
+        return frozenset()
+    return frozenset(i for i in range(len(rows)) if i + 1 not in reached)
 
 
 class _Moments:

@@ -12,9 +12,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ribbit import _backend
+from ribbit._device import Device, Launch, blocks_of, pack
 from ribbit.protocols import Array
 
-__all__ = ["Masked", "Samples", "Stored"]
+__all__ = ["Drawn", "Masked", "Samples", "Stored"]
 
 
 class Samples(Protocol):
@@ -25,7 +27,7 @@ class Samples(Protocol):
         """An array (.., P) of their library and dtype."""
         ...
 
-    def load(self, into: Array, first: int) -> None:
+    def load(self, device: Device, into: Array, first: int) -> None:
         """Write the weights of samples first, first + 1, .. into a buffer (S, P)."""
         ...
 
@@ -41,9 +43,43 @@ class Stored:
 
     theta: Array
 
-    def load(self, into: Array, first: int) -> None:
+    def load(self, device: Device, into: Array, first: int) -> None:
         """Copy weights."""
+        del device
         into[...] = self.theta[first : first + into.shape[0], :]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Independent normal weights that are drawn when they are needed.
+
+    Attributes
+    ----------
+    mean, scale : (P,) array
+        C-contiguous.
+    seed : int
+        64-bit key.
+    """
+
+    mean: Array
+    scale: Array
+    seed: int
+
+    @property
+    def theta(self) -> Array:
+        """The mean."""
+        return self.mean
+
+    def load(self, device: Device, into: Array, first: int) -> None:
+        """Draw weights, with the bits of `_backend.draw_weights`."""
+        samples, dim = into.shape
+        scalar = "float" if _backend.host_dtype(into) == np.float32 else "double"
+        address = self.seed, 0, _backend.FIT_DRAW << 24, None
+        fields = (*address, None, first, self.mean, self.scale, dim, into)
+        grid = blocks_of(-(-dim // 4)), samples, 1
+        launch = Launch(f"Reparameterize<{scalar}, false>", fields, grid)
+        kernel = device.kernels([launch.name])[launch.name]
+        kernel(launch.grid, pack(device, launch.fields))
 
 
 @dataclass(frozen=True)
@@ -69,9 +105,9 @@ class Masked:
     shared: bool
     first_row: int
 
-    def load(self, into: Array, first: int) -> None:
+    def load(self, device: Device, into: Array, first: int) -> None:
         """Copy the weights, those of all samples; `into` is (1, P)."""
-        del first
+        del device, first
         into[0, :] = self.theta
 
     def address(self, first: int) -> npt.NDArray[np.uint64]:

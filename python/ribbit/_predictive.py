@@ -14,6 +14,7 @@ import numpy as np
 
 from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
+from ribbit._device_samples import Drawn
 from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
@@ -294,7 +295,11 @@ class DrawnPredictive(NumberedPredictive):
     seed: int
 
     def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the native source of weights."""
+        """Return the source of weights."""
+        if _backend.is_device_array(theta):
+            xp = _backend.namespace(theta)
+            mean, scale = (xp.ascontiguousarray(a) for a in (self.mean, self.scale))
+            return Drawn(mean, scale, self.seed)
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         mean, scale = (np.ascontiguousarray(a, theta.dtype) for a in (self.mean, self.scale))
         return source.drawn(mean, scale, self.seed)

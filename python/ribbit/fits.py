@@ -169,20 +169,19 @@ class MeanField:
         Raises
         ------
         TypeError
-            When the fit has no network behind it, such as a MeanField made from arrays, or is not
-            on the CPU.
+            When the fit has no network behind it, such as a MeanField made from arrays.
         """
         name = "MeanField.predict"
         count = _checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
         key = _checks.seed(name, seed)
         base = getattr(self.predictive, "network_predictive", None)
-        if base is None or _backend.namespace(self.mean) is not np:
+        if base is None:
             raise TypeError(
-                f"[{name}] expected a fit of a Posterior in NumPy arrays, got "
-                f"{_checks.summary(self.predictive)} and {type(self.mean).__name__}"
+                f"[{name}] expected a fit of a Posterior, got {_checks.summary(self.predictive)}"
             )
         predictive = base.drawn(self.mean, self.scale, key)
-        positions = np.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
+        xp = _backend.namespace(self.mean)
+        positions = xp.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
         predictive.check_inputs(x)  # a wrong x is an error here
         return Prediction(predictive, x, positions=positions)
 
