@@ -16,8 +16,6 @@ import ribbit as rb
 from gates import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of the grid 1e-5 * 2^k those around an acceptance of 0.6; smaller ones were all above.
-STEP_SIZES = (1e-5 * 2**7, 1e-5 * 2**8)
 
 
 def example(name):
@@ -73,13 +71,14 @@ def text_table(pictures):
     return table
 
 
-def resnet_table(pictures):
-    """Of the grid 1e-5 * 2^k: two neighbours around the limit, 20 trajectories of 200 leapfrogs."""
-    found = example("resnet_hmc").main(pictures, step_sizes=STEP_SIZES)
+def resnet_table(found):
+    """What the example found; an hour on two cores."""
     table = Table(
         "HMC on ResNet-20-FRN, 100 generated images of 32x32 (examples/resnet_hmc.py)",
         ("step size", "trajectories", "mean acceptance", "mean and largest energy error, nats"),
-        note="Trajectories of 200 leapfrogs from one trained start.",
+        note="One chain goes up the grid 1e-5 * 2^k: trained, five trajectories at the smallest, "
+        "then trajectories of 200 leapfrogs at each. The largest step size with a mean acceptance "
+        f"above 0.6: {found['largest_step_size']:.3g}.",
     )
     for row in found["chains"]:
         errors = [abs(e) for e in row["energy_error"]]
@@ -126,5 +125,5 @@ def results(folder):
         else:
             print(f"examples on images left out: no {data} (set RIBBIT_FASHION_MNIST)")
         tables.append(text_table(pictures))
-        tables += [resnet_table(pictures), order_table()]
+        tables += [resnet_table(example("resnet_hmc").main(pictures)), order_table()]
     return tables
