@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _checks, _core
-from ribbit._device import Device
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from ribbit._device import Device
 
 
 __all__ = [

@@ -14,12 +14,9 @@ import numpy as np
 
 from ribbit import _backend, _checks, _core, likelihoods, priors
 from ribbit._checks import FloatArray
-from ribbit._device_data import device_data
-from ribbit._device_density import DeviceDensity
 from ribbit._native_density import NativeDensity, NativeSteps
 from ribbit._predictive import NetworkPredictive, predictive_from_description
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.gradients import DensityTable
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
 from ribbit.priors import LOG_NOISE, Normal, Prior, PriorLike
@@ -142,6 +139,11 @@ class Posterior(NativeDensity, NativeSteps):
         resolved.spread.flags.writeable = False
         kind = int(likelihood.learns_noise) or likelihood.code
         if _backend.is_device_array(x) or _backend.is_device_array(y):
+            # Imported where a device is in use: a first draw on the CPU should not wait for it.
+            from ribbit._density_table import DensityTable
+            from ribbit._device_data import device_data
+            from ribbit._device_density import DeviceDensity
+
             data = device_data(name, model, likelihood, x, y, chosen)
             rows, targets, xp = data.x, data.y, data.device.xp
             tables = DensityTable(
