@@ -31,8 +31,8 @@ PRIORS = {
 }
 
 
-def tables_of(target, rates=None):
-    """The tables of a posterior; rates: of the masks of each row of its table."""
+def tables_of(target, rates=None, learned=()):
+    """The tables of a posterior; rates: of the masks of each row of its table; learned: which."""
     likelihood = target.likelihood
     return DensityTable(
         table=target.model.table,
@@ -43,15 +43,16 @@ def tables_of(target, rates=None):
         temperature=target.temperature,
         likelihood_temperature=target.likelihood_temperature,
         rates=rates,
+        learned=learned,
     )
 
 
-def program_of(target, chains, *, device=None, rows=None, rates=None):
+def program_of(target, chains, *, device=None, rows=None, rates=None, learned=()):
     """A program for `chains` chains on all rows of a target, or on some, and with masks."""
     xp = NAMESPACE
     return Program(
         device or CpuDevice(),
-        tables_of(target, rates),
+        tables_of(target, rates, learned),
         xp.asarray(target.x),
         xp.asarray(target.y),
         chains=chains,

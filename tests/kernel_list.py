@@ -69,6 +69,7 @@ LAYERS = {
         rb.LSTM(5),
     ),
 }
+RATES = net((3,), rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dropout(0.4), outputs=2)  # all learned
 MASKS = (2**64 - 3, 2**40 - 1, 5)  # seed, step and sample of the masks
 
 
@@ -87,6 +88,8 @@ class Case:
         Whole trajectories are run in one launch, too.
     masked : bool
         Dropout is on.
+    learns : bool
+        Its rates are learned.
     """
 
     label: str
@@ -95,11 +98,20 @@ class Case:
     rows: tuple[int, ...] | None = None
     moves: bool = False
     masked: bool = False
+    learns: bool = False
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
         rates = self.target.model.rates if self.masked else None
-        program = program_of(self.target, CHAINS, device=device, rows=self.rows, rates=rates)
+        drops = np.flatnonzero(self.target.model.table[:, 0] == rb.Dropout.op)
+        program = program_of(
+            self.target,
+            CHAINS,
+            device=device,
+            rows=self.rows,
+            rates=rates,
+            learned=tuple(drops.tolist()) if self.learns else (),
+        )
         if self.masked:
             program.masks[...] = NAMESPACE.asarray(np.array(MASKS, dtype=np.uint64))
         return program
@@ -117,6 +129,11 @@ def cases() -> Iterator[Case]:
             small = layer_problems.problem(model, num_rows=3, chains=CHAINS)
             target = small.native(np.dtype(dtype))
             yield Case(f"{name}-{dtype}", target, small.theta.astype(dtype), masked=True)
+        small = layer_problems.problem(RATES, num_rows=17, chains=CHAINS)
+        logits = np.array([[-1.2, 0.3], [0.7, -2.0]])
+        theta = np.concatenate([small.theta, logits], axis=1).astype(dtype)
+        target = small.native(np.dtype(dtype))
+        yield Case(f"learned rates-{dtype}", target, theta, masked=True, learns=True)
 
 
 def _dense(dtype) -> Iterator[Case]:

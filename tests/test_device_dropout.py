@@ -276,8 +276,63 @@ def test_memories_are_not_mixed(device):
         on_device.predict(dx[:, :2], 5)
 
 
-def test_learned_rates_are_refused(device):
-    _, (_, target) = pair(device)
-    message = r"\[MCDropout\] expected rate as a number for data in device memory, got 'concrete'"
-    with pytest.raises(TypeError, match=message):
-        rb.MCDropout(target, rate="concrete")
+CONCRETE = {
+    "two": NETWORKS["dense"],
+    "first": rb.Model([rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dense(2)], input_shape=(3,)),
+    "in a row": rb.Model(
+        [rb.Dense(7), SILU, rb.Dropout(0.1), rb.Dense(33), rb.Dropout(0.3), rb.Dense(2)],
+        input_shape=(3,),
+    ),
+}
+
+
+@pytest.mark.parametrize("rows", [None, [3, 20, 3, 0, 7]])
+@pytest.mark.parametrize("name", CONCRETE)
+@pytest.mark.parametrize("options", [{}, {"length_scale": 0.7}], ids=["prior", "length scale"])
+def test_gradients_of_learned_rates(device, monkeypatch, name, rows, options):
+    monkeypatch.setitem(NETWORKS, name, CONCRETE[name])
+    tempered = {"temperature": 0.6, "likelihood_temperature": 1.7}
+    for likelihood in ("gaussian", "learned"):
+        _, targets = pair(device, name, likelihood, **tempered)
+        host, on_device = (t.masked(rate="concrete", **options) for t in targets)
+        theta = start(host, 3)
+        where = {"seed": 2**64 - 3, "step": 2**40 - 1}
+        found = on_device.masked_value_and_grad(device.asarray(theta), rows, **where)
+        for a, b in zip(found, host.masked_value_and_grad(theta, rows, **where), strict=True):
+            close(a, b)
+
+
+def test_learned_rates_of_panels(device, monkeypatch):
+    """Several panels, the last one short, add up to one pass."""
+    _, targets = pair(device, rows=900)
+    host, on_device = (t.masked(rate="concrete") for t in targets)
+    monkeypatch.setattr("ribbit.gradients.panel_rows", lambda *_: 400)
+    theta = start(host, 2)
+    found = on_device.masked_value_and_grad(device.asarray(theta), seed=1, step=2)
+    for a, b in zip(found, host.masked_value_and_grad(theta, seed=1, step=2), strict=True):
+        close(a, b)
+
+
+@pytest.mark.parametrize("likelihood", ["learned", "categorical"])
+def test_fits_of_learned_rates(device, likelihood):
+    ((x, _), (dx, _)), targets = pair(device, likelihood=likelihood)
+    trainers = [
+        rb.MCDropout(t, rate="concrete", learning_rate=0.02, batch_size=8, length_scale=0.5)
+        for t in targets
+    ]
+    host, on_device = (t.fit(5, seed=3, progress=False) for t in trainers)
+    assert not np.allclose(host.rates, targets[0].masked().rates, atol=1e-3)
+    np.testing.assert_allclose(on_device.rates, host.rates, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(on_device.theta.get(), host.theta, rtol=0, atol=1e-10)
+    a, b = host.predict(x, 20, seed=4), on_device.predict(dx, 20, seed=4)
+    what = "probs" if likelihood == "categorical" else "mean"
+    close(getattr(b, what), getattr(a, what), 1e-9)
+    parts = trainers[1].fit(2, seed=3, progress=False)
+    rest = trainers[1].fit(3, resume=parts, progress=False)
+    np.testing.assert_array_equal(rest.theta.get(), on_device.theta.get())
+    again = trainers[1].fit(1, init=on_device, progress=False)
+    assert again.theta.shape == on_device.theta.shape
+    with pytest.raises(ValueError, match="expected init"):
+        trainers[1].fit(1, init=on_device.theta[:5], progress=False)
+    with pytest.raises(TypeError, match="expected init"):
+        trainers[1].fit(1, init=host, progress=False)

@@ -30,6 +30,8 @@ class DensityTable:
     rates : (rows,) float64 array, optional
         Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
         layers hand on what they are given.
+    learned : tuple of int
+        Rows whose rates are learned: their logits follow the other parameters.
     """
 
     table: npt.NDArray[np.int64]
@@ -40,15 +42,26 @@ class DensityTable:
     temperature: float
     likelihood_temperature: float
     rates: npt.NDArray[np.float64] | None = None
+    learned: tuple[int, ...] = ()
 
     @property
     def dim(self) -> int:
-        """P, a learned noise included."""
+        """P, a learned noise and logits of learned rates included."""
+        return self.logits_at + len(self.learned)
+
+    @property
+    def logits_at(self) -> int:
+        """Place of the first logit."""
         return int(self.prior[:, 1].sum())
 
     @property
+    def noise_at(self) -> int:
+        """Place of the logarithm of a learned noise."""
+        return self.logits_at - 1
+
+    @property
     def learns_noise(self) -> bool:
-        """Whether the last parameter is the logarithm of the noise."""
+        """Whether the last parameter but the logits is the logarithm of the noise."""
         return self.kind == 1
 
 
@@ -60,8 +73,8 @@ def merged(
     for row, made in zip(prior, constants, strict=True):
         offset, size, kind = (int(v) for v in row[:3])
         values = tuple(float(v) for v in made)
-        if found and found[-1][2:] == (kind, values):
-            start, before = found[-1][:2]
+        start, before = found[-1][:2] if found else (0, 0)
+        if found and found[-1][2:] == (kind, values) and start + before == offset:
             found[-1] = (start, before + size, kind, values)
         else:
             found.append((offset, size, kind, values))

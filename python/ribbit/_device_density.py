@@ -93,16 +93,21 @@ class DeviceDensity:
         return self._value_and_grad(theta, rows, None)
 
     def masked_value_and_grad(
-        self, theta: Array, rows: npt.NDArray[np.int64] | None, seed: int, step: int
+        self,
+        theta: Array,
+        rows: npt.NDArray[np.int64] | None,
+        seed: int,
+        step: int,
+        sample: int = 0,
     ) -> tuple[Array, Array, Array]:
-        """Return the same under masks of (seed, step); chain c takes those of sample c."""
-        return self._value_and_grad(theta, rows, (seed, step))
+        """Return the same under masks of (seed, step); chain c takes those of sample + c."""
+        return self._value_and_grad(theta, rows, (seed, step, sample))
 
     def _value_and_grad(
         self,
         theta: Array,
         rows: npt.NDArray[np.int64] | None,
-        masks: tuple[int, int] | None,
+        masks: tuple[int, int, int] | None,
     ) -> tuple[Array, Array, Array]:
         xp = self._device.xp
         terms, grads = [], []
@@ -110,7 +115,8 @@ class DeviceDensity:
             count = end - begin
             program.theta[:count, :] = theta[begin:end, :]
             if masks is not None and program.masks is not None:
-                address = np.array([*masks, begin], dtype=np.uint64)
+                seed, step, sample = masks
+                address = np.array([seed, step, sample + begin], dtype=np.uint64)
                 program.masks[...] = xp.asarray(address)
             program.run(count, gradient=True, values=True)
             terms.append(xp.asarray(program.terms[:count, :], copy=True))

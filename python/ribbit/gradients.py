@@ -7,9 +7,10 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
-from ribbit.kernels.panel import Backward, Cell, Masks, Panel, Row
+from ribbit.kernels.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
 from ribbit.layers import COLUMNS
 from ribbit.protocols import Array
@@ -73,6 +74,7 @@ class Program:
 
     _forward_only = False
     _fixed: frozenset[int] = frozenset()  # rows whose values all chains share
+    _learned: Mapping[int, LearnedRate] = MappingProxyType({})
 
     def __init__(
         self,
@@ -166,12 +168,28 @@ class Program:
         self.row_terms = self._buffer((self._chains, slots), np.float64)
         learned = tables.learns_noise
         self._noise = self._buffer((self._chains, slots), np.float64) if learned else None
+        self._learned = {
+            number: LearnedRate(
+                self._address(self.theta, tables.logits_at + place),
+                self._address(self.grad, tables.logits_at + place),
+                self._buffer(
+                    (self._chains, self._mask_blocks(number, panels, last) + 1), np.float64
+                ),
+            )
+            for place, number in enumerate(tables.learned)
+        }
         cells = self._cells()
         slices = self._slices()
         for first in range(0, count, panel):
             self._write_panel(cells, slices, first, min(panel, count - first))
         self._write_sums(slices)
         self._write_prior()
+
+    def _mask_blocks(self, number: int, panels: int, last: int) -> int:
+        """Blocks of all panels that make the masks of a row of the table."""
+        units = self._rows[number]["out_size"]
+        whole = dropout.blocks_of_units(self._panel, units)
+        return (panels - 1) * whole + dropout.blocks_of_units(last, units)
 
     def _cells(self) -> list[Cell]:
         """Buffers of all values; those of layers that change nothing are those of their input."""
@@ -204,7 +222,12 @@ class Program:
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
             if self._forward_only:
                 pass
-            elif last or table.arrays_of(row) or any(c.delta is not None for c in below):
+            elif (
+                last
+                or number in self._learned
+                or table.arrays_of(row)
+                or any(c.delta is not None for c in below)
+            ):
                 cell.delta = self._address(self._buffer(shape))
                 if self._codes[number] != 0:
                     cell.derivative = self._address(self._buffer(shape))
@@ -247,6 +270,7 @@ class Program:
             slices=slices,
             states=self._states,
             rates=self._rates,
+            learned=self._learned,
             masks=self._dropping,
             subset=self._subset,
             subset_stride=self._rows_stride,
@@ -309,7 +333,7 @@ class Program:
                     output.size,
                     targets,
                     output.chain_stride,
-                    self._address(self.theta, dim - 1) if tables.learns_noise else None,
+                    self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
                     dim,
                     float(tables.scale),
                     weight,
@@ -364,15 +388,35 @@ class Program:
         weight = scale / (tables.likelihood_temperature * tables.temperature)
         sums = (self._slots, 0.0)
         if tables.learns_noise:
+            into = self._address(self.grad, tables.noise_at)
             self._gradient.append(
                 Launch(
                     f"SumTerms<{scalar}>",
-                    (self._noise, *sums, weight, None, 0, self._address(self.grad, dim - 1), dim),
+                    (self._noise, *sums, weight, None, 0, into, dim),
                     (1, 1, 1),
                 )
             )
-        segments = merged(tables.prior, tables.constants)
-        terms = self._buffer((self._chains, len(segments)), np.float64)
+        # Weights behind a learned rate have a prior that depends on it.
+        behind = {self._rows[number + 1]["weight"]: number for number in self._learned}
+        plain = ~np.isin(tables.prior[:, 0], list(behind))
+        segments = merged(tables.prior[plain], tables.constants[plain])
+        total = len(segments) + len(behind)
+        terms = self._buffer((self._chains, total), np.float64)
+        for slot, row in enumerate(np.flatnonzero(~plain), start=len(segments)):
+            offset, size = (int(n) for n in tables.prior[row, :2])
+            number = behind[offset]
+            gradient, values = dropout.prior_of_learned(
+                scalar,
+                self._learned[number],
+                precision=float(tables.constants[row, 1]),
+                units=self._rows[number]["out_size"],
+                weights=(self.theta, dim, offset, size),
+                grad=self.grad,
+                weight=self._prior / tables.temperature,
+                terms=(terms, total, slot),
+            )
+            self._gradient += gradient
+            self._values += values
         for slot, (offset, size, kind, constants) in enumerate(segments):
             head = (*constants, self.theta, dim, offset, size)
             if self._prior:
@@ -386,12 +430,12 @@ class Program:
             self._values.append(
                 Launch(
                     f"PriorValue<{scalar}, {kind}>",
-                    (*head, terms, len(segments), slot),
+                    (*head, terms, total, slot),
                     (1, 1, 1),
                 )
             )
         for column, (array, slots, factor) in enumerate(
-            ((self.row_terms, self._slots, scale), (terms, len(segments), 1.0))
+            ((self.row_terms, self._slots, scale), (terms, total, 1.0))
         ):
             self._values.append(
                 Launch(

@@ -97,10 +97,6 @@ class MaskedPosterior(NativeSteps):
             raise ValueError(
                 f"[{name}] expected rate as a number in (0, 1) or 'concrete', got {rate!r}"
             )
-        if concrete and target.array_namespace is not np:
-            raise TypeError(
-                f"[{name}] expected rate as a number for data in device memory, got {rate!r}"
-            )
         if rate is not None:
             rates[drops] = rates[drops] if concrete else _checks.fraction(name, "rate", rate)
         if not (rates[drops] > 0).all():
@@ -143,8 +139,9 @@ class MaskedPosterior(NativeSteps):
             self._native = native(*network, *data, *temperatures, True, concrete)
             return
         constants = _core.prior_constants(prior)
-        scale = likelihood.table_scale
-        tables = DensityTable(model.table, prior, constants, kind, scale, *temperatures, rates)
+        learned = tuple(int(i) for i in np.flatnonzero(drops)) if concrete else ()
+        parts = model.table, prior, constants, kind, likelihood.table_scale
+        tables = DensityTable(*parts, *temperatures, rates, learned)
         self._native = target._native.with_tables(tables)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,15 +156,18 @@ class MaskedPosterior(NativeSteps):
         """Append the logits of the first rates to weights (..., P) where rates are learned."""
         if not self.learns_rates:
             return theta
-        logits = np.log(self.rates / (1.0 - self.rates)).astype(theta.dtype)
-        shape = (*theta.shape[:-1], logits.size)
-        return np.concatenate([theta, np.broadcast_to(logits, shape)], axis=-1)
+        xp = _backend.namespace(theta)
+        odds = np.log(self.rates / (1.0 - self.rates)).astype(_backend.host_dtype(theta))
+        logits = _backend.from_host(xp, odds)
+        shape = (*theta.shape[:-1], odds.size)
+        both: FloatArray = xp.concat([theta, xp.broadcast_to(logits, shape)], axis=-1)
+        return both
 
     def split(self, position: FloatArray) -> tuple[FloatArray, Array64]:
         """Return weights (P,) and rates (L,) of a position."""
         if not self.learns_rates:
             return position, self.rates
-        logits = position[self.target.dim :].astype(np.float64)
+        logits = _backend.to_host(position[self.target.dim :]).astype(np.float64)
         return position[: self.target.dim], 1.0 / (1.0 + np.exp(-logits))
 
     def masked_value_and_grad(

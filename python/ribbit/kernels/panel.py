@@ -7,14 +7,14 @@ that appends those of the backward pass; the functions are called in the opposit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ribbit._device import Launch
 from ribbit.protocols import Array
 
-__all__ = ["Backward", "Cell", "Masks", "Panel", "Row"]
+__all__ = ["Backward", "Cell", "LearnedRate", "Masks", "Panel", "Row"]
 
 Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
 Backward: TypeAlias = Callable[[], None]
@@ -78,6 +78,23 @@ class Masks:
     shared: bool = False
 
 
+@dataclass(frozen=True)
+class LearnedRate:
+    """A rate of Dropout that is learned.
+
+    Attributes
+    ----------
+    logit, grad : int
+        Addresses of the first chain's logit and of the gradient by it.
+    sums : (C, slots) float64 array
+        Parts of the gradient by the logit; the last one is the prior's.
+    """
+
+    logit: int
+    grad: int
+    sums: Array
+
+
 @dataclass
 class Panel:
     """What layers write their launches with.
@@ -106,6 +123,8 @@ class Panel:
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
         By row: probability of being dropped, 0 where nothing is.
+    learned : mapping of int to LearnedRate
+        By row.
     masks : Masks or None
     subset : array or None
         Numbers of the data rows.
@@ -131,6 +150,7 @@ class Panel:
     slices: dict[int, int]
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
+    learned: Mapping[int, LearnedRate]
     masks: Masks | None
     subset: Array | None
     subset_stride: int

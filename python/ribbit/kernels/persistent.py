@@ -121,7 +121,7 @@ class Persistent:
         starts = tables.prior[:, 0]
         fields: list[Any] = []
         offsets = [offset for pair in network.offsets for offset in pair]
-        for offset in [*offsets, tables.dim - 1 if tables.learns_noise else -1]:
+        for offset in [*offsets, tables.noise_at if tables.learns_noise else -1]:
             segment = int(np.searchsorted(starts, max(offset, 0), side="right")) - 1
             constants = (float(v) for v in tables.constants[segment])
             fields += [*constants, int(tables.prior[segment, 2]), offset]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ribbit import _checks, schedules
+from ribbit import _backend, _checks, schedules
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.fits import DropoutFit
 from ribbit.protocols import Array
@@ -173,8 +173,11 @@ class MCDropout:
         """Weights (P,) with what else is learned behind them."""
         if init is None or not self._masked.learns_rates:
             return init
-        weights = _checks.numeric(name, "init", init)
-        dim = self._masked.target.dim
+        xp, dim = self._stepper.density.xp, self._masked.target.dim
+        weights = init
+        if xp is np or not _backend.is_array(init):
+            host = np.asarray(_checks.numeric(name, "init", init), np.float64)
+            weights = _backend.from_host(xp, host)
         if weights.shape != (dim,):
             raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")
-        return self._masked.with_rates(np.asarray(weights, np.float64))
+        return self._masked.with_rates(weights)
