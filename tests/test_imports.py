@@ -96,8 +96,6 @@ ALLOWED = {
     "masked": COMMON
     | {
         "_backend",
-        "_density_table",
-        "_device_samples",
         "_native_density",
         "_predictive",
         "layers",

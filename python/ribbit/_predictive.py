@@ -14,7 +14,6 @@ import numpy as np
 
 from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
-from ribbit._device_samples import Drawn
 from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
@@ -297,6 +296,8 @@ class DrawnPredictive(NumberedPredictive):
     def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
         """Return the source of weights."""
         if _backend.is_device_array(theta):
+            from ribbit._device_samples import Drawn
+
             xp = _backend.namespace(theta)
             mean, scale = (xp.ascontiguousarray(a) for a in (self.mean, self.scale))
             return Drawn(mean, scale, self.seed)

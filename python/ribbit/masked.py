@@ -13,8 +13,6 @@ import numpy as np
 
 from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
-from ribbit._density_table import DensityTable
-from ribbit._device_samples import Masked
 from ribbit._native_density import NativeSteps
 from ribbit._predictive import (
     NumberedPredictive,
@@ -138,6 +136,8 @@ class MaskedPosterior(NativeSteps):
             network = model.table, rates, prior, kind, likelihood.table_scale
             self._native = native(*network, *data, *temperatures, True, concrete)
             return
+        from ribbit._density_table import DensityTable
+
         constants = _core.prior_constants(prior)
         learned = tuple(int(i) for i in np.flatnonzero(drops)) if concrete else ()
         parts = model.table, prior, constants, kind, likelihood.table_scale
@@ -308,6 +308,8 @@ class DropoutPredictive(NumberedPredictive):
         check_addresses("predict", self.model, row + num_rows)
         shared = self.masks == "shared"
         if _backend.is_device_array(theta):
+            from ribbit._device_samples import Masked
+
             return Masked(theta, self.rates, self.seed, shared, row)
         source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
         return source.masked(np.ascontiguousarray(theta), self.seed, shared, row)
