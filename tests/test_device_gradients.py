@@ -10,7 +10,7 @@ import pytest
 import kernel_list
 from cpu_device import CpuDevice
 from device_problems import LIKELIHOODS, PRIORS, check, evaluate, problem, program_of, starts
-from ribbit import gradients
+from ribbit.kernels import walk
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,8 +57,8 @@ def test_minibatches(rng):
 def test_panels(rng, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     target = problem(rng, rows=150, hidden=(20,), dtype="float64")
-    monkeypatch.setattr(gradients, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
-    assert gradients.panel_rows(target.model.table, 8) == 64
+    monkeypatch.setattr(walk, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
+    assert walk.panel_rows(target.model.table, 8) == 64
     check(target, starts(rng, target))
     check(target, starts(rng, target), rows=list(range(149, 20, -1)))
 

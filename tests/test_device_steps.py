@@ -12,10 +12,11 @@ import layer_problems
 import ribbit as rb
 from device_problems import tables_of
 from layer_problems import SILU, TANH, net
-from ribbit import _backend, _core, _device_density, _device_steps, gradients, schedules
+from ribbit import _backend, _core, _device_density, _device_steps, schedules
 from ribbit._device_density import DeviceDensity
 from ribbit._native_density import NativeSteps
 from ribbit.errors import NonFiniteError
+from ribbit.kernels import walk
 
 ROWS = 23
 MODEL = rb.mlp(4, (6, 5), 2, activation="tanh")
@@ -156,8 +157,8 @@ def test_likelihoods_with_rows_of_each_chain(device, name):
 
 def test_panels_of_a_batch(device, monkeypatch):
     host, on_device = pair(device)
-    monkeypatch.setattr(gradients, "_PANEL_BYTES", 4 * 8 * 3 * (6 + 6 + 5 + 5 + 2))
-    assert gradients.panel_rows(MODEL.table, 8) < 10
+    monkeypatch.setattr(walk, "_PANEL_BYTES", 4 * 8 * 3 * (6 + 6 + 5 + 5 + 2))
+    assert walk.panel_rows(MODEL.table, 8) < 10
     theta = host.init(seed=3, chains=3)
     expected, found = (steps(t, theta, "friction", 10)[0] for t in (host, on_device))
     same(found, expected, rtol=0, atol=1e-11)

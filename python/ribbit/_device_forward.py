@@ -16,8 +16,8 @@ from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._device_data import device_rows
 from ribbit._device_samples import Masked, Samples, Stored
 from ribbit.errors import DTypeError
-from ribbit.gradients import DensityTable, Program, panel_rows, rows_of, scalars_of
-from ribbit.kernels.panel import Cell, Masks, Panel, Row
+from ribbit.kernels.panel import Masks, Row
+from ribbit.kernels.walk import Walk, panel_rows, rows_of, scalars_of
 from ribbit.likelihoods import Likelihood
 from ribbit.model import Model
 from ribbit.protocols import Array
@@ -28,7 +28,7 @@ _FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
 _MOST_SAMPLES = 128  # in one pass: more fill no device better
 
 
-class Forward(Program):
+class Forward(Walk):
     """Outputs of S weight samples on all rows, panel by panel.
 
     Parameters
@@ -56,8 +56,6 @@ class Forward(Program):
         Samples of a pass, rows of a panel, N.
     """
 
-    _forward_only = True
-
     def __init__(
         self,
         device: Device,
@@ -68,43 +66,46 @@ class Forward(Program):
     ) -> None:
         dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
         masked = source if isinstance(source, Masked) else None
-        self._source = source
-        self.device = self._device = device
-        self._x, self._dtype, self._subset, self._rows_stride = x, dtype, None, 0
-        segment = np.array([[0, dim, 0, 1, 0, 0]], dtype=np.float64)  # for its size alone
-        self._tables = DensityTable(layers, segment, segment[:, :5], 0, 1.0, 1.0, 1.0)
-        self.scalar = self._scalar = "float" if dtype == np.float32 else "double"
-        self._rows = rows_of(layers)
-        self._rates = [0.0] * len(self._rows) if masked is None else list(masked.rates)
-        self._fixed = fixed_rows(self._rows, self._rates) if masked is not None else frozenset()
-        self._keep = []
-        self.count = self._count = int(x.shape[0])
-        scalars = sum(row["out_size"] for row in self._rows)
-        fitting = max(1, _FORWARD_BYTES // (scalars * dtype.itemsize))
-        self.rows = self._panel = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
+        self.device, self._source = device, source
+        self.scalar = "float" if dtype == np.float32 else "double"
+        self.count = int(x.shape[0])
+        rows = rows_of(layers)
+        rates = [0.0] * len(rows) if masked is None else list(masked.rates)
+        fitting = max(1, _FORWARD_BYTES // (sum(row["out_size"] for row in rows) * dtype.itemsize))
+        self.rows = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
         self.theta_stride = dim if masked is None else 0
-        each = dtype.itemsize * (scalars_of(self._rows) * self._panel + self.theta_stride)
+        each = dtype.itemsize * (scalars_of(rows) * self.rows + self.theta_stride)
         if each > device.free_bytes():
             raise MemoryError(
                 f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
                 f"got {device.free_bytes() / 1e9:.3g} GB"
             )
-        self.samples = self._chains = max(1, min(samples, device.free_bytes() // (2 * each)))
+        self.samples = max(1, min(samples, device.free_bytes() // (2 * each)))
+        super().__init__(
+            device,
+            layers,
+            x,
+            dtype,
+            dim=dim,
+            chains=self.samples,
+            panel=self.rows,
+            rates=rates,
+            fixed=frozenset() if masked is None else fixed_rows(rows, rates),
+        )
         self.theta = self._buffer((self.samples if masked is None else 1, dim))
         self.grad = self.theta  # nobody writes it
-        self.masks = self._dropping = self._partials = None
+        self.masks: Array | None = None
         if masked is not None:
             self.masks = device.xp.zeros(3, device.xp.uint64)
             self._dropping = Masks(self.masks, True, masked.first_row, masked.shared)
-        self._forward, self._gradient, self._values = [], [], []
-        cells = self._cells()
+        cells = self._cells(gradients=False)
         self._output = cells[-1]
         self._passes: list[tuple[int, int, list[Launch]]] = []
-        for first in range(0, self.count, self._panel):
-            self._forward = []
-            some = min(self._panel, self.count - first)
-            self._write_panel(cells, {}, first, some)
-            self._passes.append((first, some, self._forward))
+        for first in range(0, self.count, self.rows):
+            some = min(self.rows, self.count - first)
+            panel = self._panel_at(cells, {}, first, some)
+            self._write_forward(panel)
+            self._passes.append((first, some, panel.forward))
 
     def groups(self, first: int, samples: int) -> list[tuple[int, int]]:
         """Return begin and end of each pass over samples first, .. first + samples - 1."""
@@ -120,7 +121,7 @@ class Forward(Program):
         self._source.load(self.device, self.theta[:count, :], begin)
         if isinstance(self._source, Masked):
             address = self._source.address(begin)
-            self.masks[...] = self._device.xp.asarray(address)  # type: ignore[index]
+            self.masks[...] = self.device.xp.asarray(address)  # type: ignore[index]
         names = {launch.name for _, _, launches in self._passes for launch in launches}
         kernels = self._device.kernels(sorted(names))
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
@@ -128,9 +129,6 @@ class Forward(Program):
             for launch in launches:
                 kernels[launch.name](launch.grid_of(count), pack(self._device, launch.fields))
             yield first, rows, outputs[:count, :]
-
-    def _write_end(self, panel: Panel, output: Cell) -> None:
-        del panel, output  # the outputs are what is wanted
 
 
 def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Array:

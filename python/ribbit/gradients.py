@@ -1,4 +1,4 @@
-"""Log densities and gradients on a device: the walk over the layer table.
+"""Log densities and gradients on a device.
 
 A `Program` is the list of launches that evaluates a network on all rows for a number of chains: it
 is written once for given shapes and then only launched, so that no Python decides anything while it
@@ -7,34 +7,28 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
-from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
-from ribbit.kernels.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
+from ribbit.kernels import dropout, table
+from ribbit.kernels.panel import Cell, LearnedRate, Masks, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
-from ribbit.layers import COLUMNS
+from ribbit.kernels.walk import Walk, panel_rows, rows_of, scalars_of
 from ribbit.protocols import Array
 
-__all__ = ["DensityTable", "Program", "bytes_per_chain", "panel_rows", "rows_of", "scalars_of"]
+__all__ = ["DensityTable", "Program", "bytes_per_chain"]
 
-_PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
-_MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
-_MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
 _SLICE = 1024  # terms of a weight's gradient that one block adds up
 _MOST_SLICES = 32
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
-class Program:
+class Program(Walk):
     """Launches for the log density of `chains` chains on `count` rows, and their memory.
 
     Parameters
@@ -72,10 +66,6 @@ class Program:
         Read by :meth:`run`; None without masks.
     """
 
-    _forward_only = False
-    _fixed: frozenset[int] = frozenset()  # rows whose values all chains share
-    _learned: Mapping[int, LearnedRate] = MappingProxyType({})
-
     def __init__(
         self,
         device: Device,
@@ -90,22 +80,25 @@ class Program:
         like: Program | None = None,
         scale: float | None = None,
     ) -> None:
-        self._device, self._tables, self._x, self._y = device, tables, x, y
-        self.chains = self._chains = chains
-        self._count, self._subset, self._prior = count, subset, prior
-        # From chain to chain; 0: all chains share their rows.
-        self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
+        dtype = np.dtype(str(y.dtype))
+        layers = tables.table
+        super().__init__(
+            device,
+            layers,
+            x,
+            dtype,
+            dim=tables.dim,
+            chains=chains,
+            panel=min(count, panel_rows(layers, dtype.itemsize)),
+            rates=[0.0] * len(layers) if tables.rates is None else list(tables.rates),
+            subset=subset,
+        )
+        self.chains, self._tables, self._y = chains, tables, y
+        self._count, self._prior = count, prior
         self._scale = int(x.shape[0]) / count if scale is None else scale
-        self._dtype = np.dtype(str(y.dtype))
-        self._scalar = "float" if self._dtype == np.float32 else "double"
-        self._rows = rows_of(tables.table)
-        rates = np.zeros(len(self._rows)) if tables.rates is None else tables.rates
-        self._rates = [float(rate) for rate in rates]
-        self._keep: list[Array] = []  # memory that launches point to
-        self._panel = min(count, panel_rows(tables.table, self._dtype.itemsize))
         dim = self.theta_stride = tables.dim
-        self.theta: Array = self._buffer((chains, dim)) if like is None else like.theta
-        self.grad: Array = self._buffer((chains, dim)) if like is None else like.grad
+        self.theta = self._buffer((chains, dim)) if like is None else like.theta
+        self.grad = self._buffer((chains, dim)) if like is None else like.grad
         self.terms = self._buffer((chains, 2), np.float64)
         drops = any(rate > 0 for rate in self._rates)
         self.masks: Array | None = None
@@ -150,15 +143,6 @@ class Program:
             }
         return self._compiled[which]
 
-    def _buffer(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        xp = self._device.xp
-        array = xp.empty(shape, dtype=getattr(xp, np.dtype(dtype or self._dtype).name))
-        self._keep.append(array)
-        return array
-
-    def _address(self, array: Array, elements: int = 0) -> int:
-        return self._device.pointer(array) + elements * np.dtype(str(array.dtype)).itemsize
-
     def _write(self) -> None:
         tables, count, panel = self._tables, self._count, self._panel
         panels = -(-count // panel)
@@ -178,10 +162,17 @@ class Program:
             )
             for place, number in enumerate(tables.learned)
         }
-        cells = self._cells()
+        cells = self._cells(gradients=True)
         slices = self._slices()
         for first in range(0, count, panel):
-            self._write_panel(cells, slices, first, min(panel, count - first))
+            written = self._panel_at(cells, slices, first, min(panel, count - first))
+            undo = self._write_forward(written)
+            self._write_likelihood(written, cells[-1])
+            for number, backward in reversed(undo):
+                if cells[number + 1].delta is not None:
+                    backward()
+            self._forward += written.forward
+            self._gradient += written.forward + written.backward
         self._write_sums(slices)
         self._write_prior()
 
@@ -191,131 +182,15 @@ class Program:
         whole = dropout.blocks_of_units(self._panel, units)
         return (panels - 1) * whole + dropout.blocks_of_units(last, units)
 
-    def _cells(self) -> list[Cell]:
-        """Buffers of all values; those of layers that change nothing are those of their input."""
-        panel = self._panel
-        whole = self._subset is None and np.dtype(str(self._x.dtype)) == self._dtype
-        features = int(self._x.shape[1])
-        if whole:
-            first = Cell(features, self._device.pointer(self._x), 0)
-        elif self._rows_stride:
-            stride = panel * features
-            first = Cell(features, self._address(self._buffer((self._chains, stride))), stride)
-        else:
-            first = Cell(features, self._address(self._buffer((panel, features))), 0)
-        self._gathers = not whole
-        cells = [first]
-        self._codes = table.activation_codes(self._rows)
-        self._skipped = table.skipped_rows(self._rows, self._rates)
-        self._states: dict[int, tuple[int, int]] = {}
-        for number, row in enumerate(self._rows):
-            source = cells[row["input"]]
-            if number in self._skipped:
-                cells.append(source)
-                continue
-            size = row["out_size"]
-            fixed = number in self._fixed
-            stride = 0 if fixed else panel * size
-            shape = (1 if fixed else self._chains, panel * size)
-            cell = Cell(size, self._address(self._buffer(shape)), stride)
-            below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
-            last = number + 1 == len(self._rows)  # the likelihood gives its delta
-            if self._forward_only:
-                pass
-            elif (
-                last
-                or number in self._learned
-                or table.arrays_of(row)
-                or any(c.delta is not None for c in below)
-            ):
-                cell.delta = self._address(self._buffer(shape))
-                if self._codes[number] != 0:
-                    cell.derivative = self._address(self._buffer(shape))
-            kept = table.state_size(row)
-            if kept > 0:
-                state = self._buffer((self._chains, panel * kept))
-                self._states[number] = (self._address(state), kept)
-            cells.append(cell)
-        return cells
-
     def _slices(self) -> dict[int, int]:
         """Into how many partial sums the weight gradient of each row is cut."""
         cut = slices_of(self._rows, self._panel)
         most = max(cut.values(), default=1)
-        self._partials = None
         if most > 1:
             self._partials = self._buffer((most, self._chains, self._tables.dim))
         return cut
 
-    def _write_panel(
-        self, cells: list[Cell], slices: dict[int, int], first: int, count: int
-    ) -> None:
-        scalar, rows = self._scalar, self._rows
-        for cell in cells:
-            cell.clear()
-        if not self._gathers:
-            source = cells[0]
-            begin = self._address(self._x, first * source.size)
-            cells = [replace(source, value=begin), *cells[1:]]
-        panel = Panel(
-            scalar=scalar,
-            itemsize=self._dtype.itemsize,
-            dim=self.theta_stride,
-            parameters=self._address(self.theta),
-            grad=self._address(self.grad),
-            partials=None if self._partials is None else self._address(self._partials),
-            partial_stride=self._chains * self._tables.dim,
-            cells=cells,
-            codes=self._codes,
-            slices=slices,
-            states=self._states,
-            rates=self._rates,
-            learned=self._learned,
-            masks=self._dropping,
-            subset=self._subset,
-            subset_stride=self._rows_stride,
-            rows=self._panel,
-            first=first,
-            count=count,
-            forward=[],
-            backward=[],
-        )
-        if self._gathers:
-            kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
-            cell, stride = cells[0], self._rows_stride
-            panel.forward.append(
-                Launch(
-                    f"GatherRows<{kind}, {scalar}>",
-                    (
-                        self._x,
-                        self._subset,
-                        stride,
-                        first,
-                        cell.size,
-                        cell.value,
-                        cell.chain_stride,
-                    ),
-                    (count, 1, 1),
-                    chains_along=2 if stride else -1,
-                )
-            )
-        undo = []
-        for number, row in enumerate(rows):
-            if number in self._skipped:
-                continue
-            before = len(panel.forward)
-            undo.append((number, _LAYERS[row["op"]](panel, number, row)))
-            if number in self._fixed:
-                once = [replace(launch, chains_along=-1) for launch in panel.forward[before:]]
-                panel.forward[before:] = once
-        self._write_end(panel, cells[-1])
-        for number, step in reversed(undo):
-            if cells[number + 1].delta is not None:
-                step()
-        self._forward += panel.forward
-        self._gradient += panel.forward + panel.backward
-
-    def _write_end(self, panel: Panel, output: Cell) -> None:
+    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
         tables, scalar = self._tables, self._scalar
         weight = self._scale / (tables.likelihood_temperature * tables.temperature)
         dim, targets = tables.dim, int(self._y.shape[1])
@@ -446,41 +321,9 @@ class Program:
             )
 
 
-_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
-    table.DENSE: dense.write,
-    table.ACTIVATION: elementwise.write,
-    table.DROPOUT: dropout.write,
-    table.CONV: windows.write_convolution,
-    table.MAX_POOL: windows.write_pool,
-    table.AVERAGE_POOL: windows.write_pool,
-    table.RESPONSE_NORM: norms.write_response_norm,
-    table.LAYER_NORM: norms.write_layer_norm,
-    table.ADD: elementwise.write,
-    table.EMBEDDING: sequences.write_embedding,
-    table.LSTM: sequences.write_lstm,
-}
-
-
 def row_blocks(rows: int) -> int:
     """Return how many sums of rows the likelihood makes."""
     return -(-rows // _ROW_BLOCK)
-
-
-def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
-    """Return the rows of a layer table by the names of their columns."""
-    return [dict(zip(COLUMNS, map(int, row), strict=True)) for row in layers]
-
-
-def scalars_of(rows: Sequence[Row]) -> int:
-    """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
-    return sum(3 * row["out_size"] + table.state_size(row) for row in rows)
-
-
-def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
-    """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
-    rows = rows_of(layers)
-    fitting = _PANEL_BYTES // (scalars_of(rows) * itemsize)
-    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // max(row["in_size"] for row in rows)))
 
 
 def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
