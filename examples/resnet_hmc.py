@@ -138,9 +138,9 @@ def draw(found: dict, path: Path) -> None:
     right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
     right.yaxis.set_minor_formatter(NullFormatter())
-    for ax in (left, right):
+    for ax, ticks in ((left, steps), (right, law["step_size"])):
         ax.set(xscale="log", xlabel="step size (1e-5)")
-        ax.set_xticks(steps, [f"{1e5 * step:.3g}" for step in steps])
+        ax.set_xticks(ticks, [f"{1e5 * step:.0f}" for step in ticks])
         ax.set_xticks([], minor=True)
         ax.grid(alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)

@@ -288,3 +288,27 @@ def test_kernel_files_include_no_standard_library() -> None:
         for line in path.read_text().splitlines():
             if line.startswith("#include"):
                 assert re.match(own, line), f"{path.name}: {line}"
+
+
+def test_cupy_has_what_is_called() -> None:
+    """Names and signatures that `_cupy.py` relies on and that need no device to be looked at."""
+    cupy = pytest.importorskip("cupy", reason="needs CuPy (any machine)")
+    from cupy.cuda import driver
+
+    assert callable(driver.launchKernel)
+    documented = driver.launchKernel.__doc__
+    names = "f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, "
+    names += "shared_mem_bytes, stream, kernel_params, extra"
+    assert re.sub(r"(unsigned int|intptr_t) ", "", documented) == f"launchKernel({names})"
+    assert hasattr(cupy.cuda.Function, "ptr")
+    for name in ("kernel", "max_dynamic_shared_size_bytes"):
+        assert hasattr(cupy.RawKernel, name), name
+    for name in ("begin_capture", "end_capture"):
+        assert hasattr(cupy.cuda.Stream, name), name
+    assert hasattr(cupy.cuda.Graph, "launch")
+    assert hasattr(cupy.cuda.runtime, "memGetInfo")
+    used = set()
+    for path in modules():
+        used |= set(re.findall(r"\bxp\.([a-z_0-9]+)\(", path.read_text()))
+    assert {"asarray", "concat", "astype"} <= used
+    assert not [name for name in sorted(used) if not hasattr(cupy, name)]

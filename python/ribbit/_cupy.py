@@ -88,9 +88,21 @@ class CupyDevice:
         return launch
 
     def pointer(self, array: Array) -> int:
-        """Return the address of a C-contiguous array on the current device."""
+        """Return the address of a C-contiguous array on the current device.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no CuPy array, or lies on another device.
+        """
         if not isinstance(array, self._cupy.ndarray):
             raise TypeError(f"[ribbit] expected a CuPy array, got {type(array).__name__}")
+        here = self._cupy.cuda.Device().id
+        if array.device.id != here:
+            raise ValueError(
+                f"[ribbit] expected arrays on the current device, {here}, got one on device "
+                f"{array.device.id}: use `with cupy.cuda.Device({array.device.id}):`"
+            )
         return int(array.data.ptr)
 
     def stream(self) -> int:
