@@ -237,9 +237,10 @@ class Compiler:
             if done.returncode != 0:
                 raise RuntimeError(done.stderr)
 
-        own = [p for p in self.headers if not p.startswith("/")]
-        others = [Path(p).read_text() for p in self.headers if p.startswith("/")]
-        return kept(".so", make, text, kernels.source(*own), *others, *self.flags)
+        # All that may be included, of the source tree: an installed package lacks what runs them.
+        own = [p for what in ("core/*_hd.h", "cuda/*.h") for p in sorted(CPP.glob(what))]
+        own += [Path(p) if p.startswith("/") else CPP / p for p in self.headers]
+        return kept(".so", make, text, *(path.read_text() for path in own), *self.flags)
 
 
 def kept(suffix, make, *ingredients):
