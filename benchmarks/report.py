@@ -269,9 +269,9 @@ def markdown(tables: list[Table], lines: list[str]) -> str:
         "the ratio within a round; the range is over the rounds. Compile time is not in the",
         "times. GFLOP/s and the share of the FMA peak count the multiplies and adds of dense,",
         "convolutional and LSTM products alone: forward, by the weights and by the inputs,",
-        "without the last for a first layer on the data. The ratio at peak is what no code",
-        "could pass on this machine: its peak, and the rivals' share of it, decide how far a",
-        "ratio can go.",
+        "without the last for a first layer on the data; all taps of a convolution, also those",
+        "on the padding, which Ribbit skips. The ratio at peak is what no code could pass on",
+        "this machine: its peak, and the rivals' share of it, decide how far a ratio can go.",
         "",
         *(f"- {line}" for line in lines),
     ]
