@@ -32,6 +32,7 @@ ALLOWED = {
     "_device": {"protocols"},
     "_cupy": {"_device", "kernels", "protocols"},
     "_backend": COMMON | {"_device", "protocols"},
+    "_positions": COMMON | {"_backend", "protocols"},
     "kernels": {"_device", "kernels", "layers", "protocols"},
     "_density_table": set(),
     "_device_samples": {"_backend", "_device", "protocols"},
@@ -42,6 +43,7 @@ ALLOWED = {
         "_device",
         "_device_data",
         "_device_samples",
+        "_positions",
         "gradients",
         "kernels",
         "likelihoods",
@@ -53,6 +55,7 @@ ALLOWED = {
     | {
         "_backend",
         "_device",
+        "_positions",
         "_device_steps",
         "_device_variational",
         "gradients",
@@ -60,7 +63,7 @@ ALLOWED = {
         "protocols",
     },
     "_device_variational": COMMON
-    | {"_backend", "_density_table", "_device", "gradients", "kernels", "protocols"},
+    | {"_backend", "_positions", "_density_table", "_device", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {
@@ -76,7 +79,7 @@ ALLOWED = {
         "priors",
         "protocols",
     },
-    "_native_density": COMMON | {"_backend", "_predictive", "likelihoods"},
+    "_native_density": COMMON | {"_backend", "_positions", "_predictive", "likelihoods"},
     "diagnostics": COMMON | {"_convergence", "metrics"},
     "metrics": COMMON,
     "samplers": COMMON
@@ -97,6 +100,7 @@ ALLOWED = {
     | {
         "_backend",
         "_native_density",
+        "_positions",
         "_predictive",
         "layers",
         "likelihoods",

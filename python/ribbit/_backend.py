@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _checks, _core
-from ribbit.errors import DTypeError, ShapeError
+from ribbit.errors import DTypeError
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
@@ -43,12 +43,10 @@ __all__ = [
     "namespace",
     "normal",
     "num_threads",
-    "position",
     "reparameterize",
     "select",
     "set_num_threads",
     "to_host",
-    "trajectory",
     "uniform",
     "version",
 ]
@@ -124,82 +122,6 @@ def from_device(function: str, name: str, value: Any) -> Array:
     if hasattr(value, "__cuda_array_interface__"):
         return cupy.asarray(value)
     return cupy.from_dlpack(value)
-
-
-def position(
-    xp: ModuleType, function: str, name: str, value: Any, dtype: np.dtype[Any], dim: int
-) -> tuple[Array, bool]:
-    """Return a position (dim,) or (C, dim) of `xp` as a C-contiguous (C, dim), and which it was.
-
-    Nothing is converted; errors are those of `_checks.position`.
-    """
-    if xp is np:
-        return _checks.position(function, name, value, dtype, dim)
-    if not is_array(value) or namespace(value) is not xp or host_dtype(value) != dtype:
-        raise DTypeError(
-            f"[{function}] expected {name} as a {xp.__name__} array of dtype {dtype}, "
-            f"got {_checks.summary(value)}"
-        )
-    shape = value.shape
-    if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
-        raise ShapeError(
-            f"[{function}] expected {name} of shape ({dim},) or (C, {dim}) with C >= 1, got {shape}"
-        )
-    single = len(shape) == 1
-    array = xp.reshape(value, (-1, dim))
-    return (array if array.flags.c_contiguous else xp.ascontiguousarray(array)), single
-
-
-def trajectory(
-    xp: ModuleType,
-    function: str,
-    start: Any,
-    momentum: Any,
-    grad: Any,
-    step_size: Any,
-    num_steps: Any,
-    mass: Any,
-    dtype: np.dtype[Any],
-    dim: int,
-) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, in its order, all with C chains.
-
-    Errors are those of `_checks.trajectory`; the numbers of steps are always on the host.
-    """
-    if xp is np:
-        return _checks.trajectory(
-            function, start, momentum, grad, step_size, num_steps, mass, dtype, dim
-        )
-    arrays: list[Array] = []
-    for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
-        array, single = position(xp, function, name, value, dtype, dim)
-        if single or (arrays and array.shape != arrays[0].shape):
-            chains = arrays[0].shape[0] if arrays else "C"
-            raise ShapeError(
-                f"[{function}] expected {name} of shape ({chains}, {dim}), got {value.shape}"
-            )
-        arrays.append(array)
-    count = arrays[0].shape[0]
-    if is_array(step_size) and namespace(step_size) is xp:
-        if step_size.shape not in ((), (count,)) or host_dtype(step_size) != np.float64:
-            raise ShapeError(
-                f"[{function}] expected step_size () or ({count},) float64, "
-                f"got {step_size.dtype} of shape {step_size.shape}"
-            )
-        sizes = xp.asarray(xp.broadcast_to(step_size, (count,)), copy=True)
-    else:
-        host = _checks.per_chain(function, "step_size", step_size, count, np.float64)
-        sizes = xp.asarray(host)
-    steps = _checks.per_chain(function, "num_steps", num_steps, count, np.int64)
-    if mass is not None:
-        mass, single = position(xp, function, "inverse_mass", mass, dtype, dim)
-        if single:
-            mass = mass[0, :]
-        elif mass.shape[0] != count:
-            raise ShapeError(
-                f"[{function}] expected inverse_mass of {count} chains, got {mass.shape}"
-            )
-    return (*arrays, sizes, steps, mass)
 
 
 def _ids_on(device: Device, chains: npt.NDArray[np.uint32]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit import _backend
+from ribbit import _backend, _positions
 from ribbit._device import Device
 from ribbit._device_steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
 from ribbit._device_variational import DeviceVariational
@@ -293,7 +293,7 @@ class DeviceDensity:
                     raise ValueError(f"[{name}] expected the moments of the rule, got None")
                 continue
             dtype = _backend.host_dtype(self._y)
-            _backend.position(self._device.xp, name, what, array, dtype, self.dim)
+            _positions.position(self._device.xp, name, what, array, dtype, self.dim)
             if array.shape != (len(chains), self.dim):
                 raise ShapeError(
                     f"[{name}] expected {what} ({len(chains)}, {self.dim}), got {array.shape}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit import _backend
+from ribbit import _backend, _positions
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._device_data import device_rows
 from ribbit._device_samples import Masked, Samples, Stored
@@ -141,7 +141,7 @@ def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Arra
     """
     xp = _backend.namespace(theta, function=function)
     dtype = _float_dtype(function, theta)
-    samples, single = _backend.position(xp, function, "theta", theta, dtype, dim)
+    samples, single = _positions.position(xp, function, "theta", theta, dtype, dim)
     out, _ = numbered_outputs(function, model, Stored(samples), x, 0, samples.shape[0])
     return out[0, :, :] if single else out
 
@@ -187,7 +187,7 @@ def stored(positions: Array, dim: int) -> Stored:
     chains, draws = positions.shape[:2]
     theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (draws * chains, -1))
     dtype = _float_dtype("predict", theta)
-    return Stored(_backend.position(xp, "predict", "theta", theta, dtype, dim)[0])
+    return Stored(_positions.position(xp, "predict", "theta", theta, dtype, dim)[0])
 
 
 def _float_dtype(function: str, theta: Array) -> np.dtype[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit import _backend
+from ribbit import _backend, _positions
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device
 from ribbit.errors import ShapeError
@@ -85,7 +85,7 @@ class DeviceVariational:
                 f'got "{_ESTIMATORS[estimator]}"'
             )
         dim = self._tables.dim
-        state, _ = _backend.position(self._device.xp, name, "state", state, self._dtype, dim)
+        state, _ = _positions.position(self._device.xp, name, "state", state, self._dtype, dim)
         if state.shape[0] != 6:
             raise ShapeError(f"[{name}] expected state of shape (6, {dim}), got {state.shape}")
         if (

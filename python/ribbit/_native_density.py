@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ribbit import _backend, _checks
+from ribbit import _checks, _positions
 from ribbit._checks import FloatArray
 from ribbit._predictive import NetworkPredictive, check_addresses
 from ribbit.likelihoods import Array64
@@ -215,7 +215,7 @@ class NativeDensity:
             If shapes or dtypes do not fit, or a number of steps is below one.
         """
         xp = self.array_namespace
-        trajectory = _backend.trajectory(
+        trajectory = _positions.trajectory(
             xp,
             "Posterior.leapfrog",
             position,
@@ -328,7 +328,7 @@ class NativeDensity:
         return value[0] if single else value
 
     def _position(self, function: str, theta: Any) -> tuple[Any, bool]:
-        return _backend.position(
+        return _positions.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim
         )
 

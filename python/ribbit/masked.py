@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _backend, _checks, _core, likelihoods
+from ribbit import _backend, _checks, _core, _positions, likelihoods
 from ribbit._checks import FloatArray
 from ribbit._native_density import NativeSteps
 from ribbit._predictive import (
@@ -198,7 +198,7 @@ class MaskedPosterior(NativeSteps):
             If an argument does not fit.
         """
         function = "MaskedPosterior.masked_value_and_grad"
-        theta, single = _backend.position(
+        theta, single = _positions.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim
         )
         batch = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ribbit import _backend, _checks
+from ribbit import _backend, _checks, _positions
 from ribbit._checks import FloatArray
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
@@ -111,8 +111,8 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
     if mean.ndim != 1:
         raise ShapeError(f"[{name}] expected mean of shape (P,), got {_checks.summary(mean)}")
     dim = mean.shape[0]
-    first, _ = _backend.position(xp, name, "mean", mean, dtype, dim)
-    second, single = _backend.position(xp, name, "rho", rho, dtype, dim)
+    first, _ = _positions.position(xp, name, "mean", mean, dtype, dim)
+    second, single = _positions.position(xp, name, "rho", rho, dtype, dim)
     if not single or dim == 0:
         raise ShapeError(
             f"[{name}] expected mean and rho of shape (P,) with P >= 1, "
