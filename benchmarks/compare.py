@@ -198,7 +198,7 @@ def _processes(
     spec = folder / "first_draw.npz"
     first_draw.write_spec(workload, spec)
     running = [entry for entry in entries if entry in first_draw.ENTRIES]
-    for number in range(rounds + 1):  # round 0 checks, and brings the files into memory
+    for number in range(rounds + 1):  # round 0 checks, leaves bytecode and files in memory
         say(f"{workload.name}: round {number} of {rounds}")
         for entry in list(running):
             reading = comparison.readings.setdefault(entry, Reading(entry, workload.name))

@@ -40,8 +40,14 @@ def write_spec(workload: Any, path: Path) -> None:
 
 
 def time_process(name: str, spec: Path, threads: int) -> tuple[float, dict[str, float]]:
-    """Wall seconds of one fresh process from start to exit, and its answer."""
+    """Wall seconds of one fresh process from start to exit, and its answer.
+
+    Every entry finds the bytecode of an earlier process beside `spec`, as a user of installed
+    packages does: whether a checkout or an environment lets Python write it changes nothing.
+    """
     environment = os.environ | machine.thread_environment(threads) | FRAMEWORKS[name].env
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(spec.parent / "bytecode")
     module = "" if name == OURS else FRAMEWORKS[name].module
     command = [sys.executable, "-m", "benchmarks.first_draw_child", module, str(spec)]
     started = time.perf_counter()
