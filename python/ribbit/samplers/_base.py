@@ -197,7 +197,7 @@ class Sampler(ABC):
         warmup = _checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         seed = _checks.seed(name, seed)
         ids = None if chains is None else _checks.chain_ids(name, chains)
-        if ids is not None and np.unique(ids).size != ids.size:
+        if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         starts = getattr(init, "starts", None)
         if callable(starts):
