@@ -89,27 +89,70 @@ static bool all_finite(const T* a, std::int64_t n) {
   return true;
 }
 
+// Squares of lanes x lanes are transposed in registers; the last one reaches back over features
+// that another has done. Fewer features than lanes go one by one.
 template <class T>
 static void pack_panel(const T* x, std::int64_t features, const std::int64_t* rows,
                        std::int64_t first, int n, T* panel) {
-  for (int r = 0; r < n; ++r) {
-    const T* row = x + (rows != nullptr ? rows[first + r] : first + r) * features;
-    for (std::int64_t f = 0; f < features; ++f) panel[f * kPanel + r] = row[f];
-  }
-  for (std::int64_t f = 0; f < features; ++f) {
-    for (int r = n; r < kPanel; ++r) panel[f * kPanel + r] = 0;
+  constexpr int lanes = kLanes<T>;
+  const auto row = [&](int r) __attribute__((always_inline)) {
+    return x + (rows != nullptr ? rows[first + r] : first + r) * features;
+  };
+  if (features == 1 && rows == nullptr) {
+    __builtin_memcpy(panel, x + first, static_cast<std::size_t>(n) * sizeof(T));
+    for (int r = n; r < kPanel; ++r) panel[r] = 0;
+  } else if (features < lanes) {
+    for (int r = 0; r < n; ++r) {
+      const T* from = row(r);
+      for (std::int64_t f = 0; f < features; ++f) panel[f * kPanel + r] = from[f];
+    }
+    for (std::int64_t f = 0; f < features; ++f) {
+      for (int r = n; r < kPanel; ++r) panel[f * kPanel + r] = 0;
+    }
+  } else {
+    for (int r0 = 0; r0 < kPanel; r0 += lanes) {
+      const T* from[lanes];
+      for (int r = 0; r < lanes; ++r) from[r] = r0 + r < n ? row(r0 + r) : nullptr;
+      for (std::int64_t begin = 0; begin < features; begin += lanes) {
+        const std::int64_t f = begin + lanes <= features ? begin : features - lanes;
+        Vec<T> square[lanes];
+        RIBBIT_UNROLL for (int r = 0; r < lanes; ++r) {
+          square[r] = from[r] != nullptr ? load<T>(from[r] + f) : Vec<T>{};
+        }
+        transpose_square<T>(square);
+        RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+          store<T>(panel + (f + i) * kPanel + r0, square[i]);
+        }
+      }
+    }
   }
 }
 
 template <class T>
 static void unpack_panel(const T* panel, std::int64_t features, std::int64_t first, int n, T* y) {
+  constexpr int lanes = kLanes<T>;
   if (features == 1) {
     __builtin_memcpy(y + first, panel, static_cast<std::size_t>(n) * sizeof(T));
-    return;
-  }
-  for (int r = 0; r < n; ++r) {
-    T* row = y + (first + r) * features;
-    for (std::int64_t f = 0; f < features; ++f) row[f] = panel[f * kPanel + r];
+  } else if (features < lanes) {
+    for (int r = 0; r < n; ++r) {
+      T* row = y + (first + r) * features;
+      for (std::int64_t f = 0; f < features; ++f) row[f] = panel[f * kPanel + r];
+    }
+  } else {
+    for (int r0 = 0; r0 < n; r0 += lanes) {
+      const int some = n - r0 < lanes ? n - r0 : lanes;
+      for (std::int64_t begin = 0; begin < features; begin += lanes) {
+        const std::int64_t f = begin + lanes <= features ? begin : features - lanes;
+        Vec<T> square[lanes];
+        RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+          square[i] = load<T>(panel + (f + i) * kPanel + r0);
+        }
+        transpose_square<T>(square);
+        for (int r = 0; r < some; ++r) {
+          store<T>(y + (first + r0 + r) * features + f, square[r]);
+        }
+      }
+    }
   }
 }
 
