@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import THREADS, Device, Launch, blocks_of, pack
+from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM
 from ribbit.protocols import Array
 
-__all__ = ["Batch", "Scheme", "Variational"]
+__all__ = ["Approximation", "Batch", "Scheme", "Variational"]
 
 # Offset, size, kind and constants of a prior.
 Segment: TypeAlias = tuple[int, int, int, tuple[float, ...]]
@@ -30,14 +31,41 @@ class _Gradient(Protocol):
     """What a step needs of the program that evaluates the likelihood."""
 
     chains: int
-    theta: Array  # (chains, P)
-    grad: Array  # (chains, P)
+    theta: Array  # (chains, P), or (chains, 2 P) with two paths
+    grad: Array  # as theta
     row_terms: Array  # (chains, slots) float64: the log likelihood is the sum over slots
 
     @property
     def names(self) -> tuple[str, ...]: ...
 
     def run(self, chains: int, *, gradient: bool, values: bool) -> None: ...
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """Where a mean-field Gaussian lies, and its noise for each row.
+
+    Attributes
+    ----------
+    state : (6, P) array
+        Mean, rho and the moments of each.
+    scale : (P,) array
+        softplus(rho).
+    where : (3,) uint64 array
+        Seed, step and the first sample of the gradient that is being made. Not read by "reparam".
+    paired : (P,) uint8 array
+        1 for parameters with two paths.
+    """
+
+    state: Array
+    scale: Array
+    where: Array
+    paired: Array
+
+    @property
+    def dim(self) -> int:
+        """P."""
+        return int(self.state.shape[1])
 
 
 @dataclass(frozen=True)
@@ -73,6 +101,8 @@ class Scheme:
         E[log prior] in closed form: every prior is normal.
     decay, epsilon
         Constants of Adam.
+    estimator : int
+        Of ``ribbit.kernels.paired``.
     """
 
     num_rows: int
@@ -81,6 +111,7 @@ class Scheme:
     closed: bool
     decay: tuple[float, float]
     epsilon: float
+    estimator: int
 
     @property
     def batches(self) -> int:
@@ -113,6 +144,7 @@ class Variational:
     temperature : float
     batches : sequence of Batch
         One for each of ``scheme.sizes``.
+    approximation : Approximation
     """
 
     def __init__(
@@ -122,21 +154,20 @@ class Variational:
         prior: Sequence[Segment],
         temperature: float,
         batches: Sequence[Batch],
+        approximation: Approximation,
     ) -> None:
-        theta = batches[0].program.theta
         self._device, self._scheme, self._temperature = device, scheme, temperature
         self._prior = prior
         self._batches = {batch.count: batch for batch in batches}
-        self._dim = dim = int(theta.shape[1])
-        self._dtype = np.dtype(str(theta.dtype))
+        self._approximation, self._state = approximation, approximation.state
+        self._dim, self._scale = approximation.dim, approximation.scale
+        self._dtype, dim = np.dtype(str(self._state.dtype)), self._dim
         self._scalar = "float" if self._dtype == np.float32 else "double"
         # Closed forms know the prior where scales are made and parameters moved, others where the
         # gradients of samples are added up.
         one: list[Segment] = [(0, dim, *_NO_PRIOR)]
         self._parts: Sequence[Segment] = prior if scheme.closed else one
         self._noise_parts: Sequence[Segment] = one if scheme.closed else prior
-        self._state = self._empty((6, dim), self._dtype)
-        self._scale = self._empty((dim,), self._dtype)
         self._gradients = self._empty((2, dim), self._dtype)  # by mean and by scale
         self._likelihoods = self._empty((scheme.num_samples,))
         blocks = sum(blocks_of(size) for _, size, _, _ in self._parts)
@@ -269,7 +300,11 @@ class Variational:
             program.theta,
         )
         grid = blocks_of(-(-self._dim // 4)), 1, 1
-        return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
+        estimator = self._scheme.estimator
+        if estimator == REPARAM:
+            return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
+        name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
+        return Launch(name, (*fields, self._approximation.where), grid)
 
     def _likelihood(self, program: _Gradient, first: int) -> Launch:
         slots, out = int(program.row_terms.shape[1]), self._at(self._likelihoods, first)
@@ -278,6 +313,7 @@ class Variational:
 
     def _noise_gradients(self, program: _Gradient, first: int, count: int) -> list[Launch]:
         launches, slot = [], 0
+        types, gradients = self._gradients_of(program)
         for part in self._noise_parts:
             offset, size, kind, constants = part
             blocks = noise_blocks(part)
@@ -288,8 +324,8 @@ class Variational:
                 self._log,
                 float(self._temperature),
                 program.theta,
-                program.grad,
-                self._dim,
+                *gradients,
+                int(program.theta.shape[1]),
                 offset,
                 size,
                 first,
@@ -300,10 +336,18 @@ class Variational:
                 self._at(self._sums, slot * THREADS),
                 self._at(self._terms, slot),
             )
-            name = f"NoiseGradient<{self._scalar}, {kind}>"
+            name = f"NoiseGradient<{self._scalar}, {kind}, {types}>"
             launches.append(Launch(name, fields, (blocks, 1, 1)))
             slot += blocks
         return launches
+
+    def _gradients_of(self, program: _Gradient) -> tuple[str, tuple[Any, ...]]:
+        """C++ type and members of where NoiseGradient finds the gradients of a program."""
+        estimator, given = self._scheme.estimator, self._approximation
+        if estimator == REPARAM:
+            return f"DrawnGradient<{self._scalar}>", (program.grad,)
+        name = f"PathGradients<{self._scalar}, {_flag(estimator == LOCAL)}>"
+        return name, (program.grad, self._scale, given.paired, self._dim)
 
     def _updates(self) -> list[Launch]:
         scheme, launches, slot = self._scheme, [], 0
@@ -356,6 +400,10 @@ class Variational:
     def _noise(self) -> tuple[Any, ...]:
         """Stream and clock; the clock has seed and step."""
         return 0, 0, _WEIGHT_NOISE, None, self._clock
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def noise_blocks(part: Segment) -> int:
