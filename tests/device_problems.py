@@ -12,7 +12,7 @@ from ribbit import _core
 from ribbit._device_paired import PairedProgram
 from ribbit.gradients import DensityTable, Program
 from ribbit.kernels import persistent
-from ribbit.kernels.variational import Approximation
+from ribbit.kernels.scheme import Approximation
 
 BOUND = {"float32": 4e-6, "float64": 1e-12}
 LIKELIHOODS = {

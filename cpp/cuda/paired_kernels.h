@@ -259,9 +259,9 @@ struct DrawPaths {
   }
 };
 
-// What NoiseGradient takes of parameter e with two paths: the gradients by their weights. By the
-// mean it is the first; by the sd, d S^2 / d S = 2 S (local) or d (S z) / d S = z (flipout) times
-// the second. What is drawn for all rows has one.
+// As DrawnGradient, for parameters with two paths: the gradient by the mean is that of the first
+// path; the one by the sd d S^2 / d S = 2 S (local) or d (S z) / d S = z (flipout) times that of
+// the second.
 template <class T, bool Local>
 struct PathGradients {
   const T* grad;  // (count, 2 P): by the first path or by what is drawn, then by the second

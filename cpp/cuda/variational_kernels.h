@@ -144,7 +144,8 @@ struct VariationalScale {
 
 constexpr int kNoPrior = -1;
 
-// What NoiseGradient takes of a parameter: the gradient by what was drawn, (count, dim).
+// Where NoiseGradient finds the gradient by what was drawn of parameter e, element `at` of (count,
+// dim); parts that do not go by it are added to by_mean and by_scale.
 template <class T>
 struct DrawnGradient {
   const T* grad;

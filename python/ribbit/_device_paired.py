@@ -15,7 +15,7 @@ from ribbit.gradients import Program, bytes_per_chain
 from ribbit.kernels import paired, table
 from ribbit.kernels.paired import LOCAL, Paths
 from ribbit.kernels.panel import Backward, Panel, Row
-from ribbit.kernels.variational import Approximation
+from ribbit.kernels.scheme import Approximation
 from ribbit.kernels.walk import panel_rows, rows_of
 from ribbit.protocols import Array
 

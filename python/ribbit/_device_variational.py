@@ -18,7 +18,8 @@ from ribbit._device_paired import PairedProgram, bytes_per_sample
 from ribbit.errors import ShapeError
 from ribbit.gradients import Program, bytes_per_chain
 from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM, arrays_of
-from ribbit.kernels.variational import Approximation, Batch, Scheme, Variational
+from ribbit.kernels.scheme import Approximation, Batch, Scheme
+from ribbit.kernels.variational import Variational
 from ribbit.kernels.walk import rows_of
 from ribbit.protocols import Array
 

@@ -7,126 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import THREADS, Device, Launch, blocks_of, pack
 from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM
+from ribbit.kernels.scheme import Approximation, Batch, GradientProgram, Scheme, Segment
 from ribbit.protocols import Array
 
-__all__ = ["Approximation", "Batch", "Scheme", "Variational"]
-
-# Offset, size, kind and constants of a prior.
-Segment: TypeAlias = tuple[int, int, int, tuple[float, ...]]
+__all__ = ["Variational"]
 
 _WEIGHT_NOISE = 5 << 24  # purpose and layer of core/philox_hd.h
 _NO_PRIOR = (-1, (0.0,) * 5)  # kind and constants
 _FEWEST = 1024  # steps that a call has room for
-
-
-class _Gradient(Protocol):
-    """What a step needs of the program that evaluates the likelihood."""
-
-    chains: int
-    theta: Array  # (chains, P), or (chains, 2 P) with two paths
-    grad: Array  # as theta
-    row_terms: Array  # (chains, slots) float64: the log likelihood is the sum over slots
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def run(self, chains: int, *, gradient: bool, values: bool) -> None: ...
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """Where a mean-field Gaussian lies, and its noise for each row.
-
-    Attributes
-    ----------
-    state : (6, P) array
-        Mean, rho and the moments of each.
-    scale : (P,) array
-        softplus(rho).
-    where : (3,) uint64 array
-        Seed, step and the first sample of the gradient that is being made. Not read by "reparam".
-    paired : (P,) uint8 array
-        1 for parameters with two paths.
-    """
-
-    state: Array
-    scale: Array
-    where: Array
-    paired: Array
-
-    @property
-    def dim(self) -> int:
-        """P."""
-        return int(self.state.shape[1])
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Batches of one size.
-
-    Attributes
-    ----------
-    count : int
-        Rows.
-    rows : (count,) int64 array or None
-        Where the program reads which rows; None: all in their order.
-    program
-        The log likelihood of the batch, not scaled, and its tempered gradient.
-    """
-
-    count: int
-    rows: Array | None
-    program: _Gradient
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """What the steps of a fit have in common.
-
-    Attributes
-    ----------
-    num_rows, batch_rows : int
-        N, and rows of all batches but the last of an epoch.
-    num_samples : int
-        S.
-    closed : bool
-        E[log prior] in closed form: every prior is normal.
-    decay, epsilon
-        Constants of Adam.
-    estimator : int
-        Of ``ribbit.kernels.paired``.
-    """
-
-    num_rows: int
-    batch_rows: int
-    num_samples: int
-    closed: bool
-    decay: tuple[float, float]
-    epsilon: float
-    estimator: int
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return -(-self.num_rows // self.batch_rows)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of the batches that occur."""
-        last = self.num_rows - (self.batches - 1) * self.batch_rows
-        return tuple(dict.fromkeys((self.batch_rows if self.batches > 1 else last, last)))
-
-    def size(self, step: int) -> int:
-        """Rows of the batch of a step."""
-        return min(self.batch_rows, self.num_rows - step % self.batches * self.batch_rows)
 
 
 class Variational:
@@ -290,7 +185,7 @@ class Variational:
             slot += blocks
         return launches
 
-    def _draw(self, program: _Gradient, first: int) -> Launch:
+    def _draw(self, program: GradientProgram, first: int) -> Launch:
         fields = (
             *self._noise(),
             first,
@@ -306,12 +201,12 @@ class Variational:
         name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
         return Launch(name, (*fields, self._approximation.where), grid)
 
-    def _likelihood(self, program: _Gradient, first: int) -> Launch:
+    def _likelihood(self, program: GradientProgram, first: int) -> Launch:
         slots, out = int(program.row_terms.shape[1]), self._at(self._likelihoods, first)
         fields = (program.row_terms, slots, 0.0, 1.0, out, 1, None, 0)
         return Launch(f"SumTerms<{self._scalar}>", fields, (1, 1, 1))
 
-    def _noise_gradients(self, program: _Gradient, first: int, count: int) -> list[Launch]:
+    def _noise_gradients(self, program: GradientProgram, first: int, count: int) -> list[Launch]:
         launches, slot = [], 0
         types, gradients = self._gradients_of(program)
         for part in self._noise_parts:
@@ -341,7 +236,7 @@ class Variational:
             slot += blocks
         return launches
 
-    def _gradients_of(self, program: _Gradient) -> tuple[str, tuple[Any, ...]]:
+    def _gradients_of(self, program: GradientProgram) -> tuple[str, tuple[Any, ...]]:
         """C++ type and members of where NoiseGradient finds the gradients of a program."""
         estimator, given = self._scheme.estimator, self._approximation
         if estimator == REPARAM:
