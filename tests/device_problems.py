@@ -9,8 +9,10 @@ import numpy as np
 import ribbit as rb
 from cpu_device import NAMESPACE, CpuDevice
 from ribbit import _core
+from ribbit._device_paired import PairedProgram
 from ribbit.gradients import DensityTable, Program
 from ribbit.kernels import persistent
+from ribbit.kernels.scheme import Approximation
 
 BOUND = {"float32": 4e-6, "float64": 1e-12}
 LIKELIHOODS = {
@@ -59,6 +61,25 @@ def program_of(target, chains, *, device=None, rows=None, rates=None, learned=()
         count=target.num_rows if rows is None else len(rows),
         subset=None if rows is None else xp.asarray(np.asarray(rows, dtype=np.int64)),
     )
+
+
+def paired_of(target, chains, estimator, *, device=None):
+    """The program of a target whose rows have noise of their own, on all of them."""
+    xp, dim = NAMESPACE, target.dim
+    dtype = target.dtype.type
+    return PairedProgram(
+        device or CpuDevice(),
+        tables_of(target),
+        xp.asarray(target.x),
+        xp.asarray(target.y),
+        chains=chains,
+        count=target.num_rows,
+        approximation=Approximation(
+            xp.empty((6, dim), dtype), xp.empty((dim,), dtype), xp.empty((3,), np.uint64),
+            xp.empty((dim,), np.uint8),
+        ),
+        estimator=estimator,
+    )  # fmt: skip
 
 
 def persistent_of(target, *, device=None):

@@ -6,7 +6,7 @@ A new layer adds posteriors to `cases`, a kernel that samplers launch themselves
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -14,10 +14,19 @@ import numpy as np
 import layer_problems
 import ribbit as rb
 from cpu_device import CPP, NAMESPACE
-from device_problems import LIKELIHOODS, PRIORS, persistent_of, problem, program_of, starts
+from device_problems import (
+    LIKELIHOODS,
+    PRIORS,
+    paired_of,
+    persistent_of,
+    problem,
+    program_of,
+    starts,
+)
 from layer_problems import SILU, TANH, net
 from ribbit._device import THREADS
 from ribbit.gradients import Program
+from ribbit.kernels.paired import FLIPOUT, LOCAL
 from ribbit.kernels.persistent import Persistent
 from ribbit.layers import ACTIVATIONS
 
@@ -47,7 +56,17 @@ OUTSIDE_POSTERIORS = (
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
     *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
     *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
-    *(f"NoiseGradient<{s}, {kind}>" for s in ("float", "double") for kind in range(-1, 5)),
+    *(
+        f"NoiseGradient<{s}, {kind}, {gradients}>"
+        for s in ("float", "double")
+        for kind in range(-1, 5)
+        for gradients in (
+            f"DrawnGradient<{s}>",
+            f"PathGradients<{s}, true>",
+            f"PathGradients<{s}, false>",
+        )
+    ),
+    *(f"DrawPaths<{s}, {flips}>" for s in ("float", "double") for flips in ("false", "true")),
     *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
 )
 LAYERS = {
@@ -67,6 +86,15 @@ LAYERS = {
         rb.LSTM(17, sequence=True),
         rb.Dropout(0.3),
         rb.LSTM(5),
+    ),
+}
+PAIRED = {  # layers with noise for each row, and others between them
+    "dense": net((3,), rb.Dense(20), TANH, rb.Dense(4), SILU),
+    "images": net(
+        (3, 2, 2),
+        rb.Conv2D(17, 2, padding="same"),
+        rb.Residual([rb.Conv2D(17, 3, padding="same"), TANH, rb.LayerNorm()]),
+        SILU,
     ),
 }
 RATES = net((3,), rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dropout(0.4), outputs=2)  # all learned
@@ -136,6 +164,12 @@ def cases() -> Iterator[Case]:
         yield Case(f"learned rates-{dtype}", target, theta, masked=True, learns=True)
 
 
+def paired_problem(name: str, dtype: str) -> layer_problems.Problem:
+    """A network of `PAIRED` with learned noise, on 17 rows."""
+    made = layer_problems.problem(PAIRED[name], likelihood=1, num_rows=17)
+    return replace(made, theta=made.theta.astype(dtype))
+
+
 def _dense(dtype) -> Iterator[Case]:
     """Likelihoods, priors, activations and tiles of all shapes."""
     rng = np.random.default_rng(7)
@@ -191,6 +225,11 @@ def names() -> tuple[str, ...]:
         found += case.program().names
         if case.moves:
             found.append(case.persistent().name)
+    for dtype in DTYPES:
+        for name in PAIRED:
+            target = paired_problem(name, dtype).native(np.dtype(dtype))
+            for estimator in (LOCAL, FLIPOUT):
+                found += paired_of(target, CHAINS, estimator).names
     return tuple(dict.fromkeys(found))
 
 

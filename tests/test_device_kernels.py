@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kernel_list
+import reference
 from cpu_device import NAMESPACE as xp
 from device_problems import BOUND, compare, evaluate
 from ribbit import _backend, _core, leapfrog
@@ -102,6 +103,95 @@ def test_chains_count_from_zero():
     _core.fill_uniform(expected, SEED, STEP, np.arange(4, dtype=np.uint32), 9, 0)
     found = output("FillUniform", (1, 4, 1), (4, 6), np.float64, *stream(9, None, layer=0), 6)
     np.testing.assert_array_equal(found, expected)
+
+
+ROW_NOISE, SIGNS = 15, 16  # purposes
+NUMBERS = np.array([3, 0, 701, 2**31 - 5, 3])  # of rows
+
+
+def of_rows(purpose):
+    """Members of RowAddress: chain c takes the noise of sample 5 + c in the listed rows."""
+    where = np.array([SEED, STEP, 5], dtype=np.uint64)
+    return xp.asarray(where), xp.asarray(NUMBERS), 0, 1, 0, purpose, LAYER
+
+
+@SCALARS
+@pytest.mark.parametrize("units", [1, 4, 6, 1023])
+def test_normals_of_rows(scalar, units):
+    """Of variance one around zero they are the CPU's; rows begin at the second."""
+    dtype, rows, width = DTYPES[scalar], len(NUMBERS) - 1, 4 * -(-units // 4)
+
+    def run(device):
+        value, slope = (
+            xp.asarray(np.zeros((2, rows, units), dtype)),
+            xp.empty((2, rows, units), dtype),
+        )
+        slope[...] = 1.0
+        fields = (*of_rows(ROW_NOISE), value, None, slope, rows * units, rows, units)
+        device.launch(f"LocalNoise<{scalar}, 0>", (3, 2, 1), *fields)
+        return value.get(), slope.get()
+
+    value, slope = in_every_order(run)
+    np.testing.assert_array_equal(slope, value / 2)
+    samples = np.arange(5, 7, dtype=np.uint32)
+    for r, number in enumerate(NUMBERS[1:]):
+        if number > 701:  # the CPU makes all before it: this one's first block by hand
+            where = {"seed": SEED, "step": STEP, "chain": 5, "purpose": ROW_NOISE}
+            block = [int(number) * (width // 4) % 2**32]
+            u = (reference.words(block, **where, layer=LAYER) + 0.5) * 2.0**-32
+            first = np.sqrt(-2 * np.log(u[0, 0])) * np.cos(2 * np.pi * u[0, 1])
+            np.testing.assert_allclose(value[0, r, 0], first, rtol=0, atol=1e-6)
+            continue
+        expected = np.empty((2, (number + 1) * width), dtype)
+        _core.fill_normal(expected, SEED, STEP, samples, ROW_NOISE, LAYER)
+        np.testing.assert_array_equal(value[:, r], expected[:, number * width :][:, :units])
+
+
+@pytest.mark.parametrize("channels", [1, 32, 129, 700])
+def test_signs_of_rows(channels):
+    rows, blocks = len(NUMBERS) - 1, -(-channels // 128)
+
+    def run(device):
+        words = xp.empty((2, rows, 4 * blocks), np.uint32)
+        fields = (*of_rows(SIGNS), words, rows * 4 * blocks, rows, blocks)
+        device.launch("RowSigns", (2, 2, 1), *fields)
+        return [words.get()]
+
+    found = in_every_order(run)[0]
+    number = ((NUMBERS[1:, None] * blocks + np.arange(blocks)) % 2**32).reshape(-1)
+    where = {"seed": SEED, "step": STEP, "purpose": SIGNS, "layer": LAYER}
+    for c in range(2):
+        expected = reference.words(number, chain=5 + c, **where)
+        np.testing.assert_array_equal(found[c].reshape(-1, 4), expected)
+
+
+@SCALARS
+@pytest.mark.parametrize("flipout", [False, True])
+def test_weights_of_two_paths(rng, scalar, flipout):
+    """The weights that reparameterised samples have, their deviations, and where they are."""
+    dtype, n, first = DTYPES[scalar], 1025, 3
+    mean, scale = rng.normal(size=n).astype(dtype), rng.uniform(0.5, 2, n).astype(dtype)
+    clock = np.array([SEED, STEP - 4, 4], dtype=np.uint64)
+    purpose = _backend.WEIGHT_NOISE << 24
+
+    def run(device):
+        out, where = xp.empty((2, 2 * n), dtype), xp.empty((3,), np.uint64)
+        given = (0, 0, purpose, None, xp.asarray(clock), first, xp.asarray(mean), xp.asarray(scale))
+        flag = "true" if flipout else "false"
+        device.launch(f"DrawPaths<{scalar}, {flag}>", (2, 2, 1), *given, n, out, where)
+        plain = xp.empty((2, n), dtype)
+        device.launch(f"Reparameterize<{scalar}, false>", (2, 2, 1), *given, n, plain)
+        return out.get(), where.get(), plain.get()
+
+    out, where, plain = in_every_order(run)
+    np.testing.assert_array_equal(out[:, :n], plain)
+    assert where.tolist() == [SEED, STEP, first]
+    z = np.empty((2, n), dtype)
+    _core.fill_normal(z, SEED, STEP, np.array([3, 4], np.uint32), _backend.WEIGHT_NOISE, 0)
+    if flipout:
+        np.testing.assert_array_equal(out[:, n:], scale * z)
+    else:
+        assert np.isnan(out[:, n:]).all()  # not written
 
 
 def masses(rng, dtype, n):

@@ -9,11 +9,12 @@ import pytest
 import kernel_list
 from cpu_device import NAMESPACE as xp
 from device_problems import LIKELIHOODS, PRIORS, problem, tables_of
-from kernel_list import LAYERS
+from kernel_list import LAYERS, PAIRED, paired_problem
 from ribbit._device_forward import Forward, _Moments
 from ribbit._device_samples import Masked, Stored
 from ribbit._device_steps import DeviceSteps, UpdateRule
 from ribbit._device_variational import DeviceVariational
+from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM
 from thread_orders import compile_all, in_every_order
 
 DTYPES = ("float32", "float64")
@@ -75,19 +76,42 @@ def test_variational_steps(rng, prior, fails, dtype):
     if fails:
         steps[3] = np.inf
 
-    def run(device):
-        data = xp.asarray(target.x), xp.asarray(target.y)
-        fit = DeviceVariational(device, tables_of(target), *data, None)
-        moved, records, failed, largest = fit.advance(
-            lambda size: 2, xp.asarray(state), 5, 2, 5, 3, 0, prior is None, steps,
-            np.full(8, 0.3), 0.9, 0.99, 1e-5,
-        )  # fmt: skip
-        return moved.get(), records[:, : 8 if failed < 0 else failed + 1], np.array(failed), largest
-
-    moved, records, failed, _ = in_every_order(run)
+    moved, records, failed, _ = in_every_order(
+        lambda device: fitted(device, target, state, steps, closed=prior is None)
+    )
     assert int(failed) == (3 if fails else -1)
     assert np.isfinite(records).all()
     assert np.isfinite(moved).all() != fails
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("estimator", [LOCAL, FLIPOUT], ids=["local", "flipout"])
+@pytest.mark.parametrize("name", PAIRED)
+def test_steps_with_noise_for_each_row(name, estimator, closed, dtype):
+    """Two epochs of batches, the last one short; samples in two groups."""
+    made = paired_problem(name, dtype)
+    target, theta = made.native(np.dtype(dtype)), made.theta
+    state = np.stack([theta, np.full_like(theta, -2.0), *np.zeros((4, target.dim), dtype)])
+    moved, records, failed, _ = in_every_order(
+        lambda device: fitted(
+            device, target, state, np.full(8, 1e-3), closed=closed, estimator=estimator
+        )
+    )
+    assert int(failed) == -1
+    assert np.isfinite(records).all()
+    assert np.isfinite(moved).all()
+
+
+def fitted(device, target, state, step_size, *, closed, estimator=REPARAM):
+    """State, records up to a failure, the step that failed and its gradient after eight steps."""
+    data = xp.asarray(target.x), xp.asarray(target.y)
+    fit = DeviceVariational(device, tables_of(target), *data, None)
+    moved, records, failed, largest = fit.advance(
+        lambda size: 2, xp.asarray(state), 5, 2, 5, 3, estimator, closed, step_size,
+        np.full(8, 0.3), 0.9, 0.99, 1e-5,
+    )  # fmt: skip
+    return moved.get(), records[:, : 8 if failed < 0 else failed + 1], np.array(failed), largest
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

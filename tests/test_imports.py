@@ -63,7 +63,17 @@ ALLOWED = {
         "protocols",
     },
     "_device_variational": COMMON
-    | {"_backend", "_positions", "_density_table", "_device", "gradients", "kernels", "protocols"},
+    | {
+        "_backend",
+        "_positions",
+        "_density_table",
+        "_device",
+        "_device_paired",
+        "gradients",
+        "kernels",
+        "protocols",
+    },
+    "_device_paired": COMMON | {"_density_table", "_device", "gradients", "kernels", "protocols"},
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {

@@ -10,29 +10,29 @@
 
 namespace ribbit::cuda {
 
-// Which masks: seed, step and sample in device memory, rows by number.
-struct MaskAddress {
+// Which words: seed, step and sample in device memory, rows by number.
+struct RowAddress {
   const Word64* where;  // seed, step and the sample of chain 0
   const Index* rows;    // numbers of the data rows; null: first_row, first_row + 1, ..
   Index rows_stride;    // from chain to chain
   Index first_row;
-  Index shared;    // every row takes the mask of row 0
-  Index predicts;  // masks of predictions
-  Word64 layer;    // index of the layer
+  Index shared;    // every row takes the words of row 0
+  Word64 purpose;  // of core/philox_hd.h
+  Word64 layer;    // and its layer: the index of one, for masks
 };
 
-// The masks of one chain.
-class ChainMasks {
+// The words of one chain.
+class RowWords {
  public:
-  RIBBIT_DEVICE ChainMasks(const MaskAddress& address, Index chain)
+  RIBBIT_DEVICE RowWords(const RowAddress& address, Index chain)
       : first_row_(address.first_row),
         shared_(address.shared != 0),
         rows_(address.rows),
         seed_(address.where[0]),
         step_(counter_step(address.where[1])),
         sample_(static_cast<Word>(address.where[2]) + static_cast<Word>(chain)),
-        last_(counter_purpose(address.predicts != 0 ? kPurposePredictiveMask : kPurposeMask,
-                              static_cast<Word>(address.layer), address.where[1])) {
+        last_(counter_purpose(static_cast<Word>(address.purpose), static_cast<Word>(address.layer),
+                              address.where[1])) {
     if (rows_ != nullptr) rows_ += chain * address.rows_stride;
   }
   // The words of four units of row r of the panel; a row has `blocks` times four.
@@ -62,7 +62,7 @@ template <class T>
 struct DropUnits {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
-  MaskAddress address;
+  RowAddress address;
   Word64 threshold;  // rate 2^32: smaller words drop the unit
   double keep;       // what a kept unit is multiplied by
   const T* from;
@@ -77,7 +77,7 @@ struct DropUnits {
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Small blocks = static_cast<Small>((units + 3) / 4), width = static_cast<Small>(units);
     const Small size = static_cast<Small>(count * places) * blocks;
-    const ChainMasks masks(address, block.y());
+    const RowWords masks(address, block.y());
     const T* source = from + block.y() * from_stride;
     const Index out = block.y() * to_stride;
     block.last([&](int t) {
@@ -138,7 +138,7 @@ template <class T>
 struct RelaxUnits {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
-  MaskAddress address;
+  RowAddress address;
   const T* logit;  // of the rate, chain c's at c logit_stride
   Index logit_stride;
   Index count;  // rows
@@ -150,7 +150,7 @@ struct RelaxUnits {
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Small blocks = static_cast<Small>((units + 3) / 4), width = static_cast<Small>(units);
     const Small size = static_cast<Small>(count) * blocks;
-    const ChainMasks masks(address, block.y());
+    const RowWords masks(address, block.y());
     const RelaxedMask<T> mask(logit[block.y() * logit_stride]);
     const T* source = from + block.y() * from_stride;
     T* out = to + block.y() * to_stride;
@@ -177,7 +177,7 @@ template <class T>
 struct RelaxedBackward {
   static constexpr int kBlock = kThreads;
   using Shared = BlockSum<kBlock>;
-  MaskAddress address;
+  RowAddress address;
   const T* logit;
   Index logit_stride;
   Index count;
@@ -196,7 +196,7 @@ struct RelaxedBackward {
     Shared& sum = block.template shared<Shared>();
     const Small blocks = static_cast<Small>((units + 3) / 4), width = static_cast<Small>(units);
     const Small size = static_cast<Small>(count) * blocks;
-    const ChainMasks masks(address, block.y());
+    const RowWords masks(address, block.y());
     const RelaxedMask<T> mask(logit[block.y() * logit_stride]);
     const Index given = block.y() * stride, out = block.y() * below_stride;
     block.phase([&](int t) {

@@ -144,12 +144,21 @@ struct VariationalScale {
 
 constexpr int kNoPrior = -1;
 
-// Parameters offset .. offset + size - 1: adds the gradients of `count` samples, grad (count, P),
-// to those of mean and sd, sample by sample and in this order whatever the groups of samples are.
-// With a prior: weight * score of each weight drawn is part of its gradient, and terms (blocks,)
-// become sums of log densities over the samples; sums: one number per thread, kept from group to
-// group. Nothing changes once a step has failed. Grid: (any).
-template <class T, int Kind>
+// Where NoiseGradient finds the gradient by what was drawn of parameter e, element `at` of (count,
+// dim); parts that do not go by it are added to by_mean and by_scale.
+template <class T>
+struct DrawnGradient {
+  const T* grad;
+  RIBBIT_DEVICE T drawn(Index, Index at, T, T&, T&) const { return grad[at]; }
+};
+
+// Parameters offset .. offset + size - 1: adds the gradients of `count` samples to those of mean
+// and sd, sample by sample and in this order whatever the groups of samples are. With a prior:
+// weight * score of each weight drawn is part of its gradient, and terms (blocks,) become sums of
+// log densities over the samples; sums: one number per thread, kept from group to group. Nothing
+// changes once a step has failed. Gradients: DrawnGradient, or one of paired_kernels.h. Grid:
+// (any).
+template <class T, int Kind, class Gradients>
 struct NoiseGradient {
   static constexpr int kBlock = kThreads;
   using Shared = BlockSum<kBlock>;
@@ -159,9 +168,9 @@ struct NoiseGradient {
   StepTable steps;
   const double* failed;
   double temperature;
-  const T* theta;  // the weights drawn, (count, P)
-  const T* grad;
-  Index dim;
+  const T* theta;  // the weights drawn, (count, dim)
+  Gradients gradients;
+  Index dim;  // numbers from sample to sample, of theta and of gradients
   Index offset;
   Index size;
   Index first;
@@ -199,7 +208,7 @@ struct NoiseGradient {
           own.template normals<T>(static_cast<Word64>(b), c, z);
           RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
             if (!inside[i]) continue;
-            T g = grad[at + i];
+            T g = gradients.drawn(e + i, at + i, z[i], by_mean[i], by_scale[i]);
             if constexpr (kPrior) {
               const T w = theta[at + i];
               g = Ops<T>::fma(weight, prior_score<Kind, T>(w, constants), g);

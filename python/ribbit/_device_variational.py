@@ -14,15 +14,16 @@ import numpy.typing as npt
 from ribbit import _backend, _positions
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device
+from ribbit._device_paired import PairedProgram, bytes_per_sample
 from ribbit.errors import ShapeError
 from ribbit.gradients import Program, bytes_per_chain
-from ribbit.kernels.variational import Batch, Scheme, Variational
+from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM, arrays_of
+from ribbit.kernels.scheme import Approximation, Batch, Scheme
+from ribbit.kernels.variational import Variational
+from ribbit.kernels.walk import rows_of
 from ribbit.protocols import Array
 
 __all__ = ["DeviceVariational"]
-
-_ESTIMATORS = ("reparam", "local", "flipout")  # by their numbers
-_REPARAM = 0
 
 
 class DeviceVariational:
@@ -76,14 +77,9 @@ class DeviceVariational:
         Raises
         ------
         TypeError, ValueError
-            For arguments that do not fit, or an estimator that does not run on a device.
+            For arguments that do not fit.
         """
         name, rows, count = "Posterior.advance_variational", int(self._x.shape[0]), len(step_size)
-        if estimator != _REPARAM:
-            raise ValueError(
-                f'[BBB] expected estimator "reparam" for data in device memory, '
-                f'got "{_ESTIMATORS[estimator]}"'
-            )
         dim = self._tables.dim
         state, _ = _positions.position(self._device.xp, name, "state", state, self._dtype, dim)
         if state.shape[0] != 6:
@@ -91,14 +87,16 @@ class DeviceVariational:
         if (
             not 1 <= batch_rows <= rows
             or num_samples < 1
+            or estimator not in (REPARAM, LOCAL, FLIPOUT)
             or not 1 <= count == len(kl_weight)
             or not 0 <= first_step < 2**40 - count
         ):
             raise ValueError(
-                f"[{name}] expected 1 <= batch_rows <= N, samples >= 1, as many kl_weight as "
-                "step_size, at least 1, and steps < 2^40"
+                f"[{name}] expected 1 <= batch_rows <= N, samples >= 1, estimator in 0..2, as many "
+                "kl_weight as step_size, at least 1, and steps < 2^40"
             )
-        scheme = Scheme(rows, batch_rows, num_samples, closed, (decay1, decay2), epsilon)
+        decay = (decay1, decay2)
+        scheme = Scheme(rows, batch_rows, num_samples, closed, decay, epsilon, estimator)
         steps = self._steps(scheme, most_chains)
         steps.load(state, seed, first_step, step_size, kl_weight)
         for number in range(first_step, first_step + count):
@@ -119,30 +117,66 @@ class DeviceVariational:
             return self._last[1]
         self._last = None  # its memory goes back before more is asked for
         tables, xp = self._tables, self._device.xp
-        each = sum(bytes_per_chain(tables, n, self._dtype.itemsize) for n in scheme.sizes)
+        each = sum(self._bytes_per_sample(n, scheme.estimator) for n in scheme.sizes)
         chains = min(scheme.num_samples, most_chains(each))
+        approximation = self._approximation(scheme.estimator)
         batches: list[Batch] = []
         whole: Program | None = None
         for count in scheme.sizes:
             rows = None if scheme.batches == 1 else xp.empty((count,), dtype=xp.int64)
-            program = Program(
-                self._device,
-                tables,
-                self._x,
-                self._y,
-                chains=chains,
-                count=count,
-                subset=rows,
-                prior=0.0,
-                like=whole,
-                scale=1.0,
-            )
+            program = self._program(scheme.estimator, chains, count, rows, whole, approximation)
             whole = whole or program
             batches.append(Batch(count, rows, program))
         prior = merged(tables.prior, tables.constants)
-        steps = Variational(self._device, scheme, prior, tables.temperature, batches)
+        steps = Variational(self._device, scheme, prior, tables.temperature, batches, approximation)
         self._last = scheme, steps
         return steps
+
+    def _bytes_per_sample(self, count: int, estimator: int) -> int:
+        """Return the device memory that each weight sample needs for batches of `count` rows."""
+        size = self._dtype.itemsize
+        if estimator == REPARAM:
+            return bytes_per_chain(self._tables, count, size)
+        return bytes_per_sample(self._tables, count, size, estimator)
+
+    def _approximation(self, estimator: int) -> Approximation:
+        xp, dim = self._device.xp, self._tables.dim
+        dtype = getattr(xp, self._dtype.name)
+        paired = np.zeros(dim, np.uint8)
+        for row in rows_of(self._tables.table):
+            for offset, size in arrays_of(row, estimator):
+                paired[offset : offset + size] = 1
+        return Approximation(
+            state=xp.empty((6, dim), dtype=dtype),
+            scale=xp.empty((dim,), dtype=dtype),
+            where=xp.empty((3,), dtype=xp.uint64),
+            paired=xp.asarray(paired),
+        )
+
+    def _program(
+        self,
+        estimator: int,
+        chains: int,
+        count: int,
+        rows: Array | None,
+        like: Program | None,
+        approximation: Approximation,
+    ) -> Program:
+        """Return the log likelihood of `chains` weight samples on batches of `count` rows."""
+        data = self._device, self._tables, self._x, self._y
+        if estimator == REPARAM:
+            return Program(
+                *data, chains=chains, count=count, subset=rows, prior=0.0, like=like, scale=1.0
+            )
+        return PairedProgram(
+            *data,
+            chains=chains,
+            count=count,
+            approximation=approximation,
+            estimator=estimator,
+            subset=rows,
+            like=like,
+        )
 
     def _constants_of(
         self, scheme: Scheme, seed: int, first_step: int, count: int

@@ -240,7 +240,7 @@ class Program(Walk):
         for number, count in slices.items():
             if count == 1:
                 continue
-            for offset, size in table.arrays_of(self._rows[number]):
+            for offset, size in self._arrays(number):
                 self._gradient.append(
                     Launch(
                         f"SumSlices<{self._scalar}>",
@@ -256,6 +256,10 @@ class Program(Walk):
                         (blocks_of(size), 1, 1),
                     )
                 )
+
+    def _arrays(self, number: int) -> list[tuple[int, int]]:
+        """Offset and size of the gradients that a row of the table has."""
+        return table.arrays_of(self._rows[number])
 
     def _write_prior(self) -> None:
         tables, scalar = self._tables, self._scalar

@@ -28,6 +28,7 @@ HEADERS = (
     "cuda/dropout_kernels.h",
     "cuda/update_kernels.h",
     "cuda/variational_kernels.h",
+    "cuda/paired_kernels.h",
 )
 """Headers with kernels."""
 

@@ -13,6 +13,7 @@ from ribbit.protocols import Array
 __all__ = ["blocks_of_units", "prior_of_learned", "write"]
 
 _CHANNELS = 1  # argument of a row that drops whole channels
+_MASK, _PREDICTIVE_MASK = 6, 14  # purposes of core/philox_hd.h
 
 
 def blocks_of_units(rows: int, units: int) -> int:
@@ -65,7 +66,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
 
 
 def _address(panel: Panel, row: Row) -> tuple[Any, ...]:
-    """Members of MaskAddress."""
+    """Members of RowAddress."""
     masks = panel.masks
     assert masks is not None
     return (
@@ -74,7 +75,7 @@ def _address(panel: Panel, row: Row) -> tuple[Any, ...]:
         panel.subset_stride,
         masks.first_row + panel.first,
         int(masks.shared),
-        int(masks.predictive),
+        _PREDICTIVE_MASK if masks.predictive else _MASK,
         row["index"],
     )
 

@@ -7,95 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import THREADS, Device, Launch, blocks_of, pack
+from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM
+from ribbit.kernels.scheme import Approximation, Batch, GradientProgram, Scheme, Segment
 from ribbit.protocols import Array
 
-__all__ = ["Batch", "Scheme", "Variational"]
-
-# Offset, size, kind and constants of a prior.
-Segment: TypeAlias = tuple[int, int, int, tuple[float, ...]]
+__all__ = ["Variational"]
 
 _WEIGHT_NOISE = 5 << 24  # purpose and layer of core/philox_hd.h
 _NO_PRIOR = (-1, (0.0,) * 5)  # kind and constants
 _FEWEST = 1024  # steps that a call has room for
-
-
-class _Gradient(Protocol):
-    """What a step needs of the program that evaluates the likelihood."""
-
-    chains: int
-    theta: Array  # (chains, P)
-    grad: Array  # (chains, P)
-    row_terms: Array  # (chains, slots) float64: the log likelihood is the sum over slots
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def run(self, chains: int, *, gradient: bool, values: bool) -> None: ...
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Batches of one size.
-
-    Attributes
-    ----------
-    count : int
-        Rows.
-    rows : (count,) int64 array or None
-        Where the program reads which rows; None: all in their order.
-    program
-        The log likelihood of the batch, not scaled, and its tempered gradient.
-    """
-
-    count: int
-    rows: Array | None
-    program: _Gradient
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """What the steps of a fit have in common.
-
-    Attributes
-    ----------
-    num_rows, batch_rows : int
-        N, and rows of all batches but the last of an epoch.
-    num_samples : int
-        S.
-    closed : bool
-        E[log prior] in closed form: every prior is normal.
-    decay, epsilon
-        Constants of Adam.
-    """
-
-    num_rows: int
-    batch_rows: int
-    num_samples: int
-    closed: bool
-    decay: tuple[float, float]
-    epsilon: float
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return -(-self.num_rows // self.batch_rows)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of the batches that occur."""
-        last = self.num_rows - (self.batches - 1) * self.batch_rows
-        return tuple(dict.fromkeys((self.batch_rows if self.batches > 1 else last, last)))
-
-    def size(self, step: int) -> int:
-        """Rows of the batch of a step."""
-        return min(self.batch_rows, self.num_rows - step % self.batches * self.batch_rows)
 
 
 class Variational:
@@ -113,6 +39,7 @@ class Variational:
     temperature : float
     batches : sequence of Batch
         One for each of ``scheme.sizes``.
+    approximation : Approximation
     """
 
     def __init__(
@@ -122,21 +49,20 @@ class Variational:
         prior: Sequence[Segment],
         temperature: float,
         batches: Sequence[Batch],
+        approximation: Approximation,
     ) -> None:
-        theta = batches[0].program.theta
         self._device, self._scheme, self._temperature = device, scheme, temperature
         self._prior = prior
         self._batches = {batch.count: batch for batch in batches}
-        self._dim = dim = int(theta.shape[1])
-        self._dtype = np.dtype(str(theta.dtype))
+        self._approximation, self._state = approximation, approximation.state
+        self._dim, self._scale = approximation.dim, approximation.scale
+        self._dtype, dim = np.dtype(str(self._state.dtype)), self._dim
         self._scalar = "float" if self._dtype == np.float32 else "double"
         # Closed forms know the prior where scales are made and parameters moved, others where the
         # gradients of samples are added up.
         one: list[Segment] = [(0, dim, *_NO_PRIOR)]
         self._parts: Sequence[Segment] = prior if scheme.closed else one
         self._noise_parts: Sequence[Segment] = one if scheme.closed else prior
-        self._state = self._empty((6, dim), self._dtype)
-        self._scale = self._empty((dim,), self._dtype)
         self._gradients = self._empty((2, dim), self._dtype)  # by mean and by scale
         self._likelihoods = self._empty((scheme.num_samples,))
         blocks = sum(blocks_of(size) for _, size, _, _ in self._parts)
@@ -259,7 +185,7 @@ class Variational:
             slot += blocks
         return launches
 
-    def _draw(self, program: _Gradient, first: int) -> Launch:
+    def _draw(self, program: GradientProgram, first: int) -> Launch:
         fields = (
             *self._noise(),
             first,
@@ -269,15 +195,20 @@ class Variational:
             program.theta,
         )
         grid = blocks_of(-(-self._dim // 4)), 1, 1
-        return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
+        estimator = self._scheme.estimator
+        if estimator == REPARAM:
+            return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
+        name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
+        return Launch(name, (*fields, self._approximation.where), grid)
 
-    def _likelihood(self, program: _Gradient, first: int) -> Launch:
+    def _likelihood(self, program: GradientProgram, first: int) -> Launch:
         slots, out = int(program.row_terms.shape[1]), self._at(self._likelihoods, first)
         fields = (program.row_terms, slots, 0.0, 1.0, out, 1, None, 0)
         return Launch(f"SumTerms<{self._scalar}>", fields, (1, 1, 1))
 
-    def _noise_gradients(self, program: _Gradient, first: int, count: int) -> list[Launch]:
+    def _noise_gradients(self, program: GradientProgram, first: int, count: int) -> list[Launch]:
         launches, slot = [], 0
+        types, gradients = self._gradients_of(program)
         for part in self._noise_parts:
             offset, size, kind, constants = part
             blocks = noise_blocks(part)
@@ -288,8 +219,8 @@ class Variational:
                 self._log,
                 float(self._temperature),
                 program.theta,
-                program.grad,
-                self._dim,
+                *gradients,
+                int(program.theta.shape[1]),
                 offset,
                 size,
                 first,
@@ -300,10 +231,18 @@ class Variational:
                 self._at(self._sums, slot * THREADS),
                 self._at(self._terms, slot),
             )
-            name = f"NoiseGradient<{self._scalar}, {kind}>"
+            name = f"NoiseGradient<{self._scalar}, {kind}, {types}>"
             launches.append(Launch(name, fields, (blocks, 1, 1)))
             slot += blocks
         return launches
+
+    def _gradients_of(self, program: GradientProgram) -> tuple[str, tuple[Any, ...]]:
+        """C++ type and members of where NoiseGradient finds the gradients of a program."""
+        estimator, given = self._scheme.estimator, self._approximation
+        if estimator == REPARAM:
+            return f"DrawnGradient<{self._scalar}>", (program.grad,)
+        name = f"PathGradients<{self._scalar}, {_flag(estimator == LOCAL)}>"
+        return name, (program.grad, self._scale, given.paired, self._dim)
 
     def _updates(self) -> list[Launch]:
         scheme, launches, slot = self._scheme, [], 0
@@ -356,6 +295,10 @@ class Variational:
     def _noise(self) -> tuple[Any, ...]:
         """Stream and clock; the clock has seed and step."""
         return 0, 0, _WEIGHT_NOISE, None, self._clock
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def noise_blocks(part: Segment) -> int:

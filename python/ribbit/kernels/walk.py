@@ -195,11 +195,14 @@ class Walk:
             if number in self._skipped:
                 continue
             before = len(panel.forward)
-            undo.append((number, _LAYERS[row["op"]](panel, number, row)))
+            undo.append((number, self._write_layer(panel, number, row)))
             if number in self._fixed:
                 once = [replace(launch, chains_along=-1) for launch in panel.forward[before:]]
                 panel.forward[before:] = once
         return undo
+
+    def _write_layer(self, panel: Panel, number: int, row: Row) -> Backward:
+        return _LAYERS[row["op"]](panel, number, row)
 
 
 _LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {

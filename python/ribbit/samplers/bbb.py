@@ -60,7 +60,7 @@ class BBB:
         layers and convolutions, the parameters of other layers are drawn once for all rows. All
         three are unbiased, with one exception: "local" draws each place of a convolution's output
         on its own, though the places share their weights, so it maximises the bound of a network
-        whose places do not. "flipout" has no such flaw. Data in device memory: "reparam" alone.
+        whose places do not. "flipout" has no such flaw.
     init_scale : float
         First standard deviation of every parameter.
     kl_weighting : {"uniform", "blundell"}
