@@ -69,6 +69,10 @@ LAYERS = {
         rb.LSTM(5),
     ),
 }
+WIDE = {  # layers that tensor cores multiply
+    "convolutions": net((4, 4, 2), rb.Conv2D(18, 2), SILU, rb.Conv2D(20, 2, padding="same"), TANH),
+    "lstm": net((4, 18), rb.LSTM(17, sequence=True), rb.LSTM(20)),
+}
 RATES = net((3,), rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dropout(0.4), outputs=2)  # all learned
 MASKS = (2**64 - 3, 2**40 - 1, 5)  # seed, step and sample of the masks
 
@@ -90,6 +94,8 @@ class Case:
         Dropout is on.
     learns : bool
         Its rates are learned.
+    precision : str
+        Of products in float32.
     """
 
     label: str
@@ -99,6 +105,7 @@ class Case:
     moves: bool = False
     masked: bool = False
     learns: bool = False
+    precision: str = "float32"
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
@@ -111,6 +118,7 @@ class Case:
             rows=self.rows,
             rates=rates,
             learned=tuple(drops.tolist()) if self.learns else (),
+            precision=self.precision,
         )
         if self.masked:
             program.masks[...] = NAMESPACE.asarray(np.array(MASKS, dtype=np.uint64))
@@ -134,6 +142,25 @@ def cases() -> Iterator[Case]:
         theta = np.concatenate([small.theta, logits], axis=1).astype(dtype)
         target = small.native(np.dtype(dtype))
         yield Case(f"learned rates-{dtype}", target, theta, masked=True, learns=True)
+    for precision in ("mixed", "tf32"):
+        yield from _tensor(precision)
+
+
+def _tensor(precision) -> Iterator[Case]:
+    """Tiles of all shapes on tensor cores, whole and cut into slices."""
+    rng = np.random.default_rng(8)
+    for label, rows, hidden in (
+        ("wide", 70, (3, 40, 33)),
+        ("few rows", 5, (40, 33)),
+        ("sliced", 2050, (17, 20)),
+    ):
+        target = problem(rng, rows=rows, hidden=hidden, dtype="float32")
+        theta = starts(rng, target, CHAINS)
+        yield Case(f"{label}-{precision}", target, theta, precision=precision)
+    for name, model in WIDE.items():
+        small = layer_problems.problem(model, num_rows=19, chains=CHAINS)
+        target = small.native(np.dtype(np.float32))
+        yield Case(f"{name}-{precision}", target, small.theta.astype("f"), precision=precision)
 
 
 def _dense(dtype) -> Iterator[Case]:
