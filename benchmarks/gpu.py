@@ -88,20 +88,27 @@ def event_times(cupy: Any, call: Any, inputs: int, repeats: int) -> list[float]:
 def ceilings() -> dict[str, float]:
     """Bytes per second of a device copy (read plus written) and flop/s of large products.
 
-    CuPy's matrix product is cuBLAS's, without TF32 unless CUPY_TF32 is set.
+    CuPy's matrix product is cuBLAS's, in float32 without TF32 unless it is asked for.
     """
     import cupy
+    from cupy._core import _routines_linalg as products
 
     size = 1 << 28
     a, b = (cupy.ones(size, dtype=cupy.float32) for _ in range(2))
     copy = statistics.median(event_times(cupy, lambda _: cupy.copyto(b, a), 1, 20))
     found = {"copy_bytes_per_s": 8.0 * size / copy}
-    for name in ("float32", "float64"):
+    for name, dtype, kind in (
+        ("float32", "float32", products.COMPUTE_TYPE_DEFAULT),
+        ("float64", "float64", products.COMPUTE_TYPE_DEFAULT),
+        ("tf32", "float32", products.COMPUTE_TYPE_TF32),
+    ):
         n = 8192
-        x, y = (cupy.random.standard_normal((n, n)).astype(name) for _ in range(2))
-        out = cupy.empty((n, n), dtype=name)
+        x, y = (cupy.random.standard_normal((n, n)).astype(dtype) for _ in range(2))
+        out = cupy.empty((n, n), dtype=dtype)
+        products.set_compute_type(x.dtype, kind)
         multiply = functools.partial(cupy.matmul, x, y, out=out)
         times = event_times(cupy, lambda _, call=multiply: call(), 1, 10)
+        products.set_compute_type(x.dtype, products.COMPUTE_TYPE_DEFAULT)
         seconds = statistics.median(times)
         found[f"matmul_{name}_flop_per_s"] = 2.0 * n**3 / seconds
     return found

@@ -1,14 +1,16 @@
 """The workloads of the GPU table: what is called, its floor, its rivals.
 
 Floors are counted: every input read once and every output written once over the measured copy
-bandwidth, or multiplications and additions over the measured rate of a large matrix product. Inputs
-take turns where they would stay in the cache otherwise.
+bandwidth, or multiplications and additions over the measured rate of a large matrix product, in
+float32 or in TF32; a 3xTF32 product counts as three. Inputs take turns where they would stay in the
+cache otherwise.
 """
 
 from __future__ import annotations
 
 import importlib
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks import machine
+from ribbit.errors import PrecisionWarning
 from ribbit.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
@@ -39,6 +42,8 @@ class Row:
         Gradients (or whatever the row counts) of one call.
     bytes, flops : float
         Of one unit, read plus written, and multiplications plus additions.
+    rate : {"float32", "tf32"}
+        Of the products that the floor is counted with.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Row:
     units: int = 1
     bytes: float = 0.0
     flops: float = 0.0
+    rate: str = "float32"
 
     def floor(self, ceilings: Mapping[str, float]) -> float | None:
         """Return the seconds of one unit that the device cannot do without."""
@@ -55,14 +61,15 @@ class Row:
             return None
         return max(
             self.bytes / ceilings["copy_bytes_per_s"],
-            self.flops / ceilings["matmul_float32_flop_per_s"],
+            self.flops / ceilings[f"matmul_{self.rate}_flop_per_s"],
         )
 
 
 def posterior(
-    xp: Any, model: rb.Model, rows: int, likelihood: Likelihood, dtype: str = "float32"
+    xp: Any, model: rb.Model, rows: int, likelihood: Likelihood, precision: Any = "float32"
 ) -> rb.Posterior:
     """Return a posterior on standard normal rows (bytes for images) and fitting targets."""
+    dtype = "float32"
     rng = np.random.default_rng(0)
     shape = (rows, *model.input_shape)
     images = len(model.input_shape) == 3
@@ -74,14 +81,16 @@ def posterior(
         y = rng.normal(size=(rows, outputs))
         y = (y > 0).astype(dtype) if isinstance(likelihood, rb.Bernoulli) else y
     x = x if images else x.astype(dtype)
-    return rb.Posterior(
-        model,
-        xp.asarray(x),
-        xp.asarray(y),
-        prior=rb.Normal(1.0),
-        likelihood=likelihood,
-        dtype=dtype,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        return rb.Posterior(
+            model,
+            xp.asarray(x),
+            xp.asarray(y),
+            prior=rb.Normal(1.0),
+            likelihood=likelihood,
+            precision=precision,
+        )
 
 
 def sampling(xp: Any, small: bool) -> Call:
@@ -92,13 +101,17 @@ def sampling(xp: Any, small: bool) -> Call:
     return lambda i: rb.reparameterize(mean, rho, samples, seed=i)
 
 
-def forward(xp: Any, small: bool) -> Call:
+def forward(precision: str) -> Callable[[Any, bool], Call]:
     """Streamed moments of the predictions of 1,000 weight samples at 10,000 rows."""
-    samples, rows = (3, 40) if small else (1_000, 10_000)
-    model = rb.mlp(784, (400, 400), 10, activation="relu")
-    target = posterior(xp, model, rows, rb.Categorical())
-    theta = xp.asarray(np.tile(model.init(0), (1, samples, 1)))
-    return lambda _: target.predictive_moments(theta, target.x)
+
+    def prepare(xp: Any, small: bool) -> Call:
+        samples, rows = (3, 40) if small else (1_000, 10_000)
+        model = rb.mlp(784, (400, 400), 10, activation="relu")
+        target = posterior(xp, model, rows, rb.Categorical(), precision)
+        theta = xp.asarray(np.tile(model.init(0), (1, samples, 1)))
+        return lambda _: target.predictive_moments(theta, target.x)
+
+    return prepare
 
 
 def update(xp: Any, small: bool) -> Call:
@@ -139,12 +152,15 @@ def trajectories(chains: int, steps: int) -> Callable[[Any, bool], Call]:
 
 
 def gradient(
-    model: Callable[[], rb.Model], rows: int, likelihood: Likelihood
+    model: Callable[[], rb.Model],
+    rows: int,
+    likelihood: Likelihood,
+    precision: str = "float32",
 ) -> Callable[[Any, bool], Call]:
     """One full-batch gradient."""
 
     def prepare(xp: Any, small: bool) -> Call:
-        target = posterior(xp, model(), 40 if small else rows, likelihood)
+        target = posterior(xp, model(), 40 if small else rows, likelihood, precision)
         thetas = [target.init(seed, 1) for seed in range(2)]
         return lambda i: target.terms_and_grad(thetas[i % 2])
 
@@ -165,8 +181,22 @@ ROWS: dict[str, Row] = {
         Row(
             "mc-forward",
             ">= 70 % of cuBLAS at the same precision",
-            forward,
+            forward("float32"),
             flops=2.0 * 1_000 * 10_000 * _MLP,
+        ),
+        Row(
+            "mc-forward-3xtf32",
+            ">= 70 % of a third of cuBLAS's TF32",
+            forward("mixed"),
+            flops=3 * 2.0 * 1_000 * 10_000 * _MLP,
+            rate="tf32",
+        ),
+        Row(
+            "mc-forward-tf32",
+            ">= 70 % of cuBLAS at the same precision",
+            forward("tf32"),
+            flops=2.0 * 1_000 * 10_000 * _MLP,
+            rate="tf32",
         ),
         Row("leapfrog-update", ">= 85 % of copy bandwidth", update, bytes=20.0 * 100 * _BBB_DIM),
         Row(
@@ -196,6 +226,14 @@ ROWS: dict[str, Row] = {
             gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical()),
             inputs=2,
             flops=6.0 * 50_000 * 40.6e6,
+        ),
+        Row(
+            "resnet20-mixed",
+            "faster than float32",
+            gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical(), "mixed"),
+            inputs=2,
+            flops=(3 * 2.0 + 4.0) * 50_000 * 40.6e6,
+            rate="tf32",
         ),
     )
 }

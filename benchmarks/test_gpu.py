@@ -18,6 +18,11 @@ def test_floors():
     update = gpu_rows.ROWS["leapfrog-update"].floor(ceilings)
     assert update == pytest.approx(20 * 100 * 478_410 / 4e12)
     assert gpu_rows.ROWS["resnet20"].floor({}) is None
+    tf32 = ceilings | {"matmul_tf32_flop_per_s": 3e14}
+    forward = [gpu_rows.ROWS[f"mc-forward{kind}"].floor(tf32) for kind in ("", "-3xtf32", "-tf32")]
+    assert forward[0] == pytest.approx(2e7 * (784 * 400 + 400 * 400 + 400 * 10) / 5e13)
+    assert forward[1] == pytest.approx(3 * forward[2])
+    assert forward[2] == pytest.approx(forward[0] / 6)
 
 
 def test_table():

@@ -4,6 +4,7 @@ A new layer adds posteriors to `cases`, a kernel that samplers launch themselves
 `OUTSIDE_POSTERIORS`; a test fails for a kernel of ``cpp/cuda`` that is in neither.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -97,6 +98,10 @@ PAIRED = {  # layers with noise for each row, and others between them
         SILU,
     ),
 }
+WIDE = {  # layers that tensor cores multiply
+    "convolutions": net((4, 4, 2), rb.Conv2D(18, 2), SILU, rb.Conv2D(20, 2, padding="same"), TANH),
+    "lstm": net((4, 18), rb.LSTM(17, sequence=True), rb.LSTM(20)),
+}
 RATES = net((3,), rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dropout(0.4), outputs=2)  # all learned
 MASKS = (2**64 - 3, 2**40 - 1, 5)  # seed, step and sample of the masks
 
@@ -118,6 +123,8 @@ class Case:
         Dropout is on.
     learns : bool
         Its rates are learned.
+    precision : str
+        Of products in float32.
     """
 
     label: str
@@ -127,6 +134,7 @@ class Case:
     moves: bool = False
     masked: bool = False
     learns: bool = False
+    precision: str = "float32"
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
@@ -139,6 +147,7 @@ class Case:
             rows=self.rows,
             rates=rates,
             learned=tuple(drops.tolist()) if self.learns else (),
+            precision=self.precision,
         )
         if self.masked:
             program.masks[...] = NAMESPACE.asarray(np.array(MASKS, dtype=np.uint64))
@@ -162,6 +171,25 @@ def cases() -> Iterator[Case]:
         theta = np.concatenate([small.theta, logits], axis=1).astype(dtype)
         target = small.native(np.dtype(dtype))
         yield Case(f"learned rates-{dtype}", target, theta, masked=True, learns=True)
+    for precision in ("mixed", "tf32"):
+        yield from _tensor(precision)
+
+
+def _tensor(precision) -> Iterator[Case]:
+    """Tiles of all shapes on tensor cores, whole and cut into slices."""
+    rng = np.random.default_rng(8)
+    for label, rows, hidden in (
+        ("wide", 70, (3, 40, 33)),
+        ("few rows", 5, (40, 33)),
+        ("sliced", 2050, (17, 20)),
+    ):
+        target = problem(rng, rows=rows, hidden=hidden, dtype="float32")
+        theta = starts(rng, target, CHAINS)
+        yield Case(f"{label}-{precision}", target, theta, precision=precision)
+    for name, model in WIDE.items():
+        small = layer_problems.problem(model, num_rows=19, chains=CHAINS)
+        target = small.native(np.dtype(np.float32))
+        yield Case(f"{name}-{precision}", target, small.theta.astype("f"), precision=precision)
 
 
 def paired_problem(name: str, dtype: str) -> layer_problems.Problem:
@@ -226,10 +254,11 @@ def names() -> tuple[str, ...]:
         if case.moves:
             found.append(case.persistent().name)
     for dtype in DTYPES:
-        for name in PAIRED:
+        precisions = ("float32", "mixed", "tf32") if dtype == "float32" else (dtype,)
+        for name, precision in itertools.product(PAIRED, precisions):
             target = paired_problem(name, dtype).native(np.dtype(dtype))
             for estimator in (LOCAL, FLIPOUT):
-                found += paired_of(target, CHAINS, estimator).names
+                found += paired_of(target, CHAINS, estimator, precision=precision).names
     return tuple(dict.fromkeys(found))
 
 

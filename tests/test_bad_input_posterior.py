@@ -88,6 +88,7 @@ ENTRIES: dict[str, Entry] = {
             "temperature": things,
             "likelihood_temperature": things,
             "dtype": options,
+            "precision": options,
         },
         lambda r: r.dim >= DIM and bool(np.isfinite(r.x).all()),
     ),

@@ -32,13 +32,15 @@ ALLOWED = {
     "_device": {"protocols"},
     "_cupy": {"_device", "kernels", "protocols"},
     "_backend": COMMON | {"_device", "protocols"},
+    "_precision": COMMON,
     "_positions": COMMON | {"_backend", "protocols"},
-    "kernels": {"_device", "kernels", "layers", "protocols"},
+    "kernels": {"_device", "_precision", "kernels", "layers", "protocols"},
     "_density_table": set(),
     "_device_samples": {"_backend", "_device", "protocols"},
-    "gradients": {"_density_table", "_device", "kernels", "layers", "protocols"},
+    "gradients": {"_density_table", "_device", "_precision", "kernels", "layers", "protocols"},
     "_device_forward": COMMON
     | {
+        "_precision",
         "_backend",
         "_device",
         "_device_data",
@@ -77,6 +79,7 @@ ALLOWED = {
     "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
     "posterior": COMMON
     | {
+        "_precision",
         "_backend",
         "_device_data",
         "_device_density",

@@ -1,4 +1,7 @@
-"""PyTorch on a GPU: the rows of the GPU table in its best form, float32 products without TF32."""
+"""PyTorch on a GPU: the rows of the GPU table in its best form.
+
+Products are float32 without TF32 but where the row asks for it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+
+_Make = Callable[[str, bool], Callable[[], Any]]
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -135,9 +140,28 @@ def _rows(device: str, small: bool) -> Callable[[], Any]:
     return lambda: grad(*arrays)
 
 
-_ROWS: dict[str, Callable[[str, bool], Callable[[], Any]]] = {
+def _in_tf32(make: _Make) -> _Make:
+    """Allow TF32 products while a call runs."""
+
+    def prepared(device: str, small: bool) -> Callable[[], Any]:
+        call = make(device, small)
+
+        def run() -> Any:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            try:
+                return call()
+            finally:
+                torch.backends.cuda.matmul.allow_tf32 = False
+
+        return run
+
+    return prepared
+
+
+_ROWS: dict[str, _Make] = {
     "bbb-sampling": _sampling,
     "mc-forward": _forward,
+    "mc-forward-tf32": _in_tf32(_forward),
     "leapfrog-update": _update,
     "hmc-1000-chains": _trajectories(1_000, 20),
     "hmc-1-chain": _trajectories(1, 200),

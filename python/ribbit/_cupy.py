@@ -41,6 +41,11 @@ class CupyDevice:
         self._cupy: Any = cupy
         self._compiled: dict[tuple[int, str], Kernel] = {}  # by device and name
 
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether the current device multiplies TF32 numbers."""
+        return int(self._cupy.cuda.Device().compute_capability) >= 80
+
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels with NVRTC, all that are new in one go."""
         device = self._cupy.cuda.Device().id

@@ -32,6 +32,8 @@ class DensityTable:
         layers hand on what they are given.
     learned : tuple of int
         Rows whose rates are learned: their logits follow the other parameters.
+    precision : str, default "float32"
+        How products of float32 numbers are computed; ``_precision.py``.
     """
 
     table: npt.NDArray[np.int64]
@@ -43,6 +45,7 @@ class DensityTable:
     likelihood_temperature: float
     rates: npt.NDArray[np.float64] | None = None
     learned: tuple[int, ...] = ()
+    precision: str = "float32"
 
     @property
     def dim(self) -> int:

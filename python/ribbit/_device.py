@@ -38,6 +38,11 @@ class Device(Protocol):
     xp: ModuleType
     native: Any  # the module of the kernels compiled ahead of time
 
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether it multiplies TF32 numbers: compute capability 8.0 or more."""
+        ...
+
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels; those compiled before come from memory."""
         ...

@@ -6,6 +6,7 @@ Shapes: C chains, P parameters, N rows, J columns of y.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,14 @@ class DeviceDensity:
         y: Array,
         row_constants: npt.NDArray[np.float64] | None,
     ) -> None:
+        network = persistent.network_of(tables.table)
+        bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
+        if network is not None and (
+            bytes_of_images or not persistent.fits(network, int(x.shape[0]), _itemsize(y))
+        ):
+            network = None
+        if network is not None:  # tiles of tensor cores would be mostly padding
+            tables = replace(tables, precision="float32")
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
@@ -57,20 +66,18 @@ class DeviceDensity:
         self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
         self._variational = DeviceVariational(device, tables, x, y, row_constants)
         self._persistent: Persistent | None = None
-        network = persistent.network_of(tables.table)
-        bytes_of_images = _backend.host_dtype(y) != _backend.host_dtype(x)
-        rows = int(x.shape[0])
-        masked = tables.rates is not None
-        if masked or network is None or bytes_of_images:
-            return
-        if not persistent.fits(network, rows, _itemsize(y)):
-            return
-        self._persistent = Persistent(device, network, tables, x, y)
+        if network is not None and tables.rates is None:
+            self._persistent = Persistent(device, network, tables, x, y)
 
     @property
     def dim(self) -> int:
         """P."""
         return self._tables.dim
+
+    @property
+    def precision(self) -> str:
+        """How products are computed: "float32" for small networks, whatever was asked for."""
+        return self._tables.precision
 
     @property
     def num_rows(self) -> int:
@@ -85,6 +92,10 @@ class DeviceDensity:
     def with_tables(self, tables: DensityTable) -> DeviceDensity:
         """Return the density of other tables on the same rows."""
         return DeviceDensity(self._device, tables, self._x, self._y, self._constants)
+
+    def with_precision(self, precision: str) -> DeviceDensity:
+        """Return the same density in another precision."""
+        return self.with_tables(replace(self._tables, precision=precision))
 
     def value_and_grad(
         self, theta: Array, rows: npt.NDArray[np.int64] | None = None

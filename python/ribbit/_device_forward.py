@@ -15,6 +15,7 @@ from ribbit import _backend, _positions
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._device_data import device_rows
 from ribbit._device_samples import Masked, Samples, Stored
+from ribbit._precision import PASSES, Passes
 from ribbit.errors import DTypeError
 from ribbit.kernels.panel import Masks, Row
 from ribbit.kernels.walk import Walk, panel_rows, rows_of, scalars_of
@@ -42,6 +43,8 @@ class Forward(Walk):
         Under masks, layers before the first one are passed once for all samples of a pass.
     samples : int
         The most samples wanted in one pass; fewer where memory is short.
+    precision : str, default "float32"
+        Of products of float32 weights; ``_precision.py``.
 
     Attributes
     ----------
@@ -63,6 +66,7 @@ class Forward(Walk):
         x: Array,
         source: Samples,
         samples: int,
+        precision: str = "float32",
     ) -> None:
         dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
         masked = source if isinstance(source, Masked) else None
@@ -91,6 +95,7 @@ class Forward(Walk):
             panel=self.rows,
             rates=rates,
             fixed=frozenset() if masked is None else fixed_rows(rows, rates),
+            passes=PASSES[precision] if self.scalar == "float" else Passes(),
         )
         self.theta = self._buffer((self.samples if masked is None else 1, dim))
         self.grad = self.theta  # nobody writes it
@@ -131,7 +136,9 @@ class Forward(Walk):
             yield first, rows, outputs[:count, :]
 
 
-def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Array:
+def outputs(
+    function: str, model: Model, theta: Array, x: Any, dim: int, precision: str = "float32"
+) -> Array:
     """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim) on a device.
 
     Raises
@@ -142,12 +149,19 @@ def outputs(function: str, model: Model, theta: Array, x: Any, dim: int) -> Arra
     xp = _backend.namespace(theta, function=function)
     dtype = _float_dtype(function, theta)
     samples, single = _positions.position(xp, function, "theta", theta, dtype, dim)
-    out, _ = numbered_outputs(function, model, Stored(samples), x, 0, samples.shape[0])
+    count = samples.shape[0]
+    out, _ = numbered_outputs(function, model, Stored(samples), x, 0, count, precision)
     return out[0, :, :] if single else out
 
 
 def numbered_outputs(
-    function: str, model: Model, source: Samples, x: Any, first: int, count: int
+    function: str,
+    model: Model,
+    source: Samples,
+    x: Any,
+    first: int,
+    count: int,
+    precision: str = "float32",
 ) -> tuple[Array, Array]:
     """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their last weights.
 
@@ -156,7 +170,7 @@ def numbered_outputs(
     TypeError, ValueError
         As `Model.forward`.
     """
-    forward = _forward(function, model, source, x, count)
+    forward = _forward(function, model, source, x, count, precision)
     xp, width = forward.device.xp, model.output_shape[0]
     out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
     lasts = xp.empty((count,), dtype=forward.theta.dtype)
@@ -170,10 +184,15 @@ def numbered_outputs(
 
 
 def predictive_moments(
-    model: Model, likelihood: Likelihood, source: Samples, x: Any, count: int
+    model: Model,
+    likelihood: Likelihood,
+    source: Samples,
+    x: Any,
+    count: int,
+    precision: str = "float32",
 ) -> tuple[Array, ...]:
     """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
-    forward = _forward("predict", model, source, x, count)
+    forward = _forward("predict", model, source, x, count, precision)
     moments = _Moments(forward, likelihood, model.output_shape[0])
     for begin, end in forward.groups(0, count):
         for first, rows, values in forward.panels(begin, end):
@@ -197,7 +216,9 @@ def _float_dtype(function: str, theta: Array) -> np.dtype[Any]:
     return dtype
 
 
-def _forward(function: str, model: Model, source: Samples, x: Any, count: int) -> Forward:
+def _forward(
+    function: str, model: Model, source: Samples, x: Any, count: int, precision: str
+) -> Forward:
     theta = source.theta
     device = _backend.device_of(_backend.namespace(theta, function=function))
     assert device is not None
@@ -206,7 +227,7 @@ def _forward(function: str, model: Model, source: Samples, x: Any, count: int) -
     given = _backend.from_device(function, "x", x)
     _backend.namespace(theta, given, function=function)
     rows = device_rows(function, model, given, _backend.host_dtype(theta))
-    return Forward(device, model.table, rows, source, min(count, _MOST_SAMPLES))
+    return Forward(device, model.table, rows, source, min(count, _MOST_SAMPLES), precision)
 
 
 def fixed_rows(rows: Sequence[Row], rates: Sequence[float]) -> frozenset[int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ribbit import _backend, _checks, _core, likelihoods
 from ribbit._checks import FloatArray
+from ribbit._precision import PRECISIONS
 from ribbit.errors import ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
 from ribbit.model import Model
@@ -56,6 +57,11 @@ class NetworkPredictive:
         return self.model.dim + int(self.likelihood.learns_noise)
 
     @property
+    def precision(self) -> str:
+        """How float32 products are computed on a device; see `Posterior`."""
+        return str(self.description.get("precision", "float32"))
+
+    @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
@@ -86,7 +92,7 @@ class NetworkPredictive:
         TypeError, ValueError
             If shapes or dtypes do not fit, or `x` is not finite.
         """
-        return self.model.forward("predict", theta, x, self.dim)
+        return self.model.forward("predict", theta, x, self.dim, self.precision)
 
     def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
         """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`.
@@ -140,7 +146,10 @@ class NetworkPredictive:
         if _backend.is_device_array(positions):
             from ribbit import _device_forward
 
-            return _device_forward.predictive_moments(model, likelihood, source, x, count), binary
+            sums_on_device = _device_forward.predictive_moments(
+                model, likelihood, source, x, count, self.precision
+            )
+            return sums_on_device, binary
         rows = model.rows("predict", x, positions.dtype)
         native: Any = (
             _core.predictive_moments32
@@ -169,7 +178,7 @@ class NetworkPredictive:
                 f"[{function}] expected theta of shape (S, {self.dim}), "
                 f"got {_checks.summary(theta)}"
             )
-        outputs = self.model.forward(function, theta, x, self.dim)
+        outputs = self.model.forward(function, theta, x, self.dim, self.precision)
         return outputs, theta[:, -1] if self.likelihood.learns_noise else None
 
     def _terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
@@ -259,7 +268,7 @@ class NumberedPredictive(NetworkPredictive, ABC):
 
             source = self.source(theta[0, :], row, _num_rows(x))
             out, log_noise = _device_forward.numbered_outputs(
-                function, self.model, source, x, first, theta.shape[0]
+                function, self.model, source, x, first, theta.shape[0], self.precision
             )
             return out, log_noise if self.likelihood.learns_noise else None
         dtype = _checks.float_dtype(function, theta.dtype)
@@ -335,4 +344,9 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
     model = Model.from_description(given["model"])
     likelihood = likelihoods.from_description(given["likelihood"])
     likelihood.columns(function, model.output_shape)
+    if given.get("precision", "float32") not in PRECISIONS:
+        raise ValueError(
+            f"[{function}] expected precision as one of {', '.join(PRECISIONS)}, "
+            f"got {_checks.summary(given['precision'])}"
+        )
     return NetworkPredictive(model, likelihood, dict(given))

@@ -1,13 +1,13 @@
-"""Exceptions of Ribbit.
+"""Exceptions and warnings of Ribbit.
 
-All are ``TypeError`` or ``ValueError`` and read ``[function] expected ..., got ...``.
+Exceptions are ``TypeError`` or ``ValueError``; all read ``[function] expected ..., got ...``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DTypeError", "DataError", "NonFiniteError", "ShapeError"]
+__all__ = ["DTypeError", "DataError", "NonFiniteError", "PrecisionWarning", "ShapeError"]
 
 
 class ShapeError(ValueError):
@@ -20,6 +20,10 @@ class DTypeError(TypeError):
 
 class DataError(ValueError):
     """An array holds a value that is not allowed: NaN, infinity, a label out of range."""
+
+
+class PrecisionWarning(UserWarning):
+    """Products are computed with less than float32's accuracy where that may matter."""
 
 
 class NonFiniteError(ValueError):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ribbit._density_table import DensityTable, merged
 from ribbit._device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._precision import PASSES
 from ribbit.kernels import dropout, table
 from ribbit.kernels.panel import Cell, LearnedRate, Masks, Panel, Row
 from ribbit.kernels.trajectory import Trajectory
@@ -92,6 +93,7 @@ class Program(Walk):
             panel=min(count, panel_rows(layers, dtype.itemsize)),
             rates=[0.0] * len(layers) if tables.rates is None else list(tables.rates),
             subset=subset,
+            passes=PASSES[tables.precision],
         )
         self.chains, self._tables, self._y = chains, tables, y
         self._count, self._prior = count, prior
@@ -121,17 +123,29 @@ class Program(Walk):
         self._subset[...] = self._device.xp.asarray(rows)  # type: ignore[index]
 
     def run(self, chains: int, *, gradient: bool, values: bool) -> None:
-        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`."""
-        for kernel, launch, arguments in self._steps("gradient" if gradient else "forward"):
-            kernel(launch.grid_of(chains), arguments)
+        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`.
+
+        `terms` are as accurate as float32 where the gradient is not: they come from a forward pass
+        of their own then.
+        """
+        lists = ["gradient"] if gradient else ["forward"]
+        if (
+            gradient
+            and values
+            and self._product_passes.exact.forward != self._product_passes.forward
+        ):
+            lists.append("forward")
         if values:
-            for kernel, launch, arguments in self._steps("values"):
+            lists.append("values")
+        for which in lists:
+            for kernel, launch, arguments in self._steps(which):
                 kernel(launch.grid_of(chains), arguments)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all kernels."""
-        return tuple(dict.fromkeys(launch.name for launch in (*self._gradient, *self._values)))
+        launches = (*self._gradient, *self._forward, *self._values)
+        return tuple(dict.fromkeys(launch.name for launch in launches))
 
     def _steps(self, which: str) -> list[tuple[Kernel, Launch, bytes]]:
         if not self._compiled:
@@ -164,15 +178,21 @@ class Program(Walk):
         }
         cells = self._cells(gradients=True)
         slices = self._slices()
+        exact = self._product_passes.exact
         for first in range(0, count, panel):
-            written = self._panel_at(cells, slices, first, min(panel, count - first))
+            some = min(panel, count - first)
+            written = self._panel_at(cells, slices, first, some)
             undo = self._write_forward(written)
             self._write_likelihood(written, cells[-1])
             for number, backward in reversed(undo):
                 if cells[number + 1].delta is not None:
                     backward()
-            self._forward += written.forward
             self._gradient += written.forward + written.backward
+            if exact.forward != self._product_passes.forward:
+                written = self._panel_at(cells, slices, first, some, exact)
+                self._write_forward(written)
+                self._write_likelihood(written, cells[-1])
+            self._forward += written.forward
         self._write_sums(slices)
         self._write_prior()
 

@@ -141,7 +141,7 @@ class MaskedPosterior(NativeSteps):
         constants = _core.prior_constants(prior)
         learned = tuple(int(i) for i in np.flatnonzero(drops)) if concrete else ()
         parts = model.table, prior, constants, kind, likelihood.table_scale
-        tables = DensityTable(*parts, *temperatures, rates, learned)
+        tables = DensityTable(*parts, *temperatures, rates, learned, target.precision)
         self._native = target._native.with_tables(tables)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -264,15 +264,23 @@ class Model:
         """
         return self.forward("Model.apply", theta, x, self.dim)
 
-    def forward(self, function: str, theta: FloatArray, x: npt.ArrayLike, dim: int) -> FloatArray:
+    def forward(
+        self,
+        function: str,
+        theta: FloatArray,
+        x: npt.ArrayLike,
+        dim: int,
+        precision: str = "float32",
+    ) -> FloatArray:
         """Evaluate `apply` for parameters (dim,) or (S, dim) with dim >= self.dim, the rest unused.
 
-        `function` names the caller in errors.
+        `function` names the caller in errors; `precision` is that of float32 products on a device.
         """
         if _backend.is_device_array(theta):
             from ribbit import _device_forward
 
-            return _device_forward.outputs(function, self, theta, x, dim)  # type: ignore[no-any-return]
+            out: FloatArray = _device_forward.outputs(function, self, theta, x, dim, precision)
+            return out
         dtype = getattr(theta, "dtype", None)
         if dtype not in (np.float32, np.float64):
             raise DTypeError(
@@ -284,7 +292,6 @@ class Model:
         single_precision = samples.dtype == np.float32
         source: Any = _core.WeightSource32 if single_precision else _core.WeightSource64
         native: Any = _core.forward32 if single_precision else _core.forward64
-        out: FloatArray
         stored = source.stored(samples[None])
         out, _ = native(self.table, self.rates, stored, 0, samples.shape[0], rows)
         return out[0] if single else out

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _backend, _checks, _core, likelihoods, priors
+from ribbit import _backend, _checks, _core, _precision, likelihoods, priors
 from ribbit._checks import FloatArray
 from ribbit._native_density import NativeDensity, NativeSteps
+from ribbit._precision import Precision
 from ribbit._predictive import NetworkPredictive, predictive_from_description
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.likelihoods import Array64, Kind, Likelihood
@@ -58,8 +59,18 @@ class Posterior(NativeDensity, NativeSteps):
         Divides the whole log density, > 0 (Wenzel et al. 2020).
     likelihood_temperature : float, default 1.0
         Divides the log likelihood alone, > 0.
-    dtype : dtype, default float32
-        float32 or float64, of positions and gradients; log densities are float64 always.
+    dtype : dtype, optional
+        float32 (default) or float64, of positions and gradients; log densities are float64 always.
+    precision : {"float32", "mixed", "float64", "tf32"}, optional
+        How matrix products are computed. "float32" and "float64" say no more than `dtype`, which
+        decides when absent. The others are for data in device memory, in float32, on tensor cores
+        (compute capability 8.0 or more). "mixed": products of the forward pass from three TF32
+        products each, as accurate as float32, those of gradients in TF32 (10 bits behind the
+        leading one). "tf32": all in TF32, with a `PrecisionWarning`; HMC compares a short
+        trajectory with float32 before a run and warns again when the energies differ. Log
+        densities are as accurate as float32 in all of them, so that HMC stays exact; networks
+        small enough for whole trajectories in one launch, products of 16 columns or fewer and
+        gradients of weights with 16 inputs or fewer are computed in float32 always.
 
     Attributes
     ----------
@@ -70,6 +81,8 @@ class Posterior(NativeDensity, NativeSteps):
         The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
         read-only: changing the arrays that were passed does not change the target. Arrays in device
         memory that have the target's dtype already are not copied: leave them unchanged.
+    precision : str
+        "float32", "mixed", "float64" or "tf32".
     array_namespace : module
         Library of the arrays: numpy or cupy.
     normal_prior : bool
@@ -85,7 +98,13 @@ class Posterior(NativeDensity, NativeSteps):
     ------
     TypeError, ValueError
         If an argument does not fit: shapes, dtypes, NaN or infinite data, labels out of range, a
-        parameter without a prior, a temperature that is not positive.
+        parameter without a prior, a temperature that is not positive, a precision that contradicts
+        the dtype or that neither the data's memory nor the device has.
+
+    Warns
+    -----
+    PrecisionWarning
+        For precision="tf32".
 
     References
     ----------
@@ -99,6 +118,7 @@ class Posterior(NativeDensity, NativeSteps):
     temperature: float
     likelihood_temperature: float
     dtype: np.dtype[Any]
+    precision: str
     dim: int
     x: FloatArray
     y: FloatArray
@@ -122,7 +142,8 @@ class Posterior(NativeDensity, NativeSteps):
         likelihood: Likelihood,
         temperature: float = 1.0,
         likelihood_temperature: float = 1.0,
-        dtype: npt.DTypeLike = np.float32,
+        dtype: npt.DTypeLike | None = None,
+        precision: Precision | None = None,
     ) -> None:
         name = "Posterior"
         if not isinstance(model, Model):
@@ -133,7 +154,7 @@ class Posterior(NativeDensity, NativeSteps):
         likelihood_temperature = _checks.positive(
             name, "likelihood_temperature", likelihood_temperature
         )
-        chosen = _checks.float_dtype(name, dtype)
+        chosen, how = _precision.resolve(name, dtype, precision)
         log_noise = _log_noise_prior(name, likelihood)
         resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
         resolved.spread.flags.writeable = False
@@ -146,6 +167,7 @@ class Posterior(NativeDensity, NativeSteps):
 
             data = device_data(name, model, likelihood, x, y, chosen)
             rows, targets, xp = data.x, data.y, data.device.xp
+            _precision.check_memory(name, how, data.device)
             tables = DensityTable(
                 model.table,
                 resolved.rows,
@@ -154,9 +176,11 @@ class Posterior(NativeDensity, NativeSteps):
                 likelihood.table_scale,
                 temperature,
                 likelihood_temperature,
+                precision=how,
             )
             native: Any = DeviceDensity(data.device, tables, rows, targets, data.row_constants)
         else:
+            _precision.check_memory(name, how, None)
             rows, xp = model.rows(name, x, chosen), np
             targets = likelihood.targets(name, y, rows.shape[0], model.output_shape, chosen)
             for array in (rows, targets):
@@ -181,6 +205,7 @@ class Posterior(NativeDensity, NativeSteps):
             "temperature": temperature,
             "likelihood_temperature": likelihood_temperature,
             "dtype": chosen.name,
+            "precision": how,
             "num_rows": rows.shape[0],
         }
         for key, value in {
@@ -190,6 +215,7 @@ class Posterior(NativeDensity, NativeSteps):
             "temperature": temperature,
             "likelihood_temperature": likelihood_temperature,
             "dtype": chosen,
+            "precision": how,
             "dim": model.dim + int(likelihood.learns_noise),
             "x": rows,
             "y": targets,
@@ -203,24 +229,36 @@ class Posterior(NativeDensity, NativeSteps):
             "_predictive": NetworkPredictive(model, likelihood, description),
         }.items():
             object.__setattr__(self, key, value)
+        _precision.warn(name, how)
 
     def __repr__(self) -> str:
         return (
             f"Posterior({self.model!r}, {self.num_rows} rows, prior={self.prior!r}, "
             f"likelihood={self.likelihood!r}, temperature={self.temperature:g}, "
-            f"likelihood_temperature={self.likelihood_temperature:g}, dtype={self.dtype})"
+            f"likelihood_temperature={self.likelihood_temperature:g}, dtype={self.dtype}, "
+            f"precision={self.precision!r})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
         x = self.x.reshape((-1, *self.model.input_shape))
         settings = (self.prior, self.likelihood, self.temperature, self.likelihood_temperature)
-        return _rebuild, (self.model, x, self.y, *settings, self.dtype.name)
+        return _rebuild, (self.model, x, self.y, *settings, self.precision)
 
     @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
+
+    @property
+    def precision_reference(self) -> Posterior | None:
+        """The same posterior in float32 where this one's gradients are plain TF32, else None."""
+        if self.precision != "tf32" or self._native.precision != "tf32":
+            return None
+        other = object.__new__(Posterior)
+        native = self._native.with_precision("float32")
+        other.__dict__.update(self.__dict__, precision="float32", _native=native)
+        return other
 
     def init(
         self,
@@ -342,7 +380,7 @@ def _rebuild(
     likelihood: Likelihood,
     temperature: float,
     likelihood_temperature: float,
-    dtype: str,
+    precision: Precision,
 ) -> Posterior:
     return Posterior(
         model,
@@ -352,5 +390,5 @@ def _rebuild(
         likelihood=likelihood,
         temperature=temperature,
         likelihood_temperature=likelihood_temperature,
-        dtype=dtype,
+        precision=precision,
     )

@@ -80,6 +80,9 @@ class LogDensity(Protocol):
         through the two defaults above.
     ``dropout_layers``
         Names of Dropout layers, such as ("2: Dropout(0.1)",). Not empty: HMC refuses the target.
+    ``precision_reference``
+        The same target with gradients as accurate as float32, where its own are less so: HMC then
+        compares a short trajectory of both before a run. Default None.
     ``interruptible``
         True when ``leapfrog`` polls the `interrupt` flag it is given. Default False: Ctrl-C then
         raises KeyboardInterrupt inside the target's code while (and only while) that code runs.

@@ -17,6 +17,7 @@ HEADERS = (
     "cuda/leapfrog_kernels.h",
     "cuda/predictive_kernels.h",
     "cuda/product_kernels.h",
+    "cuda/tensor_product_kernels.h",
     "cuda/density_kernels.h",
     "cuda/trajectory_kernels.h",
     "cuda/convolution_kernels.h",

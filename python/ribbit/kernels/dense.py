@@ -26,7 +26,10 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     )
     x = products.matrix(scalar, source.value, source.chain_stride, inputs)
     w = products.matrix(scalar, weight, dim, outputs)
-    panel.forward.append(products.product(scalar, x, w, sink, m=count, n=outputs, k=inputs))
+    passes = panel.passes
+    panel.forward.append(
+        products.product(scalar, x, w, sink, m=count, n=outputs, k=inputs, passes=passes.forward)
+    )
 
     def backward() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outputs)
@@ -44,7 +47,16 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             add=source.add(),
         )
         panel.backward.append(
-            products.product(scalar, delta, back, into, m=count, n=inputs, k=outputs)
+            products.product(
+                scalar,
+                delta,
+                back,
+                into,
+                m=count,
+                n=inputs,
+                k=outputs,
+                passes=passes.backward,
+            )
         )
 
     return backward

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ribbit._device import Launch
+from ribbit._precision import Passes
 from ribbit.protocols import Array
 
 __all__ = ["Backward", "Cell", "LearnedRate", "Masks", "Panel", "Row"]
@@ -126,6 +127,8 @@ class Panel:
     learned : mapping of int to LearnedRate
         By row.
     masks : Masks or None
+    passes : Passes
+        How products are computed.
     subset : array or None
         Numbers of the data rows.
     subset_stride : int
@@ -152,6 +155,7 @@ class Panel:
     rates: Sequence[float]
     learned: Mapping[int, LearnedRate]
     masks: Masks | None
+    passes: Passes
     subset: Array | None
     subset_stride: int
     rows: int

@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 _DEPTH = 16  # terms of a sum that lie in shared memory at a time
+_NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
+_TALL = 1024  # rows that fill a device with tiles of 128
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,27 @@ def product(
     n: int,
     k: int,
     slices: int = 1,
+    passes: int = 0,
+    joins: bool = False,
 ) -> Launch:
-    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain."""
-    tile_m, tile_n = (64, 16) if n <= 16 else (16, 64) if m <= 16 else (64, 64)
+    """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
+
+    With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
+    depend on how many there are. `joins`: the sink's kJoins.
+    """
+    operands = f"{a.name}, {b.name}, {sink.name}"
+    if passes and n > _NARROW:
+        tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
+        across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
+        if joins:
+            tile_m, across = 128, 1
+        name = f"TensorProduct<{operands}, {passes}, {tile_m}, {tile_n}, {across}>"
+    else:
+        tile_m, tile_n = (64, 16) if n <= 16 else (16, 64) if m <= 16 else (64, 64)
+        name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {_DEPTH}>"
     length = -(-k // slices)
     return Launch(
-        f"Product<{scalar}, {a.name}, {b.name}, {sink.name}, {tile_m}, {tile_n}, {_DEPTH}>",
+        name,
         (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
         (-(-m // tile_m), -(-n // tile_n), slices),
         chains_along=2,
@@ -118,6 +135,7 @@ def weight_gradient(
     sink = Operand(f"GradientSink<{scalar}>", fields)
     if bias >= 0:
         inputs, rows = with_ones(scalar, inputs, rows), rows + 1
+    passes = panel.passes.backward if rows > _NARROW else 0
     panel.backward.append(
-        product(scalar, inputs, delta, sink, m=rows, n=width, k=terms, slices=slices)
+        product(scalar, inputs, delta, sink, m=rows, n=width, k=terms, slices=slices, passes=passes)
     )

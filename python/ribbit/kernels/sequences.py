@@ -96,6 +96,7 @@ def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
             m=count * steps,
             n=4 * units,
             k=channels,
+            passes=panel.passes.forward,
         )
     )
     for step in range(steps):
@@ -126,6 +127,8 @@ def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
                 m=count,
                 n=-(-units // (_GATE_COLUMNS // 4)) * _GATE_COLUMNS,
                 k=units if step > 0 else 0,
+                passes=panel.passes.forward,
+                joins=True,
             )
         )
 
@@ -160,6 +163,7 @@ def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
                     m=count,
                     n=units,
                     k=0 if last else 4 * units,
+                    passes=panel.passes.backward,
                 )
             )
         deltas = products.matrix(scalar, gates, stride, 4 * units)
@@ -188,6 +192,7 @@ def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
                 m=count * steps,
                 n=channels,
                 k=4 * units,
+                passes=panel.passes.backward,
             )
         )
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._device import Device, Launch
+from ribbit._precision import Passes
 from ribbit.kernels import dense, dropout, elementwise, norms, sequences, table, windows
 from ribbit.kernels.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
 from ribbit.layers import COLUMNS
@@ -50,6 +51,8 @@ class Walk:
         Rows of x, for all chains or for each. None: all of x in order.
     fixed : set of int
         Rows of the table whose values all chains share.
+    passes : Passes
+        How products are computed.
     """
 
     theta: Array
@@ -72,9 +75,11 @@ class Walk:
         rates: Sequence[float],
         subset: Array | None = None,
         fixed: frozenset[int] = frozenset(),
+        passes: Passes,
     ) -> None:
         self._device, self._x, self._dtype, self._dim = device, x, dtype, dim
         self._chains, self._panel, self._subset = chains, panel, subset
+        self._product_passes = passes
         # From chain to chain; 0: all chains share their rows.
         self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
         self._scalar = "float" if dtype == np.float32 else "double"
@@ -135,7 +140,14 @@ class Walk:
             cells.append(cell)
         return cells
 
-    def _panel_at(self, cells: list[Cell], slices: dict[int, int], first: int, count: int) -> Panel:
+    def _panel_at(
+        self,
+        cells: list[Cell],
+        slices: dict[int, int],
+        first: int,
+        count: int,
+        passes: Passes | None = None,
+    ) -> Panel:
         """Return a panel of rows, with the launch that fetches them where one is needed."""
         scalar = self._scalar
         for cell in cells:
@@ -159,6 +171,7 @@ class Walk:
             rates=self._rates,
             learned=self._learned,
             masks=self._dropping,
+            passes=self._product_passes if passes is None else passes,
             subset=self._subset,
             subset_stride=self._rows_stride,
             rows=self._panel,

@@ -55,6 +55,7 @@ def write_convolution(panel: Panel, number: int, row: Row) -> Backward:
             m=count * places,
             n=outs,
             k=taps * channels,
+            passes=panel.passes.forward,
         )
     )
 
@@ -84,7 +85,14 @@ def write_convolution(panel: Panel, number: int, row: Row) -> Backward:
         )
         panel.backward.append(
             products.product(
-                scalar, given, turned, into, m=count * cells, n=channels, k=taps * outs
+                scalar,
+                given,
+                turned,
+                into,
+                m=count * cells,
+                n=channels,
+                k=taps * outs,
+                passes=panel.passes.backward,
             )
         )
 

@@ -171,6 +171,7 @@ class Run:
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
                 "dtype": sampler._density.dtype.name,
+                **_precision(target),
                 "keep_draws": self.keep_draws,
                 "versions": _versions(),
             },
@@ -213,6 +214,12 @@ class Run:
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _precision(target: Any) -> dict[str, str]:
+    """How the target computes products, where it says so."""
+    name = getattr(target, "precision", None)
+    return {"precision": name} if isinstance(name, str) else {}
 
 
 def _versions() -> dict[str, str]:

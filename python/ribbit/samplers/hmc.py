@@ -12,6 +12,7 @@ from ribbit.protocols import Array
 from ribbit.samplers import _options
 from ribbit.samplers._base import Sampler
 from ribbit.samplers._interrupt import InterruptGuard
+from ribbit.samplers._probe import warn_of_precision
 from ribbit.samplers.leapfrog import Density, total
 from ribbit.samplers.state import State
 from ribbit.samplers.tuning import Tuning
@@ -181,6 +182,16 @@ class HMC(Sampler):
             )
         _finite(function, "gradient", ids, _backend.to_host(grad))
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
+        warn_of_precision(
+            function,
+            density,
+            q,
+            tuned,
+            seed=seed,
+            chains=ids,
+            divergence_threshold=self._threshold,
+            guard=guard,
+        )
         self._adopted = tuned["num_steps"], tuned["step_size"], tuned["inverse_mass"]
         self._known = terms
         return State(
