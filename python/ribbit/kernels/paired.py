@@ -302,14 +302,15 @@ def _gradient(panel: Panel, number: int, row: Row, layer: _Layer, inputs: Operan
 
 
 def _forward(panel: Panel, layer: _Layer, a: Operand, b: Operand, sink: Operand) -> Launch:
-    sizes = {"m": panel.count * layer.places, "n": layer.outs, "k": layer.entries}
-    return products.product(panel.scalar, a, b, sink, **sizes, passes=panel.passes.forward)
+    m, n, k = panel.count * layer.places, layer.outs, layer.entries
+    return products.product(panel.scalar, a, b, sink, m=m, n=n, k=k, passes=panel.passes.forward)
 
 
 def _down(panel: Panel, layer: _Layer, turned: Operand, sink: Operand) -> Launch:
-    sizes = {"m": panel.count * layer.cells, "n": layer.channels, "k": layer.terms}
-    passes = panel.passes.backward
-    return products.product(panel.scalar, layer.deltas, turned, sink, **sizes, passes=passes)
+    m, n, k = panel.count * layer.cells, layer.channels, layer.terms
+    return products.product(
+        panel.scalar, layer.deltas, turned, sink, m=m, n=n, k=k, passes=panel.passes.backward
+    )
 
 
 def _squared(scalar: str, operand: Operand) -> Operand:
