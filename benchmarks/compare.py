@@ -111,6 +111,7 @@ def compare(
     seconds: float,
     say: Say,
     most_threads: int | None = None,
+    processor: bool = False,
 ) -> Iterator[Comparison]:
     """Measure the workloads, in order; each is yielded when its rounds are done.
 
@@ -127,6 +128,9 @@ def compare(
         Told what happens, one line at a time.
     most_threads : int, optional
         For every entry; by default what the workload says, and no more than there are cores.
+    processor : bool, default False
+        Take processor time instead of the wall clock: on one thread the two are the same on an
+        idle machine, and the first is right on a busy one.
 
     Yields
     ------
@@ -167,7 +171,7 @@ def compare(
                         running[entry] = process
                 for number in range(rounds):
                     say(f"{name}: round {number + 1} of {rounds}")
-                    _round(comparison, running, seconds)
+                    _round(comparison, running, seconds, processor)
                 yield comparison
         finally:
             for process in processes.values():
@@ -188,11 +192,15 @@ def _prepare(process: Process, name: str, expected: str) -> Reading | None:
     return reading
 
 
-def _round(comparison: Comparison, running: dict[str, Process], seconds: float) -> None:
+def _round(
+    comparison: Comparison, running: dict[str, Process], seconds: float, processor: bool
+) -> None:
     """One turn for each entry; a failed one is dropped."""
     workload = comparison.workload
     for entry in list(running):
-        reply = running[entry].ask("time", workload=workload.name, seconds=seconds)
+        reply = running[entry].ask(
+            "time", workload=workload.name, seconds=seconds, processor=processor
+        )
         if "error" in reply:
             comparison.readings[entry].failure = reply["error"]
             del running[entry]

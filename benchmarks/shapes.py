@@ -87,6 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="every third shape, 3 short rounds")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--threads", type=int, help="default: 2, or what there is")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="on a busy machine, with --threads 1"
+    )
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the raw readings")
     options = parser.parse_args(arguments)
@@ -99,7 +102,8 @@ def main(arguments: list[str] | None = None) -> int:
     comparisons: list[Comparison] = []
     say = functools.partial(print, file=sys.stderr)
     seconds = 0.05 if options.quick else 0.15
-    for comparison in compare(names, entries, rounds, seconds, say, options.threads):
+    processor = options.processor_time
+    for comparison in compare(names, entries, rounds, seconds, say, options.threads, processor):
         comparisons.append(comparison)
         lines = verdict_lines(comparisons) + facts(comparisons, command, rounds)
         lines.append(f"Threads of every entry: {comparison.threads}")

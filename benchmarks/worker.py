@@ -58,14 +58,18 @@ class Worker:
         }
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run for about the given time, after one run that brings the caches back."""
+        """Run for about the given time, after one run that brings the caches back.
+
+        By the wall clock, or with "processor" by the processor time of the whole process.
+        """
+        clock = time.process_time if request.get("processor") else time.perf_counter
         run = self.prepared[request["workload"]].run
         run()
         seconds: list[float] = []
         while sum(seconds) < request["seconds"]:
-            started = time.perf_counter()
+            started = clock()
             run()
-            seconds.append(time.perf_counter() - started)
+            seconds.append(clock() - started)
         return {"seconds": seconds}
 
     def peak(self, request: dict[str, Any]) -> dict[str, Any]:
