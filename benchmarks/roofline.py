@@ -97,13 +97,25 @@ def copy_bandwidth(threads: int, seconds: float = 0.3) -> float:
     return best
 
 
-def measure(names: list[str], rounds: int, seconds: float, watch: float, say: Any) -> Iterator[Row]:
-    """Time and profile the workloads in order; `watch` seconds of profile, 0 for none."""
+def measure(
+    names: list[str],
+    rounds: int,
+    seconds: float,
+    watch: float,
+    say: Any,
+    most_threads: int | None = None,
+    processor: bool = False,
+) -> Iterator[Row]:
+    """Time and profile the workloads in order; `watch` seconds of profile, 0 for none.
+
+    `most_threads` and `processor` are those of `benchmarks.compare.compare`.
+    """
+    available = min(len(machine.cores()), most_threads or len(machine.cores()))
     processes: dict[int, Process] = {}
     try:
         for name in names:
             workload = WORKLOADS[name]
-            threads = min(workload.threads, len(machine.cores()))
+            threads = min(workload.threads, available)
             row = Row(workload, threads, COUNTS[workload.kind](workload))
             if threads not in processes:
                 processes[threads] = Process(FRAMEWORKS[OURS], threads)
@@ -117,8 +129,8 @@ def measure(names: list[str], rounds: int, seconds: float, watch: float, say: An
             for number in range(rounds):
                 say(f"{name}: round {number + 1} of {rounds}")
                 row.peaks.append(process.ask("peak", seconds=0.1)["flops"])
-                timed = process.ask("time", workload=name, seconds=seconds)["seconds"]
-                row.seconds.append(statistics.median(timed))
+                timed = process.ask("time", workload=name, seconds=seconds, processor=processor)
+                row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
                 busy = functools.partial(process.ask, "time", workload=name, seconds=watch + 0.5)
                 row.costs = profiles.profile(process.pid, watch, busy)
@@ -193,19 +205,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
     parser.add_argument("--workloads", nargs="+", choices=NAMES, metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="2 short rounds, short profiles")
+    parser.add_argument("--threads", type=int, help="default: those of the workload")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="on a busy machine, with --threads 1"
+    )
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.roofline", *given])
     without = profiles.available()
     watch = 0.0 if without else 0.5 if options.quick else 2.0
-    bandwidth = copy_bandwidth(min(2, len(machine.cores())))
+    bandwidth = copy_bandwidth(options.threads or min(2, len(machine.cores())))
     ours = FRAMEWORKS[OURS].load().versions()
     rows: list[Row] = []
     rounds, seconds = (2, 0.1) if options.quick else (5, 0.3)
     say = functools.partial(print, file=sys.stderr)
-    for row in measure(options.workloads or NAMES, rounds, seconds, watch, say):
-        rows.append(row)
+    names, processor = options.workloads or NAMES, options.processor_time
+    rows += measure(names, rounds, seconds, watch, say, options.threads, processor)
     found, lines = tables(rows, bandwidth, without), lines_of(rows, bandwidth, ours, command)
     if options.write:
         options.write.write_text(markdown("Roofline", PREAMBLE, found, lines))
