@@ -34,7 +34,7 @@ def profile(pid: int, seconds: float, work: Callable[[], object]) -> list[tuple[
     seconds : float
         For how long.
     work : callable
-        Keeps the process busy for at least that long; called once the watch has begun.
+        Keeps the process busy for a moment; called until the watch has ended.
 
     Returns
     -------
@@ -47,8 +47,8 @@ def profile(pid: int, seconds: float, work: Callable[[], object]) -> list[tuple[
         watch = subprocess.Popen(
             [*record, "sleep", str(seconds)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        work()
-        watch.wait()
+        while watch.poll() is None:
+            work()
         report = ["perf", "report", "-i", data, "--stdio", "--no-children", "-t", ";"]
         report += ["--sort", "dso,symbol", "-F", "sample,dso,symbol"]
         done = subprocess.run(report, capture_output=True, text=True, check=True)

@@ -73,8 +73,9 @@ def last_level_cache() -> float:
     return float(max(sizes))
 
 
-def copy_bandwidth(threads: int, seconds: float = 0.3) -> float:
+def copy_bandwidth(threads: int, processor: bool = False, seconds: float = 0.3) -> float:
     """Bytes/s that `threads` threads read and write together, copying arrays of 128 MiB."""
+    clock = time.process_time if processor else time.perf_counter
     pairs = [(np.ones(1 << 25, np.float32), np.empty(1 << 25, np.float32)) for _ in range(threads)]
     for source, to in pairs:
         np.copyto(to, source)  # brings the pages in
@@ -86,12 +87,12 @@ def copy_bandwidth(threads: int, seconds: float = 0.3) -> float:
     best, spent = 0.0, 0.0
     while spent < seconds:
         running = [threading.Thread(target=copies, args=(*pair, 2)) for pair in pairs]
-        started = time.perf_counter()
+        started = clock()
         for thread in running:
             thread.start()
         for thread in running:
             thread.join()
-        took = time.perf_counter() - started
+        took = clock() - started
         spent += took
         best = max(best, threads * 2 * 2 * pairs[0][0].nbytes / took)
     return best
@@ -132,7 +133,7 @@ def measure(
                 timed = process.ask("time", workload=name, seconds=seconds, processor=processor)
                 row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
-                busy = functools.partial(process.ask, "time", workload=name, seconds=watch + 0.5)
+                busy = functools.partial(process.ask, "time", workload=name, seconds=0.2)
                 row.costs = profiles.profile(process.pid, watch, busy)
             yield row
     finally:
@@ -141,11 +142,11 @@ def measure(
 
 
 def amount(number: float) -> str:
-    """Three digits and a prefix."""
+    """Three digits, and a prefix before whatever unit follows."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
             return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g}"
+    return f"{number:.3g} "
 
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
@@ -164,7 +165,7 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
                 row.workload.unit,
                 str(row.threads),
                 amount(row.count.flops / units) + "flop",
-                amount(row.count.slots / units),
+                amount(row.count.slots / units).strip(),
                 amount(row.count.bytes / units) + "B",
                 "memory" if row.count.working_set > last_level_cache() else "cache",
                 duration(floor / units),
@@ -215,7 +216,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = shlex.join(["python", "-m", "benchmarks.roofline", *given])
     without = profiles.available()
     watch = 0.0 if without else 0.5 if options.quick else 2.0
-    bandwidth = copy_bandwidth(options.threads or min(2, len(machine.cores())))
+    threads = options.threads or min(2, len(machine.cores()))
+    bandwidth = copy_bandwidth(threads, options.processor_time)
     ours = FRAMEWORKS[OURS].load().versions()
     rows: list[Row] = []
     rounds, seconds = (2, 0.1) if options.quick else (5, 0.3)
