@@ -217,7 +217,7 @@ def measure(names: list[str], quick: bool) -> tuple[list[Table], dict[str, str],
             continue
         modules = SAMPLERS if isinstance(problem, Posterior) else LEARNERS
         entries: list[Found] = []
-        seconds: list[float] = []
+        seconds: dict[str, float] = {}
         for entry in (e for e in modules if FRAMEWORKS[e].installed()):
             print(f"{name}: {entry}", file=sys.stderr)
             positions, result = run(modules[entry], name, quick)
@@ -234,8 +234,9 @@ def measure(names: list[str], quick: bool) -> tuple[list[Table], dict[str, str],
             learned.append(row)
             total = "-"
             if row[3] != "-":
-                seconds.append(statistics.median(sum(found["seconds"]) for found in result))
-                total = "1" if entry == OURS else f"{seconds[-1] / seconds[0]:.1f}x"
+                seconds[entry] = statistics.median(sum(found["seconds"]) for found in result)
+                if OURS in seconds:
+                    total = "1" if entry == OURS else f"{seconds[entry] / seconds[OURS]:.1f}x"
             row[4] = total
         if isinstance(problem, Posterior):
             assert_agreement(entries)
