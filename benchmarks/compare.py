@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import first_draw, machine
+from benchmarks.catalogue import find
 from benchmarks.rivals import FRAMEWORKS, OURS, Framework
-from benchmarks.workloads import WORKLOADS
 
 Say = Callable[[str], None]
 
@@ -74,6 +74,11 @@ class Process:
             text=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._child.pid
+
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send one request and wait for its reply."""
         assert self._child.stdin is not None
@@ -100,31 +105,43 @@ class Process:
 
 
 def compare(
-    names: list[str], entries: list[str], rounds: int, seconds: float, say: Say
+    names: list[str],
+    entries: list[str],
+    rounds: int,
+    seconds: float,
+    say: Say,
+    most_threads: int | None = None,
+    processor: bool = False,
 ) -> Iterator[Comparison]:
     """Measure the workloads, in order; each is yielded when its rounds are done.
 
     Parameters
     ----------
     names, entries : list of str
-        Keys of WORKLOADS and FRAMEWORKS; an entry that has no such workload is left out.
+        Names in `benchmarks.catalogue`, keys of FRAMEWORKS; an entry that has no such workload is
+        left out.
     rounds : int
         Turns per workload.
     seconds : float
         Of timing per entry and round (at least one run).
     say : callable
         Told what happens, one line at a time.
+    most_threads : int, optional
+        For every entry; by default what the workload says, and no more than there are cores.
+    processor : bool, default False
+        Take processor time instead of the wall clock: on one thread the two are the same on an
+        idle machine, and the first is right on a busy one.
 
     Yields
     ------
     Comparison
     """
-    available = len(machine.cores())
+    available = min(len(machine.cores()), most_threads or len(machine.cores()))
     processes: dict[tuple[str, int], Process] = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
             for name in names:
-                workload = WORKLOADS[name]
+                workload = find(name)
                 threads = min(workload.threads, available)
                 comparison = Comparison(workload, threads, {})
                 say(f"{name}: reference")
@@ -154,7 +171,7 @@ def compare(
                         running[entry] = process
                 for number in range(rounds):
                     say(f"{name}: round {number + 1} of {rounds}")
-                    _round(comparison, running, seconds)
+                    _round(comparison, running, seconds, processor)
                 yield comparison
         finally:
             for process in processes.values():
@@ -175,11 +192,15 @@ def _prepare(process: Process, name: str, expected: str) -> Reading | None:
     return reading
 
 
-def _round(comparison: Comparison, running: dict[str, Process], seconds: float) -> None:
+def _round(
+    comparison: Comparison, running: dict[str, Process], seconds: float, processor: bool
+) -> None:
     """One turn for each entry; a failed one is dropped."""
     workload = comparison.workload
     for entry in list(running):
-        reply = running[entry].ask("time", workload=workload.name, seconds=seconds)
+        reply = running[entry].ask(
+            "time", workload=workload.name, seconds=seconds, processor=processor
+        )
         if "error" in reply:
             comparison.readings[entry].failure = reply["error"]
             del running[entry]

@@ -1,4 +1,4 @@
-"""The networks of resnet20, lenet5 and cnn-lstm: how they are wired, once for all frameworks.
+"""The networks that are convolutional or recurrent: how they are wired, once for all frameworks.
 
 A wiring is a function ``(net, x) -> outputs``; `net` has a method per layer (`Layout` lists them)
 and takes its parameters from the flat vector in the order in which they are asked for. A sequence
@@ -36,6 +36,13 @@ def lenet5(net: Any, x: Any) -> Any:
     for filters in (6, 16, 120):
         x = net.max_pool(net.relu(net.conv(x, filters, (5, 5))), (3, 3), (2, 2))
     return net.dense(net.relu(net.dense(net.flatten(x), 84)), 10)
+
+
+def strided(net: Any, x: Any) -> Any:
+    """Three 5 x 5 convolutions of stride 2 with SiLU, one dense layer; x (N, 28, 28, 1)."""
+    for filters in (16, 32, 64):
+        x = net.silu(net.conv(x, filters, (5, 5), 2))
+    return net.dense(net.flatten(x), 10)
 
 
 def cnn_lstm(net: Any, x: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
+from benchmarks import networks
 from benchmarks.langevin import Langevin
 from benchmarks.network_gradient import NetworkGradient
 from benchmarks.predictive import MaskDraws, WeightDraws
@@ -178,10 +179,19 @@ def sgld(workload: Langevin) -> Prepared:
     )
 
 
-NETWORKS: dict[str, Any] = {
-    "resnet20": rb.resnet20_frn,
-    "lenet5": rb.lenet5,
-    "cnn-lstm": rb.cnn_lstm,
+def strided() -> rb.Model:
+    """Three 5 x 5 convolutions of stride 2, one dense layer."""
+    layers: list[Any] = []
+    for filters in (16, 32, 64):
+        layers += [rb.Conv2D(filters, 5, stride=2, padding="same"), rb.Activation("silu")]
+    return rb.Model([*layers, rb.Flatten(), rb.Dense(10)], input_shape=(28, 28, 1))
+
+
+NETWORKS: dict[networks.Wiring, Any] = {
+    networks.resnet20: rb.resnet20_frn,
+    networks.lenet5: rb.lenet5,
+    networks.cnn_lstm: rb.cnn_lstm,
+    networks.strided: strided,
 }
 
 
@@ -189,7 +199,7 @@ def network(workload: NetworkGradient) -> Prepared:
     """One `Posterior.value_and_grad`."""
     rb.set_num_threads(workload.threads)
     target = rb.Posterior(
-        NETWORKS[workload.name](),
+        NETWORKS[workload.wiring](),
         *workload.data,
         prior=rb.Normal(workload.prior_scale),
         likelihood=rb.Categorical(),

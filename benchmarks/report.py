@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import functools
 import json
-import os
-import platform
 import shlex
 import statistics
 import sys
@@ -21,12 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import machine, pages
 from benchmarks.compare import Comparison, Reading, compare
+from benchmarks.pages import Table, duration, markdown, print_table
 from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS
 from benchmarks.workloads import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
+PREAMBLE = """
+Written by `python -m benchmarks.report --write`. Every answer was held against a
+float64 NumPy reference before it was timed (random ones: what is not random to float32
+accuracy, the rest within six standard errors or more); all entries ran on the same
+cores, each in its own process, taking turns. A ratio is the median over the rounds of
+the ratio within a round; the range is over the rounds. Compile time is not in the
+times. GFLOP/s and the share of the FMA peak count the multiplies and adds of dense,
+convolutional and LSTM products alone: forward, by the weights and by the inputs,
+without the last for a first layer on the data; all taps of a convolution, also those
+on the padding, which Ribbit skips. The ratio at peak is what no code could pass on
+this machine: its peak, and the rivals' share of it, decide how far a ratio can go.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,14 +93,6 @@ def judge(comparison: Comparison) -> Verdict:
     return Verdict(best, ratio, ratio_range, share, limit, met)
 
 
-def duration(seconds: float) -> str:
-    """Three digits and a unit."""
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
-
-
 def goal_text(workload: Any) -> str:
     """Write the goal as the targets page does."""
     goal = workload.goal
@@ -99,9 +101,6 @@ def goal_text(workload: Any) -> str:
     parts += [] if goal.share is None else [f">= {goal.share:.0%} of peak"]
     parts += [] if goal.seconds is None else [f"<= {duration(goal.seconds)}"]
     return ", ".join(parts)
-
-
-Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 
 
 def ratio_table(comparisons: list[Comparison]) -> Table:
@@ -184,15 +183,8 @@ def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]
             if reading.entry == OURS or not is_ours(reading.entry):
                 versions |= reading.versions
     peaks = [peak for comparison in comparisons for peak in comparison.peaks]
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    lines = [
-        f"Machine: {machine.processor()}, {len(machine.cores())} cores, {machine.vector_sets()}, "
-        f"{platform.system()}, load {load:.1f} at the end",
-        f"Versions: Python {platform.python_version()}, "
-        + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
-        f"Date: {datetime.date.today().isoformat()}, commit {machine.commit()}",
-        f"Command: `{command}`, {rounds} rounds",
-    ]
+    lines = pages.facts(versions, command)
+    lines[-1] += f", {rounds} rounds"
     if peaks:
         lines.append(
             f"FMA peak of one core, float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s "
@@ -231,54 +223,6 @@ def raw(comparisons: list[Comparison], lines: list[str]) -> str:
     readings = [dataclasses.asdict(r) for c in comparisons for r in c.readings.values()]
     peaks = {c.workload.name: c.peaks for c in comparisons}
     return json.dumps({"facts": lines, "readings": readings, "peaks": peaks}, indent=1)
-
-
-def print_table(table: Table) -> None:
-    """With rich when it is installed, else aligned by spaces."""
-    title, head, rows = table
-    try:
-        from rich.box import SIMPLE
-        from rich.console import Console
-        from rich.table import Table as RichTable
-    except ImportError:
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        print(f"\n{title}")
-        for row in [head, *rows]:
-            print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
-        return
-    drawn = RichTable(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
-    for column in head:
-        drawn.add_column(column, no_wrap=True)
-    for row in rows:
-        drawn.add_row(*row)
-    console = Console()
-    if not console.is_terminal:  # a log has no width to fit
-        console = Console(width=200)
-    console.print(drawn)
-
-
-def markdown(tables: list[Table], lines: list[str]) -> str:
-    """Write the page docs/benchmarks.md."""
-    text = [
-        "# Benchmarks",
-        "",
-        "Written by `python -m benchmarks.report --write`. Every answer was held against a",
-        "float64 NumPy reference before it was timed (random ones: what is not random to float32",
-        "accuracy, the rest within six standard errors or more); all entries ran on the same",
-        "cores, each in its own process, taking turns. A ratio is the median over the rounds of",
-        "the ratio within a round; the range is over the rounds. Compile time is not in the",
-        "times. GFLOP/s and the share of the FMA peak count the multiplies and adds of dense,",
-        "convolutional and LSTM products alone: forward, by the weights and by the inputs,",
-        "without the last for a first layer on the data; all taps of a convolution, also those",
-        "on the padding, which Ribbit skips. The ratio at peak is what no code could pass on",
-        "this machine: its peak, and the rivals' share of it, decide how far a ratio can go.",
-        "",
-        *(f"- {line}" for line in lines),
-    ]
-    for title, head, rows in tables:
-        text += ["", f"## {title}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        text += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(text) + "\n"
 
 
 def default_entries() -> list[str]:
@@ -322,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.json.write_text(raw(comparisons, lines))
         if options.write:
             failed = [f"FAILED {line}" for line in wrong]
-            options.write.write_text(markdown(tables, lines + failed))
+            options.write.write_text(markdown("Benchmarks", PREAMBLE, tables, lines + failed))
     for table in tables:
         print_table(table)
     print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))

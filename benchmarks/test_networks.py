@@ -29,7 +29,7 @@ def test_network(name: str, framework: Framework, measure: Measure) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_layout_is_the_models(name: str) -> None:
     """The flat vector holds the same arrays in the same order; a sequence has height 1."""
-    model, layout = NETWORKS[name](), WORKLOADS[name].layout
+    model, layout = NETWORKS[WORKLOADS[name].wiring](), WORKLOADS[name].layout
     assert layout.dim == model.dim == SIZES[name]
 
     def shapes(arrays: object) -> list[list[int]]:

@@ -56,6 +56,7 @@ def logdensity(workload: Leapfrog) -> Callable[[Any, Any, Any], Any]:
 def leapfrog(workload: Leapfrog, variant: str) -> Prepared:
     """Prepare one of the two variants."""
     torch.set_num_threads(workload.threads)
+    torch.compiler.reset()  # it compiles a function only some eight times in a process
     value = logdensity(workload)
     eps = workload.step_size
     x, y = (torch.from_numpy(a) for a in workload.data)

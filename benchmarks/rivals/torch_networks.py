@@ -111,6 +111,7 @@ def logdensity(workload: NetworkGradient, net: type[Net]) -> Callable[[Any, Any,
 def network(workload: NetworkGradient, variant: str) -> Prepared:
     """Gradient by the arrays, in PyTorch's own layouts."""
     torch.set_num_threads(workload.threads)
+    torch.compiler.reset()  # it compiles a function only some eight times in a process
     data, y = (torch.from_numpy(a) for a in workload.data)
     parts = zip(workload.layout.arrays, workload.split(workload.start), strict=True)
     start = [native(array, values) for array, values in parts]
