@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.compare import Comparison, Reading, compare
-from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS
+from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS, OURS_AVX2
 from benchmarks.workloads import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
@@ -282,9 +282,10 @@ def markdown(tables: list[Table], lines: list[str]) -> str:
 
 
 def default_entries() -> list[str]:
-    """Ribbit and every rival that is installed."""
+    """Ribbit, beside it Ribbit on AVX2 where it is wider, and every rival that is installed."""
     names = list(IN_PROCESS)
     if machine.vector_sets() == "AVX-512":
+        names.insert(names.index(OURS) + 1, OURS_AVX2.name)
         names.insert(names.index("numpy") + 1, NUMPY_SKYLAKEX.name)
     return [name for name in names if FRAMEWORKS[name].installed()]
 
