@@ -283,7 +283,7 @@ def test_posteriors(likelihood):
     target = rb.Posterior(
         rb.mlp(2, (6,), outputs), x, y, prior=rb.Normal(0.5), likelihood=likelihood
     )
-    draws = HMC(target, step_size=0.01, num_leapfrog_steps=10).sample(
+    draws = HMC(target, step_size=0.001, num_leapfrog_steps=10).sample(
         30, chains=2, predict_at=(x[:9], y[:9])
     )
     p = draws.predict(x[:9])
