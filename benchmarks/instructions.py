@@ -7,11 +7,11 @@ one is above its limit, and when a control, a leapfrog that does a tenth more, i
 counts are differences between many units and few, so that what happens once is not in them.
 
 Counts belong to a compiler. Where Ribbit was built with the compiler of the budget the limit is 3 %
-above it, else 25 %; the same build repeats to 0.2 %. Where there is no valgrind (or with
-``--ratios``) nothing is counted; instead the time of a unit is held against that of a loop of
-multiply-adds, on the same instruction set in the same process, taking turns: a ratio to within
-60 %, since processors differ in more than their FMA peak. That finds a path that lost its vectors,
-not one that lost a tenth.
+above it: the same build repeats to 0.2 %. With any other, of which none has been measured, it is
+50 %. Where there is no valgrind (or with ``--ratios``) nothing is counted; instead the time of a
+unit is held against that of a loop of multiply-adds, on the same instruction set in the same
+process, taking turns: a ratio to within 60 %, since processors differ in more than their FMA peak.
+Those two find a path that lost its vectors, not one that lost a tenth.
 
 ``--write`` measures both and writes the budget anew.
 """
@@ -37,7 +37,7 @@ from ribbit import _core
 
 FILE = machine.ROOT / "benchmarks" / "instruction_budget.json"
 ISA = "avx2"
-SAME_COMPILER, OTHER_COMPILER, RATIO = 1.03, 1.25, 1.6
+SAME_COMPILER, OTHER_COMPILER, RATIO = 1.03, 1.5, 1.6
 
 Measured = dict[str, float]  # per unit, by the name of a path
 
