@@ -182,7 +182,7 @@ def picture(found: Measured, path: Path) -> None:
     threads.set(title="Speed-up against threads", xlabel="threads", ylabel="speed-up")
     logarithmic = [
         (rows, found.rows, 1e3, "Gradient against rows, one thread", "rows N"),
-        (parameters, found.parameters, 1e3, "Gradient against parameters, N=256", "parameters P"),
+        (parameters, found.parameters, 1e3, "Gradient against parameters, N=1,024", "parameters P"),
         (chains, found.chains, 1e6, "Leapfrog of all chains, MLP 8-50-1, N=927", "chains"),
         (draws, found.draws, 1.0, "Draws and their predictions, P=2,701", "draws"),
         (memory, found.memory, 1.0, "Peak memory above that of ten draws", "draws"),

@@ -111,13 +111,20 @@ def deep_mlp() -> rb.Model:
 
 
 def against_parameters(rounds: int) -> list[Curve]:
-    """Seconds of a gradient against P, on one thread; beyond cache: weights and gradient are."""
+    """Seconds of a gradient against P, on one thread, N=1,024: networks get wider, or deeper.
+
+    Beyond cache: weights and their gradient are.
+    """
+    shapes = {
+        "1 hidden layer, wider": [(2**k,) for k in range(5, 17)],
+        "3 hidden layers, wider": [(2**k,) * 3 for k in range(5, 12)],
+        "256 wide, deeper": [(256,) * 2**k for k in range(7)],
+    }
     curves = []
-    for depth in (1, 3):
-        models = [rb.mlp(64, (2**k,) * depth, 10) for k in range(5, 12 if depth == 3 else 17)]
-        runs = [on_threads(1, gradient(posterior(m, 256, classes=10))) for m in models]
+    for name, shape in shapes.items():
+        models = [rb.mlp(64, hidden, 10) for hidden in shape]
+        runs = [on_threads(1, gradient(posterior(m, 1024, classes=10))) for m in models]
         times = interleaved(runs, rounds)
-        name = f"{depth} hidden layer{'s' if depth > 1 else ''}"
         begin = second_level_cache() // 8
         curves.append(Curve(name, [m.dim for m in models], [min(t) for t in times], begin))
     return curves
