@@ -7,7 +7,7 @@ one is above its limit, and when a control, a leapfrog that does a tenth more, i
 counts are differences between many units and few, so that what happens once is not in them.
 
 Counts belong to a compiler. Where Ribbit was built with the compiler of the budget the limit is 3 %
-above it: the same build repeats to 0.2 %. With any other, of which none has been measured, it is
+above it: the same build repeats to 0.4 %. With any other, of which none has been measured, it is
 50 %. Where there is no valgrind (or with ``--ratios``) nothing is counted; instead the time of a
 unit is held against that of a loop of multiply-adds, on the same instruction set in the same
 process, taking turns: a ratio to within 60 %, since processors differ in more than their FMA peak.

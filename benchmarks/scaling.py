@@ -192,6 +192,7 @@ def picture(found: Measured, path: Path) -> None:
         ax.set(title=title, xlabel=size, xscale="log", yscale="log")
         ax.set_ylabel({1.0: "time, s", 1e3: "time, ms", 1e6: "time, us"}[factor])
         low, high = ax.get_ylim()
+        low = max(low, 0.1) if ax is memory else low  # less is noise
         ax.set_ylim(low, high * (high / low) ** 0.4)  # room for the legend
     memory.set_ylabel("memory, MB")
     chains.minorticks_off()
