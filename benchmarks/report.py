@@ -14,6 +14,7 @@ import json
 import shlex
 import statistics
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 from benchmarks import machine, pages
 from benchmarks.compare import Comparison, Reading, compare
 from benchmarks.pages import Table, duration, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS
+from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS, OURS_AVX2
 from benchmarks.workloads import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
@@ -36,6 +37,9 @@ convolutional and LSTM products alone: forward, by the weights and by the inputs
 without the last for a first layer on the data; all taps of a convolution, also those
 on the padding, which Ribbit skips. The ratio at peak is what no code could pass on
 this machine: its peak, and the rivals' share of it, decide how far a ratio can go.
+ribbit-avx2 is Ribbit under `RIBBIT_ISA=avx2`, beside AVX-512, and no rival; ribbit takes
+the widest set of the machine. A target against torch alone is one against eager PyTorch
+in the form of a blog post.
 """
 
 
@@ -49,6 +53,7 @@ class Verdict:
     share: float | None
     limit: float | None
     met: bool | None
+    named: float | None = None  # ratio to the rival that the goal names
 
 
 def is_ours(entry: str) -> bool:
@@ -65,6 +70,7 @@ def judge(comparison: Comparison) -> Verdict:
     rivals = [r for r in comparison.readings.values() if r.rounds and not is_ours(r.entry)]
     best = min(rivals, key=lambda r: r.median, default=None)
     ratio, ratio_range, share = None, None, None
+    named: float | None = None
     conditions: list[bool | None] = []
     if best is not None:
         ratios = [b / a for a, b in zip(ours.rounds, best.rounds, strict=False)]
@@ -73,9 +79,10 @@ def judge(comparison: Comparison) -> Verdict:
         conditions.append(None if ratio is None else ratio >= goal.ratio)
     if goal.against is not None:
         name, least = goal.against
-        named = comparison.readings.get(name)
-        found = [b / a for a, b in zip(ours.rounds, named.rounds, strict=False)] if named else []
-        conditions.append(statistics.median(found) >= least if found else None)
+        other = comparison.readings.get(name)
+        found = [b / a for a, b in zip(ours.rounds, other.rounds, strict=False)] if other else []
+        named = statistics.median(found) if found else None
+        conditions.append(None if named is None else named >= least)
     if comparison.peaks:
         rate = comparison.workload.flops / comparison.workload.units
         shares = [
@@ -90,7 +97,7 @@ def judge(comparison: Comparison) -> Verdict:
     # The ratio at which Ribbit would run its products at the FMA peak and nothing else.
     limit = ratio / share if ratio and share else None
     met = False if False in conditions else None if None in conditions else True
-    return Verdict(best, ratio, ratio_range, share, limit, met)
+    return Verdict(best, ratio, ratio_range, share, limit, met, named)
 
 
 def goal_text(workload: Any) -> str:
@@ -101,6 +108,14 @@ def goal_text(workload: Any) -> str:
     parts += [] if goal.share is None else [f">= {goal.share:.0%} of peak"]
     parts += [] if goal.seconds is None else [f"<= {duration(goal.seconds)}"]
     return ", ".join(parts)
+
+
+def ratio_text(verdict: Verdict, workload: Any) -> str:
+    """Write the ratio to the best rival, and to the one that the goal names."""
+    if not verdict.ratio:
+        return "-"
+    named = f", {verdict.named:.2f}x {workload.goal.against[0]}" if verdict.named else ""
+    return f"{verdict.ratio:.2f}x{named}"
 
 
 def ratio_table(comparisons: list[Comparison]) -> Table:
@@ -120,7 +135,7 @@ def ratio_table(comparisons: list[Comparison]) -> Table:
                 _median(ours),
                 best.entry if best else "-",
                 _median(best),
-                f"{verdict.ratio:.2f}x" if verdict.ratio else "-",
+                ratio_text(verdict, workload),
                 f"{span[0]:.2f}-{span[1]:.2f}" if span else "-",
                 goal_text(workload),
                 {True: "yes", False: "NO", None: "-"}[verdict.met],
@@ -153,13 +168,15 @@ def build_table(comparisons: list[Comparison], entries: list[str]) -> Table:
 
 
 def form_table(comparisons: list[Comparison]) -> Table:
-    """How Ribbit and the best rival are written; of several forms the fastest was taken."""
+    """How Ribbit and the rivals of the first table are written; the fastest of several forms."""
     rows = []
     for comparison in comparisons:
-        for reading in (comparison.readings.get(OURS), judge(comparison).best):
-            if reading and reading.form:
-                rows.append([comparison.workload.name, reading.entry, reading.form])
-    return "Forms of Ribbit and of the best rival", ["workload", "entry", "form"], rows
+        against, found = comparison.workload.goal.against, comparison.readings
+        readings = [found.get(OURS), judge(comparison).best]
+        readings += [found.get(against[0])] if against else []
+        for entry in dict.fromkeys(r.entry for r in readings if r and r.form):
+            rows.append([comparison.workload.name, entry, found[entry].form])
+    return "Forms of Ribbit and of its rivals", ["workload", "entry", "form"], rows
 
 
 def _rate(workload: Any, reading: Reading) -> float:
@@ -175,7 +192,7 @@ def _median(reading: Reading | None) -> str:
     return duration(reading.median)
 
 
-def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]:
+def facts(comparisons: list[Comparison], command: str, rounds: int, minutes: float) -> list[str]:
     """Machine, versions, date, commit, command."""
     versions: dict[str, str] = {}
     for comparison in comparisons:
@@ -184,7 +201,7 @@ def facts(comparisons: list[Comparison], command: str, rounds: int) -> list[str]
                 versions |= reading.versions
     peaks = [peak for comparison in comparisons for peak in comparison.peaks]
     lines = pages.facts(versions, command)
-    lines[-1] += f", {rounds} rounds"
+    lines[-1] += f", {rounds} rounds, {minutes:.0f} minutes"
     if peaks:
         lines.append(
             f"FMA peak of one core, float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s "
@@ -205,7 +222,7 @@ def failures(comparisons: list[Comparison]) -> list[str]:
 
 
 def summary(
-    comparisons: list[Comparison], entries: list[str], command: str, rounds: int
+    comparisons: list[Comparison], entries: list[str], command: str, rounds: int, minutes: float
 ) -> tuple[list[Table], list[str]]:
     """All tables, and the facts beside them."""
     shown = [entry for entry in entries if any(entry in c.readings for c in comparisons)]
@@ -215,7 +232,7 @@ def summary(
         build_table(comparisons, shown),
         form_table(comparisons),
     ]
-    return tables, facts(comparisons, command, rounds)
+    return tables, facts(comparisons, command, rounds, minutes)
 
 
 def raw(comparisons: list[Comparison], lines: list[str]) -> str:
@@ -226,9 +243,10 @@ def raw(comparisons: list[Comparison], lines: list[str]) -> str:
 
 
 def default_entries() -> list[str]:
-    """Ribbit and every rival that is installed."""
+    """Ribbit, beside it Ribbit on AVX2 where it is wider, and every rival that is installed."""
     names = list(IN_PROCESS)
     if machine.vector_sets() == "AVX-512":
+        names.insert(names.index(OURS) + 1, OURS_AVX2.name)
         names.insert(names.index("numpy") + 1, NUMPY_SKYLAKEX.name)
     return [name for name in names if FRAMEWORKS[name].installed()]
 
@@ -244,12 +262,12 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME",
         help="default: Ribbit and every rival that is installed",
     )
-    parser.add_argument("--quick", action="store_true", help="3 short rounds instead of 9")
+    parser.add_argument("--quick", action="store_true", help="3 short rounds instead of 7")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the raw readings")
     options = parser.parse_args(arguments)
-    rounds = options.rounds or (3 if options.quick else 9)
+    rounds = options.rounds or (3 if options.quick else 7)
     seconds = 0.1 if options.quick else 0.4
     entries = options.entries or default_entries()
     names = options.workloads or list(WORKLOADS)
@@ -257,10 +275,12 @@ def main(arguments: list[str] | None = None) -> int:
     command = shlex.join(["python", "-m", "benchmarks.report", *given])
     comparisons: list[Comparison] = []
     say = functools.partial(print, file=sys.stderr)
+    begun = time.monotonic()
     for comparison in compare(names, entries, rounds, seconds, say):
         comparisons.append(comparison)
         # After every workload: a run that is cut short leaves what it has measured.
-        tables, lines = summary(comparisons, entries, command, rounds)
+        minutes = (time.monotonic() - begun) / 60
+        tables, lines = summary(comparisons, entries, command, rounds, minutes)
         wrong = failures(comparisons)
         if options.json:
             options.json.write_text(raw(comparisons, lines))

@@ -1,7 +1,8 @@
 """PyTorch: Bayes by Backprop, Monte Carlo predictions and SGLD.
 
-Bayes by Backprop in eager mode is a module per layer and a plain training loop, as tutorials have
-it; the compiled variants take flat vectors, and normals from outside (compiled ones are slow).
+Bayes by Backprop in eager mode is what blog posts show: a module per layer that draws each of its
+tensors, a plain training loop; the compiled variants take flat vectors, and normals from outside
+(compiled ones are slow).
 """
 
 from __future__ import annotations
@@ -149,7 +150,11 @@ def bbb(workload: BayesByBackprop, variant: str) -> Prepared:
         }
 
     if variant == "eager":
-        return Prepared(run_eager, answer, "modules, plain loop, torch.optim.Adam")
+        return Prepared(
+            run_eager,
+            answer,
+            "as blog posts have it: a module per layer draws its tensors, plain loop, Adam",
+        )
     return Prepared(run_compiled, answer, "torch.compile of the loss, fused Adam")
 
 
