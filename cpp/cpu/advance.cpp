@@ -109,8 +109,8 @@ bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted want
   T* scratch = s.scratch[static_cast<std::size_t>(m.index)].data();
   for (const Stage& stage : plan_.stages) {
     if (stage.layer.op != Op::kDense) continue;
-    layer_gradient(stage, m.batch.x.panel(0), panels, m.index, m.team.size(), space, scratch,
-                   m.grad);
+    layer_gradient(stage, m.batch.x.panel(0), m.batch.x.rows, m.index, m.team.size(), space,
+                   scratch, m.grad);
   }
   if (likelihood.learned && m.index == 0) {
     double noise = 0;

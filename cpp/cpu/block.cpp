@@ -176,19 +176,19 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
 }
 
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
+void block_gradient(const Plan& plan, const T* input, std::int64_t rows, Workspace<T>& space,
                     T* grad) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
     const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
-    dense_gradient(stage, x, space.delta(stage.delta), panels, 0, stage.layer.in_size,
+    dense_gradient(stage, x, space.delta(stage.delta), rows, 0, stage.layer.in_size,
                    space.scratch(), grad);
   }
 }
 
 template <class T>
-void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
-                    int members, Workspace<T>& space, T* scratch, T* grad) {
+void layer_gradient(const Stage& stage, const T* input, std::int64_t rows, int member, int members,
+                    Workspace<T>& space, T* scratch, T* grad) {
   const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size;
   const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
   if (first == last) return;
@@ -198,7 +198,7 @@ void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int
     std::fill_n(grad + stage.layer.bias_offset, outs, T(0));
   }
   dense_gradient(stage, stage.in_value == 0 ? input : space.value(stage.in_value),
-                 space.delta(stage.delta), panels, first, last, scratch, grad);
+                 space.delta(stage.delta), rows, first, last, scratch, grad);
 }
 
 template <class T>

@@ -81,16 +81,16 @@ template <class T>
 void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
                     std::int64_t panels, bool narrow, Workspace<T>& space, double* rates = nullptr);
 
-// Adds the gradients of a block of panels to grad (dim,), but for the narrow layers.
+// Adds the gradients of a block of rows to grad (dim,), but for the narrow layers.
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t panels, Workspace<T>& space,
+void block_gradient(const Plan& plan, const T* input, std::int64_t rows, Workspace<T>& space,
                     T* grad);
 
 // The gradient of one layer, a member's part of its inputs; assigned, not added. scratch:
 // (panels * kPanel, outs rounded up to whole vectors).
 template <class T>
-void layer_gradient(const Stage& stage, const T* input, std::int64_t panels, int member,
-                    int members, Workspace<T>& space, T* scratch, T* grad);
+void layer_gradient(const Stage& stage, const T* input, std::int64_t rows, int member, int members,
+                    Workspace<T>& space, T* scratch, T* grad);
 
 template <class T>
 void clear_narrow_sums(const Plan& plan, Workspace<T>& space);

@@ -39,11 +39,11 @@ void dense_backward(const Stage& stage, const T* packed, const T* delta, const T
 }
 
 template <class T>
-void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t rows,
                     std::int64_t first, std::int64_t last, T* scratch, T* grad) {
   const Layer& layer = stage.layer;
-  kernels<T>().weight_gradient(x, delta, panels, layer.in_size, layer.out_size, first, last,
-                               scratch, grad + layer.weight_offset,
+  kernels<T>().weight_gradient(x, delta, rows, layer.in_size, layer.out_size, first, last, scratch,
+                               grad + layer.weight_offset,
                                layer.bias_offset >= 0 ? grad + layer.bias_offset : nullptr);
 }
 

@@ -26,10 +26,11 @@ template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
                     Finish finish, std::int64_t panels, T* delta_below);
 
-// Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel) to grad, for
-// inputs first..last-1, and with input 0 that of the bias. scratch: (panels * kPanel, outs).
+// Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel), zeros
+// behind the last row, to grad, for inputs first..last-1, and with input 0 that of the bias.
+// scratch: (panels * kPanel, outs).
 template <class T>
-void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t panels,
+void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t rows,
                     std::int64_t first, std::int64_t last, T* scratch, T* grad);
 
 // value may be z itself; derivative null: not wanted. n scalars.

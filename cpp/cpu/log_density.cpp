@@ -150,7 +150,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
       }
     }
     if (wanted.gradient) {
-      block_gradient(plan_, batch.x.panel(block), stop - block, space, grad);
+      const std::int64_t rows = std::min(stop * kPanel, batch.x.rows) - block * kPanel;
+      block_gradient(plan_, batch.x.panel(block), rows, space, grad);
     }
     if (m.team.cancel().check()) return;
   }

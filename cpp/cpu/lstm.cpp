@@ -85,11 +85,11 @@ void lstm_layer_backward(const Step& step, const WayBack<T>& way) {
     k.multiply(way.packed + step.packed_third_back, nullptr, gates, dstate, nullptr, kFinishPlain,
                4 * units, units, 1);
   }
-  k.weight_gradient(way.in, m.gates, w.width, w.channels, 4 * units, 0, w.channels, scratch,
-                    way.grad + layer.weight_offset, way.grad + layer.bias_offset);
+  k.weight_gradient(way.in, m.gates, w.width * kPanel, w.channels, 4 * units, 0, w.channels,
+                    scratch, way.grad + layer.weight_offset, way.grad + layer.bias_offset);
   if (w.width > 1) {
-    k.weight_gradient(m.states, m.gates + 4 * width, w.width - 1, units, 4 * units, 0, units,
-                      scratch, way.grad + layer.third_offset, nullptr);
+    k.weight_gradient(m.states, m.gates + 4 * width, (w.width - 1) * kPanel, units, 4 * units, 0,
+                      units, scratch, way.grad + layer.third_offset, nullptr);
   }
   if (way.delta_in == nullptr) return;
   k.multiply(way.packed + step.stage.packed_back, nullptr, m.gates, way.delta_in, nullptr,

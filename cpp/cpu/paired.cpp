@@ -116,10 +116,10 @@ void paired_backward(const Plan& plan, const PairedWeights<T>& weights, const T*
     const T* x = stage.in_value == 0 ? input : w.value(stage.in_value);
     T* along = space.second_delta(d);
     k.product(delta, space.factor(d), panels * outs * kPanel, along);
-    dense_gradient(stage, x, delta, panels, 0, ins, w.scratch(), first);
+    dense_gradient(stage, x, delta, panels * kPanel, 0, ins, w.scratch(), first);
     // Flipout's biases have no second path: their noise is the same for all rows.
     T* bias = local && stage.layer.bias_offset >= 0 ? second + stage.layer.bias_offset : nullptr;
-    k.weight_gradient(space.second_input(d), along, panels, ins, outs, 0, ins, w.scratch(),
+    k.weight_gradient(space.second_input(d), along, panels * kPanel, ins, outs, 0, ins, w.scratch(),
                       second + stage.layer.weight_offset, bias);
     if (!stage.needs_input_delta) return;
     T* below = w.delta(stage.delta - 1);

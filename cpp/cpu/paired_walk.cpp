@@ -33,7 +33,7 @@ void gradient(const Stage& stage, const T* x, const T* delta, bool bias, T* scra
   const Layer& layer = stage.layer;
   T* bias_grad = bias && layer.bias_offset >= 0 ? grad + layer.bias_offset : nullptr;
   if (layer.op == Op::kDense) {
-    k.weight_gradient(x, delta, 1, layer.in_size, layer.out_size, 0, layer.in_size, scratch,
+    k.weight_gradient(x, delta, kPanel, layer.in_size, layer.out_size, 0, layer.in_size, scratch,
                       grad + layer.weight_offset, bias_grad);
   } else {
     conv_weight_gradient(layer, x, delta, scratch, grad + layer.weight_offset, bias_grad);

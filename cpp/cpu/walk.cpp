@@ -252,7 +252,7 @@ template <class T>
 void step_backward(const Step& step, const WayBack<T>& way) {
   switch (step.layer().op) {
     case Op::kDense:
-      dense_gradient(step.stage, way.in, way.delta, 1, 0, step.layer().in_size, way.scratch,
+      dense_gradient(step.stage, way.in, way.delta, kPanel, 0, step.layer().in_size, way.scratch,
                      way.grad);
       if (way.delta_in == nullptr) return;
       return dense_backward(step.stage, way.packed, static_cast<const T*>(way.delta),

@@ -152,11 +152,13 @@ static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, 
 }
 
 // Panels that a sum runs over, rows x columns of them: how far apart they lie, in scalars of the
-// activations and in transposed panels (kPanel, width) of the deltas.
+// activations and in transposed panels (kPanel, width) of the deltas. Of the last column's panels
+// only the first `valid` rows.
 struct Places {
   std::int64_t rows, columns;
   std::int64_t row, column;
   std::int64_t delta_row, delta_column;
+  int valid = kPanel;
 };
 
 // grad: (kIns, outs) from its first output on.
@@ -174,7 +176,8 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Places& places, std
       const T* x = a + row * places.row + column * places.column;
       const T* delta =
           dt + (row * places.delta_row + column * places.delta_column) * kPanel * width + o0;
-      for (int r = 0; r < kPanel; ++r) {
+      const int valid = column + 1 < places.columns ? kPanel : places.valid;
+      for (int r = 0; r < valid; ++r) {
         V dv[kVectors];
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
           dv[v] = load<T>(delta + r * width + v * lanes);
@@ -267,10 +270,11 @@ static void sum_rows(const T* d, std::int64_t panels, std::int64_t outs, T* out)
 }
 
 template <class T>
-static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
+static void weight_gradient(const T* a, const T* d, std::int64_t rows, std::int64_t ins,
                             std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
                             T* grad, T* bias) {
   if (first >= last) return;
+  const std::int64_t panels = (rows + kPanel - 1) / kPanel;
   if (first > 0) bias = nullptr;  // once among the parts
   constexpr int lanes = kLanes<T>;
   // Per vector of deltas: 4 shuffles against ins FMAs (outer), 3 shuffles per lanes rows and
@@ -283,7 +287,8 @@ static void weight_gradient(const T* a, const T* d, std::int64_t panels, std::in
   if (width > 0) {
     if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
     transpose_delta<T>(d, panels, outs, width, scratch);
-    const Places places{1, panels, 0, ins * kPanel, 0, 1};
+    const int valid = static_cast<int>(rows - (panels - 1) * kPanel);
+    const Places places{1, panels, 0, ins * kPanel, 0, 1, valid};
     outer_gradient<T>(a + first * kPanel, scratch, places, last - first, outs, width,
                       grad + first * outs);
   }
