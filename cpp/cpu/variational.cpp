@@ -236,6 +236,10 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
   const bool paired = steps.estimator != Estimator::kReparam;
+  // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
+  const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
+                     likelihood_ == Likelihood::kGaussianLearned ||
+                     !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
   if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
   if (paired) {
@@ -293,8 +297,10 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
       }
       for (std::int64_t sample = 0; sample < steps.samples; ++sample) {
         const auto c2 = static_cast<std::uint32_t>(sample);
-        k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
-                         steps.seed, c1, c2, c3);
+        if (draws) {
+          k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
+                           steps.seed, c1, c2, c3);
+        }
         if (paired) {
           PairSpace<T>& pair = *space->pairs[static_cast<std::size_t>(thread)];
           if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;

@@ -99,12 +99,23 @@ static bool variational_update(const VariationalStep<T>& s, const VariationalArr
   return sum == T(0);
 }
 
-// Sum of logarithms, in double.
+// Sum of logarithms, in double. The product of four floats neither overflows there nor loses more
+// than 2 ulp, so that they share a logarithm.
 template <class T>
 static double sum_log(const T* x, std::int64_t n) {
   Partials partials;
   partials.clear();
   std::int64_t i = 0;
+  constexpr int kFactors = sizeof(T) == 4 ? 4 : 1;
+  for (; kFactors > 1 && i + kFactors * kPartials <= n; i += kFactors * kPartials) {
+    VecF64 value[kPartialVecs], factor[kPartialVecs];
+    load_partials(x + i, value);
+    for (int f = 1; f < kFactors; ++f) {
+      load_partials(x + i + f * kPartials, factor);
+      for (int j = 0; j < kPartialVecs; ++j) value[j] *= factor[j];
+    }
+    for (int j = 0; j < kPartialVecs; ++j) partials.sum[j] += log<VecF64>(value[j]);
+  }
   for (; i + kPartials <= n; i += kPartials) {
     VecF64 value[kPartialVecs];
     load_partials(x + i, value);
