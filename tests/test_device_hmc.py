@@ -10,6 +10,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import _device_density
+from ribbit.kernels import persistent
 
 MODEL = rb.mlp(5, (12, 7), 1)
 RNG = np.random.default_rng(0)
@@ -97,14 +98,29 @@ def test_groups_of_chains_change_nothing(device, monkeypatch):
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_resume_and_chains_alone(device):
-    sampler = rb.HMC(pair(device)[1], step_size=0.02, num_leapfrog_steps=4)
-    whole = sampler.sample(6, warmup=2, chains=3, seed=4).positions.get()
-    first = sampler.sample(3, warmup=2, chains=3, seed=4)
-    rest = sampler.sample(3, resume=first).positions.get()
-    np.testing.assert_array_equal(np.concatenate([first.positions.get(), rest], axis=1), whole)
-    alone = sampler.sample(6, warmup=2, chains=[1], seed=4).positions.get()
-    np.testing.assert_array_equal(alone[0], whole[1])
+@pytest.mark.parametrize("one_launch", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_resume_and_chains_alone(device, monkeypatch, dtype, one_launch):
+    if not one_launch:
+        monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device, dtype=dtype)[1]
+
+    def sampler():
+        return rb.HMC(target, step_size=0.02, num_leapfrog_steps=4)
+
+    whole = sampler().sample(6, warmup=2, chains=3, seed=4)
+    positions = whole.positions.get()
+    first = sampler().sample(3, warmup=2, chains=3, seed=4)
+    rest = sampler().sample(3, resume=first)  # knows nothing of the state: evaluates it again
+    parts = np.concatenate([first.positions.get(), rest.positions.get()], axis=1)
+    np.testing.assert_array_equal(parts, positions)
+    energies = [d.stats["energy_error"].get() for d in (first, rest, whole)]
+    np.testing.assert_array_equal(np.concatenate(energies[:2], axis=1), energies[2])
+    assert (np.diff(positions, axis=1) != 0).any()  # something was accepted
+    alone = sampler().sample(6, warmup=2, chains=[1], seed=4).positions.get()
+    np.testing.assert_array_equal(alone[0], positions[1])
+    terms, _ = target.terms_and_grad(whole.positions[:, -1, :])
+    np.testing.assert_array_equal(terms.get().sum(axis=1), whole.stats["lp"].get()[:, -1])
 
 
 def test_values_and_terms(device):

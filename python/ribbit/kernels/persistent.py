@@ -165,3 +165,15 @@ class Persistent:
         kernel = self._device.kernels([self.name])[self.name]
         kernel((1, chains, 1), pack(self._device, fields), self._shared)
         return q, p, terms, g
+
+    def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
+        """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
+
+        A step of size 0, which moves nothing.
+        """
+        xp, chains = self._device.xp, theta.shape[0]
+        still = xp.zeros(theta.shape, dtype=theta.dtype)
+        size = xp.zeros((chains,), dtype=xp.float64)
+        once = np.ones(chains, dtype=np.int64)
+        _, _, terms, grad = self.leapfrog(theta, still, still, size, once, None)
+        return terms, grad
