@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_density
+from ribbit import _backend, _device_density
 from ribbit.kernels import persistent
 
 MODEL = rb.mlp(5, (12, 7), 1)
@@ -86,16 +86,46 @@ def test_no_draw_waits_for_the_device(device):
 
 
 def test_groups_of_chains_change_nothing(device, monkeypatch):
-    start = pair(device)[0].init(chains=5, seed=3)
-    found = []
+    """Groups that memory asks for, launch by launch: chains keep their own steps and masses."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    start, momentum = pair(device)[0].init(chains=5, seed=3), RNG.normal(size=(5, 171))
+    mass = RNG.uniform(0.5, 2.0, size=momentum.shape)
+    arrays = [device.asarray(a) for a in (start, momentum)]
+    found, ends = [], []
     for most in (1024, 2, 1):
         monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
         target = pair(device)[1]
+        assert target._native._persistent is None
         sampler = rb.HMC(target, step_size=[0.01, 0.02, 0.005, 0.03, 0.02], trajectory_length=0.1)
-        draws = sampler.sample(4, warmup=0, init=device.asarray(start), seed=2)
+        draws = sampler.sample(4, warmup=0, init=arrays[0], seed=2)
         found.append(draws.positions.get())
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+        options = {"inverse_mass_matrix": device.asarray(mass)}
+        end = rb.leapfrog(target, *arrays, 0.01, [4, 2, 9, 3, 4], **options)
+        ends.append(np.column_stack([a.get() for a in end]))
+    for some in (found, ends):
+        np.testing.assert_array_equal(some[0], some[1])
+        np.testing.assert_array_equal(some[0], some[2])
+
+
+def test_ids_of_chains_lie_on_the_current_device(device, monkeypatch):
+    """Default streams of all devices have one handle."""
+    monkeypatch.setattr(_backend, "_chain_ids", {})
+    own, chains = _backend.device_of(device), np.arange(3, dtype=np.uint32)
+    ids = _backend._ids_on(own, chains)
+    assert _backend._ids_on(own, chains) is ids
+    monkeypatch.setattr(type(own), "number", own.number + 1)
+    assert _backend._ids_on(own, chains) is not ids
+
+
+def test_counts_on_some_rows(device):
+    """Constants of the rows are scaled to N rows as the rest is."""
+    y = RNG.integers(0, 9, size=(60, 1)).astype(float)
+    options = {"prior": rb.Normal(0.7), "likelihood": rb.Poisson(), "dtype": "float64"}
+    host = rb.Posterior(MODEL, X, y, **options)
+    on_device = rb.Posterior(MODEL, device.asarray(X), device.asarray(y), **options)
+    theta, rows = host.init(chains=2, seed=1), [3, 59, 3, 11]
+    value, _ = on_device.value_and_grad(device.asarray(theta), rows)
+    close(value, host.value_and_grad(theta, rows)[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("one_launch", [True, False])

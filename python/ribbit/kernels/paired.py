@@ -302,14 +302,24 @@ def _gradient(panel: Panel, number: int, row: Row, layer: _Layer, inputs: Operan
 
 
 def _forward(panel: Panel, layer: _Layer, a: Operand, b: Operand, sink: Operand) -> Launch:
-    sizes = {"m": panel.count * layer.places, "n": layer.outs, "k": layer.entries}
-    return products.product(panel.scalar, a, b, sink, **sizes, passes=panel.passes.forward)
+    m, passes = panel.count * layer.places, panel.passes.forward
+    return products.product(
+        panel.scalar, a, b, sink, m=m, n=layer.outs, k=layer.entries, passes=passes
+    )
 
 
 def _down(panel: Panel, layer: _Layer, turned: Operand, sink: Operand) -> Launch:
-    sizes = {"m": panel.count * layer.cells, "n": layer.channels, "k": layer.terms}
-    passes = panel.passes.backward
-    return products.product(panel.scalar, layer.deltas, turned, sink, **sizes, passes=passes)
+    m, passes = panel.count * layer.cells, panel.passes.backward
+    return products.product(
+        panel.scalar,
+        layer.deltas,
+        turned,
+        sink,
+        m=m,
+        n=layer.channels,
+        k=layer.terms,
+        passes=passes,
+    )
 
 
 def _squared(scalar: str, operand: Operand) -> Operand:
