@@ -4,6 +4,8 @@ Short stable trajectories in float64: rounding of sums alone, 1e-12.
 """
 
 import contextlib
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -105,6 +107,21 @@ def test_groups_of_chains_change_nothing(device, monkeypatch):
     for some in (found, ends):
         np.testing.assert_array_equal(some[0], some[1])
         np.testing.assert_array_equal(some[0], some[2])
+
+
+def test_memory_of_fewer_chains_goes_back(device, monkeypatch):
+    """Before more is asked for, and without the garbage collector."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device)[1]
+    theta = target.init(0, chains=3)
+    rb.leapfrog(target, theta[:2, :], theta[1:, :], 1e-3, 2)
+    program = weakref.ref(target._native._programs[0])
+    gc.disable()
+    try:
+        target.value_and_grad(theta)
+        assert program() is None
+    finally:
+        gc.enable()
 
 
 def test_ids_of_chains_lie_on_the_current_device(device, monkeypatch):
