@@ -291,6 +291,7 @@ class CpuDevice:
     """The device that ``ribbit._backend`` is given for the arrays above."""
 
     xp = NAMESPACE
+    number = 0
     tensor_cores = True
 
     def __init__(self, compiler=None, native=None):

@@ -4,12 +4,15 @@ Short stable trajectories in float64: rounding of sums alone, 1e-12.
 """
 
 import contextlib
+import gc
+import weakref
 
 import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_density
+from ribbit import _backend, _device_density
+from ribbit.kernels import persistent
 
 MODEL = rb.mlp(5, (12, 7), 1)
 RNG = np.random.default_rng(0)
@@ -85,26 +88,86 @@ def test_no_draw_waits_for_the_device(device):
 
 
 def test_groups_of_chains_change_nothing(device, monkeypatch):
-    start = pair(device)[0].init(chains=5, seed=3)
-    found = []
+    """Groups that memory asks for, launch by launch: chains keep their own steps and masses."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    start, momentum = pair(device)[0].init(chains=5, seed=3), RNG.normal(size=(5, 171))
+    mass = RNG.uniform(0.5, 2.0, size=momentum.shape)
+    arrays = [device.asarray(a) for a in (start, momentum)]
+    found, ends = [], []
     for most in (1024, 2, 1):
         monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
         target = pair(device)[1]
+        assert target._native._persistent is None
         sampler = rb.HMC(target, step_size=[0.01, 0.02, 0.005, 0.03, 0.02], trajectory_length=0.1)
-        draws = sampler.sample(4, warmup=0, init=device.asarray(start), seed=2)
+        draws = sampler.sample(4, warmup=0, init=arrays[0], seed=2)
         found.append(draws.positions.get())
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+        options = {"inverse_mass_matrix": device.asarray(mass)}
+        end = rb.leapfrog(target, *arrays, 0.01, [4, 2, 9, 3, 4], **options)
+        ends.append(np.column_stack([a.get() for a in end]))
+    for some in (found, ends):
+        np.testing.assert_array_equal(some[0], some[1])
+        np.testing.assert_array_equal(some[0], some[2])
 
 
-def test_resume_and_chains_alone(device):
-    sampler = rb.HMC(pair(device)[1], step_size=0.02, num_leapfrog_steps=4)
-    whole = sampler.sample(6, warmup=2, chains=3, seed=4).positions.get()
-    first = sampler.sample(3, warmup=2, chains=3, seed=4)
-    rest = sampler.sample(3, resume=first).positions.get()
-    np.testing.assert_array_equal(np.concatenate([first.positions.get(), rest], axis=1), whole)
-    alone = sampler.sample(6, warmup=2, chains=[1], seed=4).positions.get()
-    np.testing.assert_array_equal(alone[0], whole[1])
+def test_memory_of_fewer_chains_goes_back(device, monkeypatch):
+    """Before more is asked for, and without the garbage collector."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device)[1]
+    theta = target.init(0, chains=3)
+    rb.leapfrog(target, theta[:2, :], theta[1:, :], 1e-3, 2)
+    program = weakref.ref(target._native._programs[0])
+    gc.disable()
+    try:
+        target.value_and_grad(theta)
+        assert program() is None
+    finally:
+        gc.enable()
+
+
+def test_ids_of_chains_lie_on_the_current_device(device, monkeypatch):
+    """Default streams of all devices have one handle."""
+    monkeypatch.setattr(_backend, "_chain_ids", {})
+    own, chains = _backend.device_of(device), np.arange(3, dtype=np.uint32)
+    ids = _backend._ids_on(own, chains)
+    assert _backend._ids_on(own, chains) is ids
+    monkeypatch.setattr(type(own), "number", own.number + 1)
+    assert _backend._ids_on(own, chains) is not ids
+
+
+def test_counts_on_some_rows(device):
+    """Constants of the rows are scaled to N rows as the rest is."""
+    y = RNG.integers(0, 9, size=(60, 1)).astype(float)
+    options = {"prior": rb.Normal(0.7), "likelihood": rb.Poisson(), "dtype": "float64"}
+    host = rb.Posterior(MODEL, X, y, **options)
+    on_device = rb.Posterior(MODEL, device.asarray(X), device.asarray(y), **options)
+    theta, rows = host.init(chains=2, seed=1), [3, 59, 3, 11]
+    value, _ = on_device.value_and_grad(device.asarray(theta), rows)
+    close(value, host.value_and_grad(theta, rows)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("one_launch", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_resume_and_chains_alone(device, monkeypatch, dtype, one_launch):
+    if not one_launch:
+        monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device, dtype=dtype)[1]
+
+    def sampler():
+        return rb.HMC(target, step_size=0.02, num_leapfrog_steps=4)
+
+    whole = sampler().sample(6, warmup=2, chains=3, seed=4)
+    positions = whole.positions.get()
+    first = sampler().sample(3, warmup=2, chains=3, seed=4)
+    rest = sampler().sample(3, resume=first)  # knows nothing of the state: evaluates it again
+    parts = np.concatenate([first.positions.get(), rest.positions.get()], axis=1)
+    np.testing.assert_array_equal(parts, positions)
+    energies = [d.stats["energy_error"].get() for d in (first, rest, whole)]
+    np.testing.assert_array_equal(np.concatenate(energies[:2], axis=1), energies[2])
+    assert (np.diff(positions, axis=1) != 0).any()  # something was accepted
+    alone = sampler().sample(6, warmup=2, chains=[1], seed=4).positions.get()
+    np.testing.assert_array_equal(alone[0], positions[1])
+    terms, _ = target.terms_and_grad(whole.positions[:, -1, :])
+    np.testing.assert_array_equal(terms.get().sum(axis=1), whole.stats["lp"].get()[:, -1])
 
 
 def test_values_and_terms(device):

@@ -14,6 +14,7 @@ from kernel_list import WIDE
 from ribbit import _device_forward
 from ribbit._precision import PRECISIONS
 from ribbit.errors import PrecisionWarning
+from ribbit.kernels import persistent
 from ribbit.samplers import hmc
 
 # 100 wide: too wide for whole trajectories in one launch
@@ -120,6 +121,19 @@ def test_narrow_products_stay_in_float32(device):
     for lp, grad in found[1:]:
         np.testing.assert_array_equal(lp, found[0][0])
         np.testing.assert_array_equal(grad[:, last.offset :], found[0][1][:, last.offset :])
+
+
+def test_gradients_of_few_inputs_stay_in_float32(device, monkeypatch):
+    """Weights of 5 inputs, whatever their outputs; those of 100 go to tensor cores."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    kinds = {(100,): {"Product"}, (100, 100): {"Product", "TensorProduct"}}
+    for precision in REDUCED:
+        for hidden, expected in kinds.items():
+            target = build(device, rb.mlp(5, hidden, 1), precision)
+            target.value_and_grad(target.init(0, chains=1))
+            (program,) = target._native._programs.values()
+            names = [name for name in program.names if "GradientSink" in name]
+            assert {name.partition("<")[0] for name in names} == expected
 
 
 def test_small_networks_stay_in_float32(device):

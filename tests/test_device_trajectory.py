@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_density
+from ribbit import _backend, _device_density
 from ribbit.kernels import persistent
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
@@ -118,3 +118,22 @@ def test_a_program_that_memory_kept_small_is_made_once(device, monkeypatch, rng)
     assert program.chains == 2
     ends(target, device, arrays, [5, 3, 1, 9, 3], None)
     assert target._native._programs[0] is program
+
+
+def test_arguments_of_deep_networks(device, monkeypatch, rng):
+    """A kernel has 4096 bytes of arguments at most; more need CUDA 12.1."""
+    x, y = (device.asarray(rng.normal(size=shape)) for shape in ((9, 2), (9, 1)))
+    sizes = []
+
+    def kernels(names):
+        return dict.fromkeys(names, lambda _grid, arguments, _shared: sizes.append(len(arguments)))
+
+    monkeypatch.setattr(_backend.device_of(device), "kernels", kernels)
+    for hidden, fits in ((33, True), (34, False)):
+        model = rb.mlp(2, (3,) * hidden, 1)
+        target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0))
+        one = target._native._persistent
+        assert (one is not None) == fits
+        if one is not None:
+            one.value_and_grad(target.init(0, chains=1))
+    assert 4096 - 112 < sizes[0] <= 4096

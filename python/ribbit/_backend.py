@@ -62,7 +62,7 @@ FIT_DRAW = 13
 _IGNORE: Any = contextlib.nullcontext()
 
 _devices: dict[str, Device] = {}  # by the name of the array library
-_chain_ids: dict[tuple[str, int, bytes], Array] = {}  # the last ones on a device and stream
+_chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 _MOST_CHAIN_IDS = 16
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
@@ -126,7 +126,8 @@ def from_device(function: str, name: str, value: Any) -> Array:
 
 def _ids_on(device: Device, chains: npt.NDArray[np.uint32]) -> Array:
     """Return chain ids in device memory; the same few are asked for again and again."""
-    key = device.xp.__name__, device.stream(), chains.tobytes()
+    # The default stream has the same handle on every device.
+    key = device.xp.__name__, device.number, device.stream(), chains.tobytes()
     ids = _chain_ids.get(key)
     if ids is None:
         if len(_chain_ids) >= _MOST_CHAIN_IDS:

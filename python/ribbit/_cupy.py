@@ -42,13 +42,18 @@ class CupyDevice:
         self._compiled: dict[tuple[int, str], Kernel] = {}  # by device and name
 
     @property
+    def number(self) -> int:
+        """Id of the current device."""
+        return int(self._cupy.cuda.Device().id)
+
+    @property
     def tensor_cores(self) -> bool:
         """Whether the current device multiplies TF32 numbers."""
         return int(self._cupy.cuda.Device().compute_capability) >= 80
 
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels with NVRTC, all that are new in one go."""
-        device = self._cupy.cuda.Device().id
+        device = self.number
         missing = [name for name in names if (device, name) not in self._compiled]
         if missing:
             entries = [kernels.entry(name) for name in missing]
@@ -102,7 +107,7 @@ class CupyDevice:
         """
         if not isinstance(array, self._cupy.ndarray):
             raise TypeError(f"[ribbit] expected a CuPy array, got {type(array).__name__}")
-        here = self._cupy.cuda.Device().id
+        here = self.number
         if array.device.id != here:
             raise ValueError(
                 f"[ribbit] expected arrays on the current device, {here}, got one on device "

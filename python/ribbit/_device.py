@@ -39,6 +39,11 @@ class Device(Protocol):
     native: Any  # the module of the kernels compiled ahead of time
 
     @property
+    def number(self) -> int:
+        """Which of its kind in this machine is the current one."""
+        ...
+
+    @property
     def tensor_cores(self) -> bool:
         """Whether it multiplies TF32 numbers: compute capability 8.0 or more."""
         ...

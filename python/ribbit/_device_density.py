@@ -101,6 +101,10 @@ class DeviceDensity:
         self, theta: Array, rows: npt.NDArray[np.int64] | None = None
     ) -> tuple[Array, Array, Array]:
         """Return untempered log likelihood and log prior (C,) and tempered gradient (C, P)."""
+        if rows is None and self._persistent is not None:
+            # What trajectories end with: a state that is evaluated again has the same bits.
+            terms, grad = self._persistent.value_and_grad(theta)
+            return (*self._split(terms, None), grad)
         return self._value_and_grad(theta, rows, None)
 
     def masked_value_and_grad(

@@ -7,6 +7,7 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -116,7 +117,8 @@ class Program(Walk):
     @cached_property
     def trajectory(self) -> Trajectory:
         """Moves ``theta`` along ``grad``."""
-        return Trajectory(self._device, self)
+        # Not in a circle: the memory of a program that is dropped goes back at once.
+        return Trajectory(self._device, weakref.proxy(self))
 
     def choose(self, rows: npt.NDArray[np.int64]) -> None:
         """Set the rows (count,) of a program that runs over a subset."""

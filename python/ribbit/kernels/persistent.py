@@ -19,6 +19,8 @@ _SHARED = 96 * 1024  # bytes of a block: two blocks share a multiprocessor from 
 _MOST_OWNED = 48  # weights of a thread, held three times in registers
 # Rows times parameters from which on one block per chain is too little for a gradient.
 _MOST_WORK = 2_000_000
+# Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
+_MOST_LAYERS = 34
 _SIDE = 16
 _DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
 _IDENTITY = 0
@@ -90,7 +92,8 @@ def fits(network: Network, data_rows: int, itemsize: int) -> bool:
     owned = sum(-(-(a + 1) // _SIDE) * -(-b // _SIDE) for a, b in pairs)
     weights = sum((a + 1) * b for a, b in pairs)
     return (
-        owned * itemsize <= _MOST_OWNED * 4
+        len(pairs) <= _MOST_LAYERS
+        and owned * itemsize <= _MOST_OWNED * 4
         and data_rows * weights <= _MOST_WORK
         and network.rows(itemsize) is not None
     )
@@ -165,3 +168,15 @@ class Persistent:
         kernel = self._device.kernels([self.name])[self.name]
         kernel((1, chains, 1), pack(self._device, fields), self._shared)
         return q, p, terms, g
+
+    def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
+        """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
+
+        A step of size 0, which moves nothing.
+        """
+        xp, chains = self._device.xp, theta.shape[0]
+        still = xp.zeros(theta.shape, dtype=theta.dtype)
+        size = xp.zeros((chains,), dtype=xp.float64)
+        once = np.ones(chains, dtype=np.int64)
+        _, _, terms, grad = self.leapfrog(theta, still, still, size, once, None)
+        return terms, grad
