@@ -300,6 +300,7 @@ class CpuDevice:
         self.seed = 1
         self.launches = 0
         self._recorded = None  # launches of the recording that is being made
+        self.current, self.waits = 1, []  # a stream, and pairs of one that waits for another
 
     def kernels(self, names):
         entries = self.compiler(names)
@@ -344,14 +345,22 @@ class CpuDevice:
     def record(self, body):
         """Run nothing now; later the launches with the arguments that they had."""
         self._recorded = recorded = []
-        body()
-        self._recorded = None
+        try:
+            body()
+        finally:
+            self._recorded = None
 
         def replay():
             for run, grid, arguments in recorded:
                 run(grid, arguments)
 
         return replay
+
+    def after(self, earlier):
+        """The stream in use; notes which ones it was made to wait for."""
+        if earlier not in (None, self.current):
+            self.waits.append((self.current, earlier))
+        return self.current
 
     def free_bytes(self):
         return 1 << 30

@@ -103,7 +103,7 @@ class CupyDevice:
         Raises
         ------
         TypeError, ValueError
-            For what is no CuPy array, or lies on another device.
+            For what is no CuPy array, lies on another device or is not C-contiguous.
         """
         if not isinstance(array, self._cupy.ndarray):
             raise TypeError(f"[ribbit] expected a CuPy array, got {type(array).__name__}")
@@ -113,11 +113,20 @@ class CupyDevice:
                 f"[ribbit] expected arrays on the current device, {here}, got one on device "
                 f"{array.device.id}: use `with cupy.cuda.Device({array.device.id}):`"
             )
+        if not array.flags.c_contiguous:
+            raise ValueError("[ribbit] expected a C-contiguous array, got strides of another order")
         return int(array.data.ptr)
 
     def stream(self) -> int:
         """Return the handle of the current stream."""
         return int(self._cupy.cuda.get_current_stream().ptr)
+
+    def after(self, earlier: Any) -> Any:
+        """Return the current stream, made to wait for all that `earlier`, one such, was given."""
+        current = self._cupy.cuda.get_current_stream()
+        if earlier is not None and earlier.ptr != current.ptr:
+            current.wait_event(earlier.record())
+        return current
 
     def free_bytes(self) -> int:
         """Return what the device has free, and what CuPy's pool holds unused."""
@@ -129,8 +138,10 @@ class CupyDevice:
         stream = self._cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
-            body()
-            graph = stream.end_capture()
+            try:
+                body()
+            finally:
+                graph = stream.end_capture()
 
         def replay() -> None:
             graph.launch(self._cupy.cuda.get_current_stream())

@@ -21,6 +21,7 @@ Field: TypeAlias = Any  # int, float, an array or None
 # cuda/block.h
 THREADS = 256
 STATIC_SHARED = 48 * 1024
+MOST_ALONG_Y = 65535  # blocks along the second axis of a grid
 _MOST_BLOCKS = 4096  # of a loop over elements, per row of the grid
 
 
@@ -58,6 +59,13 @@ class Device(Protocol):
 
     def stream(self) -> int:
         """Return the handle of the current stream."""
+        ...
+
+    def after(self, earlier: Any) -> Any:
+        """Return the current stream, made to wait for all that `earlier`, one such, was given.
+
+        None: for nothing.
+        """
         ...
 
     def free_bytes(self) -> int:

@@ -6,8 +6,11 @@ Shapes: C chains, P parameters, N rows, J columns of y.
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +28,27 @@ from ribbit.protocols import Array
 __all__ = ["DeviceDensity"]
 
 _MOST_CHAINS = 1024  # in one program: blocks along an axis of a grid are counted in 16 bits
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _alone(
+    method: Callable[Concatenate[DeviceDensity, _P], _R],
+) -> Callable[Concatenate[DeviceDensity, _P], _R]:
+    """Let one call at a time use the density's memory, whatever threads and streams they are of.
+
+    On the device a call waits for the one before where that was put on another stream.
+    """
+
+    @functools.wraps(method)
+    def run(self: DeviceDensity, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with self._lock:
+            self._stream = self._device.after(self._stream)
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 class DeviceDensity:
@@ -60,6 +84,7 @@ class DeviceDensity:
             tables = replace(tables, precision="float32")
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
+        self._lock, self._stream = threading.RLock(), None  # of the last call
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
         self._asked: dict[int, int] = {}  # the most chains that each was made for
         self._steps: DeviceSteps | None = None  # the last ones, and what they were made for
@@ -97,6 +122,7 @@ class DeviceDensity:
         """Return the same density in another precision."""
         return self.with_tables(replace(self._tables, precision=precision))
 
+    @_alone
     def value_and_grad(
         self, theta: Array, rows: npt.NDArray[np.int64] | None = None
     ) -> tuple[Array, Array, Array]:
@@ -107,6 +133,7 @@ class DeviceDensity:
             return (*self._split(terms, None), grad)
         return self._value_and_grad(theta, rows, None)
 
+    @_alone
     def masked_value_and_grad(
         self,
         theta: Array,
@@ -139,6 +166,7 @@ class DeviceDensity:
         likelihood, prior = self._split(xp.concat(terms, axis=0), rows)
         return likelihood, prior, xp.concat(grads, axis=0)
 
+    @_alone
     def value(self, theta: Array, rows: npt.NDArray[np.int64] | None = None) -> tuple[Array, Array]:
         """Return untempered log likelihood and log prior (C,)."""
         xp = self._device.xp
@@ -150,6 +178,7 @@ class DeviceDensity:
             terms.append(xp.asarray(program.terms[:count, :], copy=True))
         return self._split(xp.concat(terms, axis=0), rows)
 
+    @_alone
     def leapfrog(
         self,
         position: Array,
@@ -196,6 +225,7 @@ class DeviceDensity:
             q, p, terms, g = (xp.take(a, back, axis=0) for a in (q, p, terms, g))
         return (q, p, *self._split(terms, None), g)
 
+    @_alone
     def advance(
         self,
         position: Array,
@@ -323,6 +353,7 @@ class DeviceDensity:
                 f"[{name}] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40"
             )
 
+    @_alone
     def advance_variational(
         self, *arguments: Any
     ) -> tuple[Array, npt.NDArray[np.float64], int, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._device import STATIC_SHARED, Device, pack
+from ribbit._device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
 from ribbit.layers import COLUMNS
 from ribbit.protocols import Array
 
@@ -145,28 +145,32 @@ class Persistent:
         q, p, g = (xp.asarray(a, copy=True) for a in (position, momentum, grad))
         terms = xp.empty((chains, 2), dtype=xp.float64)
         steps = xp.asarray(num_steps)
-        per_chain = inverse_mass is not None and inverse_mass.ndim == 2
-        fields = (
-            self._x,
-            self._y,
-            int(self._x.shape[0]),
-            int(self._y.shape[1]),
-            q,
-            p,
-            g,
-            inverse_mass,
-            dim if per_chain else 0,
-            step_size,
-            steps,
-            dim,
-            float(tables.scale),
-            1.0 / (tables.likelihood_temperature * tables.temperature),
-            1.0 / tables.temperature,
-            terms,
-            *self._priors,
-        )
+        mass, per_chain = inverse_mass, inverse_mass is not None and inverse_mass.ndim == 2
         kernel = self._device.kernels([self.name])[self.name]
-        kernel((1, chains, 1), pack(self._device, fields), self._shared)
+        for begin in range(0, chains, MOST_ALONG_Y):
+            some = slice(begin, min(begin + MOST_ALONG_Y, chains))
+            if per_chain:
+                mass = inverse_mass[some, :]  # type: ignore[index]
+            fields = (
+                self._x,
+                self._y,
+                int(self._x.shape[0]),
+                int(self._y.shape[1]),
+                q[some, :],
+                p[some, :],
+                g[some, :],
+                mass,
+                dim if per_chain else 0,
+                step_size[some],
+                steps[some],
+                dim,
+                float(tables.scale),
+                1.0 / (tables.likelihood_temperature * tables.temperature),
+                1.0 / tables.temperature,
+                terms[some, :],
+                *self._priors,
+            )
+            kernel((1, some.stop - begin, 1), pack(self._device, fields), self._shared)
         return q, p, terms, g
 
     def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
