@@ -20,8 +20,9 @@ CPP = ROOT / "cpp"
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
 
 # module -> the ribbit modules it may import at its top level, by the first part of the name.
-COMMON = {"errors", "_checks", "_core"}
+COMMON = {"errors", "_checks", "_core", "_interfaces"}
 ALLOWED = {
+    "_interfaces": set(),
     "layers": COMMON | {"layers"},
     "priors": COMMON,
     "likelihoods": COMMON | {"_backend", "priors", "protocols"},

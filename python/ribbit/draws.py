@@ -112,6 +112,7 @@ class Draws:
                 "[Draws.predict] expected at least one draw, got none "
                 "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
             )
+        _backend.refuse_device_array("Draws.predict", "x", x, self.positions)
         # A wrong x is an error here, not when a statistic is first read.
         check = getattr(self.predictive, "check_inputs", None)
         if check is not None:
