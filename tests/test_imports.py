@@ -325,6 +325,7 @@ def test_cupy_has_what_is_called() -> None:
         assert hasattr(cupy.cuda.Stream, name), name
     assert hasattr(cupy.cuda.Graph, "launch")
     assert hasattr(cupy.cuda.runtime, "memGetInfo")
+    assert callable(cupy.cuda.nvrtc.getVersion)
     used = set()
     for path in modules():
         used |= set(re.findall(r"\bxp\.([a-z_0-9]+)\(", path.read_text()))

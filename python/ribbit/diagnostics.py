@@ -68,6 +68,8 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
     ------
     TypeError, ValueError
         If `a` is not a real array with at least two axes, or `method` is unknown.
+    ImportError, RuntimeError
+        If `a` is in device memory, no CuPy array, and CuPy or a part it needs is missing.
     """
     _checks.choice("rhat", "method", method, _RHAT_METHODS)
     function = functools.partial(rhat_block, method=method)

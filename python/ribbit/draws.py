@@ -98,7 +98,8 @@ class Draws:
         Raises
         ------
         TypeError
-            When the target has no predictions (a CallableDensity).
+            When the target has no predictions (a CallableDensity), or `x` lies in device memory
+            and the draws do not.
         ValueError
             When no draws were kept.
         """
