@@ -83,6 +83,7 @@ def test_sound_interfaces():
     assert _interfaces.malformed(Foreign()) == ""
     assert _interfaces.malformed(Foreign(strides=None)) == ""
     assert _interfaces.malformed(Foreign(strides=(16, 8))) == ""
+    assert _interfaces.malformed(Foreign(shape=tuple(np.array([ROWS, 2])))) == ""
     assert _interfaces.malformed(Foreign(shape=(0, 2), data=(0, False))) == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral  # NumPy's integers too
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ def has_cuda_interface(value: object) -> bool:
 
 def in_device_memory(value: object) -> bool:
     """Whether `value` says that it lies in device memory."""
-    if has_cuda_interface(value):
-        return True
     if isinstance(value, np.ndarray):
         return False
+    if has_cuda_interface(value):
+        return True
     try:
         where: Any = value.__dlpack_device__()  # type: ignore[attr-defined]
         return bool(where[0] in _DLPACK_CUDA)
@@ -47,7 +48,7 @@ def malformed(value: object) -> str:
     if missing:
         return f"its __cuda_array_interface__ lacks {', '.join(missing)}"
     shape, data = given["shape"], given["data"]
-    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
+    if not isinstance(shape, tuple) or not all(isinstance(n, Integral) and n >= 0 for n in shape):
         return f"its shape is {shape!r}"
     try:
         native = np.dtype(given["typestr"]).isnative
@@ -55,7 +56,7 @@ def malformed(value: object) -> str:
         native = False
     if not native:
         return f"its typestr is {given['typestr']!r}"
-    if not (isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], int)):
+    if not (isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], Integral)):
         return f"its data is {data!r}"
     if data[0] == 0 and all(shape):
         return "its pointer is null"
@@ -63,7 +64,7 @@ def malformed(value: object) -> str:
     if strides is not None and (
         not isinstance(strides, tuple)
         or len(strides) != len(shape)
-        or not all(isinstance(n, int) for n in strides)
+        or not all(isinstance(n, Integral) for n in strides)
     ):
         return f"its strides are {strides!r}"
     return ""
