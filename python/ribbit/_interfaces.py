@@ -48,7 +48,9 @@ def malformed(value: object) -> str:
     if missing:
         return f"its __cuda_array_interface__ lacks {', '.join(missing)}"
     shape, data = given["shape"], given["data"]
-    if not isinstance(shape, tuple) or not all(isinstance(n, Integral) and n >= 0 for n in shape):
+    if not isinstance(shape, tuple) or not all(
+        isinstance(n, Integral) and int(n) >= 0 for n in shape
+    ):
         return f"its shape is {shape!r}"
     try:
         native = np.dtype(given["typestr"]).isnative
