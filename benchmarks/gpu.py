@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks import gpu_rows, machine
 from benchmarks.gpu_digest import digest
+from ribbit.versions import device_status
 
 EVIDENCE = machine.ROOT / "benchmarks" / "evidence" / "gpu"
 
@@ -40,6 +41,18 @@ def versions() -> dict[str, str]:
         except ImportError:
             continue
     return found
+
+
+def no_device() -> str:
+    """Return why there is no device to run on, "" when there is one."""
+    problem = device_status()
+    if problem:
+        return problem
+    try:
+        import cupy
+    except ImportError as error:
+        return str(error)
+    return "" if cupy.is_available() else "CuPy finds none"
 
 
 def device_facts() -> dict[str, Any]:
@@ -58,15 +71,30 @@ def device_facts() -> dict[str, Any]:
 
 
 def run_tests() -> dict[str, Any]:
-    """Run the tests that need a device; return how many passed and which did not."""
+    """Run the tests that need a device; return how many passed and which did not.
+
+    Raises
+    ------
+    SystemExit
+        When they did not run: pytest ended otherwise than with passed or failed tests, none
+        passed, or some were skipped for want of a device. No evidence is written then.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     print(done.stdout[-2000:])
+    print(done.stderr[-2000:], file=sys.stderr)
     counts = {
         word: int(count)
         for count, word in re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)
     }
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    lost = re.findall(r"^SKIPPED .*(?:no CUDA device|could not import 'cupy').*", done.stdout, re.M)
+    if done.returncode not in (0, 1) or not counts.get("passed") or lost:
+        raise SystemExit(
+            f"[benchmarks.gpu] expected the tests to run on a device, got exit status "
+            f"{done.returncode}, {counts.get('passed', 0)} passed, {len(lost)} skipped for want of "
+            "a device: nothing written"
+        )
     return {"counts": counts, "failed": failed, "returncode": done.returncode}
 
 
@@ -144,6 +172,10 @@ def main() -> int:
         for row in gpu_rows.rehearse(given.rows):
             print(f"{row['name']}: ran")
         return 0
+    problem = no_device()
+    if problem:
+        print(f"no CUDA device ({problem}): --rehearse runs the rows on the CPU", file=sys.stderr)
+        return 1
     stages = given.stage or ["tests", "ceilings", "rows"]
     git = ["git", "-C", str(machine.ROOT)]
     commit = subprocess.run(
@@ -169,7 +201,7 @@ def main() -> int:
     path = EVIDENCE / f"{evidence['date'][:10]}-{name}.json"
     path.write_text(json.dumps(evidence, indent=1) + "\n")
     print(f"written: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
-    return int(bool(evidence.get("tests", {}).get("failed")))
+    return int(evidence.get("tests", {}).get("returncode", 0) != 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """What runs on a device, without one: the rows of the GPU table, and what evidence says of them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -31,6 +33,49 @@ def test_table():
     lines = gpu.table([row, rival]).splitlines()
     assert "50%" in lines[2]
     assert "4.00x" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("code", "out"),
+    [
+        (3, "INTERNALERROR> crash"),
+        (1, ""),  # pytest is not installed
+        (5, "no tests ran"),
+        (0, "12 skipped, 900 deselected in 3 s"),
+        (0, "SKIPPED [3] tests/conftest.py:50: no CUDA device\n9 passed, 3 skipped in 3 s"),
+        (0, "SKIPPED [3] tests/conftest.py:48: could not import 'cupy': x\n9 passed, 3 skipped"),
+        (2, "9 passed in 3 s\n!!! KeyboardInterrupt !!!"),
+    ],
+)
+def test_tests_that_did_not_run_are_no_evidence(monkeypatch, capsys, code, out):
+    done = subprocess.CompletedProcess([], code, out, "what went wrong")
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(SystemExit, match="expected the tests to run on a device, got exit status"):
+        gpu.run_tests()
+    assert "what went wrong" in capsys.readouterr().err
+
+
+def test_tests_that_ran(monkeypatch):
+    """The control: passed, and passed or failed, are evidence."""
+    out = "FAILED tests/test_a.py::test_b - x\nSKIPPED [1] tests/a.py:1: slow\n1 failed, 9 passed"
+    done = subprocess.CompletedProcess([], 1, out, "")
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: done)
+    found = gpu.run_tests()
+    assert found["failed"] == ["tests/test_a.py::test_b"]
+    assert found["counts"] == {"failed": 1, "passed": 9}
+    assert found["returncode"] == 1
+
+
+def test_without_a_device(monkeypatch, capsys):
+    """One line, and nothing is run."""
+    monkeypatch.setattr(gpu, "device_status", lambda: "cudaErrorNoDevice")
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    assert gpu.main() == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "no CUDA device (cudaErrorNoDevice): --rehearse runs the rows on the CPU\n"
+    )
 
 
 def test_evidence_is_of_these_sources(tmp_path, monkeypatch):

@@ -133,7 +133,7 @@ def test_libraries_are_not_mixed():
         hmc.sample(2, resume=draws)
     with pytest.raises(TypeError, match="one library, got numpy and array_api_strict"):
         _backend.namespace(np.zeros(2), strict.zeros(2))
-    with pytest.raises(TypeError, match="expected an array, got list"):
+    with pytest.raises(TypeError, match="expected a NumPy or CuPy array, got list"):
         _backend.namespace([1.0])
 
 

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _core, _selftest
+from ribbit import _core, _cupy, _selftest
+from ribbit import versions as _versions
 from ribbit.__main__ import main
 from ribbit.versions import show_versions, versions
 
@@ -17,7 +20,17 @@ def test_show_versions(capsys):
     for name, value in versions().items():
         assert name in text
         assert value in text
-    for name in ("ribbit", "python", "numpy", "instruction set", "threads", "cuda", "processor"):
+    for name in (
+        "ribbit",
+        "python",
+        "numpy",
+        "instruction set",
+        "threads",
+        "cuda",
+        "nvrtc",
+        "cupy",
+        "processor",
+    ):
         assert name in versions()
     assert _core.isa() in versions()["instruction set"]
 
@@ -28,6 +41,8 @@ def test_doctor_passes(capsys):
     text = capsys.readouterr().out
     assert "all checks passed" in text
     assert "FAIL" not in text
+    missing = _selftest.no_device()
+    assert f"device: not checked ({missing})" in text if missing else "device " in text
     for isa in _core.available_isas():
         assert isa in text
     seconds = float(text.rsplit("(", 1)[1].split(" s)")[0])
@@ -80,6 +95,57 @@ def test_doctor_finds_a_wrong_posterior(monkeypatch):
     right = _selftest.Gaussian
     monkeypatch.setattr(_selftest, "Gaussian", lambda scale=None: right(scale and 1.5 * scale))
     assert not _selftest.check_hmc()[0]
+
+
+def test_doctor_checks_the_device(device, monkeypatch):
+    """Wrong normals and a wrong gradient of the device are caught."""
+    assert _selftest.check_device(device)[0]
+    normals = _selftest._normals
+    monkeypatch.setattr(_selftest, "_normals", lambda *a: np.nextafter(normals(*a), 9))
+    assert not _selftest.check_device(device)[0]
+    monkeypatch.undo()
+    value_and_grad = rb.Posterior.value_and_grad
+
+    def wrong(self, theta, rows=None):
+        lp, grad = value_and_grad(self, theta, rows)
+        return lp, grad * (1 + 1e-9 * (self.array_namespace is not np))
+
+    monkeypatch.setattr(rb.Posterior, "value_and_grad", wrong)
+    assert not _selftest.check_device(device)[0]
+
+
+def test_one_device_is_not_many(monkeypatch):
+    """The number of devices, their name and what keeps them from running."""
+    module = SimpleNamespace(
+        device_problem=lambda: "",
+        device_count=lambda: 1,
+        device_name=lambda: "A",
+        runtime_version=lambda: 13010,
+    )
+    monkeypatch.setitem(sys.modules, "ribbit._cuda", module)
+    assert versions()["cuda"].startswith("module for CUDA 13.1, ")
+    assert versions()["cuda"].endswith(", 1 device (A)")
+    module.device_count, module.device_problem = lambda: 0, lambda: "no driver at all"
+    assert versions()["cuda"].endswith(", 0 devices: no driver at all")
+    monkeypatch.setitem(sys.modules, "ribbit._cuda", None)
+    assert versions()["cuda"].startswith("no CUDA module")
+
+
+def test_cupy_of_conda_is_found(monkeypatch):
+    versions_of = {"cupy": "14.2.0"}
+    monkeypatch.setattr(_versions, "_version", versions_of.get)
+    monkeypatch.setattr(_cupy, "nvrtc_version", lambda: "13.1")
+    assert versions()["cupy"] == "14.2.0 (cupy)"
+    assert versions()["nvrtc"] == "13.1"
+
+    def missing():
+        raise ImportError("no libnvrtc")
+
+    monkeypatch.setattr(_cupy, "nvrtc_version", missing)
+    assert versions()["nvrtc"] == "not found (no libnvrtc)"
+    versions_of.clear()
+    assert versions()["cupy"] == "not installed"
+    assert versions()["nvrtc"] == "not looked for (no CuPy)"
 
 
 def test_doctor_reports_an_instruction_set_that_crashes(monkeypatch):

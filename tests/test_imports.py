@@ -20,8 +20,9 @@ CPP = ROOT / "cpp"
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
 
 # module -> the ribbit modules it may import at its top level, by the first part of the name.
-COMMON = {"errors", "_checks", "_core"}
+COMMON = {"errors", "_checks", "_core", "_interfaces"}
 ALLOWED = {
+    "_interfaces": set(),
     "layers": COMMON | {"layers"},
     "priors": COMMON,
     "likelihoods": COMMON | {"_backend", "priors", "protocols"},
@@ -324,6 +325,7 @@ def test_cupy_has_what_is_called() -> None:
         assert hasattr(cupy.cuda.Stream, name), name
     assert hasattr(cupy.cuda.Graph, "launch")
     assert hasattr(cupy.cuda.runtime, "memGetInfo")
+    assert callable(cupy.cuda.nvrtc.getVersion)
     used = set()
     for path in modules():
         used |= set(re.findall(r"\bxp\.([a-z_0-9]+)\(", path.read_text()))

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,32 @@ import pytest
 import cpu_device
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+@pytest.mark.parametrize("page", ["README.md", "docs/gpu.md", "CONTRIBUTING.md"])
+def test_lines_fit_the_page(page):
+    lines = (README.parent / page).read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if len(line) > 100 and not line.startswith("|")]
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+def test_extras_are_named():
+    """Every extra of the package, by its name, and every one that a page installs exists."""
+    extras = set(
+        tomllib.loads((README.parent / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
+    )
+    text = README.read_text(encoding="utf-8")
+    line = re.search(
+        r"^Extras: (.*?)\. ", text.replace("\n", " ").replace(" Extras", "\nExtras"), re.M
+    )
+    assert set(re.findall(r"`(\w+)`", line.group(1))) == extras
+    installed = [text, (README.parent / "docs/gpu.md").read_text(encoding="utf-8")]
+    installed += [p.read_text(encoding="utf-8") for p in (README.parent / "python").rglob("*.py")]
+    for names in re.findall(r"\.\[([\w,]+)\]\"", "".join(installed)):
+        assert set(names.split(",")) <= extras, names
 
 
 @pytest.mark.slow

@@ -171,6 +171,7 @@ void bind_cuda(py::module_& module) {
   py::register_exception<cuda::DeviceError>(module, "DeviceError", PyExc_RuntimeError);
   module.def("device_count", &cuda::device_count);
   module.def("device_name", &cuda::device_name);
+  module.def("device_problem", &cuda::device_problem);
   module.def("runtime_version", &cuda::runtime_version);
   module.def("fill_normal", &fill_normal, py::arg("out"), py::arg("seed"), py::arg("step"),
              py::arg("chains"), py::arg("purpose"), py::arg("layer"), py::arg("stream"));

@@ -10,6 +10,9 @@ int device_count() {
 std::string device_name() {
   return "CPU";
 }
+std::string device_problem() {
+  return "";
+}
 int runtime_version() {
   return 0;
 }
@@ -25,10 +28,15 @@ void check_pointer(const void*, const char*) {}
 namespace ribbit::cuda {
 namespace {
 
+__global__ void probe() {}  // compiled for the same devices as every kernel of the module
+
+std::string text_of(cudaError_t status) {
+  return std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status);
+}
+
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  throw DeviceError(std::string("[_cuda] ") + what + ": " + cudaGetErrorName(status) + ", " +
-                    cudaGetErrorString(status));
+  throw DeviceError(std::string("[_cuda] ") + what + ": " + text_of(status));
 }
 
 }  // namespace
@@ -46,6 +54,33 @@ std::string device_name() {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device), "device_name");
   return properties.name;
+}
+
+std::string device_problem() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  cudaError_t status = cudaGetDeviceCount(&device);
+  if (status == cudaSuccess && device == 0) status = cudaErrorNoDevice;
+  if (status == cudaSuccess) status = cudaGetDevice(&device);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  }
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  }
+  cudaFuncAttributes attributes;
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, probe);
+  cudaGetLastError();  // an answer, not an error that the next call should report
+  if (status == cudaSuccess) return "";
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    const std::string major_text = std::to_string(major);
+    const std::string minor_text = std::to_string(minor);
+    return "no code for compute capability " + major_text + "." + minor_text +
+           " (8.0 or more, unless built with -DCMAKE_CUDA_ARCHITECTURES=" + major_text +
+           minor_text + ")";
+  }
+  return text_of(status);
 }
 
 int runtime_version() {

@@ -16,8 +16,10 @@ struct DeviceError : std::runtime_error {
 
 int device_count();         // 0 without a driver
 std::string device_name();  // of the current device
-int runtime_version();      // of the runtime linked in, 1000 major + 10 minor
-void check_launch();        // throws DeviceError
+// Why kernels of this module cannot run on the current device; empty when they can.
+std::string device_problem();
+int runtime_version();  // of the runtime linked in, 1000 major + 10 minor
+void check_launch();    // throws DeviceError
 // Throws std::invalid_argument unless the memory is the current device's.
 void check_pointer(const void* pointer, const char* name);
 

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def doctor() -> int:
     """Print versions, run the self-test, and return the exit code: 0 when all checks pass."""
-    from ribbit._selftest import run_checks
+    from ribbit._selftest import no_device, run_checks
     from ribbit.versions import show_versions
 
     show_versions()
@@ -82,6 +82,9 @@ def doctor() -> int:
     for check in checks:
         mark = "ok  " if check.passed else "FAIL"
         print(f"  {mark}  {check.name:<{width}}  {check.detail}")
+    missing = no_device()
+    if missing:
+        print(f"  device: not checked ({missing})")
     failed = sum(not check.passed for check in checks)
     seconds = sum(check.seconds for check in checks)
     verdict = f"{failed} of {len(checks)} checks FAILED" if failed else "all checks passed"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _checks, _core
+from ribbit import _checks, _core, _interfaces
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
 
@@ -43,6 +43,7 @@ __all__ = [
     "namespace",
     "normal",
     "num_threads",
+    "refuse_device_array",
     "reparameterize",
     "select",
     "set_num_threads",
@@ -64,16 +65,17 @@ _IGNORE: Any = contextlib.nullcontext()
 _devices: dict[str, Device] = {}  # by the name of the array library
 _chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 _MOST_CHAIN_IDS = 16
-_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
-def device_of(xp: ModuleType) -> Device | None:
+def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
     """Return the device whose arrays are those of the library `xp`; None: it is not a device's.
+
+    `function` names the caller in errors.
 
     Raises
     ------
     ImportError, RuntimeError
-        When `xp` is CuPy and this build has no CUDA module, or there is no device.
+        When `xp` is CuPy and something that a device needs is missing; see `CupyDevice`.
     """
     if xp is np:
         return None
@@ -81,16 +83,13 @@ def device_of(xp: ModuleType) -> Device | None:
     if name == "cupy" and name not in _devices:
         from ribbit._cupy import CupyDevice
 
-        _devices[name] = CupyDevice()
+        _devices[name] = CupyDevice(function)
     return _devices.get(name)
 
 
 def is_device_array(value: object) -> bool:
     """Whether `value` lies in device memory, whatever library it belongs to."""
-    if hasattr(value, "__cuda_array_interface__"):
-        return True
-    where = getattr(value, "__dlpack_device__", None)
-    return where is not None and not isinstance(value, np.ndarray) and where()[0] in _DLPACK_CUDA
+    return _interfaces.in_device_memory(value)
 
 
 def from_device(function: str, name: str, value: Any) -> Array:
@@ -102,26 +101,47 @@ def from_device(function: str, name: str, value: Any) -> Array:
     Raises
     ------
     DTypeError
-        When CuPy is not installed.
+        When the interface is malformed, or the library does not give the memory away.
     ImportError, RuntimeError
-        As for :func:`device_of`.
+        When CuPy is not installed, and as for :func:`device_of`.
     """
     get = getattr(value, "__array_namespace__", None)
-    if get is not None and get().__name__ in _devices:
+    if get is not None and not isinstance(value, type) and get().__name__ in _devices:
         return value
+    interface = _interfaces.has_cuda_interface(value)
+    wrong = _interfaces.malformed(value) if interface else ""
+    if wrong:
+        raise _no_device_array(function, name, value, wrong)
     try:
         import cupy
     except ImportError as error:
-        raise DTypeError(
-            f"[{function}] expected CuPy to be installed for {name} in device memory, "
-            f"got {_checks.summary(value)} (pip install 'ribbit[cuda13]' or 'ribbit[cuda12]')"
+        raise ImportError(
+            f"[{function}] expected CuPy for {name} in device memory, got {error} "
+            '(pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit)'
         ) from error
-    device_of(cupy)
+    device_of(cupy, function)
     if isinstance(value, cupy.ndarray):
         return value
-    if hasattr(value, "__cuda_array_interface__"):
-        return cupy.asarray(value)
-    return cupy.from_dlpack(value)
+    try:
+        return cupy.asarray(value) if interface else cupy.from_dlpack(value)
+    except Exception as error:  # what another library raises
+        raise _no_device_array(function, name, value, _interfaces.reason(error)) from error
+
+
+def _no_device_array(function: str, name: str, value: object, why: str) -> DTypeError:
+    return DTypeError(
+        f"[{function}] expected {name} as an array in device memory, "
+        f"got {_checks.summary(value)} ({why})"
+    )
+
+
+def refuse_device_array(function: str, name: str, value: object, positions: Array) -> None:
+    """Raise DTypeError for a `value` in device memory where `positions` are NumPy's."""
+    if isinstance(positions, np.ndarray) and is_device_array(value):
+        raise DTypeError(
+            f"[{function}] expected {name} in host memory, where the draws are, "
+            f"got {_checks.summary(value)}"
+        )
 
 
 def _ids_on(device: Device, chains: npt.NDArray[np.uint32]) -> Array:
@@ -154,7 +174,8 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
         else:
             get = getattr(array, "__array_namespace__", None)
             if get is None or isinstance(array, type):
-                raise DTypeError(f"[{function}] expected an array, got {_checks.summary(array)}")
+                got = _checks.summary(array)
+                raise DTypeError(f"[{function}] expected a NumPy or CuPy array, got {got}")
             one = get()
         if found is not None and one is not found:
             raise DTypeError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit import _interfaces
 from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
 def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     """Return an array-like of bools, integers or real floats as a NumPy array, uncopied."""
     expected = f"{name} as an array of real numbers"
-    if hasattr(value, "__cuda_array_interface__"):
+    if _interfaces.has_cuda_interface(value):
         # Never a silent copy between devices.
         raise DTypeError(f"[{function}] expected {expected} in host memory, got {summary(value)}")
     if type(value).__name__ == "MaskedArray" and np.any(getattr(value, "mask", False)):
@@ -158,7 +159,8 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise DTypeError(f"[{function}] expected {expected}, got {summary(value)}") from error
+        got = f"{summary(value)} ({_interfaces.reason(error)})"
+        raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
     if array.dtype.kind not in "biuf":
         got = summary(value) if array.dtype == object else summary(array)
         raise DTypeError(f"[{function}] expected {expected}, got {got}")

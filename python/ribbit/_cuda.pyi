@@ -10,6 +10,7 @@ __all__: list[str] = [
     "accept",
     "device_count",
     "device_name",
+    "device_problem",
     "draw_weights",
     "fill_normal",
     "fill_uniform",
@@ -35,6 +36,7 @@ def accept(
 ) -> None: ...
 def device_count() -> int: ...
 def device_name() -> str: ...
+def device_problem() -> str: ...
 def draw_weights(
     out: typing.Any,
     mean: typing.Any,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -11,33 +12,73 @@ from ribbit import kernels
 from ribbit._device import THREADS, Kernel
 from ribbit.protocols import Array
 
-__all__ = ["CupyDevice"]
+__all__ = ["CupyDevice", "nvrtc_version"]
 
-_REBUILD = "install a CUDA compiler (nvcc) and build ribbit again with RIBBIT_CUDA=ON"
+_REBUILD = (
+    "install a CUDA compiler (nvcc), then, from the root of ribbit, "
+    'CMAKE_ARGS="-DRIBBIT_CUDA=ON" pip install ".[cuda13]"'
+)
+
+
+def nvrtc_version() -> str:
+    """Return the version of the run-time compiler that CuPy finds, such as 13.1.
+
+    Raises
+    ------
+    ImportError
+        When CuPy is not installed, or it finds no compiler.
+    """
+    from cupy.cuda import nvrtc
+
+    try:
+        major, minor = nvrtc.getVersion()
+    except Exception as error:  # CuPy's own, and those of the loader
+        raise ImportError(str(error) or type(error).__name__) from error
+    return f"{major}.{minor}"
 
 
 class CupyDevice:
     """The device that CuPy calls the current one.
 
+    Parameters
+    ----------
+    function : str
+        Who asks for it, in errors.
+
     Raises
     ------
     ImportError
-        When this build of ribbit has no CUDA module.
+        When this build of ribbit has no CUDA module or it cannot be loaded, and when CuPy finds no
+        run-time compiler (NVRTC).
     RuntimeError
-        When there is no driver or no device.
+        When there is no driver, no device, or one that the CUDA module has no code for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, function: str = "ribbit") -> None:
         import cupy
 
         if not cupy.is_available():
-            raise RuntimeError("[ribbit] expected a CUDA device, got none: is a driver there?")
+            raise RuntimeError(f"[{function}] expected a CUDA device, got none: is a driver there?")
         try:
-            from ribbit import _cuda
+            native = importlib.import_module("ribbit._cuda")
         except ImportError as error:
-            raise ImportError(f"[ribbit] this build has no CUDA module: {_REBUILD}") from error
+            if isinstance(error, ModuleNotFoundError) and error.name == "ribbit._cuda":
+                got = f"a build without it: {_REBUILD}"
+            else:
+                got = f"one that cannot be loaded ({error})"
+            raise ImportError(f"[{function}] expected ribbit's CUDA module, got {got}") from error
+        problem = native.device_problem()
+        if problem:
+            raise RuntimeError(f"[{function}] expected a CUDA device to run on, got {problem}")
+        try:
+            nvrtc_version()
+        except ImportError as error:
+            raise ImportError(
+                f"[{function}] expected NVRTC, CUDA's run-time compiler, got none that CuPy finds "
+                f'({error}): pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit'
+            ) from error
         self.xp: ModuleType = cupy
-        self.native: Any = _cuda
+        self.native: Any = native
         self._cupy: Any = cupy
         self._compiled: dict[tuple[int, str], Kernel] = {}  # by device and name
 

@@ -67,8 +67,9 @@ def check_memory(function: str, precision: str, device: Device | None) -> None:
         return
     if device is None:
         raise ValueError(
-            f"[{function}] expected precision='float32' or 'float64' for NumPy data, which the CPU "
-            f"core computes with, got {precision!r}: it takes data in device memory"
+            f"[{function}] expected precision='float32' or 'float64' for data in host memory, "
+            f"got {precision!r}: tensor cores need data in device memory (cupy.asarray, "
+            "tensor.cuda())"
         )
     if not device.tensor_cores:
         raise ValueError(

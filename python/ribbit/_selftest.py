@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import importlib.util
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +20,10 @@ from ribbit import _backend, _core
 from ribbit.likelihoods import Gaussian
 from ribbit.posterior import Posterior
 from ribbit.priors import Normal
+from ribbit.versions import device_status
 from ribbit.zoo import mlp
 
-__all__ = ["Check", "run_checks"]
+__all__ = ["Check", "no_device", "run_checks"]
 
 _PURPOSE = 11  # "replicate" in core/philox_hd.h: numbers that only tests draw
 _KNOWN = (  # counter, key, answer: Random123's known answers for philox4x32-10
@@ -69,7 +73,16 @@ def run_checks() -> list[Check]:
     for isa in _core.available_isas():
         if isa != _core.isa():
             checks.append((f"instruction set {isa}", lambda isa=isa: check_isa(isa)))  # type: ignore[misc]
+    if not no_device():
+        checks.append(("device", check_device))
     return [_run(name, function) for name, function in checks]
+
+
+def no_device() -> str:
+    """Return why nothing is checked on a device, "" when one answers."""
+    if importlib.util.find_spec("cupy") is None:
+        return "no CuPy"
+    return device_status()
 
 
 def check_philox() -> tuple[bool, str]:
@@ -184,6 +197,29 @@ def check_isa(isa: str) -> tuple[bool, str]:
     return lines[2] == "ok", lines[2] if lines[
         2
     ] != "ok" else "the same normals; gradient, leapfrog"
+
+
+def check_device(xp: ModuleType | None = None) -> tuple[bool, str]:
+    """Compare bits of normals and a gradient with the CPU's; `xp`: CuPy when absent."""
+    xp = importlib.import_module("cupy") if xp is None else xp
+    device = _backend.device_of(xp, "doctor")
+    if device is None:
+        return False, f"{xp.__name__} is no device's"
+    chains = np.arange(2, dtype=np.uint32)
+    normals = _backend.normal(
+        xp, (2, 1001), np.dtype(np.float64), seed=2021, step=0, chains=chains, purpose=_PURPOSE
+    )
+    if _backend.to_host(normals).tobytes() != _normals(2, 1001).tobytes():
+        return False, "other normals than the CPU's"
+    target, theta = _network()
+    data = (xp.asarray(np.asarray(a)) for a in (target.x, target.y))
+    there = Posterior(
+        target.model, *data, prior=target.prior, likelihood=target.likelihood, dtype=np.float64
+    )
+    right = target.value_and_grad(theta)[1]
+    found = _backend.to_host(there.value_and_grad(xp.asarray(theta))[1])
+    error = float(np.abs(found - right).max() / np.abs(right).max())
+    return error < 1e-10, f"the CPU's normals; gradient, relative error {error:.1e} < 1e-10"
 
 
 def report_core() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ribbit import _checks
+from ribbit import _checks, _interfaces
 from ribbit._convergence import ess_block, mcse_block, rhat_block
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.metrics import class_probabilities
@@ -68,6 +68,8 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
     ------
     TypeError, ValueError
         If `a` is not a real array with at least two axes, or `method` is unknown.
+    ImportError, RuntimeError
+        If `a` is in device memory, no CuPy array, and CuPy or a part it needs is missing.
     """
     _checks.choice("rhat", "method", method, _RHAT_METHODS)
     function = functools.partial(rhat_block, method=method)
@@ -250,7 +252,7 @@ def _by_block(
             f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
-    draws = as_host(a)
+    draws = as_host(a, name)
     if draws.dtype.kind not in "fiub":
         raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
     if draws.ndim < 2:
@@ -302,15 +304,17 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
     for begin in range(0, x.shape[0], block):
         numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
         terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
-        values = as_host(terms.probs if terms.probs is not None else terms.mean)
+        values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
         parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
     return np.concatenate(parts)
 
 
-def as_host(a: Any) -> npt.NDArray[Any]:
-    """Return a NumPy array; one on a device is copied here."""
-    if hasattr(a, "__cuda_array_interface__"):
-        a = a.get()
+def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
+    """Return a NumPy array; one on a device, of whatever library, is copied here."""
+    if _interfaces.in_device_memory(a):
+        from ribbit import _backend  # where a device is in use
+
+        a = _backend.to_host(a if hasattr(a, "get") else _backend.from_device(function, "a", a))
     return np.asarray(a)
 
 

@@ -98,7 +98,8 @@ class Draws:
         Raises
         ------
         TypeError
-            When the target has no predictions (a CallableDensity).
+            When the target has no predictions (a CallableDensity), or `x` lies in device memory
+            and the draws do not.
         ValueError
             When no draws were kept.
         """
@@ -112,6 +113,7 @@ class Draws:
                 "[Draws.predict] expected at least one draw, got none "
                 "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
             )
+        _backend.refuse_device_array("Draws.predict", "x", x, self.positions)
         # A wrong x is an error here, not when a statistic is first read.
         check = getattr(self.predictive, "check_inputs", None)
         if check is not None:

@@ -182,6 +182,7 @@ class MeanField:
         predictive = base.drawn(self.mean, self.scale, key)
         xp = _backend.namespace(self.mean)
         positions = xp.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
+        _backend.refuse_device_array(name, "x", x, positions)
         predictive.check_inputs(x)  # a wrong x is an error here
         return Prediction(predictive, x, positions=positions)
 

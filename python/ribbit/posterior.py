@@ -100,6 +100,9 @@ class Posterior(NativeDensity, NativeSteps):
         If an argument does not fit: shapes, dtypes, NaN or infinite data, labels out of range, a
         parameter without a prior, a temperature that is not positive, a precision that contradicts
         the dtype or that neither the data's memory nor the device has.
+    ImportError, RuntimeError
+        For data in device memory: when CuPy, ribbit's CUDA module or NVRTC is missing; when there
+        is no driver, or no device that the module has code for.
 
     Warns
     -----

@@ -98,6 +98,8 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
     ------
     TypeError, ValueError
         If shapes or dtypes do not fit or a number is out of range. NaN passes through.
+    ImportError, RuntimeError
+        For arrays in device memory, as `Posterior`.
     """
     name = "reparameterize"
     if _backend.is_device_array(mean):

@@ -13,9 +13,10 @@ from typing import Any
 
 from ribbit import _core
 
-__all__ = ["show_versions", "versions"]
+__all__ = ["device_status", "show_versions", "versions"]
 
 _FALLBACK = ("numpy", "matplotlib", "rich", "scikit-learn", "arviz-base", "arviz-stats")
+_CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # wheels; conda and source say "cupy"
 
 
 def versions() -> dict[str, str]:
@@ -36,6 +37,8 @@ def versions() -> dict[str, str]:
         "instruction set": f"{_core.isa()} (available: {', '.join(_core.available_isas())})",
         "compiler": str(info.get("compiler", "unknown")),
         "cuda": _cuda(),
+        "nvrtc": _nvrtc(),
+        "cupy": _cupy(),
     }
     for name in _requirements():
         rows[name] = _version(name) or "not installed"
@@ -72,7 +75,7 @@ def _requirements() -> list[str]:
     names: list[str] = []
     for line in lines:
         found = re.match(r"[A-Za-z0-9._-]+", line)
-        if found and found.group() not in (*names, "ribbit"):
+        if found and found.group() not in (*names, *_CUPY, "cuda-toolkit", "ribbit"):
             names.append(found.group())
     return names
 
@@ -95,20 +98,47 @@ def _processor() -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
+def device_status() -> str:
+    """Return what keeps the CUDA module from running on a device, "" when nothing does."""
+    try:
+        module: Any = importlib.import_module("ribbit._cuda")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "ribbit._cuda":
+            return "no CUDA module (built where a CUDA compiler is found)"
+        return f"a CUDA module that cannot be loaded ({error})"
+    return str(module.device_problem())
+
+
 def _cuda() -> str:
-    driver = ", no driver"
+    driver = "no driver"
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
         found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
-        driver = f", driver {found.group(1)}" if found else ", a driver is loaded"
+        driver = f"driver {found.group(1)}" if found else "a driver is loaded"
     except OSError:
         pass
-    try:
-        module: Any = importlib.import_module("ribbit._cuda")
-    except ImportError:
-        return f"no module (built where a CUDA compiler is found){driver}"
-    version = module.runtime_version()
-    devices = module.device_count()
-    name = f" ({module.device_name()})" if devices else ""
+    problem = device_status()
+    if "CUDA module" in problem:
+        return f"{problem}, {driver}"
+    module: Any = importlib.import_module("ribbit._cuda")
+    version, devices = module.runtime_version(), module.device_count()
     release = f"{version // 1000}.{version % 1000 // 10}"
-    return f"module for CUDA {release}{driver}, {devices} devices{name}"
+    count = f"{devices} device{'' if devices == 1 else 's'}"
+    name = f" ({module.device_name()})" if devices else ""
+    return f"module for CUDA {release}, {driver}, {count}{name}{problem and f': {problem}'}"
+
+
+def _cupy() -> str:
+    found = [f"{version} ({name})" for name in _CUPY if (version := _version(name))]
+    return ", ".join(found) or "not installed"
+
+
+def _nvrtc() -> str:
+    if _cupy() == "not installed":
+        return "not looked for (no CuPy)"
+    from ribbit._cupy import nvrtc_version
+
+    try:
+        return nvrtc_version()
+    except ImportError as error:
+        return f"not found ({' '.join(str(error).split())})"
