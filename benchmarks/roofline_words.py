@@ -21,8 +21,8 @@ NEEDED = {
     "hide entirely behind the multiply-adds, as in hand-written assembly.",
     "bbb-seed": "Layers of 20 units are tiles of 10, too narrow to hide their loads, and "
     "every layer writes its panel to the first-level cache: two layers in one pass.",
-    "mc-forward": "Layers of 20 units are tiles of 10, too narrow to hide their loads; two layers in "
-    "one pass would keep the panel in registers.",
+    "mc-forward": "Layers of 20 units are tiles of 10, too narrow to hide their loads; two layers "
+    "in one pass would keep the panel in registers.",
     "mc-dropout": "Random words of the masks (mask_panel), of which the half that a rate of 0.5 "
     "needs is one bit of 32: more units per word would change the draws.",
     "sgld": "A batch of 128 rows is four panels: the weights are packed, drawn on and updated for "
