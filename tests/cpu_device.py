@@ -300,7 +300,7 @@ class CpuDevice:
         self.seed = 1
         self.launches = 0
         self._recorded = None  # launches of the recording that is being made
-        self.current, self.waits = 1, []  # a stream, and pairs of one that waits for another
+        self.current, self.orders = 1, []  # a stream, and pairs of one that waits for another
 
     def kernels(self, names):
         entries = self.compiler(names)
@@ -356,11 +356,13 @@ class CpuDevice:
 
         return replay
 
-    def after(self, earlier):
-        """The stream in use; notes which ones it was made to wait for."""
-        if earlier not in (None, self.current):
-            self.waits.append((self.current, earlier))
+    def mark(self):
         return self.current
+
+    def wait(self, mark):
+        """Notes which stream waits for which other one."""
+        if mark != self.current:
+            self.orders.append((self.current, mark))
 
     def free_bytes(self):
         return 1 << 30

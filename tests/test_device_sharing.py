@@ -31,7 +31,7 @@ def test_a_call_on_another_stream_waits_for_the_one_before():
     theta = NAMESPACE.asarray(target.init(1, chains=2))
     for device.current in (1, 1, 2, 2, 1):
         there.value_and_grad(theta)
-    assert device.waits == [(2, 1), (1, 2)]
+    assert device.orders == [(2, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("locked", [True, False])

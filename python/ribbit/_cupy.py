@@ -162,12 +162,15 @@ class CupyDevice:
         """Return the handle of the current stream."""
         return int(self._cupy.cuda.get_current_stream().ptr)
 
-    def after(self, earlier: Any) -> Any:
-        """Return the current stream, made to wait for all that `earlier`, one such, was given."""
-        current = self._cupy.cuda.get_current_stream()
-        if earlier is not None and earlier.ptr != current.ptr:
-            current.wait_event(earlier.record())
-        return current
+    def mark(self) -> Any:
+        """Return what stands for all that the current stream was given so far."""
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(self._cupy.cuda.get_current_stream())
+        return event
+
+    def wait(self, mark: Any) -> None:
+        """Make the current stream wait for a mark."""
+        self._cupy.cuda.get_current_stream().wait_event(mark)
 
     def free_bytes(self) -> int:
         """Return what the device has free, and what CuPy's pool holds unused."""

@@ -61,11 +61,12 @@ class Device(Protocol):
         """Return the handle of the current stream."""
         ...
 
-    def after(self, earlier: Any) -> Any:
-        """Return the current stream, made to wait for all that `earlier`, one such, was given.
+    def mark(self) -> Any:
+        """Return what stands for all that the current stream was given so far."""
+        ...
 
-        None: for nothing.
-        """
+    def wait(self, mark: Any) -> None:
+        """Make the current stream wait for a mark; the host does not."""
         ...
 
     def free_bytes(self) -> int:

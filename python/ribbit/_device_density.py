@@ -45,8 +45,12 @@ def _alone(
     @functools.wraps(method)
     def run(self: DeviceDensity, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with self._lock:
-            self._stream = self._device.after(self._stream)
-            return method(self, *args, **kwargs)
+            if self._last_call is not None:
+                self._device.wait(self._last_call)
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                self._last_call = self._device.mark()
 
     return run
 
@@ -84,7 +88,8 @@ class DeviceDensity:
             tables = replace(tables, precision="float32")
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
-        self._lock, self._stream = threading.RLock(), None  # of the last call
+        self._lock = threading.RLock()
+        self._last_call: Any = None  # where the device is done with it
         self._programs: dict[int, Program] = {}  # by rows of a minibatch; 0: all rows
         self._asked: dict[int, int] = {}  # the most chains that each was made for
         self._steps: DeviceSteps | None = None  # the last ones, and what they were made for

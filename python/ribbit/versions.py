@@ -100,13 +100,18 @@ def _processor() -> str:
 
 def device_status() -> str:
     """Return what keeps the CUDA module from running on a device, "" when nothing does."""
+    module, problem = _cuda_module()
+    return problem if module is None else str(module.device_problem())
+
+
+def _cuda_module() -> tuple[Any, str]:
+    """Return the CUDA module and "", or None and why."""
     try:
-        module: Any = importlib.import_module("ribbit._cuda")
+        return importlib.import_module("ribbit._cuda"), ""
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "ribbit._cuda":
-            return "no CUDA module (built where a CUDA compiler is found)"
-        return f"a CUDA module that cannot be loaded ({error})"
-    return str(module.device_problem())
+            return None, "no CUDA module (built where a CUDA compiler is found)"
+        return None, f"a CUDA module that cannot be loaded ({error})"
 
 
 def _cuda() -> str:
@@ -117,10 +122,10 @@ def _cuda() -> str:
         driver = f"driver {found.group(1)}" if found else "a driver is loaded"
     except OSError:
         pass
-    problem = device_status()
-    if "CUDA module" in problem:
+    module, problem = _cuda_module()
+    if module is None:
         return f"{problem}, {driver}"
-    module: Any = importlib.import_module("ribbit._cuda")
+    problem = str(module.device_problem())
     version, devices = module.runtime_version(), module.device_count()
     release = f"{version // 1000}.{version % 1000 // 10}"
     count = f"{devices} device{'' if devices == 1 else 's'}"
