@@ -102,6 +102,8 @@ class Process:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
 
 
 def compare(

@@ -105,9 +105,9 @@ def main(arguments: list[str] | None = None) -> int:
     processor = options.processor_time
     for comparison in compare(names, entries, rounds, seconds, say, options.threads, processor):
         comparisons.append(comparison)
-        lines = verdict_lines(comparisons) + facts(comparisons, command, rounds)
+        minutes = (time.perf_counter() - started) / 60
+        lines = verdict_lines(comparisons) + facts(comparisons, command, rounds, minutes)
         lines.append(f"Threads of every entry: {comparison.threads}")
-        lines.append(f"Seconds in all: {time.perf_counter() - started:.0f}")
         wrong = [f"FAILED {line}" for line in failures(comparisons)]
         shown = table(comparisons, entries)
         if options.json:

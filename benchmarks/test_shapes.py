@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import shapes
@@ -55,3 +57,14 @@ def test_worst_comes_first() -> None:
     rows = shapes.table(comparisons, [OURS, "jax"])[2]
     assert [row[-3] for row in rows] == ["0.50x", "2.00x", "3.00x"]
     assert "1 slower" in shapes.verdict_lines(comparisons)[0]
+
+
+def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command itself: runs, prints, writes its page."""
+    page = tmp_path / "shapes.md"
+    arguments = ["--shapes", "mlp2-w7-n50-c1", "--entries", OURS, "numpy", "--rounds", "1"]
+    assert shapes.main([*arguments, "--threads", "1", "--write", str(page)]) == 0
+    text = page.read_text()
+    for what in ("| 8-7-7-1 | 50 | 1 |", "1 shapes, ", "1 rounds", "Threads of every entry: 1"):
+        assert what in text
+    assert "1 shapes, " in capsys.readouterr().out
