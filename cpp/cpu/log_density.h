@@ -125,7 +125,8 @@ class LogDensity {
   bool batch_gradient(const Member& m, const T* theta, bool spread, Wanted wanted) const;
   void closed_values(const Member& m, const T* mean, bool prior) const;
   std::int64_t pair_shards(std::int64_t rows) const;
-  bool paired_gradient(const Member& m, PairSpace<T>& space, const VariationalSteps& steps,
+  bool spread_pair(const Member& m, const PairedWeights<T>& weights) const;
+  bool paired_gradient(const Member& m, PairSpace<T>* space, const VariationalSteps& steps,
                        std::int64_t i, std::int64_t sample, const T* mean) const;
   void paired_shard(const Member& m, PairSpace<T>& space, const PairedWeights<T>& weights,
                     std::int64_t shard) const;

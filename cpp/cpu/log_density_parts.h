@@ -52,6 +52,7 @@ struct LogDensity<T>::TeamSpace {
   // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
   // by the weights of the two paths (shards, 2, dim) and of the log noise.
   Buffer<T> noise, second, second_gradient, packed_second, pair_grads;
+  std::unique_ptr<PairSpace<T>> pair;  // of a whole small batch
   double shard_noise[kMostShards];
 };
 

@@ -16,18 +16,21 @@ enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2 };
 template <class T>
 class PairedWalkSpace;
 
-// One thread's values, deltas and the second path's, of a whole block of panels.
+// Values, deltas and the second path's of a whole block of panels: of one thread, or of a batch that
+// is spread over a team.
 template <class T>
 class PairSpace {
  public:
   explicit PairSpace(const Plan& plan);
+  PairSpace(const Plan& plan, std::int64_t panels);
 
   // Panels of each of these, of dense stage number d.
   T* second_input(std::size_t d) { return slab_.data() + inputs_[d]; }  // x^2 or x s
   T* signs(std::size_t d) { return slab_.data() + signs_[d]; }          // s
   T* factor(std::size_t d) { return slab_.data() + factors_[d]; }       // dz / d(second path)
   T* second_delta(std::size_t d) { return slab_.data() + deltas_[d]; }
-  T* below() { return slab_.data() + below_; }  // (block, widest input)
+  // Scratch of the block's panels from number `at` on: (panels, widest layer, kPanel).
+  T* below(std::int64_t at) { return slab_.data() + below_ + at * widest_ * kPanel; }
   Workspace<T> first;
   std::shared_ptr<PairedWalkSpace<T>> walk;  // of a network that is not plain
 
@@ -36,7 +39,7 @@ class PairSpace {
  private:
   std::int64_t block_;
   std::vector<std::int64_t> inputs_, signs_, factors_, deltas_;
-  std::int64_t below_ = 0;
+  std::int64_t below_ = 0, widest_ = 0;
   Buffer<T> slab_;
 };
 
@@ -54,18 +57,26 @@ struct PairedWeights {
   MaskStream stream(const Layer& layer, int side) const;
 };
 
-// Forward; returns the outputs (panels, K, kPanel). input: (panels, features, kPanel) of a block,
-// whose rows have numbers rows[0], rows[1], .. (null: first_row, first_row + 1, ..), `count` in
-// all.
+// Sends `panels` panels forward, the block's from number `at` on; returns their outputs (panels, K,
+// kPanel). input: theirs, (panels, features, kPanel), whose rows have numbers rows[0], rows[1], ..
+// (null: first_row, first_row + 1, ..), `count` in all.
 template <class T>
 const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const T* input,
-                        std::int64_t panels, const std::int64_t* rows, std::int64_t first_row,
-                        std::int64_t count, PairSpace<T>& space);
+                        std::int64_t at, std::int64_t panels, const std::int64_t* rows,
+                        std::int64_t first_row, std::int64_t count, PairSpace<T>& space);
 
-// Backward from output_delta(plan, 0, space.first); adds to the gradients (dim,) by the weights of
-// the two paths.
+// Sends their deltas down from output_delta(plan, at, space.first) to the lowest dense layer.
 template <class T>
-void paired_backward(const Plan& plan, const PairedWeights<T>& weights, const T* input,
-                     std::int64_t panels, PairSpace<T>& space, T* first, T* second);
+void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int64_t at,
+                     std::int64_t panels, PairSpace<T>& space);
+
+// After paired_backward of the panels of the block's first `rows` rows: a member's part of every
+// dense layer's gradients by the weights of the two paths, (dim,) each, what is drawn once in both.
+// input: of all the panels. scratch: like Workspace's. assign: the part is overwritten instead of
+// added to.
+template <class T>
+void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t rows,
+                      int member, int members, bool assign, PairSpace<T>& space, T* scratch,
+                      T* first, T* second);
 
 }  // namespace ribbit::cpu

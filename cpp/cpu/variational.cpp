@@ -4,6 +4,7 @@
 #include "cpu/variational.h"
 
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include "core/permutation_hd.h"
@@ -121,30 +122,70 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
     if (m.team.cancel().check()) return;
   }
   for (std::int64_t p = begin; !walk_ && p < end; p += space.block()) {
-    const std::int64_t count = std::min(space.block(), end - p);
-    const std::int64_t* rows = numbers(p);
-    const T* f = paired_forward(plan_, weights, batch.x.panel(p), count, rows, p * kPanel,
-                                batch.x.rows - p * kPanel, space);
+    const std::int64_t count = std::min(space.block(), end - p), left = batch.x.rows - p * kPanel;
+    const T* f = paired_forward(plan_, weights, batch.x.panel(p), 0, count, numbers(p), p * kPanel,
+                                left, space);
     T* delta = output_delta(plan_, 0, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t place = i * outputs * kPanel;
       likelihood(batch, p + i, f + place, delta + place, ll, noise);
     }
-    paired_backward(plan_, weights, batch.x.panel(p), count, space, first, second);
+    paired_backward(plan_, weights, 0, count, space);
+    paired_gradients(plan_, weights.estimator, batch.x.panel(p), std::min(count * kPanel, left), 0,
+                     1, false, space, space.first.scratch(), first, second);
     if (m.team.cancel().check()) return;
   }
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
   for (const Layer::Array& array : drawn_[static_cast<std::size_t>(weights.estimator)]) {
-    std::copy_n(first + array.offset, array.size, second + array.offset);
+    if (walk_) std::copy_n(first + array.offset, array.size, second + array.offset);
   }
   m.shared.shard_noise[shard] = likelihood.weight * noise;
   m.shared.shard_ll[shard] = ll;
 }
 
+// The same for a batch of one shard, every member its panels, then its part of each layer. What
+// follows needs a barrier; false when cancelled.
+template <class T>
+bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights) const {
+  TeamSpace& s = m.shared;
+  const Batch& batch = m.batch;
+  PairSpace<T>& space = *s.pair;
+  const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
+  const PanelLikelihood likelihood(*this, batch, s.theta.data(), true);
+  const std::int64_t begin = m.first(panels), count = m.last(panels) - begin;
+  if (count > 0) {
+    const T* f = paired_forward(plan_, weights, batch.x.panel(begin), begin, count,
+                                s.rows.empty() ? nullptr : s.rows.data() + begin * kPanel,
+                                begin * kPanel, batch.x.rows - begin * kPanel, space);
+    T* delta = output_delta(plan_, begin, space.first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto p = static_cast<std::size_t>(begin + i);
+      const std::int64_t place = i * outputs * kPanel;
+      s.panel_noise[p] = s.panel_ll[p] = 0;
+      likelihood(batch, begin + i, f + place, delta + place, s.panel_ll[p], s.panel_noise[p]);
+    }
+    paired_backward(plan_, weights, begin, count, space);
+  }
+  if (!m.barrier()) return false;
+  T *first = s.pair_grads.data(), *second = first + dim_;
+  paired_gradients(plan_, weights.estimator, batch.x.panel(0), batch.x.rows, m.index, m.team.size(),
+                   true, space, s.scratch[static_cast<std::size_t>(m.index)].data(), first, second);
+  if (m.index != 0) return true;
+  // The log noise has no layer: its gradient comes from shard_noise.
+  std::fill_n(first + network_.dim(), dim_ - network_.dim(), T(0));
+  std::fill_n(second + network_.dim(), dim_ - network_.dim(), T(0));
+  const auto sum = [&](const std::vector<double>& each) {
+    return std::accumulate(each.begin(), each.begin() + panels, 0.0);
+  };
+  s.shard_noise[0] = likelihood.weight * sum(s.panel_noise);
+  s.shard_ll[0] = sum(s.panel_ll);
+  return true;
+}
+
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
 // weights. False when cancelled; ends with a barrier.
 template <class T>
-bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
+bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
                                     const VariationalSteps& steps, std::int64_t i,
                                     std::int64_t sample, const T* mean) const {
   const KernelTable<T>& k = kernels<T>();
@@ -180,18 +221,28 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
                                  steps.seed,
                                  step,
                                  c2};
-  for (std::int64_t shard = m.first(m.shards); shard < m.last(m.shards); ++shard) {
-    paired_shard(m, space, weights, shard);
+  if (space == nullptr && !spread_pair(m, weights)) return false;
+  for (std::int64_t shard = m.first(m.shards); space != nullptr && shard < m.last(m.shards);
+       ++shard) {
+    paired_shard(m, *space, weights, shard);
   }
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
   const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  // The gradients by the two paths: of a single shard where they lie.
+  T *all_first = s.pair_grads.data(), *all_second = all_first + dim_;
+  if (m.shards > 1) {
+    all_first = s.grad.data();
+    all_second = s.second_gradient.data();
+  }
   for (std::int64_t at = begin; at < end; at += kChunk) {
     const std::int64_t n = std::min(kChunk, end - at);
-    const T* shards = s.pair_grads.data() + at;
-    T *first = s.grad.data() + at, *second = s.second_gradient.data() + at;
-    k.tree_sum(shards, 2 * dim_, m.shards, n, first);
-    k.tree_sum(shards + dim_, 2 * dim_, m.shards, n, second);
+    T *first = all_first + at, *second = all_second + at;
+    if (m.shards > 1) {
+      const T* shards = s.pair_grads.data() + at;
+      k.tree_sum(shards, 2 * dim_, m.shards, n, first);
+      k.tree_sum(shards + dim_, 2 * dim_, m.shards, n, second);
+    }
     T *by_mean = s.mean_gradient.data() + at, *by_scale = s.scale_gradient.data() + at;
     if (sample == 0) {
       std::fill_n(by_mean, n, T(0));
@@ -215,7 +266,7 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>& space,
       const std::int64_t e = std::min(at + n, segment.offset + segment.size);
       if (prior == 0.0 || b >= e) continue;
       k.prior_segment(segment.kind, segment.a, segment.b, segment.c, s.theta.data() + b, e - b,
-                      prior / temperatures_.posterior, &logp, s.grad.data() + b);
+                      prior / temperatures_.posterior, &logp, all_first + b);
     }
     s.chunk_prior[static_cast<std::size_t>(at / kChunk)] = logp;
     if (learned && at + n == dim_) {
@@ -242,16 +293,15 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                      !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
   if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
-  if (paired) {
+  const bool sharded_pair = paired && !pass.spread;
+  if (sharded_pair) {
     pass.shards = pair_shards(pass.rows);
-    pass.spread = false;
-    pass.whole = 0;
     const double flops =
         2.0 * gradient_flops(pass.rows) * static_cast<double>(steps.num_steps * steps.samples);
     pass.threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), pass.shards));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, paired);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, sharded_pair);
   TeamSpace& shared = *space->teams[0];
   prepare(shared, pass.rows, pass.whole, crew.size());
   for (Buffer<T>* buffer :
@@ -265,6 +315,9 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
     shared.pair_grads.resize(2 * pass.shards * dim_);
     if (pass.all) shared.rows.clear();
+    if (pass.spread && (!shared.pair || shared.pair->block() < pass.whole)) {
+      shared.pair = std::make_unique<PairSpace<T>>(plan_, pass.whole);
+    }
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));
   shared.chunk_log_prior.assign(static_cast<std::size_t>(chunk_count()), 0.0);
@@ -302,7 +355,8 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                            steps.seed, c1, c2, c3);
         }
         if (paired) {
-          PairSpace<T>& pair = *space->pairs[static_cast<std::size_t>(thread)];
+          PairSpace<T>* pair =
+              sharded_pair ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
           if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
@@ -345,8 +399,9 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
   template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
   template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
                                             std::int64_t) const;                                   \
+  template bool LogDensity<T>::spread_pair(const Member&, const PairedWeights<T>&) const;          \
   template bool LogDensity<T>::paired_gradient(                                                    \
-      const Member&, PairSpace<T>&, const VariationalSteps&, std::int64_t, std::int64_t, const T*) \
+      const Member&, PairSpace<T>*, const VariationalSteps&, std::int64_t, std::int64_t, const T*) \
       const;                                                                                       \
   template void LogDensity<T>::closed_values(const Member&, const T*, bool) const;                 \
   template bool LogDensity<T>::move_variational(const Member&, const VariationalSteps&,            \
