@@ -1,6 +1,4 @@
-// Stochastic-gradient steps of a LogDensity. A batch that is one shard is spread over its team: the
-// panels go forwards and backwards in parallel, then each member takes a part of every layer's
-// inputs, so that no gradient has to be summed over threads.
+// Stochastic-gradient steps of a LogDensity.
 
 #include "cpu/advance.h"
 
@@ -76,78 +74,18 @@ void LogDensity<T>::take_batch(const Member& m, EpochRows& epoch, std::uint64_t 
   }
 }
 
-// The gradient of the log likelihood of a batch of one shard into m.grad, every member its part of
-// each layer. Ends with a barrier; false when cancelled.
-template <class T>
-bool LogDensity<T>::spread_gradient(const Member& m, const T* theta, Wanted wanted) const {
-  TeamSpace& s = m.shared;
-  Workspace<T>& space = *s.whole;
-  T* packed = s.packed.data();
-  pack_weights(plan_, theta, true, m.index, m.team.size(), packed);
-  if (!m.barrier()) return false;
-  const std::int64_t panels = panel_count(m.batch.x.rows);
-  const std::int64_t outputs = network_.output_size();
-  const PanelLikelihood likelihood(*this, m.batch, theta, wanted.values);
-  const std::int64_t group = m.own.group();
-  for (std::int64_t p = m.first(panels); p < m.last(panels); p += group) {
-    const std::int64_t count = std::min(group, m.last(panels) - p);
-    const T* f = forward_group(plan_, theta, packed, m.batch.x.panel(p), p, count, true, space,
-                               m.masks, p * kPanel, m.batch.x.rows - p * kPanel);
-    T* delta = output_delta(plan_, p, space);
-    for (std::int64_t i = 0; i < count; ++i) {
-      double noise = 0, ll = 0;
-      const std::int64_t place = i * outputs * kPanel;
-      likelihood(m.batch, p + i, f + place, delta + place, ll, noise);
-      s.panel_noise[static_cast<std::size_t>(p + i)] = noise;
-      s.panel_ll[static_cast<std::size_t>(p + i)] = ll;
-    }
-    double* rates = s.panel_rates.data() + p * plan_.rates;
-    std::fill_n(rates, count * plan_.rates, 0.0);
-    backward_group(plan_, packed, m.batch.x.panel(p), p, count, false, space, rates);
-  }
-  if (!m.barrier()) return false;
-  T* scratch = s.scratch[static_cast<std::size_t>(m.index)].data();
-  for (const Stage& stage : plan_.stages) {
-    if (stage.layer.op != Op::kDense) continue;
-    layer_gradient(stage, m.batch.x.panel(0), m.batch.x.rows, m.index, m.team.size(), space,
-                   scratch, m.grad);
-  }
-  if (likelihood.learned && m.index == 0) {
-    double noise = 0;
-    for (std::int64_t p = 0; p < panels; ++p) noise += s.panel_noise[static_cast<std::size_t>(p)];
-    m.grad[noise_at()] = static_cast<T>(likelihood.weight * noise);
-  }
-  for (std::int64_t l = 0; m.index == 0 && l < plan_.rates; ++l) {
-    double sum = 0;
-    for (std::int64_t p = 0; p < panels; ++p) {
-      sum += s.panel_rates[static_cast<std::size_t>(p * plan_.rates + l)];
-    }
-    m.grad[logits_at() + l] = static_cast<T>(sum);
-  }
-  if (wanted.values && m.index == 0) {
-    s.shard_ll[0] = 0;
-    for (std::int64_t p = 0; p < panels; ++p) {
-      s.shard_ll[0] += s.panel_ll[static_cast<std::size_t>(p)];
-    }
-  }
-  return m.barrier();
-}
-
 // The gradient at theta, which its owners have just written, with the prior's part: each member
 // its chunks of m.grad.
 template <class T>
-bool LogDensity<T>::batch_gradient(const Member& m, const T* theta, bool spread,
-                                   Wanted wanted) const {
-  if (!m.barrier()) return false;
-  if (!(spread ? spread_gradient(m, theta, wanted) : run_shards(m, theta, wanted))) return false;
+bool LogDensity<T>::batch_gradient(const Member& m, const T* theta, Wanted wanted) const {
+  if (!run_shards(m, theta, wanted)) return false;
   combine(m, theta, wanted);
   return !concrete_ || (m.barrier() && rate_terms(m, theta, wanted));
 }
 
-// Buffers of a team for batches of up to batch_rows rows; whole: how many panels are kept, or 0.
+// Buffers of a team for batches of up to batch_rows rows.
 template <class T>
-void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows, std::int64_t whole,
-                            int members) const {
+void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows) const {
   const std::int64_t panels = panel_count(batch_rows);
   s.failed = false;
   s.grad.resize(dim_);
@@ -158,19 +96,6 @@ void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows, std::int64_t 
     s.batch.x.buffer.resize(panels * network_.input_size() * kPanel);
     s.batch.y.buffer.resize(panels * targets_ * kPanel);
   }
-  if (whole == 0) return;
-  if (!s.whole || s.whole->block() < whole) {
-    s.whole = std::make_unique<Workspace<T>>(plan_, whole);
-  }
-  s.panel_noise.resize(static_cast<std::size_t>(whole));
-  s.panel_ll.resize(static_cast<std::size_t>(whole));
-  s.panel_rates.resize(static_cast<std::size_t>(whole * plan_.rates));
-  const std::int64_t lanes = kernels<T>().lanes;
-  const std::int64_t widest = *std::max_element(plan_.delta_width.begin(), plan_.delta_width.end());
-  s.scratch.resize(static_cast<std::size_t>(members));
-  for (Buffer<T>& buffer : s.scratch) {
-    buffer.resize((widest + lanes - 1) / lanes * lanes * whole * kPanel);
-  }
 }
 
 template <class T>
@@ -179,10 +104,10 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(*this, steps.batch_rows, steps.num_steps, chains);
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, pass.shards);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, pass.shards, pass.rows);
   for (int t = 0; t < crew.size(); ++t) {
     if (!leads_team(t, crew.size(), chains)) continue;
-    prepare(*space->teams[static_cast<std::size_t>(t)], pass.rows, pass.whole, crew.size());
+    prepare(*space->teams[static_cast<std::size_t>(t)], pass.rows);
   }
   const Batch* everything = pass.all ? &full_batch() : nullptr;
   Cancel cancel(poll);
@@ -197,7 +122,8 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                  pass.all ? *everything : shared.batch,
                  pass.shards,
                  shared.grad.data(),
-                 space->walk(thread)};
+                 space->walk(thread),
+                 team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * dim_;
         const auto at = [&](T* array) { return array != nullptr ? array + chain * dim_ : nullptr; };
@@ -213,7 +139,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
           const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
           masks.step = step;
           if (!pass.all) take_batch(m, epoch, step, true);
-          if (!batch_gradient(m, position, pass.spread, {false, true, steps.prior})) return false;
+          if (!batch_gradient(m, position, {false, true, steps.prior})) return false;
           UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
           u.first_element = static_cast<std::uint64_t>(begin);
           const bool finite = k.update(steps.rule, u, m.grad + begin, size, position + begin,
@@ -237,9 +163,8 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
 
 #define RIBBIT_INSTANTIATE(T)                                                                    \
   template void LogDensity<T>::take_batch(const Member&, EpochRows&, std::uint64_t, bool) const; \
-  template bool LogDensity<T>::spread_gradient(const Member&, const T*, Wanted) const;           \
-  template bool LogDensity<T>::batch_gradient(const Member&, const T*, bool, Wanted) const;      \
-  template void LogDensity<T>::prepare(TeamSpace&, std::int64_t, std::int64_t, int) const;       \
+  template bool LogDensity<T>::batch_gradient(const Member&, const T*, Wanted) const;            \
+  template void LogDensity<T>::prepare(TeamSpace&, std::int64_t) const;                          \
   template bool LogDensity<T>::advance(const StochasticSteps&, T*, T*, T*, std::int64_t,         \
                                        StochasticOutcome*, Poll*) const;
 RIBBIT_INSTANTIATE(float)

@@ -176,29 +176,44 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
 }
 
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t rows, Workspace<T>& space,
-                    T* grad) {
+void clear_part(const Plan& plan, int member, int members, T* grad) {
   for (const Stage& stage : plan.stages) {
-    if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
-    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value);
-    dense_gradient(stage, x, space.delta(stage.delta), rows, 0, stage.layer.in_size,
-                   space.scratch(), grad);
+    if (stage.layer.op != Op::kDense) continue;
+    const Layer& layer = stage.layer;
+    const std::int64_t ins = layer.in_size, outs = layer.out_size;
+    const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
+    T* weights = grad + layer.weight_offset;
+    std::fill(weights + first * outs, weights + last * outs, T(0));
+    if (first == 0 && last > 0 && layer.bias_offset >= 0) {
+      std::fill_n(grad + layer.bias_offset, outs, T(0));
+    }
   }
 }
 
 template <class T>
-void layer_gradient(const Stage& stage, const T* input, std::int64_t rows, int member, int members,
-                    Workspace<T>& space, T* scratch, T* grad) {
-  const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size;
-  const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
-  if (first == last) return;
-  T* weights = grad + stage.layer.weight_offset;
-  std::fill(weights + first * outs, weights + last * outs, T(0));
-  if (first == 0 && stage.layer.bias_offset >= 0) {
-    std::fill_n(grad + stage.layer.bias_offset, outs, T(0));
+void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t rows,
+                    int member, int members, Workspace<T>& space, T* scratch, T* grad) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
+    const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
+    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
+    const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
+    dense_gradient(stage, x, delta, rows, ins * member / members, ins * (member + 1) / members,
+                   scratch, grad);
   }
-  dense_gradient(stage, stage.in_value == 0 ? input : space.value(stage.in_value),
-                 space.delta(stage.delta), rows, first, last, scratch, grad);
+}
+
+template <class T>
+void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t panels,
+                     Workspace<T>& space, T* sums) {
+  const KernelTable<T>& k = kernels<T>();
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense || stage.narrow < 0) continue;
+    const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
+    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
+    const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
+    k.narrow_accumulate(x, delta, panels, ins, sums + stage.narrow * k.lanes);
+  }
 }
 
 template <class T>
@@ -229,9 +244,11 @@ void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
   template void backward_group(const Plan&, const T*, const T*, std::int64_t, std::int64_t, bool, \
                                Workspace<T>&, double*);                                           \
-  template void block_gradient(const Plan&, const T*, std::int64_t, Workspace<T>&, T*);           \
-  template void layer_gradient(const Stage&, const T*, std::int64_t, int, int, Workspace<T>&, T*, \
-                               T*);                                                               \
+  template void clear_part(const Plan&, int, int, T*);                                            \
+  template void block_gradient(const Plan&, const T*, std::int64_t, std::int64_t, int, int,       \
+                               Workspace<T>&, T*, T*);                                            \
+  template void narrow_gradient(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&, \
+                                T*);                                                              \
   template void clear_narrow_sums(const Plan&, Workspace<T>&);                                    \
   template void add_narrow_sums(const Plan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)

@@ -81,16 +81,21 @@ template <class T>
 void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
                     std::int64_t panels, bool narrow, Workspace<T>& space, double* rates = nullptr);
 
-// Adds the gradients of a block of rows to grad (dim,), but for the narrow layers.
+// Zeroes a member's part of every dense layer's gradient: its share of the inputs, and the biases
+// where the first input is among them.
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t rows, Workspace<T>& space,
-                    T* grad);
+void clear_part(const Plan& plan, int member, int members, T* grad);
 
-// The gradient of one layer, a member's part of its inputs; assigned, not added. scratch:
-// (panels * kPanel, outs rounded up to whole vectors).
+// Adds the same part of the gradients over `rows` rows, the block's from panel number `at` on, but
+// for the narrow layers. input: of these rows. scratch: like Workspace's.
 template <class T>
-void layer_gradient(const Stage& stage, const T* input, std::int64_t rows, int member, int members,
-                    Workspace<T>& space, T* scratch, T* grad);
+void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t rows,
+                    int member, int members, Workspace<T>& space, T* scratch, T* grad);
+
+// Adds to the sums of narrow layers what backward_group was not asked for.
+template <class T>
+void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t panels,
+                     Workspace<T>& space, T* sums);
 
 template <class T>
 void clear_narrow_sums(const Plan& plan, Workspace<T>& space);

@@ -151,7 +151,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
     }
     if (wanted.gradient) {
       const std::int64_t rows = std::min(stop * kPanel, batch.x.rows) - block * kPanel;
-      block_gradient(plan_, batch.x.panel(block), rows, space, grad);
+      block_gradient(plan_, batch.x.panel(block), 0, rows, 0, 1, space, space.scratch(), grad);
     }
     if (m.team.cancel().check()) return;
   }
@@ -185,6 +185,7 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
     pack(m.index, m.team.size());
   }
   if (!m.barrier()) return false;
+  if (m.spread) return spread_shard(m, theta, wanted);
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
     run_shard(m, theta, s, wanted);
   }

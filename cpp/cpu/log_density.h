@@ -109,7 +109,7 @@ class LogDensity {
   std::int64_t shard_count(std::int64_t rows) const;
   std::int64_t chunk_count() const;
   std::unique_ptr<CallSpace> borrow(int threads, std::int64_t chains, std::int64_t shards,
-                                    bool paired = false) const;
+                                    std::int64_t rows, bool paired = false) const;
   void give_back(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>
@@ -121,8 +121,10 @@ class LogDensity {
   void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
-  bool spread_gradient(const Member& m, const T* theta, Wanted wanted) const;
-  bool batch_gradient(const Member& m, const T* theta, bool spread, Wanted wanted) const;
+  std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;
+  void prepare_spread(TeamSpace& space, std::int64_t rows, int members) const;
+  bool spread_shard(const Member& m, const T* theta, Wanted wanted) const;
+  bool batch_gradient(const Member& m, const T* theta, Wanted wanted) const;
   void closed_values(const Member& m, const T* mean, bool prior) const;
   std::int64_t pair_shards(std::int64_t rows) const;
   bool spread_pair(const Member& m, const PairedWeights<T>& weights) const;
@@ -132,7 +134,7 @@ class LogDensity {
                     std::int64_t shard) const;
   bool move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
                         const VariationalState<T>& state) const;
-  void prepare(TeamSpace& space, std::int64_t batch_rows, std::int64_t whole, int members) const;
+  void prepare(TeamSpace& space, std::int64_t batch_rows) const;
   bool rate_terms(const Member& m, const T* theta, Wanted wanted) const;
   double keep_of(const T* theta, std::int64_t offset) const;
   // Of one gradient.

@@ -34,15 +34,16 @@ struct LogDensity<T>::TeamSpace {
   double shard_ll[kMostShards];
   std::vector<double> chunk_prior;  // (chunks of theta,)
 
-  // Minibatch steps only.
-  Batch batch;
-  std::vector<std::int64_t> rows;       // (batch,) row numbers
-  Buffer<T> grad;                       // (dim,)
-  std::unique_ptr<Workspace<T>> whole;  // values and deltas of a whole small batch
+  // A shard that is spread over the team only.
+  std::unique_ptr<Workspace<T>> whole;  // values and deltas of the panels that are on their way
   std::vector<double> panel_noise;      // (panels,)
   std::vector<double> panel_ll;         // (panels,)
   std::vector<double> panel_rates;      // (panels, learned rates)
-  std::vector<Buffer<T>> scratch;       // of each member
+
+  // Minibatch steps only.
+  Batch batch;
+  std::vector<std::int64_t> rows;  // (batch,) row numbers
+  Buffer<T> grad;                  // (dim,)
   std::atomic<bool> failed{false};
 
   // Mean-field steps only, (dim,) each.
@@ -80,6 +81,7 @@ struct LogDensity<T>::Member {
   std::int64_t shards;
   T* grad;             // (dim,) of the chain; null: not wanted
   WalkSpace<T>* walk;  // null for a plain network
+  bool spread;         // one shard, spread over the team
   const Masks* masks = nullptr;
 
   // The panels [first, last) of a shard.
@@ -132,29 +134,18 @@ struct LogDensity<T>::PanelLikelihood {
 // How minibatches of one size are worked on, decided by shapes alone.
 template <class T>
 struct LogDensity<T>::Pass {
-  std::int64_t rows, shards;
-  bool all;                // the batch is all of the data
-  bool spread;             // one shard, spread over the team
-  std::int64_t whole = 0;  // panels that are kept at once
-  int threads = 1;         // worth having
+  std::int64_t rows, shards, pieces;
+  bool all;         // the batch is all of the data
+  int threads = 1;  // worth having
 
   Pass(const LogDensity& density, std::int64_t batch_rows, std::int64_t gradients,
        std::int64_t chains)
       : rows(batch_rows),
         shards(density.shard_count(batch_rows)),
+        pieces(density.pieces(batch_rows, shards)),
         all(batch_rows == density.rows_) {
-    constexpr std::int64_t kMostWhole = 32;
-    const std::int64_t panels = panel_count(rows);
-    spread = density.walk_ == nullptr && shards == 1 && panels <= kMostWhole;
-    whole = spread ? panels : 0;
-    const double flops = density.gradient_flops(rows);
-    // What one chain can be cut into: panels or shards, each long enough to pay for its barriers,
-    // also where the threads share their cores with others (30 us of work).
-    constexpr double kWorthThread = 4e6;
-    const std::int64_t pieces =
-        std::min(spread ? panels : shards, 1 + static_cast<std::int64_t>(flops / kWorthThread));
-    threads = static_cast<int>(std::min<std::int64_t>(
-        threads_for(flops * static_cast<double>(gradients * chains)), chains * pieces));
+    const double flops = density.gradient_flops(rows) * static_cast<double>(gradients * chains);
+    threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces));
   }
 };
 
@@ -207,10 +198,10 @@ template <class T>
 template <class Body>
 bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad,
                               Poll* poll, const Body& body) const {
-  const std::int64_t shards = shard_count(batch.x.rows);
+  const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
   const double flops = passes * gradient_flops(batch.x.rows);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * shards)));
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, shards);
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, shards, batch.x.rows);
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
@@ -221,7 +212,8 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
                                  batch,
                                  shards,
                                  grad != nullptr ? grad + chain * dim_ : nullptr,
-                                 space->walk(thread)};
+                                 space->walk(thread),
+                                 team.size() > 1 && shards == 1 && parts > 1};
                    return body(member, chain);
                  });
   give_back(std::move(space));

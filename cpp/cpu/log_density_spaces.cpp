@@ -16,10 +16,8 @@ std::int64_t LogDensity<T>::workspace_bytes() const {
 
 // Workspaces for all threads, and what the first thread of each team shares with the others.
 template <class T>
-std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int threads,
-                                                                         std::int64_t chains,
-                                                                         std::int64_t shards,
-                                                                         bool paired) const {
+std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
+    int threads, std::int64_t chains, std::int64_t shards, std::int64_t rows, bool paired) const {
   std::unique_ptr<CallSpace> space;
   {
     std::scoped_lock lock(spaces_mutex_);
@@ -67,7 +65,9 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(int thr
     TeamSpace& team = *space->teams[static_cast<std::size_t>(t)];
     team.packed.resize(packed);
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
-    if (!paired) team.shard_grads.resize(shards * dim_);
+    if (paired) continue;
+    team.shard_grads.resize(shards * dim_);
+    if (threads > 1 && shards == 1 && pieces(rows, 1) > 1) prepare_spread(team, rows, threads);
   }
   return space;
 }
@@ -81,7 +81,7 @@ void LogDensity<T>::give_back(std::unique_ptr<CallSpace> space) const {
 #define RIBBIT_INSTANTIATE(T)                                                        \
   template std::int64_t LogDensity<T>::workspace_bytes() const;                      \
   template std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow( \
-      int, std::int64_t, std::int64_t, bool) const;                                  \
+      int, std::int64_t, std::int64_t, std::int64_t, bool) const;                    \
   template void LogDensity<T>::give_back(std::unique_ptr<CallSpace>) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

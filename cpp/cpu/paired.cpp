@@ -142,10 +142,11 @@ void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int
 }
 
 template <class T>
-void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t rows,
-                      int member, int members, bool assign, PairSpace<T>& space, T* scratch,
+void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t at,
+                      std::int64_t rows, int member, int members, PairSpace<T>& space, T* scratch,
                       T* first, T* second) {
   const KernelTable<T>& k = kernels<T>();
+  const bool local = estimator == Estimator::kLocal;
   std::size_t d = 0;
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense) continue;
@@ -153,37 +154,31 @@ void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std
     const Layer& layer = stage.layer;
     const std::int64_t ins = layer.in_size, outs = layer.out_size;
     const std::int64_t begin = ins * member / members, end = ins * (member + 1) / members;
-    if (begin == end) continue;
-    const bool bias = begin == 0 && layer.bias_offset >= 0;
-    for (T* out : {first, second}) {
-      if (!assign) break;
-      std::fill(out + layer.weight_offset + begin * outs, out + layer.weight_offset + end * outs,
-                T(0));
-      if (bias) std::fill_n(out + layer.bias_offset, outs, T(0));
-    }
-    dense_gradient(stage, stage.in_value == 0 ? input : space.first.value(stage.in_value),
-                   space.first.delta(stage.delta), rows, begin, end, scratch, first);
-    const bool local = estimator == Estimator::kLocal;
-    k.weight_gradient(space.second_input(number), space.second_delta(number), rows, ins, outs,
-                      begin, end, scratch, second + layer.weight_offset,
-                      local && layer.bias_offset >= 0 ? second + layer.bias_offset : nullptr);
+    const std::int64_t in_place = at * ins * kPanel, place = at * outs * kPanel;
+    const T* x = stage.in_value == 0 ? input : space.first.value(stage.in_value) + in_place;
+    dense_gradient(stage, x, space.first.delta(stage.delta) + place, rows, begin, end, scratch,
+                   first);
+    const bool bias = layer.bias_offset >= 0;
+    k.weight_gradient(space.second_input(number) + in_place, space.second_delta(number) + place,
+                      rows, ins, outs, begin, end, scratch, second + layer.weight_offset,
+                      local && bias ? second + layer.bias_offset : nullptr);
     // Flipout's biases have no second path: their one noise is for all rows.
-    if (!local && bias) {
+    if (!local && bias && begin == 0 && end > 0) {
       std::copy_n(first + layer.bias_offset, outs, second + layer.bias_offset);
     }
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template struct PairedWeights<T>;                                                              \
-  template class PairSpace<T>;                                                                   \
-  template const T* paired_forward(const Plan&, const PairedWeights<T>&, const T*, std::int64_t, \
-                                   std::int64_t, const std::int64_t*, std::int64_t,              \
-                                   std::int64_t, PairSpace<T>&);                                 \
-  template void paired_backward(const Plan&, const PairedWeights<T>&, std::int64_t,              \
-                                std::int64_t, PairSpace<T>&);                                    \
-  template void paired_gradients(const Plan&, Estimator, const T*, std::int64_t, int, int, bool, \
-                                 PairSpace<T>&, T*, T*, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template struct PairedWeights<T>;                                                               \
+  template class PairSpace<T>;                                                                    \
+  template const T* paired_forward(const Plan&, const PairedWeights<T>&, const T*, std::int64_t,  \
+                                   std::int64_t, const std::int64_t*, std::int64_t, std::int64_t, \
+                                   PairSpace<T>&);                                                \
+  template void paired_backward(const Plan&, const PairedWeights<T>&, std::int64_t, std::int64_t, \
+                                PairSpace<T>&);                                                   \
+  template void paired_gradients(const Plan&, Estimator, const T*, std::int64_t, std::int64_t,    \
+                                 int, int, PairSpace<T>&, T*, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -16,8 +16,8 @@ enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2 };
 template <class T>
 class PairedWalkSpace;
 
-// Values, deltas and the second path's of a whole block of panels: of one thread, or of a batch that
-// is spread over a team.
+// Values, deltas and the second path's of a whole block of panels: of one thread, or of a batch
+// that is spread over a team.
 template <class T>
 class PairSpace {
  public:
@@ -70,13 +70,12 @@ template <class T>
 void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int64_t at,
                      std::int64_t panels, PairSpace<T>& space);
 
-// After paired_backward of the panels of the block's first `rows` rows: a member's part of every
-// dense layer's gradients by the weights of the two paths, (dim,) each, what is drawn once in both.
-// input: of all the panels. scratch: like Workspace's. assign: the part is overwritten instead of
-// added to.
+// After paired_backward: adds a member's part (clear_part) of every dense layer's gradients by the
+// weights of the two paths, (dim,) each, what is drawn once in both; over `rows` rows, the block's
+// from panel number `at` on. input: of these rows. scratch: like Workspace's.
 template <class T>
-void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t rows,
-                      int member, int members, bool assign, PairSpace<T>& space, T* scratch,
+void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t at,
+                      std::int64_t rows, int member, int members, PairSpace<T>& space, T* scratch,
                       T* first, T* second);
 
 }  // namespace ribbit::cpu

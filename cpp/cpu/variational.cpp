@@ -131,8 +131,8 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
       likelihood(batch, p + i, f + place, delta + place, ll, noise);
     }
     paired_backward(plan_, weights, 0, count, space);
-    paired_gradients(plan_, weights.estimator, batch.x.panel(p), std::min(count * kPanel, left), 0,
-                     1, false, space, space.first.scratch(), first, second);
+    paired_gradients(plan_, weights.estimator, batch.x.panel(p), 0, std::min(count * kPanel, left),
+                     0, 1, space, space.first.scratch(), first, second);
     if (m.team.cancel().check()) return;
   }
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
@@ -168,8 +168,13 @@ bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights
   }
   if (!m.barrier()) return false;
   T *first = s.pair_grads.data(), *second = first + dim_;
-  paired_gradients(plan_, weights.estimator, batch.x.panel(0), batch.x.rows, m.index, m.team.size(),
-                   true, space, s.scratch[static_cast<std::size_t>(m.index)].data(), first, second);
+  clear_part(plan_, m.index, m.team.size(), first);
+  clear_part(plan_, m.index, m.team.size(), second);
+  for (std::int64_t p = 0; p < panels; p += m.own.block()) {
+    const std::int64_t rows = std::min(m.own.block() * kPanel, batch.x.rows - p * kPanel);
+    paired_gradients(plan_, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
+                     space, m.own.scratch(), first, second);
+  }
   if (m.index != 0) return true;
   // The log noise has no layer: its gradient comes from shard_noise.
   std::fill_n(first + network_.dim(), dim_ - network_.dim(), T(0));
@@ -293,17 +298,21 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                      !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
   if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
-  const bool sharded_pair = paired && !pass.spread;
-  if (sharded_pair) {
-    pass.shards = pair_shards(pass.rows);
+  // Two paths of a batch of one shard are spread over the team, all of their panels kept at once.
+  constexpr std::int64_t kMostWhole = 64;
+  const std::int64_t panels = panel_count(pass.rows);
+  const bool spread = paired && !walk_ && pass.shards == 1 && panels <= kMostWhole;
+  const bool sharded = paired && !spread;
+  if (sharded) {
+    pass.shards = pass.pieces = pair_shards(pass.rows);
     const double flops =
         2.0 * gradient_flops(pass.rows) * static_cast<double>(steps.num_steps * steps.samples);
     pass.threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), pass.shards));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, sharded_pair);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, pass.rows, sharded);
   TeamSpace& shared = *space->teams[0];
-  prepare(shared, pass.rows, pass.whole, crew.size());
+  prepare(shared, pass.rows);
   for (Buffer<T>* buffer :
        {&shared.theta, &shared.scale, &shared.mean_gradient, &shared.scale_gradient}) {
     buffer->resize(dim_);
@@ -315,8 +324,12 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
     shared.pair_grads.resize(2 * pass.shards * dim_);
     if (pass.all) shared.rows.clear();
-    if (pass.spread && (!shared.pair || shared.pair->block() < pass.whole)) {
-      shared.pair = std::make_unique<PairSpace<T>>(plan_, pass.whole);
+    if (spread && (!shared.pair || shared.pair->block() < panels)) {
+      shared.pair = std::make_unique<PairSpace<T>>(plan_, panels);
+    }
+    if (spread) {
+      shared.panel_noise.resize(static_cast<std::size_t>(panels));
+      shared.panel_ll.resize(static_cast<std::size_t>(panels));
     }
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));
@@ -331,7 +344,8 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                    pass.all ? *everything : shared.batch,
                    pass.shards,
                    shared.grad.data(),
-                   space->walk(thread)};
+                   space->walk(thread),
+                   !paired && team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
     const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
@@ -356,11 +370,11 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
         }
         if (paired) {
           PairSpace<T>* pair =
-              sharded_pair ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
+              sharded ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
           if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
-          if (!batch_gradient(m, theta, pass.spread, wanted)) return false;
+          if (!batch_gradient(m, theta, wanted)) return false;
           k.noise_gradient(m.grad + begin, size, element, steps.seed, c1, c2, c3, sample == 0,
                            shared.mean_gradient.data() + begin,
                            shared.scale_gradient.data() + begin);
