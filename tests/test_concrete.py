@@ -103,10 +103,11 @@ def test_float32_is_near():
     np.testing.assert_allclose(found, exact, rtol=1e-3, atol=2e-4 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("batch", [300, None])
-def test_bits_do_not_depend_on_threads_or_restarts(batch):
+@pytest.mark.parametrize(("batch", "units"), [(300, 60), (None, 60), (150, 1_200)])
+def test_bits_do_not_depend_on_threads_or_restarts(batch, units):
     x = np.random.default_rng(0).normal(size=(900, 6))
-    layers = [rb.Dropout(0.1), rb.Dense(60), rb.Activation("relu"), rb.Dropout(0.1), rb.Dense(1)]
+    layers = [rb.Dropout(0.1), rb.Dense(units), rb.Activation("relu")]
+    layers += [rb.Dropout(0.1), rb.Dense(1)]
     target = rb.Posterior(
         rb.Model(layers, input_shape=(6,)),
         x,

@@ -273,11 +273,14 @@ def test_the_exact_optimum_is_reached(estimator):
 
 
 @pytest.mark.parametrize("estimator", NAMES[1:])
-@pytest.mark.parametrize("batch", [48, 300, None])
-def test_bits_do_not_depend_on_threads_or_restarts(estimator, batch):
+@pytest.mark.parametrize(
+    ("batch", "hidden"),
+    [(48, (40, 30)), (300, (40, 30)), (None, (40, 30)), (150, (210, 170)), (None, (210, 170))],
+)
+def test_bits_do_not_depend_on_threads_or_restarts(estimator, batch, hidden):
     x = np.random.default_rng(0).normal(size=(700, 6))
     density = rb.Posterior(
-        rb.mlp(6, (40, 30), 1),
+        rb.mlp(6, hidden, 1),
         x,
         np.sin(x[:, 0]),
         prior=rb.Normal(0.7),
@@ -293,6 +296,7 @@ def test_bits_do_not_depend_on_threads_or_restarts(estimator, batch):
             again = bbb.fit(5, seed=3, progress=False)
             assert again.mean.tobytes() == whole.mean.tobytes()
             assert again.scale.tobytes() == whole.scale.tobytes()
+            np.testing.assert_array_equal(again.elbo, whole.elbo)
     finally:
         rb.set_num_threads(before)
     rest = bbb.fit(3, resume=bbb.fit(2, seed=3, progress=False), progress=False)

@@ -232,11 +232,26 @@ def test_per_parameter_priors_and_fan_in():
     np.testing.assert_allclose(gradient, known_gradient[0], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "num_out", "likelihood", "rows"),
+    [
+        ((50, 20), 2, 0, 927),  # shards for the threads
+        ((280, 130), 1, 1, 1_003),  # one shard, spread over a team; the last layer is narrow
+        ((280, 130), 4, 3, 333),
+        ((200, 200), 2, 0, 40),  # fewer panels than threads
+    ],
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_threads_and_company_change_no_bit(dtype):
+def test_threads_and_company_change_no_bit(dtype, hidden, num_out, likelihood, rows):
     before = _core.num_threads()
     reference, theta = build_reference(
-        num_in=8, hidden=(50, 20), num_out=2, activation="silu", num_rows=927, chains=5
+        num_in=8,
+        hidden=hidden,
+        num_out=num_out,
+        activation="silu",
+        likelihood=likelihood,
+        num_rows=rows,
+        chains=5,
     )
     native, theta = build_native(reference, dtype), theta.astype(dtype)
     gradient = native.value_and_grad(theta)[1]
@@ -244,7 +259,8 @@ def test_threads_and_company_change_no_bit(dtype):
 
     def everything(chains):
         value, grad = native.value_and_grad(theta[chains])
-        part = native.value_and_grad(theta[chains], rows=np.arange(0, 900, 7))[1]
+        part = native.value_and_grad(theta[chains], rows=np.arange(0, rows - 7, 3))[1]
+        alone = native.log_likelihood(theta[chains])
         count = len(theta[chains])
         end = native.leapfrog(
             theta[chains],
@@ -253,7 +269,7 @@ def test_threads_and_company_change_no_bit(dtype):
             np.full(count, 1e-3),
             np.full(count, 7),
         )
-        return [value, grad, part, *end]
+        return [value, alone, grad, part, *end]
 
     try:
         _core.set_num_threads(1)
