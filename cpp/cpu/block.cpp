@@ -41,6 +41,11 @@ void Workspace<T>::allocate(const Plan& plan, bool backward) {
     const std::int64_t lanes = kernels<T>().lanes;
     narrow_ = take(plan.narrow_size * lanes);
     scratch_ = take((widest + lanes - 1) / lanes * lanes * block_ * kPanel);
+    std::int64_t tile = 0;
+    for (const Stage& stage : plan.stages) {
+      if (stage.layer.op == Op::kDense) tile = std::max(tile, dense_tile<T>(stage.layer));
+    }
+    tile_ = take(tile);
   }
   slab_.resize(size);
 }
@@ -111,7 +116,8 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
       // Where no derivative is wanted a ReLU costs nothing on the way out of the multiplication.
       const bool relu = s + 1 < last && plan.stages[s + 1].is_relu() &&
                         (!derivatives || plan.stages[s + 1].derivative < 0);
-      dense_forward(stage, theta, packed, current, panels, out, relu ? kFinishRelu : kFinishPlain);
+      dense_forward(stage, theta, packed, current, panels, out, relu ? kFinishRelu : kFinishPlain,
+                    space.tile());
       if (relu) ++s;
     } else if (stage.layer.op == Op::kDropout) {
       T* ratio = derivatives && stage.ratio >= 0
@@ -134,8 +140,9 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
 }
 
 template <class T>
-void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
-                    std::int64_t panels, bool narrow, Workspace<T>& space, double* rates) {
+void backward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                    std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
+                    double* rates) {
   const KernelTable<T>& k = kernels<T>();
   const auto derivative = [&](int d, std::int64_t size) {
     return space.derivative(d) + space.derivative_place(at) * size * kPanel;
@@ -170,7 +177,7 @@ void backward_group(const Plan& plan, const T* packed, const T* input, std::int6
                      : stage.scale_below >= 0 ? derivative(stage.scale_below, stage.layer.in_size)
                                               : nullptr;
     dense_backward(stage, packed, delta, scale, stage.step_below ? kFinishStep : kFinishPlain,
-                   panels, below);
+                   panels, below, theta, space.tile());
     delta = below;
   }
 }
@@ -242,8 +249,8 @@ void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
                                   std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t,  \
                                   std::int64_t, Stretch);                                         \
   template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
-  template void backward_group(const Plan&, const T*, const T*, std::int64_t, std::int64_t, bool, \
-                               Workspace<T>&, double*);                                           \
+  template void backward_group(const Plan&, const T*, const T*, const T*, std::int64_t,           \
+                               std::int64_t, bool, Workspace<T>&, double*);                       \
   template void clear_part(const Plan&, int, int, T*);                                            \
   template void block_gradient(const Plan&, const T*, std::int64_t, std::int64_t, int, int,       \
                                Workspace<T>&, T*, T*);                                            \

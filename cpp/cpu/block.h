@@ -22,6 +22,7 @@ class Workspace {
   T* delta(int d) { return slab_.data() + deltas_[static_cast<std::size_t>(d)]; }
   T* narrow_sums() { return slab_.data() + narrow_; }  // (plan.narrow_size, lanes)
   T* scratch() { return slab_.data() + scratch_; }     // (block rows, widest delta)
+  T* tile() { return slab_.data() + tile_; }           // for weights that are not packed
   std::int64_t block() const { return block_; }        // panels
   std::int64_t group() const { return group_; }        // panels
   std::int64_t bytes() const { return slab_.size() * static_cast<std::int64_t>(sizeof(T)); }
@@ -33,7 +34,7 @@ class Workspace {
 
   std::int64_t block_, group_;
   std::vector<std::int64_t> values_, derivatives_, deltas_;
-  std::int64_t narrow_ = 0, scratch_ = 0;
+  std::int64_t narrow_ = 0, scratch_ = 0, tile_ = 0;
   Buffer<T> slab_;
 };
 
@@ -63,7 +64,8 @@ struct Stretch {
 
 // Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
 // of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).
-// masks: of a masked plan, for rows first..first + rows - 1 of the pass.
+// masks: of a masked plan, for rows first..first + rows - 1 of the pass. packed: null where the
+// weights are packed tile by tile.
 template <class T>
 const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
@@ -78,8 +80,9 @@ T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
 // on the way when wanted. input: (panels, features, kPanel) of the group.
 // rates: (panels, plan.rates) gradients by the logits of learned rates, added to; null: none.
 template <class T>
-void backward_group(const Plan& plan, const T* packed, const T* input, std::int64_t at,
-                    std::int64_t panels, bool narrow, Workspace<T>& space, double* rates = nullptr);
+void backward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                    std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
+                    double* rates = nullptr);
 
 // Zeroes a member's part of every dense layer's gradient: its share of the inputs, and the biases
 // where the first input is among them.

@@ -1,5 +1,7 @@
 #include "cpu/layers.h"
 
+#include <algorithm>
+
 namespace ribbit::cpu {
 
 std::int64_t dense_tiles(std::int64_t outs, int tile_outputs) {
@@ -23,19 +25,37 @@ void dense_pack(const Stage& stage, const T* theta, bool backward, int member, i
 }
 
 template <class T>
+std::int64_t dense_tile(const Layer& layer) {
+  return std::max(layer.in_size, layer.out_size) * kernels<T>().tile_outputs;
+}
+
+template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
-                   std::int64_t panels, T* y, Finish finish) {
+                   std::int64_t panels, T* y, Finish finish, T* tile) {
+  const KernelTable<T>& k = kernels<T>();
   const Layer& layer = stage.layer;
   const T* bias = layer.bias_offset >= 0 ? theta + layer.bias_offset : nullptr;
-  kernels<T>().multiply(packed + stage.packed, bias, x, y, nullptr, finish, layer.in_size,
-                        layer.out_size, panels);
+  const std::int64_t ins = layer.in_size, outs = layer.out_size;
+  if (packed != nullptr) {
+    k.multiply(packed + stage.packed, bias, x, y, nullptr, finish, ins, outs, panels);
+  } else {
+    k.multiply_unpacked(theta + layer.weight_offset, false, bias, x, y, nullptr, finish, ins, outs,
+                        panels, tile);
+  }
 }
 
 template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
-                    Finish finish, std::int64_t panels, T* delta_below) {
-  kernels<T>().multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, finish,
-                        stage.layer.out_size, stage.layer.in_size, panels);
+                    Finish finish, std::int64_t panels, T* delta_below, const T* theta, T* tile) {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t ins = stage.layer.out_size, outs = stage.layer.in_size;
+  if (packed != nullptr) {
+    k.multiply(packed + stage.packed_back, nullptr, delta, delta_below, scale, finish, ins, outs,
+               panels);
+  } else {
+    k.multiply_unpacked(theta + stage.layer.weight_offset, true, nullptr, delta, delta_below, scale,
+                        finish, ins, outs, panels, tile);
+  }
 }
 
 template <class T>
@@ -50,9 +70,10 @@ void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t
 #define RIBBIT_INSTANTIATE(T)                                                                    \
   template void dense_pack(const Stage&, const T*, bool, int, int, T*);                          \
   template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*,      \
-                              Finish);                                                           \
+                              Finish, T*);                                                       \
+  template std::int64_t dense_tile<T>(const Layer&);                                             \
   template void dense_backward(const Stage&, const T*, const T*, const T*, Finish, std::int64_t, \
-                               T*);                                                              \
+                               T*, const T*, T*);                                                \
   template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,     \
                                std::int64_t, T*, T*);
 RIBBIT_INSTANTIATE(float)

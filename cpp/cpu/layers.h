@@ -18,13 +18,19 @@ void dense_pack(const Stage& stage, const T* theta, bool backward, int member, i
 // x: (panels, ins, kPanel) -> y: (panels, outs, kPanel)
 template <class T>
 void dense_forward(const Stage& stage, const T* theta, const T* packed, const T* x,
-                   std::int64_t panels, T* y, Finish finish = kFinishPlain);
+                   std::int64_t panels, T* y, Finish finish = kFinishPlain, T* tile = nullptr);
+
+// Without packed weights, packed: null, the tiles are packed one by one into `tile`, scratch of
+// dense_tile(layer) scalars.
+template <class T>
+std::int64_t dense_tile(const Layer& layer);
 
 // delta: (panels, outs, kPanel) -> delta_below: (panels, ins, kPanel), times scale of that shape
 // (null: 1), or as kFinishStep says.
 template <class T>
 void dense_backward(const Stage& stage, const T* packed, const T* delta, const T* scale,
-                    Finish finish, std::int64_t panels, T* delta_below);
+                    Finish finish, std::int64_t panels, T* delta_below, const T* theta = nullptr,
+                    T* tile = nullptr);
 
 // Adds the weight gradient of x (panels, ins, kPanel) and delta (panels, outs, kPanel), zeros
 // behind the last row, to grad, for inputs first..last-1, and with input 0 that of the bias.

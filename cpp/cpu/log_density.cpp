@@ -122,7 +122,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   const PanelLikelihood likelihood(*this, batch, theta, wanted.values);
   const std::int64_t outputs = network_.output_size();
   T* grad = m.shard_grad(shard, dim_);
-  const T* packed = m.shared.packed.data();
+  const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
   Workspace<T>& space = m.own;
   if (wanted.gradient) {
     std::fill(grad, grad + dim_, T(0));
@@ -144,7 +144,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
       }
       if (!wanted.gradient) continue;
       std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
-      backward_group(plan_, packed, batch.x.panel(p), at, count, true, space, panel_rates.data());
+      backward_group(plan_, theta, packed, batch.x.panel(p), at, count, true, space,
+                     panel_rates.data());
       for (std::size_t i = 0; i < static_cast<std::size_t>(count) * rates.size(); ++i) {
         rates[i % rates.size()] += panel_rates[i];
       }
@@ -165,6 +166,15 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   m.shared.shard_ll[shard] = ll;
 }
 
+// Whether weights are worth packing: not for the few panels of a chain of one thread, which read
+// them once, when they do not fit the second-level cache beside their packed forms.
+template <class T>
+bool LogDensity<T>::packs(const Member& m) const {
+  constexpr std::int64_t kFewPanels = 4;
+  return walk_ || m.team.size() > 1 || m.shards > 1 || m.own.group() == 1 ||
+         panel_count(m.batch.x.rows) > kFewPanels;
+}
+
 // Fills the team's shards; theta may have been written by its owner just before. Ends with a
 // barrier; false when cancelled.
 template <class T>
@@ -177,6 +187,10 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
       pack_weights(plan_, theta, wanted.gradient, member, members, packed);
     }
   };
+  if (!packs(m)) {
+    run_shard(m, theta, 0, wanted);
+    return !m.team.cancel().cancelled();
+  }
   if (chunk_count() == 1) {
     // Member 0 owns all of theta: packing the little there is costs less than another barrier.
     if (m.index == 0) pack(0, 1);
@@ -195,6 +209,14 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
 // The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's.
 template <class T>
 void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) const {
+  combine(m, theta, wanted, [](std::int64_t, std::int64_t) {});
+}
+
+// The same; each chunk [begin, end) is then given to `next` while it is in the first-level cache.
+template <class T>
+template <class Next>
+void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted,
+                            const Next& next) const {
   const KernelTable<T>& k = kernels<T>();
   T* grad = m.grad;
   for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
@@ -215,6 +237,7 @@ void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) cons
                       wanted.gradient ? grad + b : nullptr);
     }
     m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
+    next(begin, end);
   }
 }
 
@@ -322,22 +345,22 @@ bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_
     T* momentum = p + chain * dim_;
     const T* inverse_mass = mass != nullptr ? mass + chain * mass_stride : nullptr;
     const T step = static_cast<T>(step_size[chain]);
-    // A member kicks and drifts the same range that it combines, so no barrier lies between.
-    const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
-    const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
-    const auto kick_drift = [&](T kick, T drift) {
+    // A member kicks and drifts the same chunks that it combines, so no barrier lies between.
+    const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
       k.kick_drift(position + begin, momentum + begin, m.grad + begin,
-                   inverse_mass != nullptr ? inverse_mass + begin : nullptr, size, kick, drift);
+                   inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
+                   drift);
     };
     const std::int64_t steps = num_steps[chain];
-    kick_drift(step / 2, step);
+    kick_drift(std::min(dim_, m.first(chunk_count()) * kChunk),
+               std::min(dim_, m.last(chunk_count()) * kChunk), step / 2, step);
     for (std::int64_t i = 1; i <= steps; ++i) {
-      const Wanted wanted{i == steps, true};
-      if (!run_shards(m, position, wanted)) return false;
-      combine(m, position, wanted);
-      if (i < steps) kick_drift(step, step);
+      const bool last = i == steps;
+      if (!run_shards(m, position, {last, true})) return false;
+      combine(m, position, {last, true}, [&](std::int64_t begin, std::int64_t end) {
+        kick_drift(begin, end, last ? step / 2 : step, last ? T(0) : step);
+      });
     }
-    kick_drift(step / 2, 0);
     if (!m.barrier()) return false;
     if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
     return true;

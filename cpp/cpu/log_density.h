@@ -119,7 +119,10 @@ class LogDensity {
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   const T* walk_input(const Batch& batch, std::int64_t panel, WalkSpace<T>& space) const;
   void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  bool packs(const Member& m) const;
   void combine(const Member& m, const T* theta, Wanted wanted) const;
+  template <class Next>
+  void combine(const Member& m, const T* theta, Wanted wanted, const Next& next) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;
   void prepare_spread(TeamSpace& space, std::int64_t rows, int members) const;

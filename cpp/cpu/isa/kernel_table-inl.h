@@ -93,6 +93,11 @@ struct KernelTable {
   // init, scale: null means 0, 1.
   void (*multiply)(const T* packed, const T* init, const T* x, T* y, const T* scale, Finish finish,
                    std::int64_t ins, std::int64_t outs, std::int64_t panels);
+  // The same on weights as they are, (ins, outs), transposed (outs, ins). tile: scratch of ins
+  // times tile_outputs.
+  void (*multiply_unpacked)(const T* weight, bool transposed, const T* init, const T* x, T* y,
+                            const T* scale, Finish finish, std::int64_t ins, std::int64_t outs,
+                            std::int64_t panels, T* tile);
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
   // zeros behind the last row; grad: (ins, outs); inputs first..last-1 only. bias[o] += sum over

@@ -36,6 +36,7 @@ constexpr KernelTable<T> kTable = {
     .tile_outputs = kTileOutputs,
     .pack_tiles = pack_tiles<T>,
     .multiply = multiply<T>,
+    .multiply_unpacked = multiply_unpacked<T>,
     .weight_gradient = weight_gradient<T>,
     .sum_rows = sum_rows<T>,
     .convolve = convolve<T>,

@@ -29,37 +29,43 @@ struct Tiling {
   int width(std::int64_t t) const { return static_cast<int>(base + (t < extra ? 1 : 0)); }
 };
 
+// Outputs o0 .. o0 + width - 1 of the weights as one tile: out (ins, width).
+template <class T>
+RIBBIT_INLINE void pack_tile(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
+                             std::int64_t o0, int width, T* out) {
+  constexpr int lanes = kLanes<T>;
+  if (width > lanes) {
+    for (std::int64_t k = 0; k < ins; ++k) {
+      for (int o = 0; o < width; ++o) {
+        out[k * width + o] = transposed ? weight[(o0 + o) * ins + k] : weight[k * outs + o0 + o];
+      }
+    }
+  } else if (!transposed) {
+    for (std::int64_t k = 0; k < ins; ++k) {
+      store_first(out + k * width, load_first(weight + k * outs + o0, width), width);
+    }
+  } else {
+    for (std::int64_t k = 0; k < ins; k += lanes) {
+      const std::int64_t some = ins - k < lanes ? ins - k : lanes;
+      Vec<T> square[lanes];
+      RIBBIT_UNROLL for (int o = 0; o < lanes; ++o) {
+        square[o] = o < width ? load_first(weight + (o0 + o) * ins + k, some) : Vec<T>{};
+      }
+      transpose_square<T>(square);
+      for (int r = 0; r < some; ++r) store_first(out + (k + r) * width, square[r], width);
+    }
+  }
+}
+
 template <class T>
 static void pack_tiles(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                        std::int64_t first, std::int64_t last, std::int64_t all_ins,
                        std::int64_t skip, T* packed) {
-  constexpr int lanes = kLanes<T>;
   const Tiling tiling(outs);
   for (std::int64_t t = first; t < last; ++t) {
     const std::int64_t o0 = tiling.begin(t);
     const int width = tiling.width(t);
-    T* out = packed + o0 * all_ins + skip * width;
-    if (width > lanes) {
-      for (std::int64_t k = 0; k < ins; ++k) {
-        for (int o = 0; o < width; ++o) {
-          out[k * width + o] = transposed ? weight[(o0 + o) * ins + k] : weight[k * outs + o0 + o];
-        }
-      }
-    } else if (!transposed) {
-      for (std::int64_t k = 0; k < ins; ++k) {
-        store_first(out + k * width, load_first(weight + k * outs + o0, width), width);
-      }
-    } else {
-      for (std::int64_t k = 0; k < ins; k += lanes) {
-        const std::int64_t some = ins - k < lanes ? ins - k : lanes;
-        Vec<T> square[lanes];
-        RIBBIT_UNROLL for (int o = 0; o < lanes; ++o) {
-          square[o] = o < width ? load_first(weight + (o0 + o) * ins + k, some) : Vec<T>{};
-        }
-        transpose_square<T>(square);
-        for (int r = 0; r < some; ++r) store_first(out + (k + r) * width, square[r], width);
-      }
-    }
+    pack_tile(weight, ins, outs, transposed, o0, width, packed + o0 * all_ins + skip * width);
   }
 }
 
@@ -173,6 +179,25 @@ static void multiply(const T* packed, const T* init, const T* x, T* y, const T* 
   } else {
     for (std::int64_t t = 0; t < tiling.count; ++t) {
       for (std::int64_t p = 0; p < panels; ++p) run(p, t);
+    }
+  }
+}
+
+// The same on weights that are not packed: for a few panels a tile is packed when it is needed, and
+// never leaves the first-level cache.
+template <class T>
+static void multiply_unpacked(const T* weight, bool transposed, const T* init, const T* x, T* y,
+                              const T* scale, Finish finish, std::int64_t ins, std::int64_t outs,
+                              std::int64_t panels, T* tile) {
+  const Tiling tiling(outs);
+  for (std::int64_t t = 0; t < tiling.count; ++t) {
+    const std::int64_t o0 = tiling.begin(t);
+    const int width = tiling.width(t);
+    pack_tile(weight, ins, outs, transposed, o0, width, tile);
+    for (std::int64_t p = 0; p < panels; ++p) {
+      const std::int64_t at = (p * outs + o0) * kPanel;
+      multiply_panel<T>(tile, init != nullptr ? init + o0 : nullptr, x + p * ins * kPanel, y + at,
+                        scale != nullptr ? scale + at : nullptr, finish, ins, width);
     }
   }
 }
