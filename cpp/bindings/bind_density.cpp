@@ -194,18 +194,30 @@ class Density {
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const Steps steps(num_steps, chains);
     const Mass<T> mass(inverse_mass, chains, n);
-    py::array_t<T> q = copied<T>(position, "position", chains, n),
-                   p = copied<T>(momentum, "momentum", chains, n),
-                   g = copied<T>(grad, "grad", chains, n);
+    const py::array start = checked<T>(position, "position", {chains, n}),
+                    kicks = checked<T>(momentum, "momentum", {chains, n});
+    py::array slope;
+    if (!grad.is_none()) slope = checked<T>(grad, "grad", {chains, n});
+    py::array_t<T> q = empty<T>({chains, n}), p = empty<T>({chains, n}), g = empty<T>({chains, n});
     py::array_t<double> ll = empty<double>({chains}), lp = empty<double>({chains});
-    T *qs = q.mutable_data(), *ps = p.mutable_data(), *gs = g.mutable_data();
-    double *lls = ll.mutable_data(), *lps = lp.mutable_data();
+    const cpu::Trajectories<T> all{chains,
+                                   data<T>(start),
+                                   data<T>(kicks),
+                                   grad.is_none() ? nullptr : data<T>(slope),
+                                   mass.values,
+                                   mass.stride,
+                                   data<double>(eps),
+                                   steps.values,
+                                   q.mutable_data(),
+                                   p.mutable_data(),
+                                   g.mutable_data(),
+                                   ll.mutable_data(),
+                                   lp.mutable_data()};
     PythonPoll poll(interrupt);
     bool done = false;
     {
       const py::gil_scoped_release release;
-      done = native_->leapfrog(qs, ps, gs, mass.values, mass.stride, data<double>(eps),
-                               steps.values, chains, lls, lps, &poll);
+      done = native_->leapfrog(all, &poll);
     }
     if (!done) poll.rethrow();
     return py::make_tuple(q, p, ll, lp, g);

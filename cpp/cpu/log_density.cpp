@@ -333,38 +333,44 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
 }
 
 template <class T>
-bool LogDensity<T>::leapfrog(T* q, T* p, T* g, const T* mass, std::int64_t mass_stride,
-                             const double* step_size, const std::int64_t* num_steps,
-                             std::int64_t chains, double* log_likelihood, double* log_prior,
-                             Poll* poll) const {
+bool LogDensity<T>::leapfrog(const Trajectories<T>& all, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  double passes = 0;
-  for (std::int64_t c = 0; c < chains; ++c) passes += static_cast<double>(num_steps[c]);
-  return on_chains(chains, full_batch(), passes, g, poll, [&](const Member& m, std::int64_t chain) {
-    T* position = q + chain * dim_;
-    T* momentum = p + chain * dim_;
-    const T* inverse_mass = mass != nullptr ? mass + chain * mass_stride : nullptr;
-    const T step = static_cast<T>(step_size[chain]);
-    // A member kicks and drifts the same chunks that it combines, so no barrier lies between.
-    const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
-      k.kick_drift(position + begin, momentum + begin, m.grad + begin,
-                   inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
-                   drift);
-    };
-    const std::int64_t steps = num_steps[chain];
-    kick_drift(std::min(dim_, m.first(chunk_count()) * kChunk),
-               std::min(dim_, m.last(chunk_count()) * kChunk), step / 2, step);
-    for (std::int64_t i = 1; i <= steps; ++i) {
-      const bool last = i == steps;
-      if (!run_shards(m, position, {last, true})) return false;
-      combine(m, position, {last, true}, [&](std::int64_t begin, std::int64_t end) {
-        kick_drift(begin, end, last ? step / 2 : step, last ? T(0) : step);
+  double passes = all.grad == nullptr ? static_cast<double>(all.chains) : 0.0;
+  for (std::int64_t c = 0; c < all.chains; ++c) passes += static_cast<double>(all.num_steps[c]);
+  return on_chains(
+      all.chains, full_batch(), passes, all.end_grad, poll,
+      [&](const Member& m, std::int64_t chain) {
+        const std::int64_t at = chain * dim_;
+        T *position = all.end_position + at, *momentum = all.end_momentum + at;
+        const T* inverse_mass = all.mass != nullptr ? all.mass + chain * all.mass_stride : nullptr;
+        const T step = static_cast<T>(all.step_size[chain]);
+        const std::int64_t steps = all.num_steps[chain];
+        // A member copies, kicks and drifts the same chunks that it combines, so no barrier lies
+        // between.
+        const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
+          k.kick_drift(position + begin, momentum + begin, m.grad + begin,
+                       inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
+                       drift);
+        };
+        const std::int64_t first = std::min(dim_, m.first(chunk_count()) * kChunk);
+        const std::int64_t last = std::min(dim_, m.last(chunk_count()) * kChunk);
+        std::copy(all.position + at + first, all.position + at + last, position + first);
+        std::copy(all.momentum + at + first, all.momentum + at + last, momentum + first);
+        if (all.grad != nullptr) {
+          std::copy(all.grad + at + first, all.grad + at + last, m.grad + first);
+          kick_drift(first, last, step / 2, step);
+        }
+        for (std::int64_t i = all.grad != nullptr ? 1 : 0; i <= steps; ++i) {
+          const bool ends = i == steps;
+          if (!run_shards(m, position, {ends, true})) return false;
+          combine(m, position, {ends, true}, [&](std::int64_t begin, std::int64_t end) {
+            kick_drift(begin, end, i == 0 || ends ? step / 2 : step, ends ? T(0) : step);
+          });
+        }
+        if (!m.barrier()) return false;
+        if (m.index == 0) sum_terms(m, all.log_likelihood + chain, all.log_prior + chain);
+        return true;
       });
-    }
-    if (!m.barrier()) return false;
-    if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
-    return true;
-  });
 }
 
 template class LogDensity<float>;

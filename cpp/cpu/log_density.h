@@ -44,6 +44,21 @@ struct Temperatures {
   double likelihood = 1.0;
 };
 
+// num_steps[c] >= 1 leapfrog steps of size step_size[c] of each chain, (chains, dim) arrays. grad:
+// at the position; null: it is evaluated first. mass: inverse, (dim,) or (chains, dim) with
+// mass_stride = dim, or null for ones. The terms (chains,) are those at the end.
+template <class T>
+struct Trajectories {
+  std::int64_t chains;
+  const T *position, *momentum, *grad;
+  const T* mass;
+  std::int64_t mass_stride;
+  const double* step_size;
+  const std::int64_t* num_steps;
+  T *end_position, *end_momentum, *end_grad;
+  double *log_likelihood, *log_prior;
+};
+
 class EpochRows;
 
 template <class T>
@@ -85,12 +100,8 @@ class LogDensity {
   bool advance_variational(const VariationalSteps& steps, const VariationalState<T>& state,
                            StochasticOutcome* outcome, Poll* poll) const;
 
-  // num_steps[c] >= 1 leapfrog steps of size step_size[c] for each chain, in place.
-  // q, p, g: (chains, dim), g the gradient at q; m: inverse mass, (dim,) or (chains, dim) with
-  // m_stride = dim, or null for ones. log_likelihood, log_prior: at the end. False when cancelled.
-  bool leapfrog(T* q, T* p, T* g, const T* m, std::int64_t m_stride, const double* step_size,
-                const std::int64_t* num_steps, std::int64_t chains, double* log_likelihood,
-                double* log_prior, Poll* poll) const;
+  // Leapfrog trajectories of every chain. False when cancelled.
+  bool leapfrog(const Trajectories<T>& all, Poll* poll) const;
 
  private:
   struct Batch;

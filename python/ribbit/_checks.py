@@ -314,9 +314,14 @@ def trajectory(
     dtype: np.dtype[Any],
     dim: int,
 ) -> tuple[Any, ...]:
-    """Return the checked arguments of a native trajectory, in its order, all with C chains."""
+    """Return the checked arguments of a native trajectory, in its order, all with C chains.
+
+    A gradient of None stays None.
+    """
     arrays: list[npt.NDArray[Any]] = []
     for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
+        if name == "grad" and value is None:
+            continue
         array, single = position(function, name, value, dtype, dim)
         if single or (arrays and array.shape != arrays[0].shape):
             chains = arrays[0].shape[0] if arrays else "C"
@@ -327,4 +332,5 @@ def trajectory(
     count = arrays[0].shape[0]
     sizes = per_chain(function, "step_size", step_size, count, np.float64)
     steps = per_chain(function, "num_steps", num_steps, count, np.int64)
-    return (*arrays, sizes, steps, inverse_mass(function, mass, dtype, count, dim))
+    slope = arrays[2] if grad is not None else None
+    return (*arrays[:2], slope, sizes, steps, inverse_mass(function, mass, dtype, count, dim))

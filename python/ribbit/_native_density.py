@@ -88,6 +88,8 @@ class NativeSteps:
 class NativeDensity:
     """What `Posterior` evaluates: log density, gradient, trajectories, variational steps."""
 
+    evaluates_start = True  # of a trajectory, in the same call
+
     dim: int
     dtype: np.dtype[Any]
     array_namespace: ModuleType
@@ -178,7 +180,7 @@ class NativeDensity:
         self,
         position: FloatArray,
         momentum: FloatArray,
-        grad: FloatArray,
+        grad: FloatArray | None,
         step_size: npt.ArrayLike,
         num_steps: npt.ArrayLike,
         *,
@@ -190,7 +192,8 @@ class NativeDensity:
         Parameters
         ----------
         position, momentum, grad : numpy.ndarray
-            (C, P) in the target's dtype; `grad` is the gradient at `position`.
+            (C, P) in the target's dtype; `grad` is the gradient at `position`, None has it
+            evaluated first.
         step_size : array
             () or (C,), float64.
         num_steps : array of int
@@ -215,6 +218,8 @@ class NativeDensity:
             If shapes or dtypes do not fit, or a number of steps is below one.
         """
         xp = self.array_namespace
+        if grad is None and xp is not np:
+            grad = self.terms_and_grad(position)[1]
         trajectory = _positions.trajectory(
             xp,
             "Posterior.leapfrog",

@@ -55,6 +55,7 @@ class Density:
         self.interruptible = bool(getattr(target, "interruptible", False))
         self._function = function
         self._native = getattr(target, "leapfrog", None)
+        self.evaluates_start = bool(getattr(type(target), "evaluates_start", False))
         self._terms = getattr(target, "terms_and_grad", None)
         self._dtype = self.dtype if self.xp is np else _backend.dtype_in(self.xp, self.dtype)
 
@@ -108,13 +109,18 @@ class Density:
         self,
         position: Array,
         momentum: Array,
-        grad: Array,
+        grad: Array | None,
         step_size: Array,
         num_steps: npt.NDArray[np.int64],
         inverse_mass: Array | None,
         guard: InterruptGuard | None = None,
     ) -> tuple[Array, Array, Array, Array]:
-        """Position, momentum (C, P), terms (C, M) and gradient at the ends of trajectories."""
+        """Position, momentum (C, P), terms (C, M) and gradient at the ends of trajectories.
+
+        A gradient at the position of None is evaluated first.
+        """
+        if grad is None and not self.evaluates_start:
+            _, grad = self.terms_and_grad(position)
         if self._native is None:
             return _python_leapfrog(
                 self, position, momentum, grad, step_size, num_steps, inverse_mass, guard
@@ -324,11 +330,10 @@ def leapfrog(
             )
         with _backend.errstate(xp):
             mass = xp.astype(mass, q.dtype)
-    _, grad = density.terms_and_grad(q)
     q, p, terms, grad = density.leapfrog(
         q,
         p,
-        grad,
+        None,
         _backend.from_host(xp, np.broadcast_to(eps, (chains,)).copy()),
         np.broadcast_to(steps, (chains,)).astype(np.int64),
         mass,
