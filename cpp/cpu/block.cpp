@@ -7,7 +7,7 @@ namespace ribbit::cpu {
 
 template <class T>
 Workspace<T>::Workspace(const Plan& plan, bool backward)
-    : block_(plan.block_panels(sizeof(T))), group_(plan.group_panels(sizeof(T))) {
+    : block_(plan.block_panels(sizeof(T))), group_(kGroupPanels) {
   allocate(plan, backward);
 }
 

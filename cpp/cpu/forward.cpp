@@ -12,8 +12,6 @@ namespace {
 
 // Panels of one piece of work: enough to pay for packing the weights.
 constexpr std::int64_t kRun = 64;
-// Panels that travel together: enough to pay for the calls, few enough for the caches.
-constexpr std::int64_t kGroup = 4;
 // With no more rows, samples ride in the lanes: under masks where two of them fit into a panel,
 // else where it is faster (measured: break-even at 8 rows).
 constexpr std::int64_t kFewMaskedRows = kPanel / 2, kFewRows = 6;
@@ -32,7 +30,7 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
       walk_(network.plain() ? nullptr : std::make_unique<const Walk>(network, source.masked)),
       x_(x),
       rows_(rows),
-      group_(walk_ ? 1 : kGroup),
+      group_(walk_ ? 1 : kGroupPanels),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
       width_(network.input_size()),

@@ -171,7 +171,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
 template <class T>
 bool LogDensity<T>::packs(const Member& m) const {
   constexpr std::int64_t kFewPanels = 4;
-  return walk_ || m.team.size() > 1 || m.shards > 1 || m.own.group() == 1 ||
+  return walk_ || m.team.size() > 1 || m.shards > 1 || plan_.packs_small(sizeof(T)) ||
          panel_count(m.batch.x.rows) > kFewPanels;
 }
 

@@ -91,9 +91,9 @@ std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
   return per_panel == 0 ? kFewest : std::clamp(kCacheBytes / per_panel, kFewest, kMost);
 }
 
-std::int64_t Plan::group_panels(std::int64_t scalar_bytes) const {
+bool Plan::packs_small(std::int64_t scalar_bytes) const {
   constexpr std::int64_t kCacheBytes = 64 << 10;
-  return packed_size * scalar_bytes <= kCacheBytes ? 1 : 4;
+  return packed_size * scalar_bytes <= kCacheBytes;
 }
 
 }  // namespace ribbit::cpu

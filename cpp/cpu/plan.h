@@ -49,9 +49,12 @@ struct Plan {
   // many as fit in the second-level cache, but enough rows that loading and storing a weight
   // gradient is cheap beside its multiplications.
   std::int64_t block_panels(std::int64_t scalar_bytes) const;
-  // Panels that go through one layer after the other: one, to stay in the first-level cache,
-  // unless the weights are so large that each layer's should serve more rows.
-  std::int64_t group_panels(std::int64_t scalar_bytes) const;
+  // Whether the packed weights stay in a core's caches.
+  bool packs_small(std::int64_t scalar_bytes) const;
 };
+
+// Panels that go through one layer after the other: enough to pay for the calls, and for each
+// layer's weights to serve more rows; few enough for the caches.
+inline constexpr std::int64_t kGroupPanels = 4;
 
 }  // namespace ribbit::cpu
