@@ -68,8 +68,8 @@ bool LogDensity<T>::spread_shard(const Member& m, const T* theta, Wanted wanted)
       std::fill_n(rates, some * plan_.rates, 0.0);
       backward_group(plan_, theta, s.packed.data(), x, at, some, false, space, rates);
     }
-    if (!wanted.gradient) continue;
     if (!m.barrier()) return false;
+    if (!wanted.gradient) continue;
     for (std::int64_t p = block; p < stop; p += own_block) {
       const std::int64_t end = std::min(batch.x.rows, std::min(stop, p + own_block) * kPanel);
       block_gradient(plan_, batch.x.panel(p), p - block, end - p * kPanel, m.index, members, space,
@@ -82,7 +82,6 @@ bool LogDensity<T>::spread_shard(const Member& m, const T* theta, Wanted wanted)
     if (m.team.cancel().check()) return false;
   }
   if (narrow) add_narrow_sums(plan_, m.own, m.grad);
-  if (!wanted.gradient && !m.barrier()) return false;
   if (m.index != 0) return m.barrier();
   const auto sum = [panels](const std::vector<double>& each) {
     return std::accumulate(each.begin(), each.begin() + panels, 0.0);
