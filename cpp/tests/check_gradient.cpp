@@ -91,8 +91,8 @@ void check_differences(const std::vector<std::int64_t>& widths, int activation, 
 }
 
 // evaluate and leapfrog: the same bits for 1, 2, 3 threads and for chains alone or together.
-void check_bits(std::int64_t rows) {
-  const Problem p = make({5, 33, 18, 2}, 3, rows, 2);
+void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
+  const Problem p = make(sizes, 3, rows, 2);
   std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
       theta(p.theta.begin(), p.theta.end());
   const LogDensity<float> density(p.network, {{0, p.dim, 0, 0.7, 0, 0}}, Likelihood::kGaussian, 0.5,
@@ -124,6 +124,12 @@ void check_bits(std::int64_t rows) {
     }
     q.insert(q.end(), m.begin(), m.end());
     q.insert(q.end(), g.begin(), g.end());
+    // Values alone take the same panels through the same space, without the waits of gradients.
+    for (std::size_t c = 0; c < chains; ++c) {
+      double value = 0, prior = 0;
+      CHECK(density.evaluate(&theta[c * n], 1, nullptr, 0, &value, &prior, nullptr, nullptr));
+      q.push_back(static_cast<float>(value + prior));
+    }
     for (std::size_t c = 0; c < chains; ++c) q.push_back(static_cast<float>(ll[c] + lp[c]));
     return q;
   };
@@ -175,8 +181,9 @@ int main() {
   check_differences({1, 17, 14, 13, 1}, 3, 100);
   check_differences({65, 1, 50, 3}, 2, 31);
   check_differences({40, 35}, 0, 64);
-  check_bits(1);
-  check_bits(700);
+  for (const std::int64_t rows : {1, 700}) check_bits({5, 33, 18, 2}, rows);
+  // One shard, spread over the threads.
+  for (const std::int64_t rows : {40, 333}) check_bits({5, 130, 270, 2}, rows);
   check_forward();
   return report("check_gradient");
 }
