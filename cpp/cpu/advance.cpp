@@ -74,15 +74,6 @@ void LogDensity<T>::take_batch(const Member& m, EpochRows& epoch, std::uint64_t 
   }
 }
 
-// The gradient at theta, which its owners have just written, with the prior's part: each member
-// its chunks of m.grad.
-template <class T>
-bool LogDensity<T>::batch_gradient(const Member& m, const T* theta, Wanted wanted) const {
-  if (!run_shards(m, theta, wanted)) return false;
-  combine(m, theta, wanted);
-  return !concrete_ || (m.barrier() && rate_terms(m, theta, wanted));
-}
-
 // Buffers of a team for batches of up to batch_rows rows.
 template <class T>
 void LogDensity<T>::prepare(TeamSpace& s, std::int64_t batch_rows) const {
@@ -111,59 +102,71 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
   }
   const Batch* everything = pass.all ? &full_batch() : nullptr;
   Cancel cancel(poll);
-  for_each_chain(
-      crew, chains, cancel,
-      [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
-        TeamSpace& shared = *space->teams[static_cast<std::size_t>(first_thread)];
-        Member m{team,
-                 index,
-                 shared,
-                 *space->threads[static_cast<std::size_t>(thread)],
-                 pass.all ? *everything : shared.batch,
-                 pass.shards,
-                 shared.grad.data(),
-                 space->walk(thread),
-                 team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
-        const std::uint32_t id = steps.chain_ids[chain];
-        T* position = theta + chain * dim_;
-        const auto at = [&](T* array) { return array != nullptr ? array + chain * dim_ : nullptr; };
-        T *moment1 = at(first), *moment2 = at(second);
-        const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
-        const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
-        EpochRows epoch(steps.seed, id, rows_, steps.batch_rows);
-        Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
-        masks.logits = logits_at();
-        if (masked_) m.masks = &masks;
-        if (index == 0) shared.failed = false;
-        for (std::int64_t i = 0; i < steps.num_steps; ++i) {
-          const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-          masks.step = step;
-          if (!pass.all) take_batch(m, epoch, step, true);
-          if (!batch_gradient(m, position, {false, true, steps.prior})) return false;
-          UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
-          u.first_element = static_cast<std::uint64_t>(begin);
-          const bool finite = k.update(steps.rule, u, m.grad + begin, size, position + begin,
-                                       moment1 != nullptr ? moment1 + begin : nullptr,
-                                       moment2 != nullptr ? moment2 + begin : nullptr);
-          if (!finite) shared.failed.store(true, std::memory_order_relaxed);
-          if (!m.barrier()) return false;
-          if (shared.failed.load(std::memory_order_relaxed)) {
-            if (index != 0) return true;
-            outcomes[chain] = {i, largest_size(m.grad, dim_)};
-            return true;
-          }
-          if (m.team.cancel().check()) return false;
-        }
-        if (index == 0) outcomes[chain] = {-1, 0.0};
-        return true;
-      });
+  for_each_chain(crew, chains, cancel,
+                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+                   TeamSpace& shared = *space->teams[static_cast<std::size_t>(first_thread)];
+                   Member m{team,
+                            index,
+                            shared,
+                            *space->threads[static_cast<std::size_t>(thread)],
+                            pass.all ? *everything : shared.batch,
+                            pass.shards,
+                            shared.grad.data(),
+                            space->walk(thread),
+                            team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
+                   const std::uint32_t id = steps.chain_ids[chain];
+                   T* position = theta + chain * dim_;
+                   const auto at = [&](T* array) {
+                     return array != nullptr ? array + chain * dim_ : nullptr;
+                   };
+                   T *moment1 = at(first), *moment2 = at(second);
+                   const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
+                   const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
+                   EpochRows epoch(steps.seed, id, rows_, steps.batch_rows);
+                   Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
+                   masks.logits = logits_at();
+                   if (masked_) m.masks = &masks;
+                   if (index == 0) shared.failed = false;
+                   for (std::int64_t i = 0; i < steps.num_steps; ++i) {
+                     const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+                     masks.step = step;
+                     if (!pass.all) take_batch(m, epoch, step, true);
+                     const Wanted wanted{false, true, steps.prior};
+                     if (!run_shards(m, position, wanted)) return false;
+                     UpdateStep<T> u = update_step<T>(steps, i, id, rows_);
+                     bool finite = true;
+                     const auto move = [&](std::int64_t b, std::int64_t e) {
+                       u.first_element = static_cast<std::uint64_t>(b);
+                       finite = k.update(steps.rule, u, m.grad + b, e - b, position + b,
+                                         moment1 != nullptr ? moment1 + b : nullptr,
+                                         moment2 != nullptr ? moment2 + b : nullptr) &&
+                                finite;
+                     };
+                     if (concrete_) {  // the learned rates see all of the weights before they move
+                       combine(m, position, wanted, [](std::int64_t, std::int64_t) {});
+                       if (!m.barrier() || !rate_terms(m, position, wanted)) return false;
+                       if (begin < end) move(begin, end);
+                     } else {
+                       combine(m, position, wanted, move);
+                     }
+                     if (!finite) shared.failed.store(true, std::memory_order_relaxed);
+                     if (!m.barrier()) return false;
+                     if (shared.failed.load(std::memory_order_relaxed)) {
+                       if (index != 0) return true;
+                       outcomes[chain] = {i, largest_size(m.grad, dim_)};
+                       return true;
+                     }
+                     if (m.team.cancel().check()) return false;
+                   }
+                   if (index == 0) outcomes[chain] = {-1, 0.0};
+                   return true;
+                 });
   give_back(std::move(space));
   return !cancel.cancelled();
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                    \
   template void LogDensity<T>::take_batch(const Member&, EpochRows&, std::uint64_t, bool) const; \
-  template bool LogDensity<T>::batch_gradient(const Member&, const T*, Wanted) const;            \
   template void LogDensity<T>::prepare(TeamSpace&, std::int64_t) const;                          \
   template bool LogDensity<T>::advance(const StochasticSteps&, T*, T*, T*, std::int64_t,         \
                                        StochasticOutcome*, Poll*) const;

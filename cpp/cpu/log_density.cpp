@@ -206,41 +206,6 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
   return m.barrier();
 }
 
-// The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's.
-template <class T>
-void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted) const {
-  combine(m, theta, wanted, [](std::int64_t, std::int64_t) {});
-}
-
-// The same; each chunk [begin, end) is then given to `next` while it is in the first-level cache.
-template <class T>
-template <class Next>
-void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted,
-                            const Next& next) const {
-  const KernelTable<T>& k = kernels<T>();
-  T* grad = m.grad;
-  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
-    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
-    if (wanted.gradient && m.shards > 1) {
-      k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
-    }
-    double logp = 0;
-    for (const PriorSegment& segment : prior_) {
-      if (wanted.prior == 0.0) break;
-      const std::int64_t b = std::max(begin, segment.offset);
-      const std::int64_t e = std::min(end, segment.offset + segment.size);
-      if (b >= e) continue;
-      const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
-      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c, theta + b,
-                      e - b, wanted.prior / temperatures_.posterior,
-                      wanted.values && keep == 1.0 ? &logp : nullptr,
-                      wanted.gradient ? grad + b : nullptr);
-    }
-    m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
-    next(begin, end);
-  }
-}
-
 // 1 - p of the learned rate before the weights at an offset; 1 where there is none.
 template <class T>
 double LogDensity<T>::keep_of(const T* theta, std::int64_t offset) const {
@@ -325,7 +290,7 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                        m.masks = &own;
                      }
                      if (!run_shards(m, at, wanted)) return false;
-                     combine(m, at, wanted);
+                     combine(m, at, wanted, [](std::int64_t, std::int64_t) {});
                      if (!m.barrier() || !rate_terms(m, at, wanted)) return false;
                      if (m.index == 0) sum_terms(m, log_likelihood + chain, log_prior + chain);
                      return true;

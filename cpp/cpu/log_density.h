@@ -131,14 +131,12 @@ class LogDensity {
   const T* walk_input(const Batch& batch, std::int64_t panel, WalkSpace<T>& space) const;
   void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   bool packs(const Member& m) const;
-  void combine(const Member& m, const T* theta, Wanted wanted) const;
   template <class Next>
   void combine(const Member& m, const T* theta, Wanted wanted, const Next& next) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;
   void prepare_spread(TeamSpace& space, std::int64_t rows, int members) const;
   bool spread_shard(const Member& m, const T* theta, Wanted wanted) const;
-  bool batch_gradient(const Member& m, const T* theta, Wanted wanted) const;
   void closed_values(const Member& m, const T* mean, bool prior) const;
   std::int64_t pair_shards(std::int64_t rows) const;
   bool spread_pair(const Member& m, const PairedWeights<T>& weights) const;

@@ -193,6 +193,36 @@ double largest_size(const T* g, std::int64_t n) {
   return largest < 0 ? std::numeric_limits<double>::infinity() : largest;
 }
 
+// The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's. Each
+// chunk [begin, end) is then given to `next`, while it is in the first-level cache.
+template <class T>
+template <class Next>
+void LogDensity<T>::combine(const Member& m, const T* theta, Wanted wanted,
+                            const Next& next) const {
+  const KernelTable<T>& k = kernels<T>();
+  T* grad = m.grad;
+  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+    if (wanted.gradient && m.shards > 1) {
+      k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
+    }
+    double logp = 0;
+    for (const PriorSegment& segment : prior_) {
+      if (wanted.prior == 0.0) break;
+      const std::int64_t b = std::max(begin, segment.offset);
+      const std::int64_t e = std::min(end, segment.offset + segment.size);
+      if (b >= e) continue;
+      const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
+      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c, theta + b,
+                      e - b, wanted.prior / temperatures_.posterior,
+                      wanted.values && keep == 1.0 ? &logp : nullptr,
+                      wanted.gradient ? grad + b : nullptr);
+    }
+    m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
+    next(begin, end);
+  }
+}
+
 // Runs body(member, chain) on the threads of each chain; passes: gradients in all.
 template <class T>
 template <class Body>

@@ -374,10 +374,12 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
           if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
-          if (!batch_gradient(m, theta, wanted)) return false;
-          k.noise_gradient(m.grad + begin, size, element, steps.seed, c1, c2, c3, sample == 0,
-                           shared.mean_gradient.data() + begin,
-                           shared.scale_gradient.data() + begin);
+          if (!run_shards(m, theta, wanted)) return false;
+          combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
+            k.noise_gradient(m.grad + b, e - b, static_cast<std::uint64_t>(b), steps.seed, c1, c2,
+                             c3, sample == 0, shared.mean_gradient.data() + b,
+                             shared.scale_gradient.data() + b);
+          });
           if (!m.barrier()) return false;
         }
         if (index == 0) {

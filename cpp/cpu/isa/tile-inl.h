@@ -29,24 +29,25 @@ struct Tiling {
   int width(std::int64_t t) const { return static_cast<int>(base + (t < extra ? 1 : 0)); }
 };
 
-// Outputs o0 .. o0 + width - 1 of the weights as one tile: out (ins, width).
+// Rows k0 .. k1 - 1 of a tile, that of outputs o0 .. o0 + width - 1: out (ins, width).
 template <class T>
-RIBBIT_INLINE void pack_tile(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
-                             std::int64_t o0, int width, T* out) {
+RIBBIT_INLINE void pack_rows_of_tile(const T* weight, std::int64_t ins, std::int64_t outs,
+                                     bool transposed, std::int64_t o0, int width, std::int64_t k0,
+                                     std::int64_t k1, T* out) {
   constexpr int lanes = kLanes<T>;
   if (width > lanes) {
-    for (std::int64_t k = 0; k < ins; ++k) {
+    for (std::int64_t k = k0; k < k1; ++k) {
       for (int o = 0; o < width; ++o) {
         out[k * width + o] = transposed ? weight[(o0 + o) * ins + k] : weight[k * outs + o0 + o];
       }
     }
   } else if (!transposed) {
-    for (std::int64_t k = 0; k < ins; ++k) {
+    for (std::int64_t k = k0; k < k1; ++k) {
       store_first(out + k * width, load_first(weight + k * outs + o0, width), width);
     }
   } else {
-    for (std::int64_t k = 0; k < ins; k += lanes) {
-      const std::int64_t some = ins - k < lanes ? ins - k : lanes;
+    for (std::int64_t k = k0; k < k1; k += lanes) {
+      const std::int64_t some = k1 - k < lanes ? k1 - k : lanes;
       Vec<T> square[lanes];
       RIBBIT_UNROLL for (int o = 0; o < lanes; ++o) {
         square[o] = o < width ? load_first(weight + (o0 + o) * ins + k, some) : Vec<T>{};
@@ -61,11 +62,18 @@ template <class T>
 static void pack_tiles(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                        std::int64_t first, std::int64_t last, std::int64_t all_ins,
                        std::int64_t skip, T* packed) {
+  // A few rows of all tiles after the other: a row is read as it lies, where one tile after the
+  // other would come back for the rest of every cache line.
+  constexpr std::int64_t kRows = 8;
+  const std::int64_t rows = transposed ? ins : kRows;
   const Tiling tiling(outs);
-  for (std::int64_t t = first; t < last; ++t) {
-    const std::int64_t o0 = tiling.begin(t);
-    const int width = tiling.width(t);
-    pack_tile(weight, ins, outs, transposed, o0, width, packed + o0 * all_ins + skip * width);
+  for (std::int64_t k = 0; k < ins; k += rows) {
+    for (std::int64_t t = first; t < last; ++t) {
+      const std::int64_t o0 = tiling.begin(t);
+      const int width = tiling.width(t);
+      pack_rows_of_tile(weight, ins, outs, transposed, o0, width, k,
+                        k + rows < ins ? k + rows : ins, packed + o0 * all_ins + skip * width);
+    }
   }
 }
 
@@ -193,7 +201,7 @@ static void multiply_unpacked(const T* weight, bool transposed, const T* init, c
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t o0 = tiling.begin(t);
     const int width = tiling.width(t);
-    pack_tile(weight, ins, outs, transposed, o0, width, tile);
+    pack_rows_of_tile(weight, ins, outs, transposed, o0, width, 0, ins, tile);
     for (std::int64_t p = 0; p < panels; ++p) {
       const std::int64_t at = (p * outs + o0) * kPanel;
       multiply_panel<T>(tile, init != nullptr ? init + o0 : nullptr, x + p * ins * kPanel, y + at,
