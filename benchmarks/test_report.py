@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,3 +50,13 @@ def test_the_named_rival_has_its_ratio_and_its_form() -> None:
     assert "yes" in report.ratio_table([comparison])[2][0]
     readings["jax"].rounds = [12.0, 12.0]  # the best is the named one: once
     assert len(report.form_table([comparison])[2]) == 2
+
+
+def test_page(tmp_path: Path) -> None:
+    """The command itself: runs, writes its page and its readings."""
+    page, readings = tmp_path / "benchmarks.md", tmp_path / "readings.json"
+    arguments = ["--workloads", "hmc-small-1", "--entries", OURS, "numpy", "--quick", "--rounds"]
+    arguments += ["1", "--write", str(page), "--json", str(readings)]
+    assert report.main(arguments) == 0
+    assert "| hmc-small-1 | leapfrog and chain | " in page.read_text()
+    assert "hmc-small-1" in readings.read_text()

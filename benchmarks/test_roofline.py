@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import networks, profiles, roofline
@@ -57,3 +59,13 @@ def test_profile_is_read() -> None:
         ("Team::barrier", pytest.approx(0.1)),
         ("the kernel", pytest.approx(0.1)),
     ]
+
+
+def test_page(tmp_path: Path) -> None:
+    """The command itself: runs and writes its page."""
+    page = tmp_path / "roofline.md"
+    arguments = ["--workloads", "normals", "--quick", "--threads", "1", "--write", str(page)]
+    assert roofline.main(arguments) == 0
+    text = page.read_text()
+    assert "| normals | normal | 1 | 0 flop | 28.5 |" in text
+    assert NEEDED["normals"] in text
