@@ -14,20 +14,21 @@ NEEDED = {
     "done where SiLU has them in registers.",
     "hmc-deep-4": "The products by 50 x 50 weights and their gradients are all that is left: 50 "
     "units are tiles of 12 or 13, which load one operand for every two to three multiply-adds.",
-    "hmc-synthreg": "120 rows fill 3.75 panels of 32, and the weights are packed again in every "
-    "leapfrog (pack_tiles) for these few: smaller last panels, and a kick that writes the packed "
-    "form.",
+    "hmc-synthreg": "120 rows fill 3.75 panels of 32, and the weights are put into tiles again in "
+    "every leapfrog for these few (multiply_unpacked): smaller last panels, and products that read "
+    "the weights as they lie.",
     "hmc-wide": "Products and weight gradients alone; more than this share needs tiles whose loads "
     "hide entirely behind the multiply-adds, as in hand-written assembly.",
     "bbb-seed": "Layers of 20 units are tiles of 10, too narrow to hide their loads, and "
     "every layer writes its panel to the first-level cache: two layers in one pass.",
     "mc-forward": "Layers of 20 units are tiles of 10, too narrow to hide their loads; two layers "
     "in one pass would keep the panel in registers.",
-    "mc-dropout": "Random words of the masks (mask_panel), of which the half that a rate of 0.5 "
-    "needs is one bit of 32: more units per word would change the draws.",
-    "sgld": "A batch of 128 rows is four panels: the weights are packed, drawn on and updated for "
-    "these few rows only, and both threads meet in every layer's sum; fewer passes over the "
-    "parameters.",
+    "mc-dropout": "The products alone are near the peak; beside them the random words of the masks "
+    "(mask_panel), of which a rate of 0.5 needs one bit of 32: more units per word would change "
+    "the draws.",
+    "sgld": "A batch of 128 rows is four panels: the weights are packed and moved, each with a "
+    "normal, for these few rows only, and both threads meet at five barriers a step; fewer passes "
+    "over the parameters.",
     "resnet20": "Convolutions of 16 to 64 channels (convolve_row) restart their sums at every "
     "place; a Winograd form would need fewer multiplies than are counted here.",
     "lenet5": "The first layer has one channel and six outputs, the largest has maps of 7 x 7, "

@@ -308,3 +308,39 @@ def leapfrog(**changes):
 def test_refuses(call, error, text):
     with pytest.raises(error, match=rf"^\[.+\] expected .*{text}"):
         call()
+
+
+@pytest.mark.parametrize("hidden", [(7,), (210, 180)])
+@pytest.mark.parametrize("mass", [False, True])
+def test_a_trajectory_evaluates_its_start(hidden, mass):
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    target = rb.Posterior(
+        rb.mlp(3, hidden, 1), x, x[:, :1], prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    )
+    q = target.init(seed=1, chains=2)
+    p = np.random.default_rng(1).normal(size=q.shape).astype(q.dtype)
+    inverse_mass = np.linspace(0.5, 2.0, target.dim).astype(q.dtype) if mass else None
+    arguments = {"step_size": 1e-3, "num_steps": [5, 3], "inverse_mass": inverse_mass}
+    given = target.leapfrog(q, p, target.value_and_grad(q)[1], **arguments)
+    for a, b in zip(target.leapfrog(q, p, None, **arguments), given, strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert not np.array_equal(given[0], q)
+
+
+def test_a_leapfrog_that_replaces_ours_is_given_a_gradient():
+    seen = []
+
+    class Watched(rb.Posterior):
+        def leapfrog(self, position, momentum, grad, step_size, num_steps, **options):
+            seen.append(grad)
+            return super().leapfrog(position, momentum, grad, step_size, num_steps, **options)
+
+    x = np.linspace(-1.0, 1.0, 30)[:, None]
+    model = rb.mlp(1, (5,), 1)
+    setup = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.3)}
+    target, plain = Watched(model, x, x, **setup), rb.Posterior(model, x, x, **setup)
+    q = target.init(seed=1)
+    p = np.ones_like(q)
+    end = rb.leapfrog(target, q, p, 1e-2, 4)
+    assert np.array_equal(seen[0][0], plain.value_and_grad(q)[1])
+    assert np.array_equal(end.position, rb.leapfrog(plain, q, p, 1e-2, 4).position)

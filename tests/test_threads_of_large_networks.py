@@ -1,7 +1,7 @@
 """Bit-identity where the parameters are more than one chunk of the core (2,048).
 
-200 rows, 5,977 parameters and one chain, so that all threads share every step: its rows and its
-chunks. Two chains would have a thread each; fewer than 128 rows of local and flipout, one thread.
+200 rows, 5,977 parameters and one chain, so that two threads share every step: its rows, its layers
+and its chunks; local and flipout have work for more. Two chains would have a thread each.
 """
 
 import numpy as np

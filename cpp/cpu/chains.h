@@ -16,6 +16,12 @@ inline bool leads_team(int thread, int threads, std::int64_t chains) {
   return thread % size == 0 && thread / size < chains;
 }
 
+// Whether some chain gets more than one thread below.
+inline bool has_team(int threads, std::int64_t chains) {
+  const std::int64_t rest = chains % threads;
+  return rest > 0 && threads / rest > 1;
+}
+
 // Calls body(team, member, chain, first_thread) on every member of the team that has the chain.
 // body returns false when cancelled.
 template <class Body>

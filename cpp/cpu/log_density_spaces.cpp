@@ -67,7 +67,9 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     if (paired) continue;
     team.shard_grads.resize(shards * dim_);
-    if (threads > 1 && shards == 1 && pieces(rows, 1) > 1) prepare_spread(team, rows, threads);
+    if (has_team(threads, chains) && shards == 1 && pieces(rows, 1) > 1) {
+      prepare_spread(team, rows, threads);
+    }
   }
   return space;
 }

@@ -23,16 +23,21 @@ namespace {
 using Values = std::vector<float>;
 
 constexpr std::int64_t kRows = 70, kIn = 3, kHidden = 21, kOut = 2;
-constexpr std::int64_t kDim = kIn * kHidden + kHidden + kHidden * kOut + kOut;
 
-// Dropout, 3 -> 21, ReLU, dropout, 21 -> 2.
-Network network() {
-  const std::int64_t weights = kIn * kHidden;
-  const std::int64_t rows[5][7] = {{2, kIn, kIn, -1, -1, 0, 0},
-                                   {0, kIn, kHidden, 0, weights, 0, 1},
-                                   {1, kHidden, kHidden, -1, -1, 1, 2},
-                                   {2, kHidden, kHidden, -1, -1, 0, 3},
-                                   {0, kHidden, kOut, weights + kHidden, kDim - kOut, 0, 4}};
+constexpr std::int64_t dim_of(std::int64_t hidden) {
+  return kIn * hidden + hidden + hidden * kOut + kOut;
+}
+constexpr std::int64_t kDim = dim_of(kHidden);
+
+// Dropout, 3 -> hidden, ReLU, dropout, hidden -> 2.
+Network network(std::int64_t hidden = kHidden) {
+  const std::int64_t weights = kIn * hidden;
+  const std::int64_t rows[5][7] = {
+      {2, kIn, kIn, -1, -1, 0, 0},
+      {0, kIn, hidden, 0, weights, 0, 1},
+      {1, hidden, hidden, -1, -1, 1, 2},
+      {2, hidden, hidden, -1, -1, 0, 3},
+      {0, hidden, kOut, weights + hidden, dim_of(hidden) - kOut, 0, 4}};
   std::int64_t table[5][static_cast<std::size_t>(Column::kCount)] = {};
   for (std::int64_t r = 0; r < 5; ++r) {
     std::copy_n(rows[r], 7, table[r]);
@@ -106,10 +111,12 @@ void check_forward() {
   }
 }
 
-void check_variational(Estimator estimator) {
-  const Values x = waves(kRows * kIn, 1.0), y = waves(kRows * kOut, 1.0);
-  const LogDensity<float> density(network(), {{0, kDim, 0, 0.7, 0, 0}}, Likelihood::kGaussian, 0.5,
-                                  x.data(), y.data(), kRows, {});
+// Batches of 33 rows are one panel and a bit; large ones are spread over the threads.
+void check_variational(Estimator estimator, std::int64_t hidden, std::int64_t rows) {
+  const std::int64_t dim = dim_of(hidden);
+  const Values x = waves(rows * kIn, 1.0), y = waves(rows * kOut, 1.0);
+  const LogDensity<float> density(network(hidden), {{0, dim, 0, 0.7, 0, 0}}, Likelihood::kGaussian,
+                                  0.5, x.data(), y.data(), rows, {});
   const auto run = [&](std::int64_t batch) {
     constexpr int kSteps = 6;
     const std::vector<double> rate(kSteps, 0.01), weight(kSteps, 0.25);
@@ -129,20 +136,20 @@ void check_variational(Estimator estimator) {
                                  records.data(),
                                  records.data() + kSteps,
                                  records.data() + 2 * kSteps};
-    Values state(6 * kDim);
-    const Values mean = waves(kDim, 0.5);
+    Values state(6 * dim);
+    const Values mean = waves(dim, 0.5);
     std::copy(mean.begin(), mean.end(), state.begin());
-    std::fill_n(state.begin() + kDim, kDim, -2.0f);
+    std::fill_n(state.begin() + dim, dim, -2.0f);
     float* s = state.data();
     StochasticOutcome outcome{};
     CHECK(density.advance_variational(
-        steps, {s, s + kDim, s + 2 * kDim, s + 3 * kDim, s + 4 * kDim, s + 5 * kDim}, &outcome,
+        steps, {s, s + dim, s + 2 * dim, s + 3 * dim, s + 4 * dim, s + 5 * dim}, &outcome,
         nullptr));
     CHECK(outcome.failed == -1);
     for (const float v : state) CHECK(std::isfinite(v));
     return state;
   };
-  for (const std::int64_t batch : {std::int64_t{33}, kRows}) {
+  for (const std::int64_t batch : {std::int64_t{33}, rows}) {
     set_num_threads(1);
     const Values reference = run(batch);
     for (const int threads : {2, 3}) {
@@ -152,17 +159,18 @@ void check_variational(Estimator estimator) {
   }
 }
 
-void check_learned_rates() {
-  const Values x = waves(kRows * kIn, 1.0), y = waves(kRows * kOut, 1.0);
-  const std::int64_t weights = kIn * kHidden, second = weights + kHidden;
-  const LogDensity<float> density(network(),
+void check_learned_rates(std::int64_t hidden, std::int64_t rows) {
+  const std::int64_t dim = dim_of(hidden);
+  const Values x = waves(rows * kIn, 1.0), y = waves(rows * kOut, 1.0);
+  const std::int64_t weights = kIn * hidden, second = weights + hidden;
+  const LogDensity<float> density(network(hidden),
                                   {{0, weights, 0, 0.7, 0, 0},
-                                   {weights, kHidden, 0, 0.7, 0, 0},
-                                   {second, kHidden * kOut, 0, 0.7, 0, 0},
-                                   {kDim - kOut, kOut, 0, 0.7, 0, 0}},
-                                  Likelihood::kGaussian, 0.5, x.data(), y.data(), kRows, {}, true,
+                                   {weights, hidden, 0, 0.7, 0, 0},
+                                   {second, hidden * kOut, 0, 0.7, 0, 0},
+                                   {dim - kOut, kOut, 0, 0.7, 0, 0}},
+                                  Likelihood::kGaussian, 0.5, x.data(), y.data(), rows, {}, true,
                                   true);
-  CHECK(density.dim() == kDim + 2);
+  CHECK(density.dim() == dim + 2);
   const auto run = [&](std::int64_t batch) {
     constexpr int kSteps = 6;
     const std::vector<double> rate(kSteps, 0.01), noise(kSteps, 0.0);
@@ -177,7 +185,7 @@ void check_learned_rates() {
     for (const float v : theta) CHECK(std::isfinite(v));
     return theta;
   };
-  for (const std::int64_t batch : {std::int64_t{33}, kRows}) {
+  for (const std::int64_t batch : {std::int64_t{33}, rows}) {
     set_num_threads(1);
     const Values reference = run(batch);
     for (const int threads : {2, 4}) {
@@ -200,8 +208,10 @@ int main() {
     check_forward();
   }
   for (const Estimator e : {Estimator::kReparam, Estimator::kLocal, Estimator::kFlipout}) {
-    check_variational(e);
+    check_variational(e, kHidden, kRows);
+    check_variational(e, 400, 330);
   }
-  check_learned_rates();
+  check_learned_rates(kHidden, kRows);
+  check_learned_rates(400, 330);
   return report("check_bayes");
 }

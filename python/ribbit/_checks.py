@@ -313,14 +313,16 @@ def trajectory(
     mass: FloatArray | None,
     dtype: np.dtype[Any],
     dim: int,
+    *,
+    optional_grad: bool = False,
 ) -> tuple[Any, ...]:
     """Return the checked arguments of a native trajectory, in its order, all with C chains.
 
-    A gradient of None stays None.
+    A gradient of None stays None where it is optional.
     """
     arrays: list[npt.NDArray[Any]] = []
     for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
-        if name == "grad" and value is None:
+        if optional_grad and name == "grad" and value is None:
             continue
         array, single = position(function, name, value, dtype, dim)
         if single or (arrays and array.shape != arrays[0].shape):

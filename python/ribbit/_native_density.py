@@ -88,8 +88,6 @@ class NativeSteps:
 class NativeDensity:
     """What `Posterior` evaluates: log density, gradient, trajectories, variational steps."""
 
-    evaluates_start = True  # of a trajectory, in the same call
-
     dim: int
     dtype: np.dtype[Any]
     array_namespace: ModuleType
@@ -235,6 +233,10 @@ class NativeDensity:
         out = self._native.leapfrog(*trajectory, interrupt)
         position, momentum, likelihood, prior, grad = out
         return position, momentum, xp.stack(self._temper(likelihood, prior), axis=-1), grad
+
+    # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
+    # for no more than the protocol says.
+    leapfrog.evaluates_start = True  # type: ignore[attr-defined]
 
     def advance_variational(
         self,

@@ -60,7 +60,16 @@ def trajectory(
     """
     if xp is np:
         return _checks.trajectory(
-            function, start, momentum, grad, step_size, num_steps, mass, dtype, dim
+            function,
+            start,
+            momentum,
+            grad,
+            step_size,
+            num_steps,
+            mass,
+            dtype,
+            dim,
+            optional_grad=True,
         )
     arrays: list[Array] = []
     for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):

@@ -55,7 +55,7 @@ class Density:
         self.interruptible = bool(getattr(target, "interruptible", False))
         self._function = function
         self._native = getattr(target, "leapfrog", None)
-        self.evaluates_start = bool(getattr(type(target), "evaluates_start", False))
+        self.evaluates_start = hasattr(self._native, "evaluates_start")
         self._terms = getattr(target, "terms_and_grad", None)
         self._dtype = self.dtype if self.xp is np else _backend.dtype_in(self.xp, self.dtype)
 
