@@ -113,7 +113,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                             pass.shards,
                             shared.grad.data(),
                             space->walk(thread),
-                            team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
+                            pass.pieces};
                    const std::uint32_t id = steps.chain_ids[chain];
                    T* position = theta + chain * dim_;
                    const auto at = [&](T* array) {

@@ -166,8 +166,8 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
   m.shared.shard_ll[shard] = ll;
 }
 
-// Whether weights are worth packing: not for the few panels of a chain of one thread, which read
-// them once, when they do not fit the second-level cache beside their packed forms.
+// Whether weights are worth packing: not large ones for the few panels of a chain of one thread,
+// which read them once.
 template <class T>
 bool LogDensity<T>::packs(const Member& m) const {
   constexpr std::int64_t kFewPanels = 4;
@@ -199,7 +199,7 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
     pack(m.index, m.team.size());
   }
   if (!m.barrier()) return false;
-  if (m.spread) return spread_shard(m, theta, wanted);
+  if (m.spread()) return spread_shard(m, theta, wanted);
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
     run_shard(m, theta, s, wanted);
   }

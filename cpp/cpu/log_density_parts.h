@@ -17,6 +17,9 @@ namespace ribbit::cpu {
 // Parameters are combined in chunks of this size; sums over the prior add chunks in order.
 inline constexpr std::int64_t kChunk = 2048;
 inline constexpr std::int64_t kMostShards = 16;
+// Flops that pay for a thread's barriers, also where the threads share their cores with others (30
+// us of work).
+inline constexpr double kWorthThread = 4e6;
 
 template <class T>
 struct LogDensity<T>::Batch {
@@ -79,9 +82,9 @@ struct LogDensity<T>::Member {
   Workspace<T>& own;
   const Batch& batch;
   std::int64_t shards;
-  T* grad;             // (dim,) of the chain; null: not wanted
-  WalkSpace<T>* walk;  // null for a plain network
-  bool spread;         // one shard, spread over the team
+  T* grad;              // (dim,) of the chain; null: not wanted
+  WalkSpace<T>* walk;   // null for a plain network
+  std::int64_t pieces;  // that a chain is worth
   const Masks* masks = nullptr;
 
   // The panels [first, last) of a shard.
@@ -94,6 +97,8 @@ struct LogDensity<T>::Member {
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
     return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
   }
+  // Whether its one shard is spread over the team.
+  bool spread() const { return team.size() > 1 && shards == 1 && pieces > 1; }
   bool barrier() const { return team.barrier(); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
@@ -144,7 +149,9 @@ struct LogDensity<T>::Pass {
         shards(density.shard_count(batch_rows)),
         pieces(density.pieces(batch_rows, shards)),
         all(batch_rows == density.rows_) {
-    const double flops = density.gradient_flops(rows) * static_cast<double>(gradients * chains);
+    const double each = density.gradient_flops(rows);
+    const double flops = each * static_cast<double>(gradients * chains);
+    pieces = std::min(pieces, 1 + static_cast<std::int64_t>(each / kWorthThread));
     threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces));
   }
 };
@@ -243,7 +250,7 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
                                  shards,
                                  grad != nullptr ? grad + chain * dim_ : nullptr,
                                  space->walk(thread),
-                                 team.size() > 1 && shards == 1 && parts > 1};
+                                 parts};
                    return body(member, chain);
                  });
   give_back(std::move(space));

@@ -9,11 +9,9 @@
 
 namespace ribbit::cpu {
 
-// How many threads a chain is worth, each with work enough to pay for its barriers, also where the
-// threads share their cores with others (30 us of work).
+// How many threads a chain is worth.
 template <class T>
 std::int64_t LogDensity<T>::pieces(std::int64_t rows, std::int64_t shards) const {
-  constexpr double kWorthThread = 4e6;
   if (shards > 1 || walk_) return shards;
   return std::min(panel_count(rows),
                   1 + static_cast<std::int64_t>(gradient_flops(rows) / kWorthThread));

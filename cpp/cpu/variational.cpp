@@ -310,10 +310,10 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
   if (paired) {
     // Beside the two products there is noise or signs for every row, so that a thread is worth
     // having for fewer of them than those of Pass (measured: 8-50-1 on 500 rows).
-    constexpr double kWorthThread = 2e6;
+    constexpr double kWorthPair = 2e6;
     const double flops = 2.0 * gradient_flops(pass.rows);
-    pass.pieces = spread ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthThread))
-                         : pass.shards;
+    pass.pieces =
+        spread ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthPair)) : pass.shards;
     pass.threads = static_cast<int>(std::min<std::int64_t>(
         threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
   }
@@ -353,7 +353,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                    pass.shards,
                    shared.grad.data(),
                    space->walk(thread),
-                   !paired && team.size() > 1 && pass.shards == 1 && pass.pieces > 1};
+                   pass.pieces};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
     const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
