@@ -28,21 +28,21 @@ namespace ribbit {
 
 // Functions of the C library, for constants that the host makes once.
 RIBBIT_HD double library_log(double a) {
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
   return ::log(a);
 #else
   return __builtin_log(a);
 #endif
 }
 RIBBIT_HD double library_exp(double a) {
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
   return ::exp(a);
 #else
   return __builtin_exp(a);
 #endif
 }
 RIBBIT_HD double library_lgamma(double a) {
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
   return ::lgamma(a);
 #else
   int sign = 0;  // lgamma itself has a global variable
