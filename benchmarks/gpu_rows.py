@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
-from benchmarks import machine
 from ribbit.errors import PrecisionWarning
 from ribbit.likelihoods import Likelihood
 
@@ -241,10 +240,8 @@ ROWS: dict[str, Row] = {
 
 def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:
     """Run every row at a small size on the device that the tests make of the CPU."""
-    import sys
+    from tests.support.cuda import cpu_device
 
-    sys.path.insert(0, str(machine.ROOT / "tests"))
-    cpu_device: Any = importlib.import_module("cpu_device")
     xp = cpu_device.register()
     found = []
     for name in names or ROWS:

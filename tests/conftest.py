@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.paths import data_folder
+
 # their asserts say as much as those of the tests
-pytest.register_assert_rewrite("gradient_check", "rubbish", "targets")
+pytest.register_assert_rewrite(
+    "tests.support.gradient_check", "tests.support.rubbish", "tests.support.targets"
+)
 
 # derandomize: a red run is the same red run for everyone; HYPOTHESIS_PROFILE=slow is the long set
 settings.register_profile(
@@ -37,7 +41,7 @@ def device(request: pytest.FixtureRequest) -> ModuleType:
             pytest.skip("no CUDA device")
         return cupy
     pytest.importorskip("pybind11")  # builds the module of the kernels
-    import cpu_device
+    from tests.support.cuda import cpu_device
 
     return cpu_device.register()
 
@@ -50,12 +54,8 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of the development data sets; the test is skipped where there is none.
-
-    Found through RIBBIT_SHARED_DATA, or as ../shared/data beside the checkout.
-    """
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("RIBBIT_SHARED_DATA", default))
-    if not folder.is_dir():
+    """Folder of the development data sets; the test is skipped where there is none."""
+    folder = data_folder()
+    if folder is None:
         pytest.skip("no development data (set RIBBIT_SHARED_DATA)")
     return folder
