@@ -18,7 +18,7 @@ __all__ = ["Device", "Kernel", "Launch", "blocks_of", "pack"]
 
 Field: TypeAlias = Any  # int, float, an array or None
 
-# cuda/block.h
+# cuda/kernels/block.h
 THREADS = 256
 STATIC_SHARED = 48 * 1024
 MOST_ALONG_Y = 65535  # blocks along the second axis of a grid

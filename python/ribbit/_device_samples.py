@@ -1,4 +1,4 @@
-"""Where the weights and the masks of samples on a device come from; `cpu/forward.h` has the same.
+"""Where the weights and the masks of samples on a device come from; `cpu/predictive/forward.h` too.
 
 Shapes: S samples, P parameters.
 """

@@ -23,7 +23,7 @@ from ribbit.protocols import Array
 __all__ = ["DeviceSteps", "UpdateRule", "bytes_per_chain_of_steps"]
 
 _MOST_STEPS = 4096  # rows of the table: of one piece of a call
-_COLUMNS = 6  # StepRow of cuda/update_kernels.h
+_COLUMNS = 6  # StepRow of cuda/kernels/update_kernels.h
 _LANGEVIN, _FRICTION, _ADAM = range(3)
 
 

@@ -1,4 +1,4 @@
-"""Dense layers and convolutions with noise for each row: ``cuda/paired_kernels.h``.
+"""Dense layers and convolutions with noise for each row: ``cuda/kernels/row_noise_kernels.h``.
 
 Shapes: C weight samples, P parameters, R rows of a panel. The numbers of the second path, weights
 and gradients, lie P behind those of the first.

@@ -1,4 +1,4 @@
-"""Whole trajectories of small networks in one launch (``cpp/cuda/trajectory_kernels.h``)."""
+"""Whole trajectories of small networks in one launch (``trajectory_kernels.h``)."""
 
 from __future__ import annotations
 

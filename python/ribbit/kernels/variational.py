@@ -1,4 +1,4 @@
-"""Steps of Bayes by Backprop, launch by launch: ``cuda/variational_kernels.h`` has the formulas.
+"""Steps of Bayes by Backprop, launch by launch: the formulas of ``variational_kernels.h``.
 
 Shapes: P parameters, S weight samples, I steps of a call.
 """

@@ -1,7 +1,7 @@
 // Kernels with one planted fault each, and without it: what the tests of all kernels must notice.
 #pragma once
 
-#include "cuda/block.h"
+#include "cuda/kernels/block.h"
 
 namespace ribbit::cuda {
 

@@ -2,7 +2,7 @@
 // of products on them look at.
 #pragma once
 
-#include "cuda/tensor_core.h"
+#include "cuda/kernels/tensor_core.h"
 
 namespace ribbit::cuda {
 

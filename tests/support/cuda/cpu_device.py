@@ -2,7 +2,7 @@
 
 The arrays behave as CuPy's do where it matters: they never become NumPy arrays silently, cannot be
 mixed with them, and memory that nobody wrote holds NaN. Kernels are the package's sources, run
-block by block and phase by phase in a shuffled order (``cpp/cuda/on_cpu.h``), or, slower and
+block by block and phase by phase in a shuffled order (``cpp/cuda/host/on_cpu.h``), or, slower and
 closer to the device, thread by thread from barrier to barrier (``cuda_on_fibers.h``).
 """
 
@@ -27,7 +27,7 @@ from tests.support.paths import CPP
 
 FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
 FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared", "-march=x86-64-v3"]
-PHASES = "cuda/on_cpu.h"
+PHASES = "cuda/host/on_cpu.h"
 FIBERS = str(Path(__file__).with_name("cuda_on_fibers.h"))
 # pragmas of CUDA's; shared memory is one array per library, not one per process
 FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"]
@@ -237,7 +237,7 @@ class Compiler:
                 raise RuntimeError(done.stderr)
 
         # All that may be included, of the source tree: an installed package lacks what runs them.
-        own = [p for what in ("core/*_hd.h", "cuda/*.h") for p in sorted(CPP.glob(what))]
+        own = [p for what in ("core/*_hd.h", "cuda/*/*.h") for p in sorted(CPP.glob(what))]
         own += [Path(p) if p.startswith("/") else CPP / p for p in self.headers]
         return kept(".so", make, text, *(path.read_text() for path in own), *self.flags)
 
@@ -259,8 +259,8 @@ def native_module():
     """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++."""
     import pybind11
 
-    sources = [CPP / "cuda/on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
-    patterns = ("cuda/*", "bindings/cuda*", "core/*_hd.h")
+    sources = [CPP / "cuda/host/on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
+    patterns = ("cuda/*/*", "bindings/cuda*", "core/*_hd.h")
     texts = [p.read_text() for pattern in patterns for p in sorted(CPP.glob(pattern))]
     flags = [flag for flag in FLAGS if flag != "-Werror"]
     includes = [CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]

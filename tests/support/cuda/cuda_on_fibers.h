@@ -1,6 +1,6 @@
 // CUDA on the CPU, one fiber per thread: kernels are compiled as nvcc sees them, and each thread
 // runs alone from barrier to barrier, in an order that changes at every barrier. Unlike
-// cuda/on_cpu.h this sees what lies outside phases as every thread runs it, and phases that no
+// cuda/host/on_cpu.h this sees what lies outside phases as every thread runs it, and phases that no
 // barrier ends. The threads of a warp meet for a product of fragments. For tests; g++ alone.
 #pragma once
 
@@ -107,7 +107,7 @@ namespace ribbit::cuda {
 alignas(16) unsigned char dynamic_bytes[1 << 18];  // what launches ask for
 }
 
-#include "cuda/tensor_core.h"
+#include "cuda/kernels/tensor_core.h"
 
 void fibers::multiply(const Fiber* warp) {
   float* c[kLanes];

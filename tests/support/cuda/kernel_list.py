@@ -269,9 +269,9 @@ def template(name: str) -> str:
 
 
 def structs() -> dict[str, int]:
-    """Every kernel of ``cpp/cuda`` and its threads: the structs that say how many they need."""
+    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need."""
     found = {}
-    for path in sorted((CPP / "cuda").glob("*_kernels.h")):
+    for path in sorted((CPP / "cuda/kernels").glob("*_kernels.h")):
         for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.M | re.S):
             block = re.search(r"\bkBlock = (\w+)[;,]", body)
             if block:
@@ -282,5 +282,5 @@ def structs() -> dict[str, int]:
 def operands() -> set[str]:
     """What kernels are made of: the structs that give or take an element of a matrix."""
     pattern = r"^struct (\w+) \{\n((?:(?!^\};).)*?RIBBIT_DEVICE \w+ (?:get|put)\()"
-    texts = (path.read_text() for path in (CPP / "cuda").glob("*_kernels.h"))
+    texts = (path.read_text() for path in (CPP / "cuda/kernels").glob("*_kernels.h"))
     return {name for text in texts for name, _ in re.findall(pattern, text, re.M | re.S)}
