@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks import gpu_rows, machine
 from benchmarks.gpu_digest import digest
-from ribbit.versions import device_status
+from ribbit._cli.versions import device_status
 
 EVIDENCE = machine.ROOT / "benchmarks" / "evidence" / "gpu"
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import ribbit as rb
 from ribbit.errors import PrecisionWarning
-from ribbit.likelihoods import Likelihood
+from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
 RIVALS = ("torch_gpu",)  # modules of benchmarks.rivals, each with `prepare(row, xp)`
@@ -115,11 +115,11 @@ def forward(precision: str) -> Callable[[Any, bool], Call]:
 
 def update(xp: Any, small: bool) -> Call:
     """Half kick, drift and half kick as the fused update of a leapfrog step, in place."""
-    from ribbit import _backend
-    from ribbit.kernels.trajectory import Trajectory
+    from ribbit._arrays.namespace import device_of
+    from ribbit._backends.cuda.programs.trajectory import Trajectory
 
     chains, dim = (2, 1_000) if small else (100, 478_410)
-    device = _backend.device_of(xp)
+    device = device_of(xp)
 
     class Still:
         theta = xp.zeros((chains, dim), dtype=xp.float32)

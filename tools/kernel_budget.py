@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ribbit import kernels
-from ribbit._device import STATIC_SHARED
+from ribbit._arrays import kernel_sources
+from ribbit._arrays.device import STATIC_SHARED
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import PHASES, kept
 from tests.support.cuda.thread_orders import compiler
@@ -36,9 +36,11 @@ def release() -> str:
 
 def unit(names: Iterable[str]) -> str:
     """Source that instantiates kernels."""
-    lines = [f'#include "{header}"' for header in kernels.HEADERS]
+    lines = [f'#include "{header}"' for header in kernel_sources.HEADERS]
     lines.append("using namespace ribbit::cuda;")
-    lines += [f"template __global__ void {kernels.entry(name)}(const {name});" for name in names]
+    lines += [
+        f"template __global__ void {kernel_sources.entry(name)}(const {name});" for name in names
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -47,7 +49,7 @@ def measure(names: tuple[str, ...]) -> dict[str, dict[str, Usage]]:
     with ThreadPoolExecutor() as pool:  # the work is nvcc's
         found = pool.map(lambda architecture: _measure(names, architecture), ARCHITECTURES)
         measured = dict(zip(ARCHITECTURES, found, strict=True))
-    for name, entry in compiler(PHASES, kernels.HEADERS)(names).items():
+    for name, entry in compiler(PHASES, kernel_sources.HEADERS)(names).items():
         size = entry(None, 1, 0, 0, 0)
         if size > STATIC_SHARED:  # the launch asks for it; nvcc does not know
             for usages in measured.values():
@@ -68,7 +70,7 @@ def _measure(names, architecture):
                 raise RuntimeError(done.stdout + done.stderr)
             path.write_text(json.dumps(_usage(done.stderr, Path(folder, "all.ptx").read_text())))
 
-    path = kept(".json", make, text, kernels.source(), release(), *OPTIONS, architecture)
+    path = kept(".json", make, text, kernel_sources.source(), release(), *OPTIONS, architecture)
     return json.loads(path.read_text())
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ribbit import _backend
+from ribbit._arrays.namespace import namespace
 from ribbit.io import load_draws
 from ribbit.samplers import HMC, leapfrog, metropolis
 from tests.support.targets import Gaussian, Line
@@ -132,9 +132,9 @@ def test_libraries_are_not_mixed():
     with pytest.raises(TypeError, match="state of array_api_strict"):
         hmc.sample(2, resume=draws)
     with pytest.raises(TypeError, match="one library, got numpy and array_api_strict"):
-        _backend.namespace(np.zeros(2), strict.zeros(2))
+        namespace(np.zeros(2), strict.zeros(2))
     with pytest.raises(TypeError, match="expected a NumPy or CuPy array, got list"):
-        _backend.namespace([1.0])
+        namespace([1.0])
 
 
 def test_primitives():

@@ -3,7 +3,7 @@
 import pytest
 
 import ribbit as rb
-from ribbit.layers import from_description
+from ribbit.models.layers import from_description
 
 
 def model(*layers, shape):

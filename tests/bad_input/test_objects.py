@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 import ribbit as rb
-from ribbit.model import Model
-from ribbit.priors import Prior
+from ribbit.models.model import Model
+from ribbit.targets.priors import Prior
 from tests.support.rubbish import (
     DIM,
     MODEL,

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ribbit as rb
-from ribbit.draws import Draws
 from ribbit.io import load_draws
+from ribbit.results.draws import Draws
 from ribbit.samplers import HMC, State, leapfrog, metropolis
 from tests.support.rubbish import MESSAGE, arrays, some
 
@@ -123,7 +123,7 @@ ENTRIES = {
         {"y": some(arrays((5,), (5, 1), dtype=np.float64))},
         lambda value: isinstance(value, float),
     ),
-    "set_num_threads": (rb._backend.set_num_threads, {"n": some(st.just(2))}, None),
+    "set_num_threads": (rb.set_num_threads, {"n": some(st.just(2))}, None),
     "load_draws": (load_draws, {"path": small}, None),
     "Draws.save": (DRAWS.save, {"path": some(st.just("/"))}, None),
 }

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from ribbit import _demo_methods, demo
 from ribbit.__main__ import main
-from ribbit._demo_methods import METHODS
-from ribbit._demo_methods_view import draw_methods, methods_table
+from ribbit._cli import demo, demo_methods
+from ribbit._cli.demo_methods import METHODS
+from ribbit._cli.demo_methods_view import draw_methods, methods_table
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
@@ -94,13 +94,13 @@ def test_methods(quick):
 
 def test_methods_are_reproducible_and_the_seed_counts(quick):
     sizes = dataclasses.replace(
-        _demo_methods._QUICK, draws=40, bbb_steps=600, adam_steps=300, sgld_warmup=100, sgld_thin=5
+        demo_methods._QUICK, draws=40, bbb_steps=600, adam_steps=300, sgld_warmup=100, sgld_thin=5
     )
 
     def figures(seed):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_demo_methods, "_QUICK", sizes)
-            found = _demo_methods.compare_methods(quick=True, seed=seed, progress=False)
+            patch.setattr(demo_methods, "_QUICK", sizes)
+            found = demo_methods.compare_methods(quick=True, seed=seed, progress=False)
         return {name: (r.scores, r.rhat) for name, r in found.results.items()}
 
     first, again, other = figures(3), figures(3), figures(4)
@@ -113,7 +113,7 @@ def test_the_true_mean_is_the_mean():
     from ribbit.datasets import toy_regression
 
     x, y = toy_regression(200_000, seed=5)
-    residual = y - _demo_methods._true_mean(x[:, 0])
+    residual = y - demo_methods._true_mean(x[:, 0])
     plain = x[:, 0] + 0.3 * (np.sin(2 * np.pi * x[:, 0]) + np.sin(4 * np.pi * x[:, 0]))
     place = (x[:, 0] * 40).astype(int)
 
@@ -140,16 +140,16 @@ def test_an_interrupted_comparison_shows_what_there_is(monkeypatch, tmp_path, qu
         yield order[0], comparison.results[order[0]].draws, True, 1.0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_demo_methods, "_runs", runs)
-    found = _demo_methods.compare_methods(quick=True, seed=0, progress=False)
+    monkeypatch.setattr(demo_methods, "_runs", runs)
+    found = demo_methods.compare_methods(quick=True, seed=0, progress=False)
     assert set(found.results) == set(order[: after + 1])
     assert [r.complete for r in found.results.values()].count(False) == 1
     table = methods_table(found)
     assert any("(stopped)" in str(cell) for cell in table.columns[0].cells)
     draw_methods(str(tmp_path / "a.png"), found)
     assert is_picture(tmp_path / "a.png")
-    monkeypatch.setattr(_demo_methods, "_runs", broken)
-    assert set(_demo_methods.compare_methods(quick=True, seed=0).results) == {order[0]}
+    monkeypatch.setattr(demo_methods, "_runs", broken)
+    assert set(demo_methods.compare_methods(quick=True, seed=0).results) == {order[0]}
 
 
 def test_ctrl_c_outside_a_fit_ends_cleanly(monkeypatch, tmp_path, capsys):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _core, _cupy, _selftest
-from ribbit import versions as _versions
+from ribbit import _core
 from ribbit.__main__ import main
-from ribbit.versions import show_versions, versions
+from ribbit._arrays import cupy
+from ribbit._cli import doctor
+from ribbit._cli import versions as _versions
+from ribbit._cli.versions import show_versions, versions
 
 
 def test_show_versions(capsys):
@@ -41,7 +43,7 @@ def test_doctor_passes(capsys):
     text = capsys.readouterr().out
     assert "all checks passed" in text
     assert "FAIL" not in text
-    missing = _selftest.no_device()
+    missing = doctor.no_device()
     assert f"device: not checked ({missing})" in text if missing else "device " in text
     for isa in _core.available_isas():
         assert isa in text
@@ -65,7 +67,7 @@ def test_doctor_as_a_program():
     ],
 )
 def test_doctor_finds_a_fault_in_the_random_numbers(monkeypatch, capsys, name, fault):
-    monkeypatch.setattr(_selftest._core, name, fault(getattr(_core, name)))
+    monkeypatch.setattr(doctor._core, name, fault(getattr(_core, name)))
     assert main(["doctor"]) == 1
     assert "FAILED" in capsys.readouterr().out
 
@@ -79,30 +81,30 @@ def test_doctor_finds_a_wrong_gradient(monkeypatch):
         return lp, grad * (1 + 1e-5)
 
     monkeypatch.setattr(rb.Posterior, "value_and_grad", wrong)
-    assert not _selftest.check_gradient()[0]
+    assert not doctor.check_gradient()[0]
 
     def broken(self, theta, rows=None):
         raise RuntimeError("no kernel")
 
     monkeypatch.setattr(rb.Posterior, "value_and_grad", broken)
-    check = _selftest._run("gradient", _selftest.check_gradient)
+    check = doctor._run("gradient", doctor.check_gradient)
     assert not check.passed
     assert check.detail == "RuntimeError: no kernel"
 
 
 def test_doctor_finds_a_wrong_posterior(monkeypatch):
     """Noise taken 50 % too large is caught by the closed form."""
-    right = _selftest.Gaussian
-    monkeypatch.setattr(_selftest, "Gaussian", lambda scale=None: right(scale and 1.5 * scale))
-    assert not _selftest.check_hmc()[0]
+    right = doctor.Gaussian
+    monkeypatch.setattr(doctor, "Gaussian", lambda scale=None: right(scale and 1.5 * scale))
+    assert not doctor.check_hmc()[0]
 
 
 def test_doctor_checks_the_device(device, monkeypatch):
     """Wrong normals and a wrong gradient of the device are caught."""
-    assert _selftest.check_device(device)[0]
-    normals = _selftest._normals
-    monkeypatch.setattr(_selftest, "_normals", lambda *a: np.nextafter(normals(*a), 9))
-    assert not _selftest.check_device(device)[0]
+    assert doctor.check_device(device)[0]
+    normals = doctor._normals
+    monkeypatch.setattr(doctor, "_normals", lambda *a: np.nextafter(normals(*a), 9))
+    assert not doctor.check_device(device)[0]
     monkeypatch.undo()
     value_and_grad = rb.Posterior.value_and_grad
 
@@ -111,7 +113,7 @@ def test_doctor_checks_the_device(device, monkeypatch):
         return lp, grad * (1 + 1e-9 * (self.array_namespace is not np))
 
     monkeypatch.setattr(rb.Posterior, "value_and_grad", wrong)
-    assert not _selftest.check_device(device)[0]
+    assert not doctor.check_device(device)[0]
 
 
 def test_one_device_is_not_many(monkeypatch):
@@ -134,14 +136,14 @@ def test_one_device_is_not_many(monkeypatch):
 def test_cupy_of_conda_is_found(monkeypatch):
     versions_of = {"cupy": "14.2.0"}
     monkeypatch.setattr(_versions, "_version", versions_of.get)
-    monkeypatch.setattr(_cupy, "nvrtc_version", lambda: "13.1")
+    monkeypatch.setattr(cupy, "nvrtc_version", lambda: "13.1")
     assert versions()["cupy"] == "14.2.0 (cupy)"
     assert versions()["nvrtc"] == "13.1"
 
     def missing():
         raise ImportError("no libnvrtc")
 
-    monkeypatch.setattr(_cupy, "nvrtc_version", missing)
+    monkeypatch.setattr(cupy, "nvrtc_version", missing)
     assert versions()["nvrtc"] == "not found (no libnvrtc)"
     versions_of.clear()
     assert versions()["cupy"] == "not installed"
@@ -150,7 +152,7 @@ def test_cupy_of_conda_is_found(monkeypatch):
 
 def test_doctor_reports_an_instruction_set_that_crashes(monkeypatch):
     monkeypatch.setenv("RIBBIT_ISA", "")
-    passed, detail = _selftest.check_isa("no-such-set")
+    passed, detail = doctor.check_isa("no-such-set")
     assert not passed
     assert detail
 

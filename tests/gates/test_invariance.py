@@ -19,7 +19,7 @@ import pytest
 from scipy import stats
 
 import ribbit as rb
-from ribbit import _backend
+from ribbit._arrays import random_numbers, transitions
 from tests.support.gates import Table
 
 HIDDEN, NUM_ROWS, NOISE = 2, 4, 1.0
@@ -188,26 +188,26 @@ FAULTS = (
 
 def plant(patch, fault):
     """Faults in the sampler itself: its calls for momenta, kinetic energy and acceptance."""
-    normal, accept = _backend.normal, _backend.accept
+    normal, accept = random_numbers.normal, transitions.accept
     if fault == "momentum variance +10 %":
         patch.setattr(
-            _backend,
+            random_numbers,
             "normal",
             lambda *a, **k: (np.sqrt(1.1) * (z := normal(*a, **k))).astype(z.dtype),
         )
     elif fault == "missing kinetic term":
         patch.setattr(
-            _backend, "kinetic_energy", lambda xp, momentum, mass: np.zeros(len(momentum))
+            transitions, "kinetic_energy", lambda xp, momentum, mass: np.zeros(len(momentum))
         )
     elif fault == "wrong sign of the energy":
-        patch.setattr(_backend, "accept", lambda xp, error, **k: accept(xp, -error, **k))
+        patch.setattr(transitions, "accept", lambda xp, error, **k: accept(xp, -error, **k))
     elif fault == "no accept step":
 
         def always(xp, error, **options):
             flags, rate = accept(xp, error, **options)
             return np.ones_like(flags), rate
 
-        patch.setattr(_backend, "accept", always)
+        patch.setattr(transitions, "accept", always)
 
 
 def run_callable(seed, fault=None):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.layers import COLUMNS, describe, from_description
+from ribbit.models.layers import COLUMNS, describe, from_description
 from tests.support.layer_problems import KINKED, SMOOTH, ZOO
 
 LAYERS = [

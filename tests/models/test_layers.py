@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.threads import num_threads
 from tests.oracle.reference import LIKELIHOODS
 from tests.support.layer_check import GRADIENT, check_gradient, check_outputs, rounded
 from tests.support.layer_problems import (
@@ -188,7 +189,7 @@ def test_threads_and_company_change_no_bit(name, dtype):
         found = [*native.value_and_grad(theta[chains]), made.model.apply(weights[chains], x)]
         return [*found, *native.value_and_grad(theta[chains], rows=np.arange(0, 190, 7))]
 
-    before = rb._backend.num_threads()
+    before = num_threads()
     try:
         rb.set_num_threads(1)
         together = everything(slice(None))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ribbit as rb
-from ribbit.layers import ACTIVATIONS, COLUMNS
+from ribbit.models.layers import ACTIVATIONS, COLUMNS
 from tests.oracle import reference
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import predict
-from ribbit.fits import EnsembleFit
+from ribbit.results import prediction
+from ribbit.results.fits import EnsembleFit
 from tests.oracle.dropout_reference import X, Y, fitted, target
 
 DRAWS = 50
@@ -42,7 +42,7 @@ def kind(request):
 @pytest.mark.parametrize("size", [1, 150, 500])  # 1, 3 and 11 draws of 45 rows
 def test_the_log_likelihood_does_not_depend_on_chunks(kind, size, monkeypatch):
     whole = predictions(kind).log_likelihood(Y)
-    monkeypatch.setattr(predict, "_CHUNK", size)
+    monkeypatch.setattr(prediction, "_CHUNK", size)
     assert predictions(kind).log_likelihood(Y) == pytest.approx(whole, rel=1e-13)
 
 
@@ -51,7 +51,7 @@ def test_quantiles_do_not_depend_on_chunks_and_blocks(kind, size, monkeypatch):
     levels = [0.1, 0.5, 0.9]
     whole = predictions(kind)
     expected, mixture = whole.quantile(levels), whole.quantile(levels, noise=True)
-    monkeypatch.setattr(predict, "_CHUNK", size)
+    monkeypatch.setattr(prediction, "_CHUNK", size)
     p = predictions(kind)
     np.testing.assert_array_equal(p.quantile(levels), expected)
     np.testing.assert_allclose(p.quantile(levels, noise=True), mixture, rtol=1e-12, atol=1e-12)
@@ -59,7 +59,7 @@ def test_quantiles_do_not_depend_on_chunks_and_blocks(kind, size, monkeypatch):
 
 def test_kept_samples_do_not_depend_on_chunks(monkeypatch):
     whole = predictions("dropout", keep=True)
-    monkeypatch.setattr(predict, "_CHUNK", 150)
+    monkeypatch.setattr(prediction, "_CHUNK", 150)
     cut = predictions("dropout", keep=True)
     np.testing.assert_array_equal(cut.samples, whole.samples)
     np.testing.assert_array_equal(cut.quantile(0.3), whole.quantile(0.3))

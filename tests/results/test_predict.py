@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _running, predict
-from ribbit.predict import Prediction
+from ribbit.results import prediction
+from ribbit.results import running as _running
+from ribbit.results.prediction import Prediction
 from ribbit.samplers import HMC
 from tests.support.targets import Classes, Gaussian, Line, same
 
@@ -131,7 +132,7 @@ def test_chunks_change_no_bit(draws, data, monkeypatch):
     quantile, noisy = whole.quantile([0.1, 0.9]), whole.quantile(0.3, noise=True)
     density = whole.log_likelihood(data[1])
     for chunk in (1, 40, 300, 1000):
-        monkeypatch.setattr(predict, "_CHUNK", chunk)
+        monkeypatch.setattr(prediction, "_CHUNK", chunk)
         p = draws.predict(data[0])
         for name, value in zip(STATISTICS, expected, strict=True):
             assert same(getattr(p, name), value)

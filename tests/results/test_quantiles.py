@@ -6,8 +6,13 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from ribbit import quantiles
-from ribbit.quantiles import QuantileSketch, gaussian_mixture_quantile, normal_cdf, sorted_quantile
+from ribbit.results import quantiles
+from ribbit.results.quantiles import (
+    QuantileSketch,
+    gaussian_mixture_quantile,
+    normal_cdf,
+    sorted_quantile,
+)
 
 LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]
 

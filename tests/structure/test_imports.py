@@ -1,6 +1,5 @@
-"""Who may import whom, and what `import ribbit` costs."""
+"""What `import ribbit` costs, what it needs, and what native files include."""
 
-import ast
 import importlib.util
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ribbit
+from tests.structure.graph import imports, modules
 from tests.support.paths import CPP
 
 PACKAGE = Path(ribbit.__file__).resolve().parent
@@ -18,179 +18,22 @@ PACKAGE = Path(ribbit.__file__).resolve().parent
 # Optional packages: imported only inside the function that needs them.
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
 
-# module -> the ribbit modules it may import at its top level, by the first part of the name.
-COMMON = {"errors", "_checks", "_core", "_interfaces"}
-ALLOWED = {
-    "_interfaces": set(),
-    "layers": COMMON | {"layers"},
-    "priors": COMMON,
-    "likelihoods": COMMON | {"_backend", "priors", "protocols"},
-    "model": COMMON | {"_backend", "_torch_weights", "layers"},
-    "_torch_weights": COMMON | {"layers"},
-    "zoo": COMMON | {"layers", "model"},
-    "protocols": COMMON,
-    "_device": {"protocols"},
-    "_cupy": {"_device", "kernels", "protocols"},
-    "_backend": COMMON | {"_device", "protocols"},
-    "_precision": COMMON,
-    "_positions": COMMON | {"_backend", "protocols"},
-    "kernels": {"_device", "_precision", "kernels", "layers", "protocols"},
-    "_density_table": set(),
-    "_device_samples": {"_backend", "_device", "protocols"},
-    "gradients": {"_density_table", "_device", "_precision", "kernels", "layers", "protocols"},
-    "_device_forward": COMMON
-    | {
-        "_precision",
-        "_backend",
-        "_device",
-        "_device_data",
-        "_device_samples",
-        "_positions",
-        "gradients",
-        "kernels",
-        "likelihoods",
-        "model",
-        "protocols",
-    },
-    "_device_steps": {"_backend", "_device", "gradients", "protocols"},
-    "_device_density": COMMON
-    | {
-        "_backend",
-        "_device",
-        "_positions",
-        "_device_steps",
-        "_device_variational",
-        "gradients",
-        "kernels",
-        "protocols",
-    },
-    "_device_variational": COMMON
-    | {
-        "_backend",
-        "_positions",
-        "_density_table",
-        "_device",
-        "_device_paired",
-        "gradients",
-        "kernels",
-        "protocols",
-    },
-    "_device_paired": COMMON | {"_density_table", "_device", "gradients", "kernels", "protocols"},
-    "_device_data": COMMON | {"_backend", "_device", "likelihoods", "model", "protocols"},
-    "posterior": COMMON
-    | {
-        "_precision",
-        "_backend",
-        "_device_data",
-        "_device_density",
-        "_native_density",
-        "_predictive",
-        "gradients",
-        "layers",
-        "likelihoods",
-        "model",
-        "priors",
-        "protocols",
-    },
-    "_native_density": COMMON | {"_backend", "_positions", "_predictive", "likelihoods"},
-    "diagnostics": COMMON | {"_convergence", "metrics"},
-    "metrics": COMMON,
-    "samplers": COMMON
-    | {
-        "_backend",
-        "_running",
-        "draws",
-        "fits",
-        "predict",
-        "protocols",
-        "quantiles",
-        "random",
-        "samplers",
-        "schedules",
-    },
-    "schedules": COMMON,
-    "masked": COMMON
-    | {
-        "_backend",
-        "_native_density",
-        "_positions",
-        "_predictive",
-        "layers",
-        "likelihoods",
-        "model",
-        "priors",
-        "protocols",
-    },
-    "fits": COMMON | {"_backend", "draws", "predict", "protocols"},
-}
+
+def test_nothing_heavy_at_import() -> None:
+    found = [one for one in imports(PACKAGE, "ribbit") if one.top]
+    assert len(found) > 300
+    assert not [str(one) for one in found if one.target.partition(".")[0] in HEAVY]
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+def test_heavy_at_import_would_be_noticed(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import matplotlib.pyplot\ndef f():\n    import rich\n")
+    found = imports(tmp_path, "ribbit")
+    assert [one.target for one in found if one.top] == ["matplotlib.pyplot"]
 
 
-def top_level_imports(path: Path) -> set[str]:
-    """Names of modules imported when `path` is imported, TYPE_CHECKING blocks left out."""
-    names: set[str] = set()
-
-    def visit(body: list[ast.stmt]) -> None:
-        for node in body:
-            if isinstance(node, ast.Import):
-                names.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module)
-                names.update(f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
-                visit(node.body + node.orelse)
-            elif isinstance(node, ast.Try):
-                visit(node.body + node.orelse + node.finalbody)
-                for handler in node.handlers:
-                    visit(handler.body)
-            elif isinstance(node, ast.ClassDef):
-                visit(node.body)
-
-    visit(ast.parse(path.read_text()).body)
-    return names
-
-
-def subject(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def ribbit_parts(names: set[str]) -> set[str]:
-    """The modules of ribbit among imported names, by their first part."""
-    files = {p.stem for p in PACKAGE.glob("*.py")} | {"samplers", "kernels", "_core", "_cuda"}
-    return {
-        parts[1]
-        for n in names
-        if (parts := n.split("."))[0] == "ribbit" and len(parts) > 1 and parts[1] in files
-    }
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_dependency_direction(path: Path) -> None:
-    allowed = ALLOWED.get(subject(path))
-    if allowed is not None:
-        extra = ribbit_parts(top_level_imports(path)) - allowed
-        assert not extra, f"{path.name} imports {sorted(extra)}"
-
-
-def test_the_rule_would_be_noticed(tmp_path: Path) -> None:
-    bad = tmp_path / "hmc.py"
-    bad.write_text("from ribbit.posterior import Posterior\nimport matplotlib.pyplot\n")
-    names = top_level_imports(bad)
-    assert ribbit_parts(names) - ALLOWED["samplers"] == {"posterior"}
-    assert {n.split(".")[0] for n in names} & HEAVY == {"matplotlib"}
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_nothing_heavy_at_import(path: Path) -> None:
-    assert not {name.split(".")[0] for name in top_level_imports(path)} & HEAVY
-
-
-def test_only_backend_says_cupy() -> None:
-    users = {p.name for p in modules() if re.search(r"^\s*(import|from) cupy", p.read_text(), re.M)}
-    assert users == {"_backend.py", "_cupy.py"}
+def test_one_room_says_cupy() -> None:
+    users = {one.source for one in imports(PACKAGE, "ribbit") if one.target.startswith("cupy")}
+    assert users == {"ribbit._arrays.namespace", "ribbit._arrays.cupy"}
 
 
 def test_import_needs_numpy_alone() -> None:
@@ -239,7 +82,7 @@ target = ribbit.Posterior(ribbit.mlp(2, (3,), 1), np.ones((4, 2)), np.ones(4),
                           prior=ribbit.Normal(1.0), likelihood=ribbit.Gaussian(1.0))
 hmc = ribbit.HMC(target, step_size=0.1, num_leapfrog_steps=3)
 assert hmc.sample(5, warmup=2, progress=False).positions.shape == (4, 5, target.dim)
-from ribbit.versions import versions
+from ribbit._cli.versions import versions
 print(versions()['cuda'])
 """
 
@@ -267,11 +110,11 @@ def test_works_with_cupy_and_no_device() -> None:
     """And says what is missing when the device is asked for."""
     code = """
 import cupy
-from ribbit import _backend
+from ribbit._arrays.namespace import device_of, namespace
 assert not cupy.is_available()
-assert _backend.namespace(np.ones(2)) is np
+assert namespace(np.ones(2)) is np
 try:
-    _backend.device_of(cupy)
+    device_of(cupy)
 except RuntimeError as error:
     print(error)
 """
@@ -308,7 +151,7 @@ def test_kernel_files_include_no_standard_library() -> None:
 
 
 def test_cupy_has_what_is_called() -> None:
-    """Names and signatures that `_cupy.py` relies on and that need no device to be looked at."""
+    """Names and signatures that `_arrays/cupy.py` relies on; looking at them needs no device."""
     cupy = pytest.importorskip("cupy", reason="needs CuPy (any machine)")
     from cupy.cuda import driver
 
@@ -326,7 +169,7 @@ def test_cupy_has_what_is_called() -> None:
     assert hasattr(cupy.cuda.runtime, "memGetInfo")
     assert callable(cupy.cuda.nvrtc.getVersion)
     used = set()
-    for path in modules():
+    for path in modules(PACKAGE, "ribbit").values():
         used |= set(re.findall(r"\bxp\.([a-z_0-9]+)\(", path.read_text()))
     assert {"asarray", "concat", "astype"} <= used
     assert not [name for name in sorted(used) if not hasattr(cupy, name)]

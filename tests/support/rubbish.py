@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import ribbit as rb
-from ribbit.likelihoods import Likelihood
-from ribbit.posterior import Posterior
+from ribbit.targets.likelihoods import Likelihood
+from ribbit.targets.posterior import Posterior
 
 # what to call, how to draw each argument, what a result must be
 Entry = tuple[Callable[..., Any], dict[str, Any], Callable[[Any], bool]]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.threads import num_threads
 
 RNG = np.random.default_rng(5)
 SHAPE, ROWS = (5, 4, 3), 75  # 60 features: less than the run of 64 that is scaled at a time
@@ -213,7 +214,7 @@ def test_pickles_and_resumed_runs():
 def test_threads(threads):
     first, second, _ = pair()
     theta = first.init(1, chains=3)
-    before = rb._backend.num_threads()
+    before = num_threads()
     try:
         rb.set_num_threads(threads)
         found = first.value_and_grad(theta), first.model.apply(theta, NEW)

@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 
 import ribbit as rb
-from ribbit import likelihoods
+from ribbit.targets import likelihoods
 from tests.oracle import reference
 
 F64 = np.dtype(np.float64)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.threads import num_threads
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="needs /proc/self/status"
@@ -170,7 +171,7 @@ CALLS = {
 
 @pytest.fixture
 def _two_threads():
-    before = rb._backend.num_threads()
+    before = num_threads()
     rb.set_num_threads(2)
     yield
     rb.set_num_threads(before)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.posterior import predictive_from_description
+from ribbit.targets.posterior import predictive_from_description
 from tests.oracle import reference
 
 N = 37

@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 import ribbit as rb
-from ribbit import priors
+from ribbit.targets import priors
 
 MODEL = rb.mlp(4, (3,), 1)  # sizes 12, 3, 3, 1 with fan-in 4, 1, 3, 1
 

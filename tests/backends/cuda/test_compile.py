@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ribbit import kernels
+from ribbit._arrays import kernel_sources
 from tests.support.cuda import kernel_list, nvrtc
 from tests.support.cuda.cpu_device import kept
 from tests.support.paths import CPP
@@ -41,21 +41,21 @@ def test_no_operand_is_forgotten():
 
 
 def test_every_kernel_is_in_the_source():
-    assert all(f"struct {name} {{" in kernels.source() for name in kernel_list.structs())
-    assert "#include" not in kernels.source()
+    assert all(f"struct {name} {{" in kernel_sources.source() for name in kernel_list.structs())
+    assert "#include" not in kernel_sources.source()
 
 
 def test_every_header_is_installed():
     """The patterns of the build, beside what kernels include."""
     install = (CPP / "CMakeLists.txt").read_text().partition("install(DIRECTORY core cuda")[2]
     patterns = re.findall(r'PATTERN "([^"]+)"', install.partition("\n\n")[0])
-    needed, seen = list(kernels.HEADERS), set()
+    needed, seen = list(kernel_sources.HEADERS), set()
     while needed:
         name = needed.pop()
         if name not in seen:
             seen.add(name)
             needed += re.findall(r'#include "([^"]+)"', (CPP / name).read_text())
-    assert len(seen) > len(kernels.HEADERS) + 3
+    assert len(seen) > len(kernel_sources.HEADERS) + 3
     assert [n for n in seen if not any(fnmatch(Path(n).name, p) for p in patterns)] == []
 
 
@@ -116,7 +116,7 @@ def test_a_warning_is_an_error(monkeypatch):
 @needs_nvrtc
 def test_nvrtc():
     """The text that users compile, by the names that it is asked for: not a word in the log."""
-    names = [kernels.entry(name) for name in kernel_list.names()]
+    names = [kernel_sources.entry(name) for name in kernel_list.names()]
     # processes: NVRTC compiles one program at a time in each
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         found = pool.map(nvrtc_of, [names] * 2, kernel_budget.ARCHITECTURES)
@@ -126,8 +126,13 @@ def test_nvrtc():
 
 
 def nvrtc_of(names, architecture):
-    text = kernels.source()
-    options = [*kernels.OPTIONS, f"--gpu-architecture={architecture}", "-Werror", "all-warnings"]
+    text = kernel_sources.source()
+    options = [
+        *kernel_sources.OPTIONS,
+        f"--gpu-architecture={architecture}",
+        "-Werror",
+        "all-warnings",
+    ]
 
     def make(path):
         path.write_text(json.dumps(nvrtc.compile_names(text, names, options)))
@@ -137,7 +142,7 @@ def nvrtc_of(names, architecture):
 
 @needs_nvrtc
 def test_nvrtc_refuses_a_warning():
-    text = kernels.source() + "__global__ void unused() { int never_read; }\n"
-    options = [*kernels.OPTIONS, "--gpu-architecture=sm_80", "-Werror", "all-warnings"]
+    text = kernel_sources.source() + "__global__ void unused() { int never_read; }\n"
+    options = [*kernel_sources.OPTIONS, "--gpu-architecture=sm_80", "-Werror", "all-warnings"]
     with pytest.raises(RuntimeError, match="never_read"):
-        nvrtc.compile_names(text, [kernels.entry("FillUniform")], options)
+        nvrtc.compile_names(text, [kernel_sources.entry("FillUniform")], options)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_forward, io
-from ribbit._device_samples import Masked
+from ribbit import io
+from ribbit._backends.cuda import forward as cuda_forward
+from ribbit._backends.cuda.samples import Masked
 from ribbit.errors import NonFiniteError
 from tests.support.layer_problems import SILU, TANH, net
 
@@ -104,7 +105,7 @@ def test_gradients_under_masks(device, name, rows):
 def test_many_chains_take_the_masks_of_their_numbers(device, monkeypatch):
     _, targets = pair(device)
     host, on_device = (t.masked() for t in targets)
-    monkeypatch.setattr("ribbit._device_density._MOST_CHAINS", 2)
+    monkeypatch.setattr("ribbit._backends.cuda.density._MOST_CHAINS", 2)
     theta = start(host, 5)
     _, grad = on_device.masked_value_and_grad(device.asarray(theta), seed=4, step=9)
     close(grad, host.masked_value_and_grad(theta, seed=4, step=9)[1])
@@ -218,12 +219,12 @@ def test_chunks_change_no_bit(device, monkeypatch, name, masks):
     samples = kept.samples.get()
     mean, std = whole.mean.get(), whole.std.get()
     np.testing.assert_array_equal(kept.mean.get(), mean)
-    monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(_device_forward, "_FORWARD_BYTES", 1 << 11)
+    monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr(cuda_forward, "_FORWARD_BYTES", 1 << 11)
     again = draws.predict(dx)
     np.testing.assert_array_equal(again.mean.get(), mean)
     np.testing.assert_array_equal(again.std.get(), std)
-    monkeypatch.setattr("ribbit.predict._CHUNK", 60)
+    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 60)
     np.testing.assert_array_equal(draws.predict(dx, keep=True).samples.get(), samples)
     np.testing.assert_array_equal(whole.quantile([0.3, 0.8]).get(), kept.quantile([0.3, 0.8]).get())
     np.testing.assert_array_equal(
@@ -238,7 +239,7 @@ def test_layers_before_the_masks_run_once(device):
     _, (_, target) = pair(device, "channels")
     samples = Masked(target.init(1), target.model.rates, 3, False, 0)
     backend = target._native._device
-    forward = _device_forward.Forward(backend, target.model.table, target.x, samples, 16)
+    forward = cuda_forward.Forward(backend, target.model.table, target.x, samples, 16)
     grids = [launch.grid_of(16)[1:] for launch in forward._passes[0][2]]
     blocks = [launch.grid_of(1)[1:] for launch in forward._passes[0][2]]
     assert grids[0] == blocks[0]
@@ -306,7 +307,7 @@ def test_learned_rates_of_panels(device, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     _, targets = pair(device, rows=900)
     host, on_device = (t.masked(rate="concrete") for t in targets)
-    monkeypatch.setattr("ribbit.gradients.panel_rows", lambda *_: 400)
+    monkeypatch.setattr("ribbit._backends.cuda.programs.gradient.panel_rows", lambda *_: 400)
     theta = start(host, 2)
     found = on_device.masked_value_and_grad(device.asarray(theta), seed=1, step=2)
     for a, b in zip(found, host.masked_value_and_grad(theta, seed=1, step=2), strict=True):

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_paired, gradients
-from ribbit._device_paired import PairedProgram, bytes_per_sample
-from ribbit.kernels import paired
+from ribbit._backends.cuda.layers import row_noise
+from ribbit._backends.cuda.programs import gradient
+from ribbit._backends.cuda.programs import row_noise as row_noise_program
+from ribbit._backends.cuda.programs.row_noise import PairedProgram, bytes_per_sample
 from tests.backends.cuda.test_variational import (
     BOUND,
     COUNTS,
@@ -30,7 +31,7 @@ from tests.support import layer_problems
 from tests.support.layer_problems import SILU, TANH, net
 
 NAMES = ("reparam", "local", "flipout")
-BOTH = pytest.mark.parametrize("estimator", [paired.LOCAL, paired.FLIPOUT], ids=NAMES[1:])
+BOTH = pytest.mark.parametrize("estimator", [row_noise.LOCAL, row_noise.FLIPOUT], ids=NAMES[1:])
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 IMAGE_ROWS = 37
 BLACK = net((5, 5, 1), rb.Conv2D(3, 3, padding="same", bias=False), TANH, rb.Conv2D(2, 3))
@@ -137,8 +138,8 @@ def test_panels_and_partial_sums(device, monkeypatch, name, estimator):
     host, there = image_pair(device, NETWORKS[name])
     options = {"batch": IMAGE_ROWS, "samples": 2, "estimator": estimator}
     whole = advance(there, **options)
-    monkeypatch.setattr(gradients, "panel_rows", lambda *_: 10)
-    monkeypatch.setattr(gradients, "_SLICE", 16)
+    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(gradient, "_SLICE", 16)
     targets = host, image_pair(device, NETWORKS[name])[1]
     check(targets, **options)
     check(targets, **{**options, "batch": 33})
@@ -148,16 +149,16 @@ def test_panels_and_partial_sums(device, monkeypatch, name, estimator):
 # --- what the checks notice ----------------------------------------------------------------------
 
 FAULTS = {  # estimator, part of a launch's name, number of a member and its change; None: left out
-    "another layer's normals": (paired.LOCAL, "LocalNoise", 6, lambda layer: layer + 2),
-    "another purpose": (paired.LOCAL, "LocalNoise", 5, lambda purpose: purpose - 1),
-    "the next row's normals": (paired.LOCAL, "LocalNoise", 3, lambda row: row + 1),
-    "no variance of a bias": (paired.LOCAL, "VarianceSink", -9, lambda sds: None),
-    "no slope": (paired.LOCAL, "Multiply", None, None),
-    "no variance in what goes down": (paired.LOCAL, "LocalDeltaSink", None, None),
-    "signs of the wrong side": (paired.FLIPOUT, "RowSigns", 6, lambda layer: layer ^ 1),
-    "signs of another row": (paired.FLIPOUT, "RowSigns", 3, lambda row: row + 1),
-    "deltas without signs": (paired.FLIPOUT, "FlipRows", None, None),
-    "no deviations in what goes down": (paired.FLIPOUT, "FlipoutDeltaSink", None, None),
+    "another layer's normals": (row_noise.LOCAL, "LocalNoise", 6, lambda layer: layer + 2),
+    "another purpose": (row_noise.LOCAL, "LocalNoise", 5, lambda purpose: purpose - 1),
+    "the next row's normals": (row_noise.LOCAL, "LocalNoise", 3, lambda row: row + 1),
+    "no variance of a bias": (row_noise.LOCAL, "VarianceSink", -9, lambda sds: None),
+    "no slope": (row_noise.LOCAL, "Multiply", None, None),
+    "no variance in what goes down": (row_noise.LOCAL, "LocalDeltaSink", None, None),
+    "signs of the wrong side": (row_noise.FLIPOUT, "RowSigns", 6, lambda layer: layer ^ 1),
+    "signs of another row": (row_noise.FLIPOUT, "RowSigns", 3, lambda row: row + 1),
+    "deltas without signs": (row_noise.FLIPOUT, "FlipRows", None, None),
+    "no deviations in what goes down": (row_noise.FLIPOUT, "FlipoutDeltaSink", None, None),
 }
 
 
@@ -239,8 +240,8 @@ def test_the_host_waits_once(device, estimator):
 def test_memory_of_a_sample(device, monkeypatch, estimator):
     """What a program keeps for each sample is what was asked for, whatever N beyond a panel."""
     model = NETWORKS["strided"]
-    monkeypatch.setattr(gradients, "panel_rows", lambda *_: 10)
-    monkeypatch.setattr(_device_paired, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(row_noise_program, "panel_rows", lambda *_: 10)
     made = []
     init = PairedProgram.__init__
 

@@ -7,7 +7,7 @@ it, both being within a few times that of the float64 answer.
 import numpy as np
 import pytest
 
-from ribbit.kernels import walk
+from ribbit._backends.cuda.programs import plan
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import (
@@ -65,8 +65,8 @@ def test_minibatches(rng):
 def test_panels(rng, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     target = problem(rng, rows=150, hidden=(20,), dtype="float64")
-    monkeypatch.setattr(walk, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
-    assert walk.panel_rows(target.model.table, 8) == 64
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
+    assert plan.panel_rows(target.model.table, 8) == 64
     check(target, starts(rng, target))
     check(target, starts(rng, target), rows=list(range(149, 20, -1)))
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend, _device_density
-from ribbit.kernels import persistent
+from ribbit._arrays import random_numbers
+from ribbit._arrays.namespace import device_of
+from ribbit._backends.cuda import density as cuda_density
+from ribbit._backends.cuda.programs import persistent
 
 MODEL = rb.mlp(5, (12, 7), 1)
 RNG = np.random.default_rng(0)
@@ -95,7 +97,7 @@ def test_groups_of_chains_change_nothing(device, monkeypatch):
     arrays = [device.asarray(a) for a in (start, momentum)]
     found, ends = [], []
     for most in (1024, 2, 1):
-        monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
         target = pair(device)[1]
         assert target._native._persistent is None
         sampler = rb.HMC(target, step_size=[0.01, 0.02, 0.005, 0.03, 0.02], trajectory_length=0.1)
@@ -126,12 +128,12 @@ def test_memory_of_fewer_chains_goes_back(device, monkeypatch):
 
 def test_ids_of_chains_lie_on_the_current_device(device, monkeypatch):
     """Default streams of all devices have one handle."""
-    monkeypatch.setattr(_backend, "_chain_ids", {})
-    own, chains = _backend.device_of(device), np.arange(3, dtype=np.uint32)
-    ids = _backend._ids_on(own, chains)
-    assert _backend._ids_on(own, chains) is ids
+    monkeypatch.setattr(random_numbers, "_chain_ids", {})
+    own, chains = device_of(device), np.arange(3, dtype=np.uint32)
+    ids = random_numbers.ids_on(own, chains)
+    assert random_numbers.ids_on(own, chains) is ids
     monkeypatch.setattr(type(own), "number", own.number + 1)
-    assert _backend._ids_on(own, chains) is not ids
+    assert random_numbers.ids_on(own, chains) is not ids
 
 
 def test_counts_on_some_rows(device):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend, _interfaces
-from ribbit.versions import versions
+from ribbit._arrays import interfaces
+from ribbit._arrays import namespace as namespace_module
+from ribbit._arrays.namespace import device_of, from_device, is_device_array
+from ribbit._cli.versions import versions
 from tests.support.rubbish import DIM, MODEL, ROWS, X, Y, target
 
 GOOD = {"shape": (ROWS, 2), "typestr": "<f8", "data": (4096, False), "version": 3}
@@ -69,7 +71,7 @@ def posterior(x, y=Y, **options):
 )
 def test_malformed_interfaces(array, why):
     """Refused before CuPy is asked for, with the reason and the caller."""
-    assert _backend.is_device_array(array)
+    assert is_device_array(array)
     with pytest.raises(rb.errors.DTypeError) as error:
         posterior(array, array)
     text = str(error.value)
@@ -80,15 +82,15 @@ def test_malformed_interfaces(array, why):
 
 def test_sound_interfaces():
     """The control; empty arrays may have a null pointer."""
-    assert _interfaces.malformed(Foreign()) == ""
-    assert _interfaces.malformed(Foreign(strides=None)) == ""
-    assert _interfaces.malformed(Foreign(strides=(16, 8))) == ""
-    assert _interfaces.malformed(Foreign(shape=tuple(np.array([ROWS, 2])))) == ""
-    assert _interfaces.malformed(Foreign(shape=(0, 2), data=(0, False))) == ""
+    assert interfaces.malformed(Foreign()) == ""
+    assert interfaces.malformed(Foreign(strides=None)) == ""
+    assert interfaces.malformed(Foreign(strides=(16, 8))) == ""
+    assert interfaces.malformed(Foreign(shape=tuple(np.array([ROWS, 2])))) == ""
+    assert interfaces.malformed(Foreign(shape=(0, 2), data=(0, False))) == ""
 
 
 def test_arrays_that_lie_nowhere():
-    assert not _backend.is_device_array(Meta())
+    assert not is_device_array(Meta())
     with pytest.raises(TypeError, match=r"^\[Posterior\] expected x as an array of real numbers"):
         posterior(Meta())
 
@@ -111,9 +113,9 @@ def test_a_library_that_refuses(monkeypatch):
     cupy = ModuleType("cupy")
     cupy.ndarray, cupy.asarray = type("ndarray", (), {}), refuse
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(_backend, "device_of", lambda xp, function: None)
+    monkeypatch.setattr(namespace_module, "device_of", lambda xp, function: None)
     with pytest.raises(rb.errors.DTypeError, match=r"^\[f\] expected x .*\(no such memory\)$"):
-        _backend.from_device("f", "x", Foreign())
+        from_device("f", "x", Foreign())
 
 
 def test_a_host_target_says_where_x_should_be():
@@ -160,7 +162,7 @@ def cupy(monkeypatch):
     modules["cupy"].is_available = lambda: True
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(_backend, "_devices", {})
+    monkeypatch.setattr(namespace_module, "_devices", {})
     return SimpleNamespace(modules=modules, nvrtc=nvrtc, set=monkeypatch.setitem)
 
 
@@ -219,5 +221,5 @@ def test_no_nvrtc(cupy):
 
 def test_nothing_missing(cupy):
     """The control."""
-    device = _backend.device_of(cupy.modules["cupy"], "f")
+    device = device_of(cupy.modules["cupy"], "f")
     assert device.native is cupy.modules["ribbit._cuda"]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ribbit import _backend, _core, leapfrog
-from ribbit._device import blocks_of
+from ribbit import _core, leapfrog
+from ribbit._arrays import random_numbers, transitions
+from ribbit._arrays.device import blocks_of
 from tests.oracle import reference
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import NAMESPACE as xp
@@ -82,9 +83,9 @@ def test_trajectories(rng, case):
 @pytest.mark.parametrize("n", SIZES)
 def test_normals(scalar, n):
     expected = np.empty((3, n), DTYPES[scalar])
-    _core.fill_normal(expected, SEED, STEP, IDS, _backend.MOMENTUM, LAYER)
+    _core.fill_normal(expected, SEED, STEP, IDS, random_numbers.MOMENTUM, LAYER)
     for width in (1, blocks_of(-(-n // 4)), 3):
-        name, purpose = f"FillNormal<{scalar}>", stream(_backend.MOMENTUM)
+        name, purpose = f"FillNormal<{scalar}>", stream(random_numbers.MOMENTUM)
         found = output(name, (width, 3, 1), (3, n), DTYPES[scalar], *purpose, n)
         np.testing.assert_array_equal(found, expected)
 
@@ -92,9 +93,9 @@ def test_normals(scalar, n):
 @pytest.mark.parametrize("n", SIZES)
 def test_uniforms(n):
     expected = np.empty((3, n))
-    _core.fill_uniform(expected, SEED, STEP, IDS, _backend.JITTER, LAYER)
+    _core.fill_uniform(expected, SEED, STEP, IDS, random_numbers.JITTER, LAYER)
     for width in (1, 3):
-        purpose = stream(_backend.JITTER)
+        purpose = stream(random_numbers.JITTER)
         found = output("FillUniform", (width, 3, 1), (3, n), np.float64, *purpose, n)
         np.testing.assert_array_equal(found, expected)
 
@@ -173,7 +174,7 @@ def test_weights_of_two_paths(rng, scalar, flipout):
     dtype, n, first = DTYPES[scalar], 1025, 3
     mean, scale = rng.normal(size=n).astype(dtype), rng.uniform(0.5, 2, n).astype(dtype)
     clock = np.array([SEED, STEP - 4, 4], dtype=np.uint64)
-    purpose = _backend.WEIGHT_NOISE << 24
+    purpose = random_numbers.WEIGHT_NOISE << 24
 
     def run(device):
         out, where = xp.empty((2, 2 * n), dtype), xp.empty((3,), np.uint64)
@@ -188,7 +189,7 @@ def test_weights_of_two_paths(rng, scalar, flipout):
     np.testing.assert_array_equal(out[:, :n], plain)
     assert where.tolist() == [SEED, STEP, first]
     z = np.empty((2, n), dtype)
-    _core.fill_normal(z, SEED, STEP, np.array([3, 4], np.uint32), _backend.WEIGHT_NOISE, 0)
+    _core.fill_normal(z, SEED, STEP, np.array([3, 4], np.uint32), random_numbers.WEIGHT_NOISE, 0)
     if flipout:
         np.testing.assert_array_equal(out[:, n:], scale * z)
     else:
@@ -269,13 +270,13 @@ def test_accept(rng):
 
     def run(device):
         accepted, rate = xp.empty(n, np.bool_), xp.empty(n)
-        fields = (*stream(_backend.ACCEPT, chains, layer=0), xp.asarray(error), n)
+        fields = (*stream(random_numbers.ACCEPT, chains, layer=0), xp.asarray(error), n)
         device.launch("Accept", (blocks_of(n), 1, 1), *fields, accepted, rate)
         return accepted.get(), rate.get()
 
     accepted, rate = in_every_order(run)
     with np.errstate(all="ignore"):
-        expected = _backend.accept(np, error, seed=SEED, step=STEP, chains=chains)
+        expected = transitions.accept(np, error, seed=SEED, step=STEP, chains=chains)
     np.testing.assert_array_equal(accepted, expected[0])
     np.testing.assert_allclose(rate, expected[1], rtol=1e-15, atol=1e-300)
     assert 0.2 < accepted.mean() < 0.9

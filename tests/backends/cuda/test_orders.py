@@ -6,11 +6,11 @@ Their numbers are compared with the CPU core's elsewhere; here it is the same bi
 import numpy as np
 import pytest
 
-from ribbit._device_forward import Forward, _Moments
-from ribbit._device_samples import Masked, Stored
-from ribbit._device_steps import DeviceSteps, UpdateRule
-from ribbit._device_variational import DeviceVariational
-from ribbit.kernels.paired import FLIPOUT, LOCAL, REPARAM
+from ribbit._backends.cuda.forward import Forward, _Moments
+from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL, REPARAM
+from ribbit._backends.cuda.samples import Masked, Stored
+from ribbit._backends.cuda.steps import DeviceSteps, UpdateRule
+from ribbit._backends.cuda.variational import DeviceVariational
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.kernel_list import LAYERS, PAIRED, paired_problem

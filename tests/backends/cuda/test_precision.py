@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_forward
-from ribbit._precision import PRECISIONS
+from ribbit._backends.cuda import forward as cuda_forward
+from ribbit._backends.cuda.programs import persistent
+from ribbit._backends.precision import PRECISIONS
 from ribbit.errors import PrecisionWarning
-from ribbit.kernels import persistent
-from ribbit.samplers import hmc
+from ribbit.samplers.mcmc import hmc
 from tests.support.cuda.kernel_list import WIDE
 
 # 100 wide: too wide for whole trajectories in one launch
@@ -88,8 +88,8 @@ def test_rows_do_not_change_each_other(device, monkeypatch):
         for some in (slice(0, 1), slice(17, 40)):
             np.testing.assert_array_equal(target.outputs(theta, x[some]).get(), whole[:, some])
         with monkeypatch.context() as patch:
-            patch.setattr(_device_forward, "_FORWARD_BYTES", 20 * 4 * 402)
-            patch.setattr(_device_forward, "_MOST_SAMPLES", 2)
+            patch.setattr(cuda_forward, "_FORWARD_BYTES", 20 * 4 * 402)
+            patch.setattr(cuda_forward, "_MOST_SAMPLES", 2)
             np.testing.assert_array_equal(target.outputs(theta, x).get(), whole)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _device_forward
+from ribbit._backends.cuda import forward as cuda_forward
 
 BOUND = {"float64": 1e-12, "float32": 2e-6}
 LIKELIHOODS = {
@@ -61,8 +61,8 @@ def test_what_draws_predict(device, monkeypatch, rng, name, dtype):
     assert binary == host_binary
     for a, b in zip(sums, host_sums, strict=True):
         close(a, b, 20 * bound)
-    monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(_device_forward, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
+    monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr(cuda_forward, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
     pieces, _ = on_device.predictive_moments(stacked, dx)
     for a, b in zip(pieces, sums, strict=True):
         np.testing.assert_array_equal(a.get(), b.get())
@@ -114,8 +114,8 @@ def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
     np.testing.assert_array_equal(stored.quantile([0.2, 0.9]).get(), levels.get())
     for what in statistics:
         np.testing.assert_array_equal(getattr(stored, what).get(), getattr(q, what).get())
-    monkeypatch.setattr(_device_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr("ribbit.predict._CHUNK", 150)
+    monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 150)
     again = fits[1].predict(dx, 20, seed=4)
     np.testing.assert_array_equal(again.quantile([0.2, 0.9]).get(), levels.get())
     for what in statistics:

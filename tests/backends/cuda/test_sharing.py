@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._device import MOST_ALONG_Y
-from ribbit._device_density import DeviceDensity
+from ribbit._arrays.device import MOST_ALONG_Y
+from ribbit._backends.cuda.density import DeviceDensity
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import tables_of
 

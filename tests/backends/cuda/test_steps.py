@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend, _core, _device_density, _device_steps, schedules
-from ribbit._device_density import DeviceDensity
-from ribbit._native_density import NativeSteps
+from ribbit import _core, schedules
+from ribbit._arrays.namespace import device_of, from_host, to_host
+from ribbit._arrays.threads import Interrupted
+from ribbit._backends.cuda import density as cuda_density
+from ribbit._backends.cuda import steps as cuda_steps
+from ribbit._backends.cuda.density import DeviceDensity
+from ribbit._backends.cuda.programs import plan
 from ribbit.errors import NonFiniteError
-from ribbit.kernels import walk
+from ribbit.samplers.sgmcmc import stepper
+from ribbit.targets.native import NativeSteps
 from tests.support import layer_problems
 from tests.support.cuda.problems import tables_of
 from tests.support.layer_problems import SILU, TANH, net
@@ -62,12 +67,12 @@ def steps(target, theta, rule, batch, *, count=10, chains=None, seed=5, moments=
         **options,
     }
     given_arrays = [None if a is None else a.astype(dtype) for a in (theta, *moments)]
-    start = [None if a is None else _backend.from_host(xp, a) for a in given_arrays]
-    before = [None if a is None else _backend.to_host(a).copy() for a in start]
+    start = [None if a is None else from_host(xp, a) for a in given_arrays]
+    before = [None if a is None else to_host(a).copy() for a in start]
     *arrays, failed, largest = target.advance(*start, **given)
     for a, b in zip(start, before, strict=True):  # inputs are not changed
-        assert a is b or _backend.to_host(a).tobytes() == b.tobytes()
-    return [None if a is None else _backend.to_host(a) for a in arrays], failed, largest
+        assert a is b or to_host(a).tobytes() == b.tobytes()
+    return [None if a is None else to_host(a) for a in arrays], failed, largest
 
 
 def same(found, expected, **tolerance):
@@ -157,8 +162,8 @@ def test_likelihoods_with_rows_of_each_chain(device, name):
 
 def test_panels_of_a_batch(device, monkeypatch):
     host, on_device = pair(device)
-    monkeypatch.setattr(walk, "_PANEL_BYTES", 4 * 8 * 3 * (6 + 6 + 5 + 5 + 2))
-    assert walk.panel_rows(MODEL.table, 8) < 10
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 4 * 8 * 3 * (6 + 6 + 5 + 5 + 2))
+    assert plan.panel_rows(MODEL.table, 8) < 10
     theta = host.init(seed=3, chains=3)
     expected, found = (steps(t, theta, "friction", 10)[0] for t in (host, on_device))
     same(found, expected, rtol=0, atol=1e-11)
@@ -192,7 +197,7 @@ def test_layers_and_masks_with_rows_of_each_chain(device, name, batch):
     if name == "masks":
         rates, host = host.model.rates, host.masked()
     x, y = device.asarray(plain.x), device.asarray(plain.y)
-    native = DeviceDensity(_backend.device_of(device), tables_of(plain, rates), x, y, None)
+    native = DeviceDensity(device_of(device), tables_of(plain, rates), x, y, None)
     expected = steps(host, theta, "friction", batch, **arguments)[0]
     found = steps(OnDevice(native, device), theta, "friction", batch, **arguments)[0]
     same(found, expected, rtol=0, atol=1e-11)
@@ -219,14 +224,14 @@ def test_bits_do_not_depend_on_threads_chains_or_pieces(device, rule, monkeypatc
     target = pair(device, dtype="float32")[1]
     whole = bits(steps(target, theta, rule, 10)[0])
     for seed in (77, 12345):  # and every launch has an order of its own
-        monkeypatch.setattr(_backend.device_of(device), "seed", seed, raising=False)
+        monkeypatch.setattr(device_of(device), "seed", seed, raising=False)
         assert bits(steps(target, theta, rule, 10)[0]) == whole
     alone = steps(target, theta[1:2], rule, 10, chains=[4])[0]
     found = [np.frombuffer(b, np.float32).reshape(3, -1)[1:2] for b in whole if b is not None]
     assert bits(found) == [b for b in bits(alone) if b is not None]
-    monkeypatch.setattr(_device_steps, "_MOST_STEPS", 3)
+    monkeypatch.setattr(cuda_steps, "_MOST_STEPS", 3)
     assert bits(steps(pair(device, dtype="float32")[1], theta, rule, 10)[0]) == whole
-    monkeypatch.setattr(_device_density, "_MOST_CHAINS", 2)
+    monkeypatch.setattr(cuda_density, "_MOST_CHAINS", 2)
     assert bits(steps(pair(device, dtype="float32")[1], theta, rule, 10)[0]) == whole
 
 
@@ -357,7 +362,7 @@ def test_resume(device, case):
 
 
 def test_a_call_waits_once(device, monkeypatch):
-    asked, to_host = [], _backend.to_host
+    asked = []
 
     def seen(array):
         asked.append(array.shape)
@@ -370,7 +375,7 @@ def test_a_call_waits_once(device, monkeypatch):
         for count in (1, 40):
             state, _ = sampler.step(state, num_steps=count)  # compiles
             with monkeypatch.context() as patch, waiting(device, False):
-                patch.setattr(_backend, "to_host", seen)
+                patch.setattr(stepper, "to_host", seen)
                 before = getattr(device, "waits", None)
                 state, _ = sampler.step(state, num_steps=count)
                 assert asked == [(3, 2)]
@@ -439,5 +444,5 @@ def test_wrong_calls(device):
         steps(target, theta, "langevin", 10, chains=[0, 1])
     stop = _core.InterruptFlag()
     stop.set()
-    with pytest.raises(_backend.Interrupted):
+    with pytest.raises(Interrupted):
         steps(target, theta, "langevin", 10, interrupt=stop)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ribbit import kernels
+from ribbit._arrays import kernel_sources
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 
@@ -233,4 +233,4 @@ def test_every_tile_is_a_kernel_of_the_list():
     wanted = {(passes, *tile) for passes in (1, 3) for tile in TILES.values()}
     # gradients are plain TF32, gates are forward: no other pair is missing
     assert found == wanted
-    assert "TensorProduct" in kernels.source()
+    assert "TensorProduct" in kernel_sources.source()

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend, _device_density
-from ribbit.kernels import persistent
+from ribbit._arrays.namespace import device_of
+from ribbit._backends.cuda import density as cuda_density
+from ribbit._backends.cuda.programs import persistent
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -99,7 +100,7 @@ def test_groups_of_chains(device, monkeypatch, rng):
     arrays = None
     found = []
     for most in (1024, 2):
-        monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
         target = pair(device, "gaussian", "float32", np.random.default_rng(3))[1]
         if arrays is None:
             arrays = rng.normal(size=(2, 5, target.dim)).astype(np.float32)
@@ -128,7 +129,7 @@ def test_arguments_of_deep_networks(device, monkeypatch, rng):
     def kernels(names):
         return dict.fromkeys(names, lambda _grid, arguments, _shared: sizes.append(len(arguments)))
 
-    monkeypatch.setattr(_backend.device_of(device), "kernels", kernels)
+    monkeypatch.setattr(device_of(device), "kernels", kernels)
     for hidden, fits in ((33, True), (34, False)):
         model = rb.mlp(2, (3,) * hidden, 1)
         target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0))

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend, _core, _device_density
+from ribbit import _core
+from ribbit._arrays.namespace import device_of, from_host, to_host
+from ribbit._arrays.threads import Interrupted, InterruptFlag
+from ribbit._backends.cuda import density as cuda_density
+from ribbit._backends.cuda.programs import variational
 from ribbit.errors import NonFiniteError
-from ribbit.fits import MeanField
-from ribbit.kernels import variational
+from ribbit.results.fits import MeanField
 
 SIZES = [1, 2, 3, 4, 5, 7, 255, 1023, 1025, 4099]
 
@@ -97,9 +100,9 @@ def advance(target, *, steps=8, batch=ROWS, samples=1, closed=True, first=0, sta
     """Steps from a start that depends on the target's shapes alone."""
     if state is None:
         state = np.zeros((6, target.dim), target.dtype)
-        state[0] = _backend.to_host(target.init(seed=1))
+        state[0] = to_host(target.init(seed=1))
         state[1] = np.linspace(-4.0, 0.5, target.dim)
-        state = _backend.from_host(target.array_namespace, state)
+        state = from_host(target.array_namespace, state)
     given = {
         "seed": 2**63 + 5,
         "step_size": np.linspace(0.02, 0.01, 40)[first : first + steps],
@@ -177,10 +180,10 @@ def unchanged(device, monkeypatch, target, options):
     whole = advance(target(), **options)
     if device.__name__ != "cupy":
         for seed in (77, 12345):
-            monkeypatch.setattr(_backend.device_of(device), "seed", seed)
+            monkeypatch.setattr(device_of(device), "seed", seed)
             same(advance(target(), **options), whole)
     for most in (3, 2, 1):
-        monkeypatch.setattr(_device_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
         same(advance(target(), **options), whole)
     return whole
 
@@ -263,10 +266,10 @@ def test_bad_arguments(device):
 
 
 def test_an_interrupt_ends_a_call(device):
-    flag = _backend.InterruptFlag()
+    flag = InterruptFlag()
     flag.set()
     target = pair(device)[1]
-    with pytest.raises(_backend.Interrupted):
+    with pytest.raises(Interrupted):
         advance(target, interrupt=flag)
     flag.clear()
     same(advance(target, interrupt=flag), advance(target))

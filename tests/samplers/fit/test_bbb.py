@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.fits import MeanField
+from ribbit.results.fits import MeanField
 from tests.oracle.reference import WEIGHT_NOISE, normal
 from tests.oracle.stochastic_reference import batch_of
 from tests.support.gates import Table

@@ -10,7 +10,7 @@ import pytest
 
 import ribbit as rb
 from ribbit import _core
-from ribbit.fits import MeanField
+from ribbit.results.fits import MeanField
 from tests.oracle.reference import WEIGHT_NOISE, normal, words
 from tests.oracle.stochastic_reference import batch_of
 

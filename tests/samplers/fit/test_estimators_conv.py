@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.fits import MeanField
+from ribbit._arrays.threads import num_threads
+from ribbit.results.fits import MeanField
 from tests.oracle.op_reference import FORWARD, OPS, Row, image, image_out, part, places
 from tests.oracle.reference import LIKELIHOODS, WEIGHT_NOISE, log_likelihood_terms, normal
 from tests.oracle.stochastic_reference import batch_of
@@ -449,7 +450,7 @@ def signs_per_place(made, mean, scale, rng):
 def test_bits_do_not_depend_on_threads_or_restarts(name, batch, estimator):
     made = problem(NETWORKS[name], likelihood=1, num_rows=300)
     bbb = rb.BBB(made.native(np.float32), batch_size=batch, estimator=estimator, num_samples=2)
-    before = rb._backend.num_threads()
+    before = num_threads()
     try:
         rb.set_num_threads(1)
         whole = bbb.fit(3, seed=3, progress=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.fits import DropoutFit
+from ribbit.results.fits import DropoutFit
 from tests.oracle.dropout_reference import (
     PREDICTIVE_MASK,
     ROWS,

@@ -7,8 +7,8 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import NonFiniteError
-from ribbit.fits import EnsembleFit
-from ribbit.masked import check_addresses
+from ribbit.results.fits import EnsembleFit
+from ribbit.targets.dropout import check_addresses
 from tests.oracle.dropout_reference import ROWS, X, Y, fitted, gradient, masks_of, model, target
 from tests.oracle.stochastic_reference import batch_of
 

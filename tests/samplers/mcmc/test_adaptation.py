@@ -6,8 +6,9 @@ import warnings
 import numpy as np
 import pytest
 
+from ribbit.results.state import DualAveraging, Welford
 from ribbit.samplers import HMC
-from ribbit.samplers.adaptation import DualAveraging, Welford, windows
+from ribbit.samplers.mcmc.adaptation import windows
 from tests.support.targets import Gaussian, Line, same
 
 

@@ -87,7 +87,7 @@ def test_moments_of_a_gaussian():
     always = pytest.MonkeyPatch()
     with always.context() as patch:
         patch.setattr(
-            "ribbit._backend.accept",
+            "ribbit._arrays.transitions.accept",
             lambda xp, error, **_: (np.isfinite(error), np.ones_like(error)),
         )
         assert worst(hmc.sample(4100, init=start, seed=3)) > 5.5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import _backend
+from ribbit._arrays.threads import num_threads
 from tests.gates.test_integrator import energy_error, faulty, native_trajectory
 from tests.oracle.dropout_reference import PREDICTIVE_MASK
 from tests.oracle.op_reference import OPS
@@ -267,7 +267,7 @@ SAMPLERS = {
 
 @pytest.fixture
 def _threads():
-    before = _backend.num_threads()
+    before = num_threads()
     yield
     rb.set_num_threads(before)
 

@@ -1,4 +1,4 @@
-"""ribbit.progress: what is shown, when, at what cost, and that no draw depends on it."""
+"""ribbit.samplers.run.progress: what is shown, when, at what cost; no draw depends on it."""
 
 import io
 import sys
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit import datasets, progress
-from ribbit._progress_view import format_line, render_table
-from ribbit.progress import open_progress
-from ribbit.samplers.hmc import HMC
+from ribbit import datasets
+from ribbit.samplers.mcmc.hmc import HMC
+from ribbit.samplers.run import progress
+from ribbit.samplers.run.progress import open_progress
+from ribbit.samplers.run.progress_view import format_line, render_table
 
 
 class Terminal(io.StringIO):

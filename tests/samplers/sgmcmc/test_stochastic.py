@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import ribbit as rb
-from ribbit import _backend, schedules
+from ribbit import schedules
+from ribbit._arrays import random_numbers
 from ribbit.errors import NonFiniteError
 from tests.oracle.stochastic_reference import epoch_order, first_velocity, run
 
@@ -125,11 +126,11 @@ def test_float32_steps_follow_float64():
 def test_an_epoch_has_every_row_once_in_the_oracles_order(rows):
     for seed, chain, epoch in ((0, 0, 0), (2**64 - 1, 2**32 - 1, 2**40 - 1), (5, 1, 7)):
         where = {"seed": seed, "chain": chain, "epoch": epoch}
-        found = _backend.epoch_rows(rows, begin=0, count=rows, **where)
+        found = random_numbers.epoch_rows(rows, begin=0, count=rows, **where)
         assert sorted(found) == list(range(rows))
         if rows <= 1000:
             np.testing.assert_array_equal(found, epoch_order(rows, **where))
-        part = _backend.epoch_rows(rows, begin=rows // 3, count=rows // 2, **where)
+        part = random_numbers.epoch_rows(rows, begin=rows // 3, count=rows // 2, **where)
         np.testing.assert_array_equal(part, found[rows // 3 : rows // 3 + rows // 2])
 
 
@@ -142,7 +143,7 @@ def test_every_row_is_as_likely_at_every_place(rows):
     epochs = 20_000
     orders = np.stack(
         [
-            _backend.epoch_rows(rows, seed=4, chain=2, epoch=e, begin=0, count=rows)
+            random_numbers.epoch_rows(rows, seed=4, chain=2, epoch=e, begin=0, count=rows)
             for e in range(epochs)
         ]
     )

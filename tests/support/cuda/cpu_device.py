@@ -21,8 +21,9 @@ from types import ModuleType
 
 import numpy as np
 
-from ribbit import _backend, kernels
-from ribbit._device import STATIC_SHARED, pack
+from ribbit._arrays import kernel_sources
+from ribbit._arrays.device import STATIC_SHARED, pack
+from ribbit._arrays.namespace import _devices
 from tests.support.paths import CPP
 
 FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
@@ -190,7 +191,7 @@ class Compiler:
         The header that runs a block.
     """
 
-    def __init__(self, flags=(), headers=kernels.HEADERS, runner=PHASES):
+    def __init__(self, flags=(), headers=kernel_sources.HEADERS, runner=PHASES):
         more = os.environ.get("RIBBIT_KERNEL_FLAGS", "").split()
         self.flags = [*FLAGS, *flags, *more, *(FIBER_FLAGS if runner == FIBERS else ())]
         self.headers = (runner, *headers)
@@ -278,8 +279,8 @@ def native_module():
 
 def register():
     """Make the package compute with the arrays of this file; return their namespace."""
-    if NAMESPACE.__name__ not in _backend._devices:
-        _backend._devices[NAMESPACE.__name__] = CpuDevice(native=native_module())
+    if NAMESPACE.__name__ not in _devices:
+        _devices[NAMESPACE.__name__] = CpuDevice(native=native_module())
     return NAMESPACE
 
 

@@ -13,11 +13,11 @@ from functools import cache
 import numpy as np
 
 import ribbit as rb
-from ribbit._device import THREADS
-from ribbit.gradients import Program
-from ribbit.kernels.paired import FLIPOUT, LOCAL
-from ribbit.kernels.persistent import Persistent
-from ribbit.layers import ACTIVATIONS
+from ribbit._arrays.device import THREADS
+from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL
+from ribbit._backends.cuda.programs.gradient import Program
+from ribbit._backends.cuda.programs.persistent import Persistent
+from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
 from tests.support.cuda.cpu_device import NAMESPACE
 from tests.support.cuda.problems import (

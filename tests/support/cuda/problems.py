@@ -9,10 +9,10 @@ import numpy as np
 
 import ribbit as rb
 from ribbit import _core
-from ribbit._device_paired import PairedProgram
-from ribbit.gradients import DensityTable, Program
-from ribbit.kernels import persistent
-from ribbit.kernels.scheme import Approximation
+from ribbit._backends.cuda.programs import persistent
+from ribbit._backends.cuda.programs.approximation import Approximation
+from ribbit._backends.cuda.programs.gradient import DensityTable, Program
+from ribbit._backends.cuda.programs.row_noise import PairedProgram
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 
 # Of the largest entry. Without a fused multiply-add (x86-64-v2) the core's elementary functions err

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from ribbit import kernels
+from ribbit._arrays import kernel_sources
 from tests.support.cuda.cpu_device import FIBERS, PHASES, Compiler, CpuDevice
 
 ORDERS = [(PHASES, 1), (PHASES, 77), (PHASES, 12345)]
@@ -21,7 +21,7 @@ def compiler(runner: str, headers: tuple[str, ...]) -> Compiler:
     return Compiler(headers=headers, runner=runner)
 
 
-def compile_all(names: Sequence[str], headers: tuple[str, ...] = kernels.HEADERS) -> None:
+def compile_all(names: Sequence[str], headers: tuple[str, ...] = kernel_sources.HEADERS) -> None:
     """Compile in one go what would take one library per test."""
     with ThreadPoolExecutor() as pool:  # the work is g++'s
         list(pool.map(lambda runner: compiler(runner, headers)(names), dict(ORDERS)))
@@ -29,7 +29,7 @@ def compile_all(names: Sequence[str], headers: tuple[str, ...] = kernels.HEADERS
 
 def in_every_order(
     run: Callable[[CpuDevice], Sequence[np.ndarray]],
-    headers: tuple[str, ...] = kernels.HEADERS,
+    headers: tuple[str, ...] = kernel_sources.HEADERS,
 ) -> Sequence[np.ndarray]:
     """Return what ``run(device)`` returns: the same bits in every order, or AssertionError."""
     first = None
