@@ -13,7 +13,7 @@ import ribbit as rb
 from ribbit import _device_paired, gradients
 from ribbit._device_paired import PairedProgram, bytes_per_sample
 from ribbit.kernels import paired
-from tests.backends.cuda.test_variational import (
+from tests.backends.cuda.variational_problem import (
     BOUND,
     COUNTS,
     PRIORS,
@@ -25,9 +25,9 @@ from tests.backends.cuda.test_variational import (
     same,
     unchanged,
 )
-from tests.samplers.fit.test_estimators_conv import NETWORKS
 from tests.support import layer_problems
 from tests.support.layer_problems import SILU, TANH, net
+from tests.support.row_noise import NETWORKS
 
 NAMES = ("reparam", "local", "flipout")
 BOTH = pytest.mark.parametrize("estimator", [paired.LOCAL, paired.FLIPOUT], ids=NAMES[1:])
