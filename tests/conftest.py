@@ -1,6 +1,7 @@
 """Fixtures and profiles that every test may use."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import ribbit as rb
+from ribbit import _core
 from tests.support.paths import data_folder
 
 # their asserts say as much as those of the tests
@@ -59,3 +62,11 @@ def shared_data() -> Path:
     if folder is None:
         pytest.skip("no development data (set RIBBIT_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    """Give the native code back the number of threads that it had."""
+    before = _core.num_threads()
+    yield
+    rb.set_num_threads(before)

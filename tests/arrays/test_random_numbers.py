@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from ribbit import _core
 from tests.oracle import reference
-from tests.oracle.test_reference import KNOWN_ANSWERS
+from tests.oracle.known_answers import KNOWN_ANSWERS
 
 LARGEST = math.sqrt(66 * math.log(2))  # of a 32-bit Box-Muller: u1 = 2^-33
 

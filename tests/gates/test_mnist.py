@@ -9,18 +9,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from tests.support.gates import Table
-
-SIZE, BATCH = 10_000, 128
-STEPS = -(-SIZE // BATCH)  # of an epoch
-
-
-def digits(folder):
-    """Images (N, 28, 28) of bytes and labels, for training and for tests."""
-    with np.load(folder / "mnist" / "mnist_small.npz") as file:
-        x, y, x_test, y_test = (file[k] for k in ("x_train", "y_train", "x_test", "y_test"))
-    assert len(x) == SIZE
-    return x, y.astype(int), x_test, y_test.astype(int)
+from tests.gates.mnist import BATCH, STEPS, digits, figures, table
 
 
 def load(folder, scale):
@@ -86,12 +75,6 @@ def sgld(folder):
 METHODS = {"BBB": (bbb, 0.05), "MC dropout": (mc_dropout, 0.04), "SGLD": (sgld, 0.05)}
 
 
-def figures(folder, method):
-    p, y = method(folder)
-    probs = np.asarray(p.probs)
-    return 1 - rb.metrics.accuracy(y, probs), rb.metrics.nll(y, probs), rb.metrics.ece(y, probs)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_error(shared_data, name):
@@ -100,24 +83,6 @@ def test_error(shared_data, name):
     assert error <= gate, (error, nll, ece)
     assert nll < 0.25
     assert ece < 0.05
-
-
-def table(title, methods, folder):
-    found = Table(
-        title,
-        ("method", "error (gate)", "negative log likelihood, nats", "calibration error (ECE)"),
-        note="2,000 test digits. ECE: 20 bins of the largest probability.",
-    )
-    for name, (method, gate) in methods.items():
-        error, nll, ece = figures(folder, method)
-        found.add(
-            name,
-            f"{100 * error:.2f} % ({100 * gate:g} %)",
-            f"{nll:.3f}",
-            f"{ece:.3f}",
-            holds=error <= gate,
-        )
-    return found
 
 
 def results(folder):

@@ -15,7 +15,7 @@ Two chains of SGLD were tried on the test digits too (2.30 %).
 import pytest
 
 import ribbit as rb
-from tests.gates.test_mnist import BATCH, STEPS, digits, figures, table
+from tests.gates.mnist import BATCH, STEPS, digits, figures, table
 
 LAYERS = rb.lenet5().layers
 

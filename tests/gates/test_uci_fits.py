@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from tests.gates.test_uci_hmc import load
+from tests.gates.uci import load
 from tests.support.gates import Table
 
 SETS = ("concrete", "energy", "wine", "yacht")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from tests.gates.uci import load
 from tests.support.gates import Table
 
 # RMSE, log likelihood, leapfrogs per draw, seconds on two cores: NumPyro 0.22, float32
@@ -27,18 +28,6 @@ REFERENCES = {
     ("wine", 0): (0.595, -0.895, 199, 30),
     ("wine", 1): (0.629, -0.932, 278, 30),
 }
-
-
-def load(folder, name, split):
-    """Standardised training and test sets, raw test y, and the scale of y."""
-    with np.load(folder / "uci" / f"{name}.npz") as file:
-        x, y = file["X"], file["y"]
-        train, test = file["train"][split], file["test"][split]
-    centre, width = x[train].mean(axis=0), x[train].std(axis=0)
-    x = (x - centre) / np.where(width > 0, width, 1)
-    y_centre, y_width = y[train].mean(), y[train].std()
-    z = (y - y_centre) / y_width
-    return x[train], z[train], x[test], z[test], float(y_width)
 
 
 REPEATS = {"yacht": 4}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from tests.oracle.known_answers import KNOWN_ANSWERS
 from tests.oracle.reference import (
     ACTIVATIONS,
     LIKELIHOODS,
@@ -22,24 +23,6 @@ from tests.oracle.reference import (
     uniform,
 )
 from tests.support.problems import build_reference
-
-# The kat_vectors file of Random123 (Salmon et al. 2011): rounds, counter, key, answer.
-KNOWN_ANSWERS = [
-    (7, (0,) * 4, (0,) * 2, (0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48)),
-    (10, (0,) * 4, (0,) * 2, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-    (
-        10,
-        (0xFFFFFFFF,) * 4,
-        (0xFFFFFFFF,) * 2,
-        (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
-    ),
-    (
-        10,
-        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-        (0xA4093822, 0x299F31D0),
-        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
-    ),
-]
 
 
 @pytest.mark.parametrize(("rounds", "counter", "key", "answer"), KNOWN_ANSWERS)

@@ -136,3 +136,26 @@ OPTIONS = {
         "trajectory_length": 0.2,
     },
 }
+
+
+def same_density(found, expected):
+    """Values and gradients under the same masks are alike."""
+    theta = np.random.default_rng(4).normal(size=expected.dim)
+    pairs = zip(
+        found.masked_value_and_grad(theta, seed=1, step=2),
+        expected.masked_value_and_grad(theta, seed=1, step=2),
+        strict=True,
+    )
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+class Foreign:
+    """The same density without native steps."""
+
+    def __init__(self, inner):
+        self.inner, self.dim = inner, inner.dim
+        self.dtype, self.num_rows = inner.dtype, inner.num_rows
+
+    def value_and_grad(self, theta, rows=None):
+        return self.inner.value_and_grad(theta, rows=rows)

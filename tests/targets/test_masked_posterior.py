@@ -14,18 +14,7 @@ from tests.oracle.dropout_reference import (
     masks_of,
     target,
 )
-
-
-def same_density(found, expected):
-    """Values and gradients under the same masks are alike."""
-    theta = np.random.default_rng(4).normal(size=expected.dim)
-    pairs = zip(
-        found.masked_value_and_grad(theta, seed=1, step=2),
-        expected.masked_value_and_grad(theta, seed=1, step=2),
-        strict=True,
-    )
-    for a, b in pairs:
-        np.testing.assert_allclose(a, b, rtol=1e-12)
+from tests.support.targets import same_density
 
 
 def trained(**options):

@@ -14,7 +14,7 @@ from ribbit._backends.cuda.layers import row_noise
 from ribbit._backends.cuda.programs import gradient
 from ribbit._backends.cuda.programs import row_noise as row_noise_program
 from ribbit._backends.cuda.programs.row_noise import PairedProgram, bytes_per_sample
-from tests.backends.cuda.test_variational import (
+from tests.backends.cuda.variational_problem import (
     BOUND,
     COUNTS,
     PRIORS,
@@ -26,9 +26,9 @@ from tests.backends.cuda.test_variational import (
     same,
     unchanged,
 )
-from tests.samplers.fit.test_estimators_conv import NETWORKS
 from tests.support import layer_problems
 from tests.support.layer_problems import SILU, TANH, net
+from tests.support.row_noise import NETWORKS
 
 NAMES = ("reparam", "local", "flipout")
 BOTH = pytest.mark.parametrize("estimator", [row_noise.LOCAL, row_noise.FLIPOUT], ids=NAMES[1:])

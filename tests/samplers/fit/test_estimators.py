@@ -11,17 +11,24 @@ import pytest
 import ribbit as rb
 from ribbit import _core
 from ribbit.results.fits import MeanField
-from tests.oracle.reference import WEIGHT_NOISE, normal, words
+from tests.oracle.reference import WEIGHT_NOISE, normal
+from tests.oracle.row_noise_reference import (
+    FLIPOUT,
+    LOCAL,
+    REPARAM,
+    ROW_NOISE,
+    SIGNS,
+    row_normals,
+    row_signs,
+)
 from tests.oracle.stochastic_reference import batch_of
+from tests.support.row_noise import BIG, one_step
 
-ROW_NOISE, SIGNS = 15, 16
-REPARAM, LOCAL, FLIPOUT = range(3)
 ROWS = 70
 RNG = np.random.default_rng(12)
 X = RNG.normal(size=(ROWS, 3))
 Y = RNG.normal(size=(ROWS, 2))
 LABELS = RNG.integers(0, 2, ROWS)
-BIG = 2**63 + 11
 
 
 def posterior(likelihood=None, hidden=(5, 33), activation="tanh", **options):
@@ -34,25 +41,6 @@ def posterior(likelihood=None, hidden=(5, 33), activation="tanh", **options):
         likelihood=likelihood,
         **{"dtype": np.float64, **options},
     )
-
-
-# --- addresses -----------------------------------------------------------------------------------
-
-
-def row_normals(rows, units, **where):
-    """Normals (n, units): element row * 4 ceil(units / 4) + unit."""
-    width = 4 * -(-units // 4)
-    z = normal(width * (max(rows) + 1), **where).reshape(-1, width)
-    return z[rows, :units]
-
-
-def row_signs(rows, units, **where):
-    """Signs (n, units): bit unit % 32 of element row * 4 ceil(units / 128) + unit / 32."""
-    blocks = -(-units // 128)
-    number = (np.asarray(rows)[:, None] * blocks + np.arange(blocks)).reshape(-1)
-    found = words(number, **where).astype(np.int64).reshape(len(rows), -1)
-    unit = np.arange(units)
-    return 1.0 - 2.0 * (found[:, unit // 32] >> (unit % 32) & 1)
 
 
 # --- the oracle ----------------------------------------------------------------------------------
@@ -115,27 +103,6 @@ def bound(density, state, rows, estimator, samples, weight, *, closed, seed, ste
     log_q = -np.sum(np.log(scale)) - density.dim * 0.5 * np.log(2 * np.pi * np.e)
     t, tl = density.temperature, density.likelihood_temperature
     return ll / (t * tl) - weight * (log_q - log_prior / t), (ll, log_q, log_prior)
-
-
-def one_step(density, start, estimator, *, step, batch, samples, weight, closed):
-    """Gradient (2, P) by mean and rho, and the records, of one native step from (2, P)."""
-    state = np.zeros((6, density.dim))
-    state[:2] = start
-    moved, records, failed, _ = density.advance_variational(
-        state,
-        seed=BIG,
-        first_step=step,
-        batch_size=batch or ROWS,
-        num_samples=samples,
-        estimator=estimator,
-        closed=closed,
-        step_size=np.array([1e-3]),
-        kl_weight=np.array([weight]),
-        decay=(0.9, 0.999),
-        epsilon=1e-8,
-    )
-    assert failed == -1
-    return moved[[2, 4]] / 0.1, records[:, 0]  # first moments are 0.1 times the gradient
 
 
 @pytest.mark.parametrize("estimator", [REPARAM, LOCAL, FLIPOUT])

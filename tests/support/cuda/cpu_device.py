@@ -288,7 +288,7 @@ _compiler = cache(Compiler)
 
 
 class CpuDevice:
-    """The device that ``ribbit._backend`` is given for the arrays above."""
+    """The device that ``ribbit._arrays`` is given for the arrays above."""
 
     xp = NAMESPACE
     number = 0
