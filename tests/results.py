@@ -45,7 +45,7 @@ def data_folder() -> Path | None:
 def write(tables: list[Table]) -> None:
     """Write docs/results.md with the tables so far."""
     import ribbit as rb
-    from benchmarks import machine
+    from benchmarks.harness import machine
     from ribbit import _core
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
