@@ -274,7 +274,3 @@ def main(arguments: list[str] | None = None) -> int:
         print_table(table)
     print("\n".join(lines))
     return 1 if any(note.startswith("FAILED") for note in notes) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -203,7 +203,3 @@ def main() -> int:
     path.write_text(json.dumps(evidence, indent=1) + "\n")
     print(f"written: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return int(evidence.get("tests", {}).get("returncode", 0) != 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -291,7 +291,3 @@ def main(arguments: list[str] | None = None) -> int:
         print_table(table)
     print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -231,7 +231,3 @@ def main(arguments: list[str] | None = None) -> int:
         print_table(table)
     print("\n".join(lines))
     return 1 if any(row.failure for row in rows) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

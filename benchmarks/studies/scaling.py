@@ -226,7 +226,3 @@ def main(arguments: list[str] | None = None) -> int:
     print_table(("Scaling", ["what", "where", "found", "expected", "met"], table))
     print("\n".join(facts()))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -117,7 +117,3 @@ def main(arguments: list[str] | None = None) -> int:
     print_table(shown)
     print("\n".join(lines + wrong))
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
