@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from benchmarks import machine
-from benchmarks.workload import WrongAnswerError
-from benchmarks.zoo import NETWORKS, SAMPLERS, same_bits, standard
+from benchmarks.harness import machine
+from benchmarks.harness.workload import WrongAnswerError
+from benchmarks.studies.zoo import NETWORKS, SAMPLERS, same_bits, standard
 from ribbit.models import zoo
 
 

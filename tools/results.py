@@ -37,7 +37,7 @@ GATES = {  # name: (module, whether it needs the development data)
 def write(tables: list[Table]) -> None:
     """Write docs/results.md with the tables so far."""
     import ribbit as rb
-    from benchmarks import machine
+    from benchmarks.harness import machine
     from ribbit import _core
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
