@@ -30,6 +30,7 @@
 namespace ribbit::cuda {
 
 using Index = long long;
+using Small = unsigned int;    // an index inside a value of one chain's panel
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kStaticShared = 48 * 1024;
 

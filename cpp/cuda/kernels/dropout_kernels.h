@@ -6,7 +6,7 @@
 
 #include "core/math_hd.h"
 #include "core/philox_hd.h"
-#include "cuda/kernels/window_kernels.h"
+#include "cuda/kernels/block.h"
 
 namespace ribbit::cuda {
 

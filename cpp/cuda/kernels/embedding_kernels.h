@@ -2,7 +2,7 @@
 // is taken for the nearest one inside: the callers refuse it before. Positions: rows x tokens.
 #pragma once
 
-#include "cuda/kernels/window_kernels.h"
+#include "cuda/kernels/block.h"
 
 namespace ribbit::cuda {
 

@@ -6,7 +6,6 @@
 
 #include "core/activation_hd.h"
 #include "cuda/kernels/product_kernels.h"
-#include "cuda/kernels/window_kernels.h"
 
 namespace ribbit::cuda {
 

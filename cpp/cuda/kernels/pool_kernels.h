@@ -2,7 +2,7 @@
 // lie as (height, width, channels).
 #pragma once
 
-#include "cuda/kernels/window_kernels.h"
+#include "cuda/kernels/conv_kernels.h"
 
 namespace ribbit::cuda {
 
