@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import machine, rivals
+from benchmarks import rivals
+from benchmarks.harness import machine
+from benchmarks.harness.workload import on_threads
 from benchmarks.rivals import OURS, Framework
-from benchmarks.workload import on_threads
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.table import WORKLOADS
 
 Measure = Callable[[str, Framework], None]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import reference
 from benchmarks.conftest import Measure
+from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.rivals import IN_PROCESS, Framework
-from benchmarks.workload import WrongAnswerError
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import reference
+from benchmarks.workloads.table import WORKLOADS
 
 NAMES = ["bbb-seed", "mc-forward", "mc-dropout", "sgld"]
 

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from benchmarks import effective
-from benchmarks.effective_problems import PROBLEMS, Digits, MissingDataError, Posterior, data_folder
-from benchmarks.effective_problems import curve as load_curve
+from benchmarks.studies import effective
+from benchmarks.workloads.effective_problems import (
+    PROBLEMS,
+    Digits,
+    MissingDataError,
+    Posterior,
+    data_folder,
+)
+from benchmarks.workloads.effective_problems import curve as load_curve
 
 
 @pytest.fixture

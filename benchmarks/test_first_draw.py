@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import first_draw, machine
 from benchmarks.conftest import skip_if_missing
+from benchmarks.harness import first_draw, machine
+from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.rivals import FRAMEWORKS, Framework
-from benchmarks.workload import WrongAnswerError
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.table import WORKLOADS
 
 ENTRIES = [FRAMEWORKS[name] for name in first_draw.ENTRIES]
 

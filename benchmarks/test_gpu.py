@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import gpu, gpu_digest, gpu_rows
+from benchmarks.studies import gpu, gpu_digest, gpu_rows
 
 
 def test_the_rows_run():

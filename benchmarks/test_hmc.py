@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.conftest import Measure
+from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.rivals import IN_PROCESS, Framework
-from benchmarks.workload import WrongAnswerError
-from benchmarks.workloads import WORKLOADS, Leapfrog
+from benchmarks.workloads.table import WORKLOADS, Leapfrog
 
 NAMES = [name for name, workload in WORKLOADS.items() if isinstance(workload, Leapfrog)]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import instructions
-from benchmarks.hot_paths import CONTROLS, PATHS
-from benchmarks.instructions import OTHER_COMPILER, RATIO, SAME_COMPILER, failures, guard
+from tools import instructions
+from tools.hot_paths import CONTROLS, PATHS
+from tools.instructions import OTHER_COMPILER, RATIO, SAME_COMPILER, failures, guard
 
 BUDGET = json.loads(instructions.FILE.read_text())
 

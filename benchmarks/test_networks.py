@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks import network_reference
 from benchmarks.conftest import Measure
-from benchmarks.network_gradient import NetworkGradient
-from benchmarks.ours import NETWORKS
+from benchmarks.harness.workload import WrongAnswerError
+from benchmarks.ours.entries import NETWORKS
 from benchmarks.rivals import IN_PROCESS, Framework
-from benchmarks.workload import WrongAnswerError
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import network_reference
+from benchmarks.workloads.network_gradient import NetworkGradient
+from benchmarks.workloads.table import WORKLOADS
 
 NAMES = [name for name, workload in WORKLOADS.items() if isinstance(workload, NetworkGradient)]
 SIZES = {"resnet20": 274_042, "lenet5": 91_946, "cnn-lstm": 2_700_098}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.conftest import Measure
-from benchmarks.random_weights import Normals, Reparam
+from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.rivals import IN_PROCESS, Framework
-from benchmarks.workload import WrongAnswerError
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.random_weights import Normals, Reparam
+from benchmarks.workloads.table import WORKLOADS
 
 NAMES = [name for name, w in WORKLOADS.items() if isinstance(w, Reparam | Normals)]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import machine, report
-from benchmarks.compare import Comparison, Reading
+from benchmarks.harness import machine
+from benchmarks.harness.compare import Comparison, Reading
 from benchmarks.rivals import OURS, OURS_AVX2
-from benchmarks.workloads import WORKLOADS
+from benchmarks.studies import report
+from benchmarks.workloads.table import WORKLOADS
 
 
 def test_avx2_stands_beside_and_is_no_rival() -> None:

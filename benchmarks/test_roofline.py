@@ -6,10 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import networks, profiles, roofline
-from benchmarks.roofline_counts import COUNTS, GAUSSIAN, LEAPFROG, RELU, SILU, Count, Elements
-from benchmarks.roofline_words import NEEDED
-from benchmarks.workloads import WORKLOADS
+from benchmarks.harness import profiles
+from benchmarks.studies import roofline
+from benchmarks.studies.roofline_counts import (
+    COUNTS,
+    GAUSSIAN,
+    LEAPFROG,
+    RELU,
+    SILU,
+    Count,
+    Elements,
+)
+from benchmarks.studies.roofline_words import NEEDED
+from benchmarks.workloads import networks
+from benchmarks.workloads.table import WORKLOADS
 
 
 def test_leapfrog_by_hand() -> None:

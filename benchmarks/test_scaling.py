@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import machine, scaling, scaling_curves
-from benchmarks.scaling_curves import DRAWS, KINDS, Curve
+from benchmarks.harness import machine
+from benchmarks.studies import scaling, scaling_curves
+from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
 
 
 def power(name: str, exponent: float, begin: int = 0) -> Curve:
@@ -51,7 +52,7 @@ def test_what_misses_is_said(monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_are_made_in_a_process(kind: str) -> None:
-    command = [sys.executable, "-m", "benchmarks.scaling_curves", kind, "20"]
+    command = [sys.executable, "-m", "benchmarks.studies.scaling_curves", kind, "20"]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, check=True)
     found = json.loads(done.stdout)
     assert 0.0 < found["seconds"] < 60.0

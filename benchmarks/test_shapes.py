@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import shapes
-from benchmarks.catalogue import find
-from benchmarks.compare import Comparison, Reading
+from benchmarks.harness.compare import Comparison, Reading
+from benchmarks.harness.workload import on_threads
 from benchmarks.rivals import FRAMEWORKS, OURS
-from benchmarks.shape_workloads import GRID, SHAPES
-from benchmarks.workload import on_threads
-from benchmarks.workloads import WORKLOADS
+from benchmarks.studies import shapes
+from benchmarks.workloads.catalogue import find
+from benchmarks.workloads.shapes import GRID, SHAPES
+from benchmarks.workloads.table import WORKLOADS
 
 
 def test_grid_covers_every_value() -> None:

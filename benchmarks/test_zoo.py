@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from benchmarks import machine
-from benchmarks.workload import WrongAnswerError
-from benchmarks.zoo import NETWORKS, SAMPLERS, same_bits, standard
-from ribbit import zoo
+from benchmarks.harness import machine
+from benchmarks.harness.workload import WrongAnswerError
+from benchmarks.studies.zoo import NETWORKS, SAMPLERS, same_bits, standard
+from ribbit.models import zoo
 
 
 def test_nothing_is_left_out() -> None:

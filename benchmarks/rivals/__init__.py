@@ -3,8 +3,8 @@
 A module has ``PREPARE``, a dict from a workload's kind to a function ``workload -> Prepared``, and
 ``versions()``; and, where being installed is not enough, ``obstacle(variant)``: the reason to leave
 it out, or "". A kind "first_draw" is not prepared but run: ``first_draw(path) -> statistics``,
-called by `benchmarks.first_draw` in a fresh process. To add a sampler or a rival, add a kind or a
-module; nothing else changes.
+called by `benchmarks.harness.first_draw` in a fresh process. To add a sampler or a rival, add a
+kind or a module; nothing else changes.
 """
 
 from __future__ import annotations
@@ -115,12 +115,12 @@ NUMPY_SKYLAKEX = Framework(
     env={"OPENBLAS_CORETYPE": "SKYLAKEX"},
 )
 
-OURS_AVX2 = Framework("ribbit-avx2", "benchmarks.ours", (OURS,), env={"RIBBIT_ISA": "avx2"})
+OURS_AVX2 = Framework("ribbit-avx2", "benchmarks.ours.entries", (OURS,), env={"RIBBIT_ISA": "avx2"})
 
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
-        Framework(OURS, "benchmarks.ours", ("ribbit",)),
+        Framework(OURS, "benchmarks.ours.entries", ("ribbit",)),
         Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
         NUMPY_SKYLAKEX,
         Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
@@ -133,7 +133,10 @@ FRAMEWORKS = {
         # Ribbit held to narrower instruction sets, never a rival; baseline by ``--entries`` alone.
         OURS_AVX2,
         Framework(
-            "ribbit-baseline", "benchmarks.ours", ("ribbit",), env={"RIBBIT_ISA": "baseline"}
+            "ribbit-baseline",
+            "benchmarks.ours.entries",
+            ("ribbit",),
+            env={"RIBBIT_ISA": "baseline"},
         ),
     )
 }

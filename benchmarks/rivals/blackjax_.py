@@ -11,9 +11,9 @@ import numpy as np
 from blackjax.mcmc import integrators, metrics
 from jax import lax
 
-from benchmarks.langevin import Langevin
 from benchmarks.rivals import Prepared, jax_, jax_bayes, jax_net
-from benchmarks.workloads import FirstDraw, Leapfrog
+from benchmarks.workloads.langevin import Langevin
+from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 
 def versions() -> dict[str, str]:

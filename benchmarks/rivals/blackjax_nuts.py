@@ -8,9 +8,9 @@ from typing import Any
 import blackjax
 import jax
 
-from benchmarks.effective_problems import Posterior
 from benchmarks.rivals import jax_nuts
 from benchmarks.rivals.blackjax_ import versions
+from benchmarks.workloads.effective_problems import Posterior
 
 
 def sample(problem: Posterior) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared, fastest, jax_bayes, jax_networks
 from benchmarks.rivals.jax_net import Layers, logdensity, ravel, ready, unravel, versions
-from benchmarks.workloads import FirstDraw, Leapfrog
+from benchmarks.workloads.random_weights import Normals, Reparam
+from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 Chain = Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]
 

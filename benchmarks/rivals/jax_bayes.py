@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.langevin import Langevin
-from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.rivals import Prepared, fastest
 from benchmarks.rivals.jax_net import forward, loglikelihood, logprior, ravel, ready, unravel
-from benchmarks.variational import BayesByBackprop
+from benchmarks.workloads.langevin import Langevin
+from benchmarks.workloads.predictive import MaskDraws, WeightDraws
+from benchmarks.workloads.variational import BayesByBackprop
 
 
 def negative_elbo(workload: BayesByBackprop, columns: bool) -> Callable[..., Any]:

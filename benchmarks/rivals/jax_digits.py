@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.effective_problems import Digits
 from benchmarks.rivals.jax_net import forward, unravel, versions
+from benchmarks.workloads.effective_problems import Digits
 
 
 def batches(problem: Digits, key: Any) -> Any:

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.network_gradient import NetworkGradient
-from benchmarks.networks import lenet5, same_padding
 from benchmarks.rivals import Prepared, fastest
 from benchmarks.rivals.jax_net import logprior, ready
+from benchmarks.workloads.network_gradient import NetworkGradient
+from benchmarks.workloads.networks import lenet5, same_padding
 
 
 class Net:
-    """A `net` (see `benchmarks.networks`) on rows (N, H, W, C)."""
+    """A `net` (see `workloads.networks`) on rows (N, H, W, C)."""
 
     def __init__(self, arrays: Any) -> None:
         self.left: Iterator[Any] = iter(arrays)

@@ -16,7 +16,7 @@ from numpyro.infer.hmc_util import euclidean_kinetic_energy, velocity_verlet
 from numpyro.infer.util import potential_energy
 
 from benchmarks.rivals import Prepared, jax_, jax_net
-from benchmarks.workloads import FirstDraw, Leapfrog
+from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 
 def versions() -> dict[str, str]:

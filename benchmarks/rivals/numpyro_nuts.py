@@ -11,9 +11,9 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import NUTS
 
-from benchmarks.effective_problems import Posterior
 from benchmarks.rivals import jax_nuts
 from benchmarks.rivals.numpyro_ import versions
+from benchmarks.workloads.effective_problems import Posterior
 
 
 def sample(problem: Posterior) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import posteriors
 import torch
 
-from benchmarks.langevin import Langevin
 from benchmarks.rivals import Prepared, torch_bayes, torch_net
+from benchmarks.workloads.langevin import Langevin
 
 
 def versions() -> dict[str, str]:

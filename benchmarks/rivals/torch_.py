@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.random_weights import Normals, Reparam
 from benchmarks.rivals import Prepared, torch_bayes, torch_networks
 from benchmarks.rivals.torch_net import unravel, versions
-from benchmarks.workloads import FirstDraw, Leapfrog
+from benchmarks.workloads.random_weights import Normals, Reparam
+from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 
 def logdensity(workload: Leapfrog) -> Callable[[Any, Any, Any], Any]:

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.langevin import Langevin
-from benchmarks.predictive import MaskDraws, WeightDraws
 from benchmarks.rivals import Prepared, fastest
 from benchmarks.rivals.torch_net import batch_logdensity, outputs, ravel, unravel
-from benchmarks.variational import BayesByBackprop
+from benchmarks.workloads.langevin import Langevin
+from benchmarks.workloads.predictive import MaskDraws, WeightDraws
+from benchmarks.workloads.variational import BayesByBackprop
 
 
 def kl(mean: Any, scale: Any, prior: float) -> Any:

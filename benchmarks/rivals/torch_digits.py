@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.effective_problems import Digits
 from benchmarks.rivals.torch_net import outputs, unravel, versions
+from benchmarks.workloads.effective_problems import Digits
 
 
 def bound(problem: Digits, mean: Any, rho: Any, x: Any, y: Any) -> Any:

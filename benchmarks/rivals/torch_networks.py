@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.network_gradient import NetworkGradient
-from benchmarks.networks import Array, same_padding
 from benchmarks.rivals import Prepared, fastest
+from benchmarks.workloads.network_gradient import NetworkGradient
+from benchmarks.workloads.networks import Array, same_padding
 
 
 class Net:
-    """A `net` (see `benchmarks.networks`) on rows (N, C, H, W), kernels (out, in, kh, kw)."""
+    """A `net` (see `workloads.networks`) on rows (N, C, H, W), kernels (out, in, kh, kw)."""
 
     def __init__(self, arrays: list[Any]) -> None:
         self.left: Iterator[Any] = iter(arrays)

@@ -43,7 +43,7 @@ RIBBIT_DEVICE float to_tf32(float a) {
 
 // c += a b for matrices (16, 8), (8, 8) and (16, 8) whose numbers the 32 threads of a warp share.
 #if defined(RIBBIT_WARPS_OF_FIBERS)
-void multiply_fragments(float* c, const float* a, const float* b);  // tests/cuda_on_fibers.h
+void multiply_fragments(float* c, const float* a, const float* b);  // tests/support/cuda
 #else
 RIBBIT_DEVICE void multiply_fragments(float* c, const float* a, const float* b) {
   asm volatile(

@@ -1,0 +1,1 @@
+"""How an entry is run, timed and printed, whatever it computes."""

@@ -1,0 +1,99 @@
+"""The child process of the report: one entry, asked over a pipe to prepare and to time.
+
+``python -m benchmarks.harness.worker ENTRY THREADS`` confines itself to THREADS cores before the
+framework is imported, then answers one JSON line per JSON line: {"do": "prepare", "workload",
+"expected"}, {"do": "time", "seconds"}, {"do": "peak", "seconds"}. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from benchmarks.harness import machine
+from benchmarks.rivals import FRAMEWORKS, Framework, Prepared
+
+
+class Worker:
+    """State of the process: its framework and what is prepared."""
+
+    def __init__(self, framework: Framework, threads: int) -> None:
+        self.framework = framework
+        self.threads = threads
+        self.prepared: dict[str, Prepared] = {}
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Build a workload and hold its first answer against the reference."""
+        import numpy as np
+
+        from benchmarks.harness.workload import on_threads
+        from benchmarks.workloads.catalogue import find
+
+        name = request["workload"]
+        self.prepared.clear()  # one at a time: large ones need the memory
+        module = self.framework.load()
+        workload = on_threads(find(name), self.threads)
+        if workload.kind not in module.PREPARE:
+            return {"missing": True}
+        left_out = self.framework.obstacle()
+        if left_out:
+            return {"left_out": left_out}
+        if request["expected"]:
+            with np.load(request["expected"]) as expected:
+                workload.use_expected(dict(expected))
+        started = time.perf_counter()
+        prepared = self.framework.prepare(workload)
+        first = prepared.run()
+        seconds = time.perf_counter() - started - prepared.tuning_seconds
+        errors = workload.check(prepared.answer(first))
+        self.prepared[name] = prepared
+        return {
+            "build_and_first_call_s": seconds,
+            "errors": errors,
+            "form": prepared.form,
+            "versions": module.versions(),
+        }
+
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run for about the given time, after one run that brings the caches back.
+
+        By the wall clock, or with "processor" by the processor time of the whole process. A first
+        run of a second or more is counted: caches are nothing to it.
+        """
+        clock = time.process_time if request.get("processor") else time.perf_counter
+        run = self.prepared[request["workload"]].run
+        started = clock()
+        run()
+        first = clock() - started
+        seconds: list[float] = [first] if first >= 1.0 else []
+        while sum(seconds) < request["seconds"]:
+            started = clock()
+            run()
+            seconds.append(clock() - started)
+        return {"seconds": seconds}
+
+    def peak(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Flop/s of float32 multiply-adds on one core (Ribbit's process only)."""
+        return {"flops": self.framework.load().fma_peak(request["seconds"])}
+
+
+def main(name: str, threads: int) -> None:
+    """Answer requests until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints must not get between the replies
+    machine.pin(machine.pick(machine.cores(), threads))
+    worker = Worker(FRAMEWORKS[name], threads)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = getattr(worker, request["do"])(request)
+        except Exception as error:
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Ribbit's entries, through the public calls a user makes."""

@@ -1,0 +1,1 @@
+"""The questions that are asked, one module per page of docs."""

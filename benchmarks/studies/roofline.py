@@ -1,0 +1,233 @@
+"""How far each CPU workload is from its floor: ``python -m benchmarks.roofline [--write]``.
+
+Counts what a workload must do (`benchmarks.studies.roofline_counts`), measures the FMA peak, the
+copy bandwidth and Ribbit's time in turns, and profiles the process with ``perf`` where it is
+installed. ``--write`` also writes docs/roofline.md. Rivals are not needed. About two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shlex
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import machine, profiles
+from benchmarks.harness.compare import Process
+from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
+from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.studies.roofline_counts import COUNTS, Count
+from benchmarks.studies.roofline_words import NEEDED
+from benchmarks.workloads.table import WORKLOADS
+
+DOCUMENT = machine.ROOT / "docs" / "roofline.md"
+NAMES = [name for name, workload in WORKLOADS.items() if workload.kind in COUNTS]
+PREAMBLE = """
+Written by `python -m benchmarks.roofline --write`. The floor of a workload is the time in which
+this machine could do what the workload cannot do without, and the share is the floor over Ribbit's
+time. Products are the multiplies and adds of dense, convolutional and LSTM products (taps on the
+padding are not counted here, as nothing has to be computed there). Elementwise work is counted by
+hand in slots, one slot being a float32 multiply-add per lane at the measured peak: 20 for SiLU with
+its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random word, 4 per parameter and leapfrog;
+`benchmarks/studies/roofline_counts.py` has all of them. Bytes are what has to be read and written
+once per gradient or run; they set a floor only where the working set is larger than the last-level
+cache. Both peaks are those of the same threads in the same run. No code reaches 100 %: products
+read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
+of all threads; "barrier" is one thread waiting for the other.
+"""
+
+
+@dataclass
+class Row:
+    """What was found of one workload; seconds are per run."""
+
+    workload: Any
+    threads: int
+    count: Count
+    seconds: list[float] = field(default_factory=list)
+    peaks: list[float] = field(default_factory=list)
+    costs: list[tuple[str, float]] = field(default_factory=list)
+    failure: str = ""
+
+    def floor(self, bandwidth: float) -> tuple[float, str]:
+        """Least seconds of a run and what sets them."""
+        peak = statistics.median(self.peaks) * self.threads
+        return self.count.floor(peak, bandwidth, last_level_cache())
+
+
+def last_level_cache() -> float:
+    """Bytes of the largest cache of core 0, or 32 MiB where the system does not say."""
+    sizes = [32 << 20]
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    found = [p.read_text().strip() for p in folder.glob("index*/size")]
+    sizes = [int(s[:-1]) << {"K": 10, "M": 20}[s[-1]] for s in found] or sizes
+    return float(max(sizes))
+
+
+def copy_bandwidth(threads: int, processor: bool = False, seconds: float = 0.3) -> float:
+    """Bytes/s that `threads` threads read and write together, copying arrays of 128 MiB."""
+    clock = time.process_time if processor else time.perf_counter
+    pairs = [(np.ones(1 << 25, np.float32), np.empty(1 << 25, np.float32)) for _ in range(threads)]
+    for source, to in pairs:
+        np.copyto(to, source)  # brings the pages in
+
+    def copies(source: Any, to: Any, repeats: int) -> None:
+        for _ in range(repeats):
+            np.copyto(to, source)
+
+    best, spent = 0.0, 0.0
+    while spent < seconds:
+        running = [threading.Thread(target=copies, args=(*pair, 2)) for pair in pairs]
+        started = clock()
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        took = clock() - started
+        spent += took
+        best = max(best, threads * 2 * 2 * pairs[0][0].nbytes / took)
+    return best
+
+
+def measure(
+    names: list[str],
+    rounds: int,
+    seconds: float,
+    watch: float,
+    say: Any,
+    most_threads: int | None = None,
+    processor: bool = False,
+) -> Iterator[Row]:
+    """Time and profile the workloads in order; `watch` seconds of profile, 0 for none.
+
+    `most_threads` and `processor` are those of `benchmarks.harness.compare.compare`.
+    """
+    available = min(len(machine.cores()), most_threads or len(machine.cores()))
+    processes: dict[int, Process] = {}
+    try:
+        for name in names:
+            workload = WORKLOADS[name]
+            threads = min(workload.threads, available)
+            row = Row(workload, threads, COUNTS[workload.kind](workload))
+            if threads not in processes:
+                processes[threads] = Process(FRAMEWORKS[OURS], threads)
+            process = processes[threads]
+            say(f"{name}: reference and answer")
+            reply = process.ask("prepare", workload=name, expected="")
+            if "error" in reply:
+                row.failure = reply["error"]
+                yield row
+                continue
+            for number in range(rounds):
+                say(f"{name}: round {number + 1} of {rounds}")
+                row.peaks.append(process.ask("peak", seconds=0.1)["flops"])
+                timed = process.ask("time", workload=name, seconds=seconds, processor=processor)
+                row.seconds.append(statistics.median(timed["seconds"]))
+            if watch:
+                busy = functools.partial(process.ask, "time", workload=name, seconds=0.2)
+                row.costs = profiles.profile(process.pid, watch, busy)
+            yield row
+    finally:
+        for process in processes.values():
+            process.close()
+
+
+def amount(number: float) -> str:
+    """Three digits, and a prefix before whatever unit follows."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "
+
+
+def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
+    """Floors and shares, profiles, and what is missing."""
+    floors, costs, needed = [], [], []
+    for row in rows:
+        name, units = row.workload.name, row.workload.units
+        if row.failure:
+            floors.append([name, *["-"] * 9, f"FAILED {row.failure}"])
+            continue
+        floor, by = row.floor(bandwidth)
+        time_taken = statistics.median(row.seconds)
+        floors.append(
+            [
+                name,
+                row.workload.unit,
+                str(row.threads),
+                amount(row.count.flops / units) + "flop",
+                amount(row.count.slots / units).strip(),
+                amount(row.count.bytes / units) + "B",
+                "memory" if row.count.working_set > last_level_cache() else "cache",
+                duration(floor / units),
+                by,
+                duration(time_taken / units),
+                f"{floor / time_taken:.0%}",
+            ]
+        )
+        top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
+        costs.append([name, *(top or [without, "", ""])])
+        needed.append([name, NEEDED[name]])
+    head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
+    return [
+        ("Floors", [*head, "set by", "ribbit", "share"], floors),
+        ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
+        ("What would be needed for the rest", ["workload", "what"], needed),
+    ]
+
+
+def lines_of(rows: list[Row], bandwidth: float, versions: dict[str, str], command: str) -> Any:
+    """Facts of the run: the machine, peak and bandwidth."""
+    peaks = [peak for row in rows for peak in row.peaks]
+    lines = facts(versions, command)
+    if peaks:
+        lines.append(
+            f"FMA peak of one core, float32: {statistics.median(peaks) / 1e9:.0f} GFLOP/s "
+            f"({min(peaks) / 1e9:.0f}-{max(peaks) / 1e9:.0f})"
+        )
+    lines.append(
+        f"Copy bandwidth, read and written, all threads: {bandwidth / 1e9:.1f} GB/s; last-level "
+        f"cache {last_level_cache() / 2**20:.0f} MiB"
+    )
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, print, write; returns 1 when an answer was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
+    parser.add_argument("--workloads", nargs="+", choices=NAMES, metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="2 short rounds, short profiles")
+    parser.add_argument("--threads", type=int, help="default: those of the workload")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="on a busy machine, with --threads 1"
+    )
+    parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
+    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "-m", "benchmarks.roofline", *given])
+    without = profiles.available()
+    watch = 0.0 if without else 0.5 if options.quick else 2.0
+    threads = options.threads or min(2, len(machine.cores()))
+    bandwidth = copy_bandwidth(threads, options.processor_time)
+    ours = FRAMEWORKS[OURS].load().versions()
+    rows: list[Row] = []
+    rounds, seconds = (2, 0.1) if options.quick else (5, 0.3)
+    say = functools.partial(print, file=sys.stderr)
+    names, processor = options.workloads or NAMES, options.processor_time
+    rows += measure(names, rounds, seconds, watch, say, options.threads, processor)
+    found, lines = tables(rows, bandwidth, without), lines_of(rows, bandwidth, ours, command)
+    if options.write:
+        options.write.write_text(markdown("Roofline", PREAMBLE, found, lines))
+    for table in found:
+        print_table(table)
+    print("\n".join(lines))
+    return 1 if any(row.failure for row in rows) else 0

@@ -1,0 +1,228 @@
+"""How time and memory grow with the size of a problem: ``python -m benchmarks.scaling [--write]``.
+
+One size at a time: rows N, parameters P, chains, threads, draws. Prints the exponents beside what
+is expected of them; with ``--write`` also writes docs/scaling.md and docs/scaling.png. Under two
+minutes on two idle cores; needs matplotlib to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ribbit as rb
+from benchmarks.harness import machine
+from benchmarks.studies import scaling_curves
+from benchmarks.studies.report import print_table
+from benchmarks.studies.scaling_curves import Curve
+from ribbit import _core
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DOCUMENT = machine.ROOT / "docs" / "scaling.md"
+LINEAR = (0.95, 1.05)
+LEAST_SPEED_UP = 1.9  # of chains on two cores
+FLAT = 0.01  # memory per draw without draws, over that with draws
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All curves of a run."""
+
+    rows: list[Curve]
+    parameters: list[Curve]
+    chains: list[Curve]
+    chains_speed: Curve
+    threads: list[Curve]
+    draws: list[Curve]
+    memory: list[Curve]
+
+
+def measure(rounds: int) -> Measured:
+    """Measure everything; says on stderr what it is at."""
+
+    def say(what: str) -> None:
+        print(what, file=sys.stderr)
+
+    say("rows")
+    rows = scaling_curves.against_rows(rounds)
+    say("parameters")
+    parameters = scaling_curves.against_parameters(rounds)
+    say("chains")
+    chains, speed = scaling_curves.against_chains(rounds)
+    say("threads")
+    threads = scaling_curves.against_threads(rounds)
+    say("draws")
+    draws, memory = scaling_curves.against_draws()
+    return Measured(rows, parameters, chains, speed, threads, draws, memory)
+
+
+def per_draw(curve: Curve) -> float:
+    """Bytes that a draw adds at the end of a curve of MB."""
+    (low, few), (high, many) = list(zip(curve.sizes, curve.values, strict=True))[-2:]
+    return (many - few) * 1e6 / (high - low)
+
+
+def statements(found: Measured) -> list[list[str]]:
+    """Rows of the table: what, from where on, found, expected, whether it is met."""
+    table = []
+    for what, curves in (("N", found.rows), ("P", found.parameters)):
+        for curve in curves:
+            met = LINEAR[0] <= curve.exponent <= LINEAR[1]
+            table.append(
+                [
+                    f"time of a gradient, exponent in {what}: {curve.name}",
+                    f"{what} >= {min(n for n in curve.sizes if n >= curve.begin):,}",
+                    f"{curve.exponent:.3f}",
+                    f"{LINEAR[0]}-{LINEAR[1]}",
+                    "yes" if met else "NO",
+                ]
+            )
+    speed = found.chains_speed
+    cores = len(machine.cores())
+    best = dict(zip(speed.sizes, speed.values, strict=True))
+    for chains in (8, 64):
+        met = best[chains] >= LEAST_SPEED_UP
+        table.append(
+            [
+                f"{chains} chains, speed-up of {speed.name}",
+                "",
+                f"{best[chains]:.2f}x",
+                f">= {LEAST_SPEED_UP}x" if cores == 2 else "",
+                ("yes" if met else "NO") if cores == 2 else "-",
+            ]
+        )
+    kept, *streamed = found.memory
+    begin = f"{kept.sizes[-2]:,} draws on"
+    table.append([f"bytes per draw: {kept.name}", begin, f"{per_draw(kept):,.0f}", "", "-"])
+    for curve in streamed:
+        met = per_draw(curve) <= FLAT * per_draw(kept)
+        found_bytes = f"{max(per_draw(curve), 0.0):,.0f}"
+        row = [f"bytes per draw: {curve.name}", begin, found_bytes, f"<= {FLAT:.0%} of that"]
+        table.append([*row, "yes" if met else "NO"])
+    return table
+
+
+def facts() -> list[str]:
+    """Machine, versions, date, commit."""
+    return [
+        f"Machine: {machine.processor()}, {len(machine.cores())} cores, instruction set "
+        f"{_core.isa()}, {scaling_curves.second_level_cache() // 1024:,} KiB of second-level cache",
+        f"Versions: Python {platform.python_version()}, ribbit {rb.__version__}",
+        f"Date: {datetime.date.today().isoformat()}, commit {machine.commit()}",
+    ]
+
+
+def markdown(table: list[list[str]]) -> str:
+    """Text of docs/scaling.md."""
+    text = [
+        "# Scaling",
+        "",
+        "Written, with the picture, by `python -m benchmarks.scaling --write`. Times of gradients",
+        "and chains are the smallest of the rounds, speed-ups the median over the rounds of the",
+        "ratio within a round; sizes and threads take turns within a round. Exponents are slopes",
+        "of log time on log size by least squares, from where the inputs (for N) or the weights",
+        "and their gradient (for P) no longer fit into a core's second-level cache. Memory is the",
+        "peak of a process of its own above its peak after ten draws; predictions are means at",
+        "1,000 rows. What is left of it without the draws are the statistics of each transition,",
+        "and a block of outputs that stops growing at 17 MB.",
+        "",
+        *(f"- {line}" for line in facts()),
+        "",
+        "![Time and memory against rows, parameters, chains, threads and draws](scaling.png)",
+        "",
+        "| what | where | found | expected | met |",
+        "|---|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in table),
+    ]
+    return "\n".join(text) + "\n"
+
+
+def draw_curves(ax: Axes, curves: list[Curve], factor: float, *, exponents: bool) -> None:
+    """Points and lines; the exponents stand in the legend, a dotted line where a fit begins."""
+    from ribbit.plots.style import COLORS, INK
+
+    for curve, color in zip(curves, COLORS, strict=False):
+        label = f"{curve.name}: {curve.exponent:.2f}" if exponents else curve.name
+        values = [factor * value for value in curve.values]
+        ax.plot(curve.sizes, values, "o-", ms=3.5, lw=1.4, color=color, label=label)
+        if exponents:
+            ax.axvline(curve.begin, ymax=0.72, color=color, lw=0.9, ls=":")
+    ax.tick_params(labelsize=8, colors=INK)
+
+
+def draw_threads(ax: Axes, curves: list[Curve]) -> None:
+    """Speed-ups on linear axes, beside that of a perfect division of the work."""
+    from ribbit.plots.style import GREY
+
+    draw_curves(ax, curves, 1.0, exponents=False)
+    counts = curves[0].sizes
+    ax.plot(counts, counts, "--", lw=1.0, color=GREY, label="as many times as threads")
+    ax.set_xticks(counts)
+    ax.set_ylim(0.0, 1.75 * max(counts))  # room for the legend
+
+
+def picture(found: Measured, path: Path) -> None:
+    """Draw the six panels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from ribbit.plots.style import finish
+
+    figure, axes = plt.subplots(2, 3, figsize=(12.0, 7.2), layout="constrained")
+    rows, parameters, chains, threads, draws, memory = axes.flat
+    draw_threads(threads, found.threads)
+    threads.set(title="Speed-up against threads", xlabel="threads", ylabel="speed-up")
+    logarithmic = [
+        (rows, found.rows, 1e3, "Gradient against rows, one thread", "rows N"),
+        (parameters, found.parameters, 1e3, "Gradient against parameters, N=1,024", "parameters P"),
+        (chains, found.chains, 1e6, "Leapfrog of all chains, MLP 8-50-1, N=927", "chains"),
+        (draws, found.draws, 1.0, "Draws and their predictions, P=2,701", "draws"),
+        (memory, found.memory, 1.0, "Peak memory above that of ten draws", "draws"),
+    ]
+    for ax, curves, factor, title, size in logarithmic:
+        draw_curves(ax, curves, factor, exponents=ax in (rows, parameters, draws))
+        ax.set(title=title, xlabel=size, xscale="log", yscale="log")
+        ax.set_ylabel({1.0: "time, s", 1e3: "time, ms", 1e6: "time, us"}[factor])
+        low, high = ax.get_ylim()
+        low = max(low, 0.1) if ax is memory else low  # less is noise
+        ax.set_ylim(low, high * (high / low) ** 0.4)  # room for the legend
+    memory.set_ylabel("memory, MB")
+    chains.minorticks_off()
+    chains.set_xticks(found.chains[0].sizes, [str(size) for size in found.chains[0].sizes])
+    for ax in axes.flat:
+        ax.title.set_size(10)
+        ax.xaxis.label.set_size(9)
+        ax.yaxis.label.set_size(9)
+        finish(ax, legend=False)
+        title = "exponent right of the dotted line" if ax in (rows, parameters, draws) else None
+        look = {"fontsize": 8, "title_fontsize": 8, "alignment": "left", "frameon": False}
+        ax.legend(loc="upper left", title=title, **look)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, write; returns 0 whatever was found."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
+    options = parser.parse_args(arguments)
+    if options.write:
+        import matplotlib  # noqa: F401  # before minutes of measuring rather than after
+    found = measure(options.rounds)
+    table = statements(found)
+    if options.write:
+        options.write.write_text(markdown(table))
+        picture(found, options.write.with_suffix(".png"))
+    print_table(("Scaling", ["what", "where", "found", "expected", "met"], table))
+    print("\n".join(facts()))
+    return 0

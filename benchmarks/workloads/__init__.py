@@ -1,0 +1,1 @@
+"""What is computed: shapes, data, the expected answer, the goal."""

@@ -1,0 +1,1 @@
+"""Tools that are neither tests nor product."""
