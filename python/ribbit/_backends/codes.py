@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS"]
+__all__ = ["COLUMNS", "LIKELIHOODS"]
 
 COLUMNS = (
     "op",
@@ -29,3 +29,13 @@ COLUMNS = (
     "out_channels",
 )
 """Columns of the layer table, in the order of ``enum class Column`` of the core."""
+
+LIKELIHOODS = {
+    "gaussian": 0,
+    "gaussian_learned": 1,
+    "heteroscedastic": 2,
+    "categorical": 3,
+    "bernoulli": 4,
+    "poisson": 5,
+}
+"""Kinds of likelihoods, as in ``core/likelihood_hd.h``."""

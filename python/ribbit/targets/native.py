@@ -15,6 +15,7 @@ from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
+from ribbit.targets.spec import DensitySpec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -97,6 +98,7 @@ class NativeDensity:
     likelihood_temperature: float
     _native: Any
     _predictive: NetworkPredictive
+    _spec: DensitySpec
 
     @property
     def num_rows(self) -> int:
@@ -145,7 +147,7 @@ class NativeDensity:
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
         # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
-        parts, rest = self._temper(likelihood, prior)
+        parts, rest = self._spec.temper(likelihood, prior)
         lp = parts + rest
         return (lp[0], grad[0]) if single else (lp, grad)
 
@@ -172,7 +174,7 @@ class NativeDensity:
         function = "Posterior.terms_and_grad"
         theta, single = self._position(function, theta)
         likelihood, prior, grad = self._native.value_and_grad(theta, None)
-        terms = self.array_namespace.stack(self._temper(likelihood, prior), axis=-1)
+        terms = self.array_namespace.stack(self._spec.temper(likelihood, prior), axis=-1)
         return (terms[0], grad[0]) if single else (terms, grad)
 
     def leapfrog(
@@ -233,7 +235,7 @@ class NativeDensity:
         )
         out = self._native.leapfrog(*trajectory, interrupt)
         position, momentum, likelihood, prior, grad = out
-        return position, momentum, xp.stack(self._temper(likelihood, prior), axis=-1), grad
+        return position, momentum, xp.stack(self._spec.temper(likelihood, prior), axis=-1), grad
 
     # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
     # for no more than the protocol says.
@@ -339,11 +341,6 @@ class NativeDensity:
         return positions_.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim
         )
-
-    def _temper(self, likelihood: Array64, prior: Array64) -> tuple[Array64, Array64]:
-        # (C,), (C,): likelihood / (T_l T) and prior / T.
-        scale = self.likelihood_temperature * self.temperature
-        return likelihood / scale, prior / self.temperature
 
     def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         return checks.integer_array(function, "rows", rows, below=self.num_rows)
