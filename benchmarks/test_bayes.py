@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.conftest import Measure
+from benchmarks.harness.framework import Framework
 from benchmarks.harness.workload import WrongAnswerError
-from benchmarks.rivals import IN_PROCESS, Framework
+from benchmarks.rivals import IN_PROCESS
 from benchmarks.workloads import reference
 from benchmarks.workloads.table import WORKLOADS
 

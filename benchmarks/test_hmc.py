@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.conftest import Measure
+from benchmarks.harness.framework import Framework
 from benchmarks.harness.workload import WrongAnswerError
-from benchmarks.rivals import IN_PROCESS, Framework
-from benchmarks.workloads.table import WORKLOADS, Leapfrog
+from benchmarks.rivals import IN_PROCESS
+from benchmarks.workloads.leapfrog import Leapfrog
+from benchmarks.workloads.table import WORKLOADS
 
 NAMES = [name for name, workload in WORKLOADS.items() if isinstance(workload, Leapfrog)]
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.conftest import Measure
+from benchmarks.harness.framework import Framework
 from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.ours.entries import NETWORKS
-from benchmarks.rivals import IN_PROCESS, Framework
+from benchmarks.rivals import IN_PROCESS
 from benchmarks.workloads import network_reference
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.table import WORKLOADS

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.harness import machine
 from benchmarks.harness.compare import Comparison, Reading
-from benchmarks.rivals import OURS, OURS_AVX2
+from benchmarks.harness.framework import OURS
+from benchmarks.rivals import OURS_AVX2
 from benchmarks.studies import report
 from benchmarks.workloads.table import WORKLOADS
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
+from benchmarks.harness.device_events import event_times
 from benchmarks.studies import gpu_rows
 from benchmarks.studies.gpu_digest import digest
 from ribbit.versions import device_status
@@ -97,21 +98,6 @@ def run_tests() -> dict[str, Any]:
             "a device: nothing written"
         )
     return {"counts": counts, "failed": failed, "returncode": done.returncode}
-
-
-def event_times(cupy: Any, call: Any, inputs: int, repeats: int) -> list[float]:
-    """Seconds of `call(i)` between two device events, inputs taking turns, after a warm-up."""
-    for i in range(inputs):
-        call(i)
-    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    found = []
-    for i in range(repeats):
-        begin.record()
-        call(i % inputs)
-        end.record()
-        end.synchronize()
-        found.append(cupy.cuda.get_elapsed_time(begin, end) * 1e-3)
-    return found
 
 
 def ceilings() -> dict[str, float]:

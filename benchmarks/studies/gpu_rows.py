@@ -19,6 +19,7 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks.harness import machine
+from benchmarks.harness.device_events import event_times
 from ribbit.errors import PrecisionWarning
 from ribbit.likelihoods import Likelihood
 
@@ -256,8 +257,6 @@ def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:
 def measure(names: Iterable[str] | None, ceilings: Mapping[str, float]) -> list[dict[str, Any]]:
     """Time every row and its rivals on CuPy's device: seconds of one unit, medians."""
     import cupy
-
-    from benchmarks.studies.gpu import event_times
 
     found = []
     for name in names or ROWS:

@@ -23,8 +23,9 @@ import numpy as np
 
 from benchmarks.harness import machine, profiles
 from benchmarks.harness.compare import Process
+from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
 from benchmarks.studies.roofline_words import NEEDED
 from benchmarks.workloads.table import WORKLOADS
@@ -122,7 +123,7 @@ def measure(
                 processes[threads] = Process(FRAMEWORKS[OURS], threads)
             process = processes[threads]
             say(f"{name}: reference and answer")
-            reply = process.ask("prepare", workload=name, expected="")
+            reply = process.prepare(workload)
             if "error" in reply:
                 row.failure = reply["error"]
                 yield row
@@ -130,10 +131,10 @@ def measure(
             for number in range(rounds):
                 say(f"{name}: round {number + 1} of {rounds}")
                 row.peaks.append(process.ask("peak", seconds=0.1)["flops"])
-                timed = process.ask("time", workload=name, seconds=seconds, processor=processor)
+                timed = process.ask("time", seconds=seconds, processor=processor)
                 row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
-                busy = functools.partial(process.ask, "time", workload=name, seconds=0.2)
+                busy = functools.partial(process.ask, "time", seconds=0.2)
                 row.costs = profiles.profile(process.pid, watch, busy)
             yield row
     finally:
