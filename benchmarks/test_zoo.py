@@ -11,7 +11,7 @@ import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.studies.zoo import NETWORKS, SAMPLERS, same_bits, standard
-from ribbit import zoo
+from ribbit.models import zoo
 
 
 def test_nothing_is_left_out() -> None:

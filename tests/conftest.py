@@ -1,6 +1,7 @@
 """Fixtures and profiles that every test may use."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -8,8 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import ribbit as rb
+from ribbit import _core
+from tests.support.paths import data_folder
+
 # their asserts say as much as those of the tests
-pytest.register_assert_rewrite("gradient_check", "rubbish", "targets")
+pytest.register_assert_rewrite(
+    "tests.support.gradient_check", "tests.support.rubbish", "tests.support.targets"
+)
 
 # derandomize: a red run is the same red run for everyone; HYPOTHESIS_PROFILE=slow is the long set
 settings.register_profile(
@@ -37,7 +44,7 @@ def device(request: pytest.FixtureRequest) -> ModuleType:
             pytest.skip("no CUDA device")
         return cupy
     pytest.importorskip("pybind11")  # builds the module of the kernels
-    import cpu_device
+    from tests.support.cuda import cpu_device
 
     return cpu_device.register()
 
@@ -50,12 +57,16 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of the development data sets; the test is skipped where there is none.
-
-    Found through RIBBIT_SHARED_DATA, or as ../shared/data beside the checkout.
-    """
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("RIBBIT_SHARED_DATA", default))
-    if not folder.is_dir():
+    """Folder of the development data sets; the test is skipped where there is none."""
+    folder = data_folder()
+    if folder is None:
         pytest.skip("no development data (set RIBBIT_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    """Give the native code back the number of threads that it had."""
+    before = _core.num_threads()
+    yield
+    rb.set_num_threads(before)

@@ -29,7 +29,7 @@ from benchmarks.harness import machine
 from benchmarks.harness.device_events import event_times
 from benchmarks.studies import gpu_rows
 from benchmarks.studies.gpu_digest import digest
-from ribbit.versions import device_status
+from ribbit._cli.versions import device_status
 
 EVIDENCE = machine.ROOT / "benchmarks" / "evidence" / "gpu"
 

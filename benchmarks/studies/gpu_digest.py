@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (
     "cpp/core/*_hd.h",
-    "cpp/cuda/*",
+    "cpp/cuda/*/*",
     "cpp/bindings/cuda_*",
     "python/ribbit/_cupy.py",
     "python/ribbit/_device*.py",

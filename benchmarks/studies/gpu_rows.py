@@ -21,7 +21,7 @@ import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.device_events import event_times
 from ribbit.errors import PrecisionWarning
-from ribbit.likelihoods import Likelihood
+from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
 RIVALS = ("torch_gpu",)  # modules of benchmarks.rivals, each with `prepare(row, xp)`
@@ -117,11 +117,11 @@ def forward(precision: str) -> Callable[[Any, bool], Call]:
 
 def update(xp: Any, small: bool) -> Call:
     """Half kick, drift and half kick as the fused update of a leapfrog step, in place."""
-    from ribbit import _backend
-    from ribbit.kernels.trajectory import Trajectory
+    from ribbit._arrays.namespace import device_of
+    from ribbit._backends.cuda.programs.trajectory import Trajectory
 
     chains, dim = (2, 1_000) if small else (100, 478_410)
-    device = _backend.device_of(xp)
+    device = device_of(xp)
 
     class Still:
         theta = xp.zeros((chains, dim), dtype=xp.float32)

@@ -146,7 +146,7 @@ def markdown(table: list[list[str]]) -> str:
 
 def draw_curves(ax: Axes, curves: list[Curve], factor: float, *, exponents: bool) -> None:
     """Points and lines; the exponents stand in the legend, a dotted line where a fit begins."""
-    from ribbit._plot_style import COLORS, INK
+    from ribbit.plots.style import COLORS, INK
 
     for curve, color in zip(curves, COLORS, strict=False):
         label = f"{curve.name}: {curve.exponent:.2f}" if exponents else curve.name
@@ -159,7 +159,7 @@ def draw_curves(ax: Axes, curves: list[Curve], factor: float, *, exponents: bool
 
 def draw_threads(ax: Axes, curves: list[Curve]) -> None:
     """Speed-ups on linear axes, beside that of a perfect division of the work."""
-    from ribbit._plot_style import GREY
+    from ribbit.plots.style import GREY
 
     draw_curves(ax, curves, 1.0, exponents=False)
     counts = curves[0].sizes
@@ -175,7 +175,7 @@ def picture(found: Measured, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from ribbit._plot_style import finish
+    from ribbit.plots.style import finish
 
     figure, axes = plt.subplots(2, 3, figsize=(12.0, 7.2), layout="constrained")
     rows, parameters, chains, threads, draws, memory = axes.flat

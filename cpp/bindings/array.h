@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu/parallel.h"
-#include "cpu/rows.h"
+#include "cpu/layers/rows.h"
+#include "cpu/system/threads.h"
 
 namespace ribbit::bindings {
 

@@ -6,7 +6,7 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "core/prior_hd.h"
-#include "cpu/log_density.h"
+#include "cpu/density/log_density.h"
 
 namespace ribbit::bindings {
 namespace {

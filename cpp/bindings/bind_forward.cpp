@@ -3,9 +3,9 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "core/likelihood_hd.h"
-#include "cpu/forward.h"
-#include "cpu/memory.h"
+#include "cpu/predictive/forward.h"
 #include "cpu/random.h"
+#include "cpu/system/memory.h"
 
 namespace ribbit::bindings {
 namespace {

@@ -1,7 +1,7 @@
 // Log densities given as C function pointers.
 
 #include "bindings/array.h"
-#include "cpu/pointer_density.h"
+#include "cpu/density/pointer_density.h"
 
 namespace ribbit::bindings {
 namespace {

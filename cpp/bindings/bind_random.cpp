@@ -2,8 +2,8 @@
 
 #include "bindings/array.h"
 #include "core/permutation_hd.h"
-#include "cpu/dispatch.h"
 #include "cpu/random.h"
+#include "cpu/system/dispatch.h"
 
 namespace ribbit::bindings {
 namespace {

@@ -3,10 +3,10 @@
 #include <pybind11/stl.h>
 
 #include "bindings/array.h"
-#include "cpu/dispatch.h"
-#include "cpu/memory.h"
-#include "cpu/parallel.h"
-#include "cpu/peak.h"
+#include "cpu/system/dispatch.h"
+#include "cpu/system/memory.h"
+#include "cpu/system/peak.h"
+#include "cpu/system/threads.h"
 
 namespace ribbit::bindings {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-#include "cuda/device.h"
+#include "cuda/host/device.h"
 
 namespace ribbit::bindings {
 

@@ -4,9 +4,9 @@
 
 #include "bindings/cuda_array.h"
 #include "core/philox_hd.h"
-#include "cuda/device.h"
-#include "cuda/leapfrog.h"
-#include "cuda/random.h"
+#include "cuda/host/device.h"
+#include "cuda/host/leapfrog.h"
+#include "cuda/host/random.h"
 
 namespace ribbit::bindings {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cpu/buffer.h"
-#include "cpu/dispatch.h"
-#include "cpu/parallel.h"
+#include "cpu/system/buffer.h"
+#include "cpu/system/dispatch.h"
+#include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu/dispatch.h"
 #include "cpu/isa/kernel_table-inl.h"
+#include "cpu/system/dispatch.h"
 #include "tests/check.h"
 
 using Real = long double;

@@ -11,8 +11,8 @@
 
 #include "check.h"
 #include "core/likelihood_hd.h"
-#include "cpu/forward.h"
-#include "cpu/log_density.h"
+#include "cpu/density/log_density.h"
+#include "cpu/predictive/forward.h"
 #include "cpu/random.h"
 
 using namespace ribbit;

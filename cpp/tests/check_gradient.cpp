@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "check.h"
-#include "cpu/forward.h"
-#include "cpu/log_density.h"
+#include "cpu/density/log_density.h"
+#include "cpu/predictive/forward.h"
 
 using namespace ribbit;
 using namespace ribbit::cpu;

@@ -11,8 +11,8 @@
 #include "core/normal_hd.h"
 #include "core/ops_hd.h"
 #include "core/philox_hd.h"
-#include "cpu/dispatch.h"
 #include "cpu/isa/kernel_table-inl.h"
+#include "cpu/system/dispatch.h"
 #include "tests/accuracy.h"
 
 namespace {

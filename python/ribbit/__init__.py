@@ -3,51 +3,24 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ribbit import errors, random, schedules
-from ribbit._backend import set_num_threads
-from ribbit.densities import CallableDensity
-from ribbit.draws import Draws
-from ribbit.fits import DropoutFit, EnsembleFit, MeanField
+from ribbit import errors, protocols, random, samplers, schedules
+from ribbit._arrays.threads import set_num_threads
 from ribbit.io import load_draws
-from ribbit.layers import (
-    LSTM,
-    Activation,
-    AvgPool2D,
-    Conv1D,
-    Conv2D,
-    Dense,
-    Dropout,
-    Embedding,
-    FilterResponseNorm,
-    Flatten,
-    GlobalAvgPool2D,
-    LayerNorm,
-    MaxPool1D,
-    MaxPool2D,
-    Residual,
-)
-from ribbit.likelihoods import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Poisson,
-)
-from ribbit.model import Model
-from ribbit.posterior import Posterior
-from ribbit.priors import Laplace, Logistic, Normal, ScaleMixture, StudentT
+from ribbit.models import layers, zoo
+from ribbit.models.layers import *
+from ribbit.models.model import Model
+from ribbit.models.zoo import *
 from ribbit.random import reparameterize
-from ribbit.samplers import (
-    BBB,
-    HMC,
-    SGHMC,
-    SGLD,
-    DeepEnsemble,
-    MCDropout,
-    leapfrog,
-    metropolis,
-)
-from ribbit.zoo import cnn_lstm, lenet5, mlp, resnet20_frn
+from ribbit.results.draws import Draws
+from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
+from ribbit.results.prediction import Prediction
+from ribbit.results.state import State
+from ribbit.samplers import *
+from ribbit.targets import likelihoods, priors
+from ribbit.targets.callable import CallableDensity
+from ribbit.targets.likelihoods import *
+from ribbit.targets.posterior import Posterior
+from ribbit.targets.priors import *
 
 if TYPE_CHECKING:
     from ribbit import datasets, diagnostics, metrics, plots
@@ -65,71 +38,47 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted(set(__all__))
 
 
 def show_versions() -> None:
     """Print the versions, the machine and the settings that a bug report should carry."""
-    from ribbit import versions  # reading package metadata is slow; few programs need it
+    from ribbit._cli import versions  # reading package metadata is slow; few programs need it
 
     versions.show_versions()
 
 
+# Layers, priors, likelihoods, samplers and ready-made networks are public by their rooms' lists.
 __all__ = [
-    "BBB",
-    "HMC",
-    "LSTM",
-    "SGHMC",
-    "SGLD",
-    "Activation",
-    "AvgPool2D",
-    "Bernoulli",
     "CallableDensity",
-    "Categorical",
-    "Conv1D",
-    "Conv2D",
-    "DeepEnsemble",
-    "Dense",
     "Draws",
-    "Dropout",
     "DropoutFit",
-    "Embedding",
     "EnsembleFit",
-    "FilterResponseNorm",
-    "Flatten",
-    "Gaussian",
-    "GlobalAvgPool2D",
-    "HeteroscedasticGaussian",
-    "Laplace",
-    "LayerNorm",
-    "Logistic",
-    "MCDropout",
-    "MaxPool1D",
-    "MaxPool2D",
     "MeanField",
     "Model",
-    "Normal",
-    "Poisson",
     "Posterior",
-    "Residual",
-    "ScaleMixture",
-    "StudentT",
+    "Prediction",
     "__version__",
-    "cnn_lstm",
     "datasets",
     "diagnostics",
     "errors",
-    "leapfrog",
-    "lenet5",
+    "layers",
+    "likelihoods",
     "load_draws",
     "metrics",
-    "metropolis",
-    "mlp",
     "plots",
+    "priors",
+    "protocols",
     "random",
     "reparameterize",
-    "resnet20_frn",
+    "samplers",
     "schedules",
     "set_num_threads",
     "show_versions",
+    "zoo",
 ]
+__all__ += layers.__all__
+__all__ += likelihoods.__all__
+__all__ += priors.__all__
+__all__ += samplers.__all__
+__all__ += zoo.__all__

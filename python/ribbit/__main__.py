@@ -51,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if options.command == "versions":
-        from ribbit.versions import show_versions
+        from ribbit._cli.versions import show_versions
 
         show_versions()
         return 0
     if options.command == "doctor":
         return doctor()
-    from ribbit.demo import run_demo
+    from ribbit._cli.demo import run_demo
 
     try:
         run_demo(quick=options.quick, out=options.out, seed=options.seed)
@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def doctor() -> int:
     """Print versions, run the self-test, and return the exit code: 0 when all checks pass."""
-    from ribbit._selftest import no_device, run_checks
-    from ribbit.versions import show_versions
+    from ribbit._cli.doctor import no_device, run_checks
+    from ribbit._cli.versions import show_versions
 
     show_versions()
     print("\nself-test")

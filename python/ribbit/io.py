@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _backend
-from ribbit._running import RunningPrediction
-from ribbit.draws import Draws
+from ribbit._arrays.namespace import to_host
 from ribbit.errors import DataError
-from ribbit.predict import Prediction
-from ribbit.samplers.adaptation import Adaptation, DualAveraging, Welford
-from ribbit.samplers.state import AnyState, State, StochasticState
+from ribbit.results.draws import Draws
+from ribbit.results.prediction import Prediction
+from ribbit.results.running import RunningPrediction
+from ribbit.results.state import (
+    Adaptation,
+    AnyState,
+    DualAveraging,
+    State,
+    StochasticState,
+    Welford,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,13 +83,13 @@ def save_draws(draws: Draws, path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(
             f"[Draws.save] expected an existing folder, got {destination.parent}"
         )
-    positions = _backend.to_host(draws.positions)
+    positions = to_host(draws.positions)
     # Draws that differ by their number alone, as dropout masks do, share one position.
     repeated = positions.shape[1] if positions.strides[1] == 0 and positions.shape[1] > 1 else 0
     arrays: dict[str, npt.NDArray[Any]] = {"positions": positions[:, :1] if repeated else positions}
     _put(arrays, "stats", draws.stats)
     if draws.warmup_positions is not None:
-        arrays["warmup_positions"] = _backend.to_host(draws.warmup_positions)
+        arrays["warmup_positions"] = to_host(draws.warmup_positions)
         _put(arrays, "warmup_stats", draws.warmup_stats or {})
     running = None if draws.prediction is None else draws.prediction.running
     gathered: dict[str, Any] | None = None
@@ -183,10 +189,10 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
     predictive: Any = None
     if header["predictive"] is not None:
-        from ribbit.posterior import predictive_from_description
+        from ribbit.targets.posterior import predictive_from_description
 
         if "dropout" in header["predictive"]:
-            from ribbit.masked import DropoutPredictive
+            from ribbit.targets.dropout import DropoutPredictive
 
             predictive = DropoutPredictive.from_description(header["predictive"])
         else:
@@ -222,7 +228,7 @@ def _put_state(
     for name in (*_STATES[kind][1], *_STATES[kind][2]):
         value = getattr(state, name)
         if value is not None:
-            arrays[f"state/{name}"] = _backend.to_host(value)
+            arrays[f"state/{name}"] = to_host(value)
     header["state"] = {
         "kind": kind,
         "step": state.step,
@@ -239,8 +245,8 @@ def _put_state(
             arrays[f"dual/{name}"] = getattr(adaptation.dual, name)
     if adaptation.welford is not None:
         counts["welford"] = adaptation.welford.count
-        arrays["welford/mean"] = _backend.to_host(adaptation.welford.mean)
-        arrays["welford/squares"] = _backend.to_host(adaptation.welford.squares)
+        arrays["welford/mean"] = to_host(adaptation.welford.mean)
+        arrays["welford/squares"] = to_host(adaptation.welford.squares)
     header["adaptation"] = counts
 
 
@@ -269,7 +275,7 @@ def _state(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> AnySt
 
 def _put(arrays: dict[str, npt.NDArray[Any]], group: str, values: dict[str, Any]) -> None:
     for name, value in values.items():
-        arrays[f"{group}/{name}"] = _backend.to_host(value)
+        arrays[f"{group}/{name}"] = to_host(value)
 
 
 def _get(arrays: dict[str, npt.NDArray[Any]], group: str) -> dict[str, npt.NDArray[Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ribbit import _checks
+from ribbit._arrays import checks
 from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
         In [0, 1].
     """
     labels, p = _classification("ece", y, probs)
-    count = _checks.integer("ece", "bins", bins, minimum=1)
+    count = checks.integer("ece", "bins", bins, minimum=1)
     confidence, correct, rows = calibration_bins(labels, p, count)
     with np.errstate(invalid="ignore"):
         gap = np.where(rows > 0, np.abs(correct - confidence), 0.0)  # sums, not means
@@ -147,7 +147,7 @@ def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> fl
         upside down.
     """
     observed, low, high = _columns("coverage", y=y, lower=lower, upper=upper)
-    _checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
+    checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
     return float(np.mean((low <= observed) & (observed <= high)))
 
 
@@ -165,14 +165,14 @@ def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
     -------
     float
     """
-    values = _checks.numeric("auroc", "score", score)
+    values = checks.numeric("auroc", "score", score)
     marks = _labels("auroc", "label", label, classes=2)
     if values.shape not in ((len(marks),), (len(marks), 1)):
         raise ShapeError(
             f"[auroc] expected score of shape ({len(marks)},) like label, got {values.shape}"
         )
     flat = values.reshape(-1).astype(np.float64)
-    _checks.all_true("auroc", "score without NaN", "score", flat, ~np.isnan(flat))
+    checks.all_true("auroc", "score without NaN", "score", flat, ~np.isnan(flat))
     positives = int(marks.sum())
     negatives = len(marks) - positives
     if positives == 0 or negatives == 0:
@@ -227,20 +227,20 @@ def class_probabilities(function: str, name: str, values: npt.ArrayLike) -> Arra
     TypeError, ValueError
         If the values are not real, lie outside [0, 1], or rows do not sum to 1 within 1e-3.
     """
-    raw = _checks.numeric(function, name, values)
+    raw = checks.numeric(function, name, values)
     if raw.ndim not in (1, 2) or raw.size == 0:
         raise ShapeError(
-            f"[{function}] expected {name} of shape (N, K) or (N,), got {_checks.summary(raw)}"
+            f"[{function}] expected {name} of shape (N, K) or (N,), got {checks.summary(raw)}"
         )
     p = raw.astype(np.float64).reshape(len(raw), -1)
     good = (p >= 0.0) & (p <= 1.0 + 1e-6)  # False for NaN
-    _checks.all_true(function, f"{name} in [0, 1]", name, p, good)
+    checks.all_true(function, f"{name} in [0, 1]", name, p, good)
     if p.shape[1] == 1:
         p = np.minimum(p, 1.0)
         return np.concatenate([1.0 - p, p], axis=1)
     total = p.sum(axis=1)
     good_rows = np.abs(total - 1.0) <= 1e-3
-    _checks.all_true(function, f"rows of {name} that sum to 1", f"sum of {name}", total, good_rows)
+    checks.all_true(function, f"rows of {name} that sum to 1", f"sum of {name}", total, good_rows)
     return p
 
 
@@ -248,10 +248,10 @@ def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
     """Arrays of one shape as (N, K) float64; y finite, the others without NaN."""
     result: list[Array] = []
     for name, value in arrays.items():
-        raw = _checks.numeric(function, name, value)
+        raw = checks.numeric(function, name, value)
         if raw.ndim not in (1, 2) or raw.size == 0:
             raise ShapeError(
-                f"[{function}] expected {name} of shape (N,) or (N, K), got {_checks.summary(raw)}"
+                f"[{function}] expected {name} of shape (N,) or (N, K), got {checks.summary(raw)}"
             )
         column = raw.astype(np.float64).reshape(len(raw), -1)
         if result and column.shape != result[0].shape:
@@ -260,24 +260,24 @@ def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
                 f"got {column.shape}"
             )
         if name in ("lower", "upper"):
-            _checks.all_true(function, f"{name} without NaN", name, raw, ~np.isnan(raw))
+            checks.all_true(function, f"{name} without NaN", name, raw, ~np.isnan(raw))
         else:
-            _checks.finite(function, name, raw)
+            checks.finite(function, name, raw)
         result.append(column)
     return result
 
 
 def _labels(function: str, name: str, value: npt.ArrayLike, *, classes: int) -> Labels:
-    raw = _checks.numeric(function, name, value)
+    raw = checks.numeric(function, name, value)
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
     if raw.ndim != 1 or raw.size == 0:
-        raise ShapeError(f"[{function}] expected {name} of shape (N,), got {_checks.summary(raw)}")
+        raise ShapeError(f"[{function}] expected {name} of shape (N,), got {checks.summary(raw)}")
     # 0.0 and 1.0 are labels, 0.5 is a probability in the wrong place
     if raw.dtype.kind == "f" and not np.all(raw == np.floor(raw)):
         raise DTypeError(f"[{function}] expected {name} as integer labels, got {raw.dtype}")
     good = (raw >= 0) & (raw < classes)
-    _checks.all_true(function, f"{name} in 0 ... {classes - 1}", name, raw, good)
+    checks.all_true(function, f"{name} in 0 ... {classes - 1}", name, raw, good)
     return raw.astype(np.int64)
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ribbit import _backend, _checks, _positions
-from ribbit._checks import FloatArray
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import positions as positions_
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import from_device, host_dtype, is_device_array, namespace
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
@@ -55,22 +57,22 @@ def normal(
     """
     name = "random.normal"
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
-    dims = tuple(_checks.integer(name, "shape", n, minimum=0, maximum=2**34) for n in sizes)
+    dims = tuple(checks.integer(name, "shape", n, minimum=0, maximum=2**34) for n in sizes)
     if math.prod(dims) > 2**34:
         raise ShapeError(f"[{name}] expected at most 2**34 elements, got shape {dims}")
-    number = _checks.seed(name, seed)
-    place = _checks.integer(name, "stream", stream, minimum=0, maximum=2**32 - 1)
-    chosen = _checks.float_dtype(name, dtype)
+    number = checks.seed(name, seed)
+    place = checks.integer(name, "stream", stream, minimum=0, maximum=2**32 - 1)
+    chosen = checks.float_dtype(name, dtype)
     if math.prod(dims) == 0:
         return np.empty(dims, dtype=chosen)
-    out: FloatArray = _backend.normal(
+    out: FloatArray = random_numbers.normal(
         np,
         (1, math.prod(dims)),
         chosen,
         seed=number,
         step=0,
         chains=np.array([place], dtype=np.uint32),
-        purpose=_backend.PUBLIC,
+        purpose=random_numbers.PUBLIC,
     )
     return out.reshape(dims)
 
@@ -102,25 +104,27 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
         For arrays in device memory, as `Posterior`.
     """
     name = "reparameterize"
-    if _backend.is_device_array(mean):
-        mean = _backend.from_device(name, "mean", mean)
-        rho = _backend.from_device(name, "rho", rho) if _backend.is_device_array(rho) else rho
+    if is_device_array(mean):
+        mean = from_device(name, "mean", mean)
+        rho = from_device(name, "rho", rho) if is_device_array(rho) else rho
     elif not isinstance(mean, np.ndarray):
-        got = _checks.summary(mean)
+        got = checks.summary(mean)
         raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
-    xp = _backend.namespace(mean)
-    dtype = _checks.float_dtype(name, _backend.host_dtype(mean))
+    xp = namespace(mean)
+    dtype = checks.float_dtype(name, host_dtype(mean))
     if mean.ndim != 1:
-        raise ShapeError(f"[{name}] expected mean of shape (P,), got {_checks.summary(mean)}")
+        raise ShapeError(f"[{name}] expected mean of shape (P,), got {checks.summary(mean)}")
     dim = mean.shape[0]
-    first, _ = _positions.position(xp, name, "mean", mean, dtype, dim)
-    second, single = _positions.position(xp, name, "rho", rho, dtype, dim)
+    first, _ = positions_.position(xp, name, "mean", mean, dtype, dim)
+    second, single = positions_.position(xp, name, "rho", rho, dtype, dim)
     if not single or dim == 0:
         raise ShapeError(
             f"[{name}] expected mean and rho of shape (P,) with P >= 1, "
-            f"got {_checks.summary(mean)} and {_checks.summary(rho)}"
+            f"got {checks.summary(mean)} and {checks.summary(rho)}"
         )
-    samples = _checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
-    number = _checks.seed(name, seed)
-    place = _checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1)
-    return _backend.reparameterize(xp, first[0, :], second[0, :], samples, seed=number, step=place)
+    samples = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
+    number = checks.seed(name, seed)
+    place = checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1)
+    return random_numbers.reparameterize(
+        xp, first[0, :], second[0, :], samples, seed=number, step=place
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ribbit import _checks
+from ribbit._arrays import checks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,8 +56,8 @@ class Schedule:
     exploration: float = 0.0
 
     def __post_init__(self) -> None:
-        _checks.choice("Schedule", "kind", self.kind, _KINDS)
-        _checks.integer("Schedule", "num_steps", self.num_steps, minimum=1)
+        checks.choice("Schedule", "kind", self.kind, _KINDS)
+        checks.integer("Schedule", "num_steps", self.num_steps, minimum=1)
 
     def factors(self, first: int, count: int) -> Factors:
         """Return the factors (count,) of steps first, first + 1, ..."""
@@ -114,8 +114,8 @@ def polynomial(power: float = 0.55, *, offset: float = 1.0) -> Schedule:
     name = "schedules.polynomial"
     return Schedule(
         "polynomial",
-        power=_checks.positive(name, "power", power),
-        offset=_checks.positive(name, "offset", offset),
+        power=checks.positive(name, "power", power),
+        offset=checks.positive(name, "offset", offset),
     )
 
 
@@ -139,11 +139,11 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
         If a number is out of range.
     """
     name = "schedules.cosine"
-    end = _checks.real(name, "final", final)
+    end = checks.real(name, "final", final)
     if not 0.0 <= end <= 1.0:
         raise ValueError(f"[{name}] expected final in [0, 1], got {final!r}")
     return Schedule(
-        "cosine", num_steps=_checks.integer(name, "num_steps", num_steps, minimum=1), final=end
+        "cosine", num_steps=checks.integer(name, "num_steps", num_steps, minimum=1), final=end
     )
 
 
@@ -175,9 +175,9 @@ def cyclical(num_cycles: int, num_steps: int, *, exploration: float = 0.0) -> Sc
     name = "schedules.cyclical"
     return Schedule(
         "cyclical",
-        num_cycles=_checks.integer(name, "num_cycles", num_cycles, minimum=1),
-        num_steps=_checks.integer(name, "num_steps", num_steps, minimum=1),
-        exploration=_checks.fraction(name, "exploration", exploration, zero=True),
+        num_cycles=checks.integer(name, "num_cycles", num_cycles, minimum=1),
+        num_steps=checks.integer(name, "num_steps", num_steps, minimum=1),
+        exploration=checks.fraction(name, "exploration", exploration, zero=True),
     )
 
 
@@ -186,6 +186,6 @@ def check(function: str, schedule: object) -> Schedule:
     if schedule is None:
         return constant()
     if not isinstance(schedule, Schedule):
-        got = _checks.summary(schedule)
+        got = checks.summary(schedule)
         raise TypeError(f"[{function}] expected schedule of rb.schedules or None, got {got}")
     return schedule

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cpu/isa/elementwise-inl.h"
-#include "cpu/isa/pair-inl.h"
+#include "cpu/isa/row_noise-inl.h"
 
 namespace ribbit::cpu {
 namespace {

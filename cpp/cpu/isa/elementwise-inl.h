@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/activation_hd.h"
-#include "cpu/isa/duo-inl.h"
+#include "cpu/isa/interleave-inl.h"
 #include "cpu/isa/vec-inl.h"
 
 namespace ribbit::cpu {

@@ -3,7 +3,7 @@
 // outputs have the same bits whichever way they were computed.
 #pragma once
 
-#include "cpu/isa/pair-inl.h"
+#include "cpu/isa/row_noise-inl.h"
 #include "cpu/isa/tile-inl.h"
 
 namespace ribbit::cpu {

@@ -3,7 +3,7 @@
 
 #include "core/normal_hd.h"
 #include "core/philox_hd.h"
-#include "cpu/isa/duo-inl.h"
+#include "cpu/isa/interleave-inl.h"
 #include "cpu/isa/vec-inl.h"
 
 namespace ribbit::cpu {

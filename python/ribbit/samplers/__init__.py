@@ -1,14 +1,15 @@
 """Samplers and their building blocks."""
 
-from ribbit.samplers.bbb import BBB
-from ribbit.samplers.ensemble import DeepEnsemble
-from ribbit.samplers.hmc import HMC
-from ribbit.samplers.leapfrog import Trajectory, leapfrog
-from ribbit.samplers.mc_dropout import MCDropout
-from ribbit.samplers.metropolis import metropolis
-from ribbit.samplers.sghmc import SGHMC
-from ribbit.samplers.sgld import SGLD
-from ribbit.samplers.state import State, StochasticState
+from ribbit.results.state import State, StochasticState
+from ribbit.samplers.fit.bbb import BBB
+from ribbit.samplers.fit.ensemble import DeepEnsemble
+from ribbit.samplers.fit.mc_dropout import MCDropout
+from ribbit.samplers.mcmc.hmc import HMC
+from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
+from ribbit.samplers.mcmc.metropolis import metropolis
+from ribbit.samplers.run.base import Sampler
+from ribbit.samplers.sgmcmc.sghmc import SGHMC
+from ribbit.samplers.sgmcmc.sgld import SGLD
 
 __all__ = [
     "BBB",
@@ -17,6 +18,7 @@ __all__ = [
     "SGLD",
     "DeepEnsemble",
     "MCDropout",
+    "Sampler",
     "State",
     "StochasticState",
     "Trajectory",

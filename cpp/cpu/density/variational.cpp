@@ -1,0 +1,226 @@
+// Bayes by Backprop on a LogDensity: reparameterised weights (Blundell et al. 2015, sec. 3.2), or
+// two paths for each row (variational_pairs.cpp).
+
+#include "cpu/density/variational.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "core/permutation_hd.h"
+#include "core/prior_hd.h"
+#include "cpu/density/team_evaluation.h"
+#include "cpu/network/graph_row_noise.h"
+
+namespace ribbit::cpu {
+namespace {
+
+constexpr double kHalfLog2PiE = 1.4189385332046727;  // 1/2 log(2 pi e)
+
+}  // namespace
+
+// The member's chunks of the closed values: E log q, and E log prior when it has a closed form.
+// shared.scale holds the sds.
+template <class T>
+void LogDensity<T>::closed_values(const Member& m, const T* mean, bool prior) const {
+  const KernelTable<T>& k = kernels<T>();
+  const T* scale = m.shared.scale.data();
+  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+    m.shared.chunk_log_q[static_cast<std::size_t>(c)] =
+        -k.sum_log(scale + begin, end - begin) - kHalfLog2PiE * static_cast<double>(end - begin);
+    if (!prior) continue;
+    double total = 0;
+    for (const PriorSegment& segment : prior_) {
+      const std::int64_t b = std::max(begin, segment.offset);
+      const std::int64_t e = std::min(end, segment.offset + segment.size);
+      if (b >= e) continue;
+      const PriorConstants p = prior_constants(segment.kind, segment.a, segment.b, segment.c);
+      const double squares =
+          k.dot_weighted(mean + b, nullptr, e - b) + k.dot_weighted(scale + b, nullptr, e - b);
+      total += static_cast<double>(e - b) * p.log_norm - 0.5 * p.p[1] * squares;
+    }
+    m.shared.chunk_log_prior[static_cast<std::size_t>(c)] = total;
+  }
+}
+
+// Moves the member's chunks along the gradients of the step; false when not finite any more.
+template <class T>
+bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
+                                     const VariationalState<T>& state) const {
+  const KernelTable<T>& k = kernels<T>();
+  const double count = static_cast<double>(steps.first_step + static_cast<std::uint64_t>(i)) + 1.0;
+  const double weight = steps.kl_weight[i];
+  VariationalStep<T> u{};
+  u.step = static_cast<T>(steps.step_size[i]);
+  u.decay1 = static_cast<T>(steps.decay1);
+  u.decay2 = static_cast<T>(steps.decay2);
+  u.correct1 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay1, count)));
+  u.correct2 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay2, count)));
+  u.epsilon = static_cast<T>(steps.epsilon);
+  u.samples = static_cast<T>(1.0 / static_cast<double>(steps.samples));
+  u.entropy = static_cast<T>(weight);
+  const std::int64_t begin = m.first(chunk_count()) * kChunk;
+  const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
+  bool finite = true;
+  for (const PriorSegment& segment : prior_) {
+    const std::int64_t b = std::max(begin, segment.offset);
+    const std::int64_t e = std::min(end, segment.offset + segment.size);
+    if (b >= e) continue;
+    if (steps.closed) {
+      u.shrink = static_cast<T>(weight / (segment.a * segment.a * temperatures_.posterior));
+    }
+    const TeamSpace& s = m.shared;
+    const VariationalArrays<T> arrays{s.mean_gradient.data() + b,
+                                      s.scale_gradient.data() + b,
+                                      state.mean + b,
+                                      state.rho + b,
+                                      state.mean_first + b,
+                                      state.mean_second + b,
+                                      state.rho_first + b,
+                                      state.rho_second + b};
+    finite = k.variational_update(u, arrays, e - b) && finite;
+  }
+  return finite;
+}
+
+template <class T>
+bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
+                                        const VariationalState<T>& state,
+                                        StochasticOutcome* outcome, Poll* poll) const {
+  const KernelTable<T>& k = kernels<T>();
+  const bool paired = steps.estimator != Estimator::kReparam;
+  // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
+  const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
+                     likelihood_ == Likelihood::kGaussianLearned ||
+                     !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
+  if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
+  Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
+  // Two paths of a batch of one shard are spread over the team, all of their panels kept at once.
+  constexpr std::int64_t kMostWhole = 64;
+  const std::int64_t panels = panel_count(pass.rows);
+  const bool spread = paired && !walk_ && pass.shards == 1 && panels <= kMostWhole;
+  const bool sharded = paired && !spread;
+  if (sharded) pass.shards = pair_shards(pass.rows);
+  if (paired) {
+    // Beside the two products there is noise or signs for every row, so that a thread is worth
+    // having for fewer of them than those of Pass (measured: 8-50-1 on 500 rows).
+    constexpr double kWorthPair = 2e6;
+    const double flops = 2.0 * gradient_flops(pass.rows);
+    pass.pieces =
+        spread ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthPair)) : pass.shards;
+    pass.threads = static_cast<int>(std::min<std::int64_t>(
+        threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
+  }
+  Crew crew(pass.threads);
+  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, pass.rows, sharded);
+  TeamSpace& shared = *space->teams[0];
+  prepare(shared, pass.rows);
+  for (Buffer<T>* buffer :
+       {&shared.theta, &shared.scale, &shared.mean_gradient, &shared.scale_gradient}) {
+    buffer->resize(dim_);
+  }
+  if (paired) {
+    for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
+      buffer->resize(dim_);
+    }
+    shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
+    shared.pair_grads.resize(2 * pass.shards * dim_);
+    if (pass.all) shared.rows.clear();
+    if (spread && (!shared.pair || shared.pair->block() < panels)) {
+      shared.pair = std::make_unique<PairSpace<T>>(plan_, panels);
+    }
+    if (spread) {
+      shared.panel_noise.resize(static_cast<std::size_t>(panels));
+      shared.panel_ll.resize(static_cast<std::size_t>(panels));
+    }
+  }
+  shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));
+  shared.chunk_log_prior.assign(static_cast<std::size_t>(chunk_count()), 0.0);
+  const Batch* everything = pass.all ? &full_batch() : nullptr;
+  Cancel cancel(poll);
+  for_each_chain(crew, 1, cancel, [&](Team& team, int index, int thread, std::int64_t, int) {
+    const Member m{team,
+                   index,
+                   shared,
+                   *space->threads[static_cast<std::size_t>(thread)],
+                   pass.all ? *everything : shared.batch,
+                   pass.shards,
+                   shared.grad.data(),
+                   space->walk(thread),
+                   pass.pieces};
+    T *theta = shared.theta.data(), *scale = shared.scale.data();
+    const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
+    const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
+    const auto element = static_cast<std::uint64_t>(begin);
+    EpochRows epoch(steps.seed, 0, rows_, steps.batch_rows);
+    for (std::int64_t i = 0; i < steps.num_steps; ++i) {
+      const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
+      if (!pass.all) take_batch(m, epoch, step, false);
+      k.softplus(state.rho + begin, scale + begin, size);
+      closed_values(m, state.mean, steps.closed);
+      const std::uint32_t c1 = counter_step(step),
+                          c3 = counter_purpose(kPurposeWeightNoise, 0, step);
+      if (index == 0) {
+        steps.log_likelihood[i] = 0;
+        steps.log_prior[i] = 0;
+      }
+      for (std::int64_t sample = 0; sample < steps.samples; ++sample) {
+        const auto c2 = static_cast<std::uint32_t>(sample);
+        if (draws) {
+          k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
+                           steps.seed, c1, c2, c3);
+        }
+        if (paired) {
+          PairSpace<T>* pair =
+              sharded ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
+          if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
+        } else {
+          const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
+          if (!run_shards(m, theta, wanted)) return false;
+          combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
+            k.noise_gradient(m.grad + b, e - b, static_cast<std::uint64_t>(b), steps.seed, c1, c2,
+                             c3, sample == 0, shared.mean_gradient.data() + b,
+                             shared.scale_gradient.data() + b);
+          });
+          if (!m.barrier()) return false;
+        }
+        if (index == 0) {
+          double ll = 0, logp = 0;
+          sum_terms(m, &ll, &logp);
+          steps.log_likelihood[i] += ll / static_cast<double>(steps.samples);
+          steps.log_prior[i] += logp / static_cast<double>(steps.samples);
+        }
+      }
+      if (index == 0) {
+        steps.log_q[i] = 0;
+        for (const double chunk : shared.chunk_log_q) steps.log_q[i] += chunk;
+        for (const double chunk : shared.chunk_log_prior) steps.log_prior[i] += chunk;
+      }
+      if (!move_variational(m, steps, i, state)) {
+        shared.failed.store(true, std::memory_order_relaxed);
+      }
+      if (!m.barrier()) return false;
+      if (shared.failed.load(std::memory_order_relaxed)) {
+        if (index == 0) *outcome = {i, largest_size(shared.mean_gradient.data(), dim_)};
+        return true;
+      }
+      if (m.team.cancel().check()) return false;
+    }
+    if (index == 0) *outcome = {-1, 0.0};
+    return true;
+  });
+  give_back(std::move(space));
+  return !cancel.cancelled();
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void LogDensity<T>::closed_values(const Member&, const T*, bool) const;               \
+  template bool LogDensity<T>::move_variational(const Member&, const VariationalSteps&,          \
+                                                std::int64_t, const VariationalState<T>&) const; \
+  template bool LogDensity<T>::advance_variational(                                              \
+      const VariationalSteps&, const VariationalState<T>&, StochasticOutcome*, Poll*) const;
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,176 @@
+// Convolutions. The delta of the input is again a convolution: over the deltas of the output, with
+// the kernel turned round. With a stride each residue class of input pixels has its own taps.
+
+#include <algorithm>
+
+#include "cpu/network/graph_pass.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// The input pixels class, class + stride, .. of one dimension. Pixel class + stride j is reached by
+// kernel taps last_tap - stride t from output pixels j - pad + t, t = 0 .. taps - 1.
+struct Residue {
+  std::int64_t taps, last_tap, pad, count;
+  Residue(std::int64_t number, std::int64_t size, std::int64_t kernel, std::int64_t stride,
+          std::int64_t before) {
+    const std::int64_t first_tap = (number + before) % stride;
+    taps = first_tap < kernel ? (kernel - first_tap + stride - 1) / stride : 0;
+    last_tap = first_tap + stride * (taps - 1);
+    pad = taps - 1 - (number + before - first_tap) / stride;
+    count = number < size ? (size - number + stride - 1) / stride : 0;
+  }
+};
+
+// Calls body(rows, columns, class of rows, of columns, offset of the packed weights).
+template <class Body>
+void each_class(const Window& w, const Body& body) {
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < std::min(w.stride_height, w.height); ++i) {
+    const Residue rows(i, w.height, w.kernel_height, w.stride_height, w.pad_top);
+    for (std::int64_t j = 0; j < std::min(w.stride_width, w.width); ++j) {
+      const Residue columns(j, w.width, w.kernel_width, w.stride_width, w.pad_left);
+      body(rows, columns, i, j, offset);
+      offset += rows.taps * columns.taps * w.channels * w.out_channels;
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
+               T* packed) {
+  const KernelTable<T>& k = kernels<T>();
+  const Window& w = stage.layer.window;
+  const T* weight = theta + stage.layer.weight_offset;
+  const auto share = [&](std::int64_t outs, int m) {
+    return dense_tiles(outs, k.tile_outputs) * m / members;
+  };
+  const std::int64_t ins = w.kernel_height * w.kernel_width * w.channels;
+  k.pack_tiles(weight, ins, w.out_channels, false, share(w.out_channels, member),
+               share(w.out_channels, member + 1), ins, 0, packed + stage.packed);
+  if (!backward || stage.packed_back < 0) return;
+  const std::int64_t tap_size = w.channels * w.out_channels;
+  each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t, std::int64_t,
+                    std::int64_t offset) {
+    const std::int64_t all = rows.taps * columns.taps * w.out_channels;
+    for (std::int64_t t = 0; t < rows.taps * columns.taps; ++t) {
+      const std::int64_t r = rows.last_tap - w.stride_height * (t / columns.taps);
+      const std::int64_t s = columns.last_tap - w.stride_width * (t % columns.taps);
+      // The tiles of this tap: rows t * out_channels onwards of every tile.
+      const std::int64_t first = share(w.channels, member), last = share(w.channels, member + 1);
+      k.pack_tiles(weight + (r * w.kernel_width + s) * tap_size, w.out_channels, w.channels, true,
+                   first, last, all, t * w.out_channels, packed + stage.packed_back + offset);
+    }
+  });
+}
+
+template <class T>
+void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y,
+                  T* squares) {
+  const KernelTable<T>& k = kernels<T>();
+  const Window& w = stage.layer.window;
+  ConvPass pass{
+      w.height,       w.width,   w.channels,    w.kernel_height, w.kernel_width, w.stride_height,
+      w.stride_width, w.pad_top, w.pad_left,    w.out_height,    w.out_width,    0,
+      w.out_width,    1,         w.out_channels};
+  const T* bias = stage.layer.bias_offset >= 0 ? theta + stage.layer.bias_offset : nullptr;
+  if (squares == nullptr) return k.convolve(packed + stage.packed, bias, x, y, pass, false);
+  std::fill_n(squares, w.out_channels * kPanel, T(0));
+  pass.rows = 1;
+  for (std::int64_t i = 0; i < w.out_height; ++i) {
+    k.convolve(packed + stage.packed, bias, x, y, pass, false);
+    k.add_squares(y + pass.first * w.out_channels * kPanel, w.out_width, w.out_channels, squares);
+    pass.first += w.out_width;
+    pass.pad_height -= w.stride_height;
+  }
+}
+
+template <class T>
+std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
+                              std::int64_t first, std::int64_t last, T* delta_below) {
+  const Window& w = stage.layer.window;
+  std::int64_t done = 0;
+  each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t i, std::int64_t j,
+                    std::int64_t offset) {
+    // Row r of the class needs rows r - pad .. r - pad + taps - 1 of the deltas.
+    const auto ready = [&](std::int64_t given) {
+      if (given == 0) return std::int64_t{0};
+      if (given == w.out_height) return rows.count;
+      return std::clamp<std::int64_t>(given - rows.taps + rows.pad + 1, 0, rows.count);
+    };
+    const std::int64_t begin = ready(first), count = ready(last) - begin;
+    done = begin + count;
+    if (count == 0 || (add && rows.taps * columns.taps == 0)) return;
+    const ConvPass pass{w.out_height,
+                        w.out_width,
+                        w.out_channels,
+                        rows.taps,
+                        columns.taps,
+                        1,
+                        1,
+                        rows.pad - begin,
+                        columns.pad,
+                        count,
+                        columns.count,
+                        (i + w.stride_height * begin) * w.width + j,
+                        w.stride_height * w.width,
+                        w.stride_width,
+                        w.channels};
+    kernels<T>().convolve(packed + stage.packed_back + offset, nullptr, delta, delta_below, pass,
+                          add);
+  });
+  return done;
+}
+
+template <class T>
+void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scratch, T* weights,
+                          T* bias) {
+  const KernelTable<T>& k = kernels<T>();
+  const Window& w = layer.window;
+  const std::int64_t block = k.convolution_rows(w);
+  for (std::int64_t y = 0; y < w.out_height; y += block) {
+    k.convolution_gradient(x, delta, w, y, std::min(y + block, w.out_height), scratch, weights,
+                           bias);
+  }
+}
+
+template <class T>
+void conv_backward(const Step& step, const WayBack<T>& way) {
+  const KernelTable<T>& k = kernels<T>();
+  const Layer& layer = step.layer();
+  const Window& w = layer.window;
+  T* bias = layer.bias_offset >= 0 ? way.grad + layer.bias_offset : nullptr;
+  if (way.norm != nullptr) norm_clear_sums(*way.norm, way.below->state);
+  const std::int64_t block = k.convolution_rows(w);
+  std::int64_t passed = 0;  // rows of the input's deltas
+  for (std::int64_t y = 0; y < w.out_height; y += block) {
+    const std::int64_t end = std::min(y + block, w.out_height);
+    if (way.norm_state != nullptr) {
+      norm_input_delta(w.out_channels, static_cast<const T*>(way.norm_state), way.out,
+                       y * w.out_width, end * w.out_width, way.delta);
+    }
+    k.convolution_gradient(way.in, way.delta, w, y, end, way.scratch,
+                           way.grad + layer.weight_offset, bias);
+    if (way.delta_in == nullptr) continue;
+    const std::int64_t done =
+        conv_input_delta(step.stage, way.packed, static_cast<const T*>(way.delta), step.in_adds, y,
+                         end, way.delta_in);
+    if (way.norm != nullptr) norm_delta(*way.norm, *way.below, passed * w.width, done * w.width);
+    passed = done;
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                  \
+  template void conv_pack(const Stage&, const T*, bool, int, int, T*);                         \
+  template void conv_forward(const Stage&, const T*, const T*, const T*, T*, T*);              \
+  template std::int64_t conv_input_delta(const Stage&, const T*, const T*, bool, std::int64_t, \
+                                         std::int64_t, T*);                                    \
+  template void conv_weight_gradient(const Layer&, const T*, const T*, T*, T*, T*);            \
+  template void conv_backward(const Step&, const WayBack<T>&);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,46 @@
+// Dropout of units or of whole channels; its state holds the factors.
+
+#include <algorithm>
+
+#include "cpu/network/graph_pass.h"
+
+namespace ribbit::cpu {
+
+template <class T>
+void dropout_forward(const Step& step, const Masks& masks, std::int64_t first, std::int64_t rows,
+                     const T* x, T* y, T* state) {
+  const KernelTable<T>& k = kernels<T>();
+  const Layer& layer = step.layer();
+  const bool channels = layer.argument == 1;
+  const std::int64_t units = channels ? layer.window.channels : layer.out_size;
+  k.mask_panel(masks.stream(layer), masks.rows != nullptr ? masks.rows + first : nullptr,
+               masks.samples != nullptr ? masks.samples + first : nullptr, first,
+               static_cast<int>(std::min<std::int64_t>(kPanel, rows)), units, x, y, state, true);
+  for (std::int64_t p = 1; channels && p < step.places(); ++p) {
+    const std::int64_t at = p * units * kPanel;
+    k.product(x + at, state, units * kPanel, y + at);
+  }
+}
+
+template <class T>
+void dropout_backward(const Step& step, const WayBack<T>& way) {
+  const KernelTable<T>& k = kernels<T>();
+  const Layer& layer = step.layer();
+  if (way.delta_in == nullptr) return;
+  const bool channels = layer.argument == 1;
+  const std::int64_t n = (channels ? layer.window.channels : layer.out_size) * kPanel;
+  for (std::int64_t at = 0; at < layer.out_size * kPanel; at += n) {
+    k.multiply_in_place(way.delta + at, way.state, n);
+  }
+  hand_down(way.delta, layer.out_size * kPanel, step.in_adds, way.delta_in);
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template void dropout_forward(const Step&, const Masks&, std::int64_t, std::int64_t, const T*, \
+                                T*, T*);                                                         \
+  template void dropout_backward(const Step&, const WayBack<T>&);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,77 @@
+// Activations, and sums of two values with the activation above them.
+
+#include <algorithm>
+
+#include "cpu/network/graph_pass.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// delta *= derivative of the activation at z; n scalars. scratch: 2 kSlopeRun.
+template <class T>
+void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch) {
+  const KernelTable<T>& k = kernels<T>();
+  T *value = scratch, *slope = scratch + kSlopeRun;
+  for (std::int64_t at = 0; at < n; at += kSlopeRun) {
+    const std::int64_t some = std::min(kSlopeRun, n - at);
+    k.activation_forward_derivative(activation, z + at, some, value, slope);
+    k.multiply_in_place(delta + at, slope, some);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void elementwise_forward(const Step& step, const T* x, const T* second, T* y) {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t n = step.layer().out_size * kPanel;
+  if (second == nullptr) return k.activation_forward(step.activation, x, n, y);
+  for (std::int64_t at = 0; at < n; at += kSlopeRun) {
+    const std::int64_t some = std::min(kSlopeRun, n - at);
+    k.add(x + at, second + at, some, y + at);
+    if (step.activation >= 0) k.activation_forward(step.activation, y + at, some, y + at);
+  }
+}
+
+template <class T>
+void hand_down(const T* delta, std::int64_t n, bool add, T* below) {
+  if (add) {
+    kernels<T>().accumulate(delta, n, below);
+  } else if (delta != below) {
+    std::copy_n(delta, n, below);
+  }
+}
+
+template <class T>
+void elementwise_backward(const Step& step, const WayBack<T>& way) {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t n = step.layer().out_size * kPanel;
+  T* sum = way.scratch + 2 * kSlopeRun;
+  for (std::int64_t at = 0; at < n; at += kSlopeRun) {
+    const std::int64_t some = std::min(kSlopeRun, n - at);
+    const T* z = way.in + at;
+    if (step.activation >= 0) {
+      if (way.second != nullptr) {
+        k.add(z, way.second + at, some, sum);
+        z = sum;
+      }
+      times_slope(step.activation, z, some, way.delta + at, way.scratch);
+    }
+    if (way.delta_in != nullptr) {
+      hand_down(way.delta + at, some, step.in_adds, way.delta_in + at);
+    }
+    if (way.delta_second != nullptr) {
+      hand_down(way.delta + at, some, step.second_adds, way.delta_second + at);
+    }
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                             \
+  template void elementwise_forward(const Step&, const T*, const T*, T*); \
+  template void hand_down(const T*, std::int64_t, bool, T*);              \
+  template void elementwise_backward(const Step&, const WayBack<T>&);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

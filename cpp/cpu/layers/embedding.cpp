@@ -1,0 +1,55 @@
+// Embeddings: tokens ride in the lanes as numbers; a vector of the table is a row of data.
+
+#include "cpu/network/graph_pass.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Rows of the table that a place's tokens name. A token outside the table is taken for the nearest
+// one inside: the callers refuse it before.
+template <class T>
+void rows_of(const T* tokens, std::int64_t vocabulary, std::int64_t* rows) {
+  for (int lane = 0; lane < kPanel; ++lane) {
+    const T last = static_cast<T>(vocabulary - 1), token = tokens[lane];
+    rows[lane] = token > 0 ? static_cast<std::int64_t>(token < last ? token : last) : 0;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void embedding_forward(const Step& step, const T* theta, const T* tokens, T* y) {
+  const Layer& layer = step.layer();
+  const std::int64_t units = layer.window.channels;
+  std::int64_t rows[kPanel];
+  for (std::int64_t t = 0; t < layer.in_size; ++t) {
+    rows_of(tokens + t * kPanel, layer.argument, rows);
+    kernels<T>().pack_panel(theta + layer.weight_offset, units, rows, 0, kPanel,
+                            y + t * units * kPanel);
+  }
+}
+
+template <class T>
+void embedding_backward(const Step& step, const WayBack<T>& way) {
+  const KernelTable<T>& k = kernels<T>();
+  const Layer& layer = step.layer();
+  const std::int64_t units = layer.window.channels;
+  std::int64_t rows[kPanel];
+  for (std::int64_t t = 0; t < layer.in_size; ++t) {
+    rows_of(way.in + t * kPanel, layer.argument, rows);
+    k.unpack_panel(way.delta + t * units * kPanel, units, 0, kPanel, way.scratch);
+    for (int lane = 0; lane < kPanel; ++lane) {
+      k.accumulate(way.scratch + lane * units, units,
+                   way.grad + layer.weight_offset + rows[lane] * units);
+    }
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                           \
+  template void embedding_forward(const Step&, const T*, const T*, T*); \
+  template void embedding_backward(const Step&, const WayBack<T>&);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,265 @@
+#include "cpu/network/mlp_pass.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ribbit::cpu {
+
+template <class T>
+Workspace<T>::Workspace(const Plan& plan, bool backward)
+    : block_(plan.block_panels(sizeof(T))), group_(kGroupPanels) {
+  allocate(plan, backward);
+}
+
+template <class T>
+Workspace<T>::Workspace(const Plan& plan, std::int64_t panels) : block_(panels), group_(panels) {
+  allocate(plan, true);
+}
+
+template <class T>
+void Workspace<T>::allocate(const Plan& plan, bool backward) {
+  constexpr std::int64_t kAlign = 64 / sizeof(T);
+  std::int64_t size = 0;
+  const auto take = [&](std::int64_t scalars) {
+    const std::int64_t offset = size;
+    size += (scalars + kAlign - 1) / kAlign * kAlign;
+    return offset;
+  };
+  values_.push_back(-1);  // the input lies elsewhere
+  for (std::size_t v = 1; v < plan.value_width.size(); ++v) {
+    values_.push_back(take(block_ * plan.value_width[v] * kPanel));
+  }
+  if (backward) {
+    for (const std::int64_t width : plan.derivative_width) {
+      derivatives_.push_back(take(group_ * width * kPanel));
+    }
+    std::int64_t widest = 0;
+    for (const std::int64_t width : plan.delta_width) {
+      deltas_.push_back(take(block_ * width * kPanel));
+      widest = std::max(widest, width);
+    }
+    const std::int64_t lanes = kernels<T>().lanes;
+    narrow_ = take(plan.narrow_size * lanes);
+    scratch_ = take((widest + lanes - 1) / lanes * lanes * block_ * kPanel);
+    std::int64_t tile = 0;
+    for (const Stage& stage : plan.stages) {
+      if (stage.layer.op == Op::kDense) tile = std::max(tile, dense_tile<T>(stage.layer));
+    }
+    tile_ = take(tile);
+  }
+  slab_.resize(size);
+}
+
+template <class T>
+void pack_weights(const Plan& plan, const T* theta, bool backward, int member, int members,
+                  T* packed) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op == Op::kDense) {
+      dense_pack(stage, theta, backward, member, members, packed);
+    }
+  }
+}
+
+MaskStream Masks::stream(const Layer& layer) const {
+  const auto index = static_cast<Word>(layer.index);
+  return {seed,
+          counter_step(step),
+          sample,
+          counter_purpose(purpose, index, step),
+          static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
+          1.0 / (1.0 - layer.rate),
+          shared};
+}
+
+namespace {
+
+template <class T>
+void mask_group(const Stage& stage, const T* logits, const Masks& masks, std::int64_t first,
+                std::int64_t rows, const T* from, T* value, T* derivative, T* ratio,
+                std::int64_t panels) {
+  const MaskStream stream = masks.stream(stage.layer);
+  const std::int64_t width = stage.layer.out_size * kPanel;
+  for (std::int64_t p = 0; p < panels; ++p) {
+    const std::int64_t begin = first + p * kPanel;
+    const auto valid = static_cast<int>(std::min<std::int64_t>(kPanel, rows - p * kPanel));
+    T* slope = derivative != nullptr ? derivative + p * width : nullptr;
+    if (stage.rate >= 0) {
+      kernels<T>().concrete_panel(
+          stream, logits[stage.rate], masks.rows != nullptr ? masks.rows + begin : nullptr, begin,
+          valid, stage.layer.out_size, from + p * width, value + p * width, slope, !stage.merged,
+          ratio != nullptr ? ratio + p * width : nullptr);
+      continue;
+    }
+    kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr,
+                            masks.samples != nullptr ? masks.samples + begin : nullptr, begin,
+                            valid, stage.layer.out_size, from + p * width, value + p * width, slope,
+                            !stage.merged);
+  }
+}
+
+}  // namespace
+
+template <class T>
+const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                       std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
+                       const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch) {
+  const T* current = input;
+  const std::size_t last = std::min(stretch.last, plan.stages.size());
+  for (std::size_t s = stretch.first; s < last; ++s) {
+    const Stage& stage = plan.stages[s];
+    const std::int64_t width = stage.layer.out_size * kPanel;
+    T* out = space.value(stage.out_value) + at * width;
+    T* derivative = derivatives && stage.derivative >= 0
+                        ? space.derivative(stage.derivative) + space.derivative_place(at) * width
+                        : nullptr;
+    if (stage.layer.op == Op::kDense) {
+      // Where no derivative is wanted a ReLU costs nothing on the way out of the multiplication.
+      const bool relu = s + 1 < last && plan.stages[s + 1].is_relu() &&
+                        (!derivatives || plan.stages[s + 1].derivative < 0);
+      dense_forward(stage, theta, packed, current, panels, out, relu ? kFinishRelu : kFinishPlain,
+                    space.tile());
+      if (relu) ++s;
+    } else if (stage.layer.op == Op::kDropout) {
+      T* ratio = derivatives && stage.ratio >= 0
+                     ? space.derivative(stage.ratio) + space.derivative_place(at) * width
+                     : nullptr;
+      mask_group(stage, theta + masks->logits, *masks, first, rows, current, out, derivative, ratio,
+                 panels);
+    } else {
+      activation_forward(stage, current, panels * width, out, derivative);
+    }
+    current = out;
+  }
+  return current;
+}
+
+template <class T>
+T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
+  const int last = static_cast<int>(plan.delta_width.size()) - 1;
+  return space.delta(last) + at * plan.delta_width.back() * kPanel;
+}
+
+template <class T>
+void backward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+                    std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
+                    double* rates) {
+  const KernelTable<T>& k = kernels<T>();
+  const auto derivative = [&](int d, std::int64_t size) {
+    return space.derivative(d) + space.derivative_place(at) * size * kPanel;
+  };
+  T* delta = output_delta(plan, at, space);
+  for (std::size_t s = plan.stages.size(); s-- > 0;) {
+    const Stage& stage = plan.stages[s];
+    if (stage.layer.op != Op::kDense) {
+      const std::int64_t size = stage.layer.out_size * kPanel;
+      for (std::int64_t p = 0; stage.rate >= 0 && p < panels; ++p) {
+        rates[p * plan.rates + stage.rate] +=
+            k.dot3(delta + p * size, space.value(stage.out_value) + (at + p) * size,
+                   derivative(stage.ratio, stage.layer.out_size) + p * size, size);
+      }
+      if (stage.derivative >= 0 && !stage.applied_above && !stage.merged) {
+        activation_backward(derivative(stage.derivative, stage.layer.out_size),
+                            panels * stage.layer.out_size * kPanel, delta);
+      }
+      continue;
+    }
+    if (narrow && stage.narrow >= 0) {
+      const T* x = stage.in_value == 0
+                       ? input
+                       : space.value(stage.in_value) + at * stage.layer.in_size * kPanel;
+      k.narrow_accumulate(x, delta, panels, stage.layer.in_size,
+                          space.narrow_sums() + stage.narrow * k.lanes);
+    }
+    if (!stage.needs_input_delta) return;
+    T* below = space.delta(stage.delta - 1) + at * stage.layer.in_size * kPanel;
+    const T* scale = stage.step_below
+                         ? space.value(stage.in_value) + at * stage.layer.in_size * kPanel
+                     : stage.scale_below >= 0 ? derivative(stage.scale_below, stage.layer.in_size)
+                                              : nullptr;
+    dense_backward(stage, packed, delta, scale, stage.step_below ? kFinishStep : kFinishPlain,
+                   panels, below, theta, space.tile());
+    delta = below;
+  }
+}
+
+template <class T>
+void clear_part(const Plan& plan, int member, int members, T* grad) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense) continue;
+    const Layer& layer = stage.layer;
+    const std::int64_t ins = layer.in_size, outs = layer.out_size;
+    const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
+    T* weights = grad + layer.weight_offset;
+    std::fill(weights + first * outs, weights + last * outs, T(0));
+    if (first == 0 && last > 0 && layer.bias_offset >= 0) {
+      std::fill_n(grad + layer.bias_offset, outs, T(0));
+    }
+  }
+}
+
+template <class T>
+void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t rows,
+                    int member, int members, Workspace<T>& space, T* scratch, T* grad) {
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
+    const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
+    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
+    const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
+    dense_gradient(stage, x, delta, rows, ins * member / members, ins * (member + 1) / members,
+                   scratch, grad);
+  }
+}
+
+template <class T>
+void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t panels,
+                     Workspace<T>& space, T* sums) {
+  const KernelTable<T>& k = kernels<T>();
+  for (const Stage& stage : plan.stages) {
+    if (stage.layer.op != Op::kDense || stage.narrow < 0) continue;
+    const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
+    const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
+    const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
+    k.narrow_accumulate(x, delta, panels, ins, sums + stage.narrow * k.lanes);
+  }
+}
+
+template <class T>
+void clear_narrow_sums(const Plan& plan, Workspace<T>& space) {
+  std::fill_n(space.narrow_sums(), plan.narrow_size * kernels<T>().lanes, T(0));
+}
+
+template <class T>
+void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
+  const KernelTable<T>& k = kernels<T>();
+  for (const Stage& stage : plan.stages) {
+    if (stage.narrow < 0) continue;
+    const Layer& layer = stage.layer;
+    const T* sums = space.narrow_sums() + stage.narrow * k.lanes;
+    k.narrow_reduce(sums, layer.in_size, grad + layer.weight_offset);
+    if (layer.bias_offset >= 0) {
+      k.narrow_reduce(sums + layer.in_size * k.lanes, 1, grad + layer.bias_offset);
+    }
+  }
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template class Workspace<T>;                                                                    \
+  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                          \
+  template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
+                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t,  \
+                                  std::int64_t, Stretch);                                         \
+  template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
+  template void backward_group(const Plan&, const T*, const T*, const T*, std::int64_t,           \
+                               std::int64_t, bool, Workspace<T>&, double*);                       \
+  template void clear_part(const Plan&, int, int, T*);                                            \
+  template void block_gradient(const Plan&, const T*, std::int64_t, std::int64_t, int, int,       \
+                               Workspace<T>&, T*, T*);                                            \
+  template void narrow_gradient(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&, \
+                                T*);                                                              \
+  template void clear_narrow_sums(const Plan&, Workspace<T>&);                                    \
+  template void add_narrow_sums(const Plan&, Workspace<T>&, T*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,319 @@
+#include "cpu/predictive/forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/likelihood_hd.h"
+#include "core/philox_hd.h"
+#include "cpu/system/memory.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// Panels of one piece of work: enough to pay for packing the weights.
+constexpr std::int64_t kRun = 64;
+// With no more rows, samples ride in the lanes: under masks where two of them fit into a panel,
+// else where it is faster (measured: break-even at 8 rows).
+constexpr std::int64_t kFewMaskedRows = kPanel / 2, kFewRows = 6;
+
+std::int64_t pieces_of(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
+
+}  // namespace
+
+template <class T>
+Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
+                    std::int64_t rows, std::int64_t samples, Poll* poll)
+    : source_(source),
+      plan_(network, source.masked),
+      walk_(network.plain() ? nullptr : std::make_unique<const Walk>(network, source.masked)),
+      x_(x),
+      rows_(rows),
+      group_(walk_ ? 1 : kGroupPanels),
+      outputs_(network.output_size()),
+      network_dim_(network.dim()),
+      width_(network.input_size()),
+      cancel_(poll),
+      crew_(threads_for(2.0 * static_cast<double>(samples * rows) *
+                        static_cast<double>(std::max(network.dim(), network.multiplications())))) {
+  for (int t = 0; t < crew_.size(); ++t) spaces_.emplace_back(plan_);
+  const std::int64_t packed_size = walk_ ? walk_->packed_size : plan_.packed_size;
+  if (walk_) {
+    const std::int64_t each = walk_->workspace_bytes<T>(false);
+    require_memory(each * crew_.size(), workspaces_named(crew_.size(), each) + " for 32 rows");
+    for (Space& space : spaces_) space.walk = std::make_unique<WalkSpace<T>>(*walk_, false);
+  } else {
+    pack_rows(x, network.input_size(), nullptr, rows, panels_);
+  }
+  if (!source.masked) {
+    for (Space& space : spaces_) space.packed.resize(packed_size);
+    return;
+  }
+  if (walk_) {
+    fixed_ = walk_->prefix.steps;
+    width_ = walk_->value_size[static_cast<std::size_t>(walk_->prefix.value)];
+  } else {
+    while (fixed_ < plan_.stages.size() && plan_.stages[fixed_].layer.op != Op::kDropout) ++fixed_;
+    if (fixed_ > 0) width_ = plan_.stages[fixed_ - 1].layer.out_size;
+  }
+  packed_.resize(packed_size);
+  pack(source.theta, packed_.data());
+  for (Space& space : spaces_) space.start.resize(group_ * width_ * kPanel);
+}
+
+template <class T>
+template <class Body>
+bool Forward<T>::on_pieces(std::int64_t pieces, const Body& body) {
+  std::atomic<std::int64_t> next{0};
+  crew_.run(
+      [&](int thread) {
+        for (;;) {
+          const std::int64_t piece = next.fetch_add(1, std::memory_order_relaxed);
+          if (piece >= pieces || cancel_.check()) return;
+          body(thread, piece);
+        }
+      },
+      true, &cancel_);
+  return !cancel_.cancelled();
+}
+
+template <class T>
+void Forward<T>::pack(const T* theta, T* packed) const {
+  if (walk_) {
+    pack_walk(*walk_, theta, false, 0, 1, packed);
+  } else {
+    pack_weights(plan_, theta, false, 0, 1, packed);
+  }
+}
+
+// Panels of x from this one on: those of a plain network are packed already, else there is one.
+template <class T>
+const T* Forward<T>::panels_at(Space& space, std::int64_t panel) {
+  if (!walk_) return panels_.panel(panel);
+  const std::int64_t first = panel * kPanel;
+  const int n = static_cast<int>(std::min<std::int64_t>(kPanel, rows_ - first));
+  x_.pack(walk_->value_size.front(), nullptr, first, n, space.walk->input());
+  return space.walk->input();
+}
+
+template <class T>
+const T* Forward<T>::pass(Space& space, const T* theta, const T* packed, const T* input,
+                          std::int64_t panels, const Masks* masks, std::int64_t first,
+                          std::int64_t rows, Stretch stretch) {
+  if (walk_) {
+    return walk_forward(*walk_, theta, packed, input, *space.walk, masks, first, rows, stretch);
+  }
+  return forward_group(plan_, theta, packed, input, 0, panels, false, space.work, masks, first,
+                       rows, stretch);
+}
+
+// The weights of a sample, packed too.
+template <class T>
+const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
+  const T* theta = nullptr;
+  if (source_.mean == nullptr) {
+    theta = stored(sample);
+  } else {
+    space.theta.resize(source_.dim);
+    theta = space.theta.data();
+    if (sample != space.loaded) {
+      kernels<T>().reparameterize(source_.mean, source_.scale, space.theta.data(), source_.dim, 0,
+                                  source_.seed, counter_step(0), static_cast<std::uint32_t>(sample),
+                                  counter_purpose(kPurposeFitDraw, 0, 0));
+    }
+  }
+  if (sample != space.loaded) pack(theta, space.packed.data());
+  space.loaded = sample;
+  return theta;
+}
+
+template <class T>
+void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) {
+  const KernelTable<T>& k = kernels<T>();
+  const std::int64_t runs = pieces_of(panel_count(r.rows), kRun);
+  const std::int64_t sample = piece / runs, begin = piece % runs * kRun;
+  const T* theta = load_sample(space, r.first + sample);
+  if (r.log_noise != nullptr && begin == 0) r.log_noise[sample] = theta[network_dim_];
+  const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
+  for (std::int64_t p = begin; p < end; p += group_) {
+    const std::int64_t count = std::min(group_, end - p);
+    const T* f =
+        pass(space, theta, space.packed.data(), panels_at(space, at + p), count, nullptr, 0, 0, {});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = (p + i) * kPanel;
+      k.unpack_panel(f + i * outputs_ * kPanel, outputs_, row,
+                     static_cast<int>(std::min<std::int64_t>(kPanel, r.rows - row)),
+                     r.out + sample * r.rows * outputs_);
+    }
+    if (cancel_.check()) return;
+  }
+}
+
+// What the first mask sees of a group of panels.
+template <class T>
+const T* Forward<T>::before_masks(Space& space, const T* input, std::int64_t panels) {
+  if (fixed_ == 0) return input;
+  const T* f =
+      pass(space, source_.theta, packed_.data(), input, panels, nullptr, 0, 0, {0, fixed_});
+  std::copy_n(f, panels * width_ * kPanel, space.start.data());
+  return space.start.data();
+}
+
+// A piece is a group of panels under all masks.
+template <class T>
+void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
+  const std::int64_t p = piece * group_, row = p * kPanel;
+  const std::int64_t count = std::min(group_, panel_count(r.rows) - p);
+  const T* start = before_masks(space, panels_at(space, r.row / kPanel + p), count);
+  for (std::int64_t s = 0; s < r.samples; ++s) {
+    Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
+    masks.purpose = kPurposePredictiveMask;
+    const T* f = pass(space, source_.theta, packed_.data(), start, count, &masks,
+                      source_.first_row + r.row + row, r.rows - row, {fixed_});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = row + i * kPanel;
+      kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
+                                static_cast<int>(std::min<std::int64_t>(kPanel, r.rows - at)),
+                                r.out + s * r.rows * outputs_);
+    }
+    if (cancel_.check()) return;
+  }
+}
+
+// Few rows: lane l of panel p is row (32 p + l) % rows of sample (32 p + l) / rows, the order of
+// the outputs.
+template <class T>
+void Forward<T>::masks_in_lanes(Space& space, const Request& r, std::int64_t piece) {
+  const std::int64_t pairs = r.samples * r.rows, begin = piece * group_ * kPanel;
+  const std::int64_t count = std::min(group_, panel_count(pairs - begin));
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(count * kPanel));
+  std::vector<std::uint32_t> samples(rows.size());
+  for (std::int64_t j = 0; j < count * kPanel; ++j) {
+    const std::int64_t pair = std::min(begin + j, pairs - 1), row = pair % r.rows;
+    rows[static_cast<std::size_t>(j)] = source_.first_row + r.row + row;
+    samples[static_cast<std::size_t>(j)] = static_cast<std::uint32_t>(r.first + pair / r.rows);
+    const T* from = prefix_.data() + row;
+    T* to = space.start.data() + j / kPanel * width_ * kPanel + j % kPanel;
+    for (std::int64_t u = 0; u < width_; ++u) to[u * kPanel] = from[u * kPanel];
+  }
+  Masks masks{source_.seed, 0, 0, source_.shared, rows.data()};
+  masks.samples = samples.data();
+  masks.purpose = kPurposePredictiveMask;
+  const T* f = pass(space, source_.theta, packed_.data(), space.start.data(), count, &masks, 0,
+                    count * kPanel, {fixed_});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t at = begin + i * kPanel;
+    kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
+                              static_cast<int>(std::min<std::int64_t>(kPanel, pairs - at)), r.out);
+  }
+}
+
+template <class T>
+bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row, std::int64_t rows,
+                     T* out, T* log_noise) {
+  const Request r{first, samples, row, rows, out, log_noise};
+  const auto space = [&](int thread) -> Space& {
+    return spaces_[static_cast<std::size_t>(thread)];
+  };
+  if (!walk_ && !source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
+    return on_pieces(pieces_of(samples, kPanel),
+                     [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
+  }
+  if (!source_.masked) {
+    return on_pieces(samples * pieces_of(panel_count(rows), kRun),
+                     [&](int t, std::int64_t piece) { one_sample(space(t), r, piece); });
+  }
+  if (log_noise != nullptr) std::fill_n(log_noise, samples, source_.theta[network_dim_]);
+  if (rows > kFewMaskedRows) {
+    return on_pieces(pieces_of(panel_count(rows), group_),
+                     [&](int t, std::int64_t piece) { all_masks(space(t), r, piece); });
+  }
+  prefix_.resize(width_ * kPanel);
+  std::copy_n(before_masks(spaces_[0], panels_at(spaces_[0], row / kPanel), 1), width_ * kPanel,
+              prefix_.data());
+  return on_pieces(pieces_of(panel_count(samples * rows), group_),
+                   [&](int t, std::int64_t piece) { masks_in_lanes(space(t), r, piece); });
+}
+
+template <class T>
+bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
+                        double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
+                        const PredictiveMoments& out, Poll* poll) {
+  const KernelTable<T>& k = kernels<T>();
+  Forward<T> forward(network, source, x, rows, samples, poll);
+  const std::int64_t outputs = forward.outputs();
+  const std::int64_t wanted = kind == kHeteroscedastic ? outputs / 2 : outputs;
+  const std::int64_t extras = kind == kCategorical || kind == kBernoulli ? 1 : wanted;
+  const bool learned = kind == kGaussianLearned;
+  // Outputs of a block of samples at a block of rows wait here. Weights are loaded once per sample
+  // and block of rows, the layers before a mask are done once per row and block of samples: so the
+  // blocks take all rows, or under masks as many samples as there are.
+  constexpr std::int64_t kWaiting = std::int64_t{1} << 22;
+  const std::int64_t most = std::max<std::int64_t>(1, kWaiting / outputs);  // pairs
+  const std::int64_t step = forward.group() * kPanel;
+  std::int64_t row_block = rows, sample_block = std::clamp<std::int64_t>(most / rows, 1, samples);
+  if (source.masked) {
+    sample_block = std::clamp<std::int64_t>(most / std::min(rows, step), 1, samples);
+    row_block = std::min(rows, std::max<std::int64_t>(1, most / sample_block / step) * step);
+  }
+  Buffer<T> waiting(sample_block * row_block * outputs);
+  std::vector<T> log_noise(static_cast<std::size_t>(learned ? sample_block : 0));
+  // Of a panel: outputs, values, and the moments.
+  struct Scratch {
+    Buffer<T> values;
+    Buffer<double> moments;
+  };
+  std::vector<Scratch> scratch(static_cast<std::size_t>(forward.threads()));
+  for (Scratch& s : scratch) {
+    s.values.resize(2 * outputs * kPanel);
+    s.moments.resize(4 * outputs * kPanel);
+  }
+  for (std::int64_t row = 0; row < rows; row += row_block) {
+    const std::int64_t some = std::min(row_block, rows - row);
+    for (std::int64_t first = 0; first < samples; first += sample_block) {
+      const std::int64_t count = std::min(sample_block, samples - first);
+      if (!forward.run(first, count, row, some, waiting.data(),
+                       learned ? log_noise.data() : nullptr)) {
+        return false;
+      }
+      const bool done = forward.on_pieces(panel_count(some), [&](int thread, std::int64_t p) {
+        Scratch& s = scratch[static_cast<std::size_t>(thread)];
+        const std::int64_t at = row + p * kPanel, size = outputs * kPanel;
+        const int n = static_cast<int>(std::min<std::int64_t>(kPanel, some - p * kPanel));
+        double* m = s.moments.data();
+        double* const arrays[4] = {out.first, out.sum, out.squares, out.extra};
+        const std::int64_t widths[4] = {wanted, wanted, wanted, extras};
+        std::fill_n(m, 4 * size, 0.0);
+        for (int a = 0; first > 0 && a < 4; ++a) {
+          kernels<double>().pack_panel(arrays[a], widths[a], nullptr, at, n, m + a * size);
+        }
+        for (std::int64_t i = 0; i < count; ++i) {
+          T* f = s.values.data();
+          k.pack_panel(waiting.data() + i * some * outputs, outputs, nullptr, p * kPanel, n, f);
+          const double sd =
+              learned ? std::exp(static_cast<double>(log_noise[static_cast<std::size_t>(i)]))
+                      : scale;
+          k.moments_panel(kind, f, static_cast<int>(outputs), sd, first + i == 0, f + size, m,
+                          m + size, m + 2 * size, m + 3 * size);
+        }
+        for (int a = 0; a < 4; ++a) {
+          kernels<double>().unpack_panel(m + a * size, widths[a], at, n, arrays[a]);
+        }
+      });
+      if (!done) return false;
+    }
+  }
+  return true;
+}
+
+#define RIBBIT_INSTANTIATE(T)                                                           \
+  template class Forward<T>;                                                            \
+  template bool predictive_moments(const Network&, const WeightSource<T>&, int, double, \
+                                   std::int64_t, const Rows<T>&, std::int64_t,          \
+                                   const PredictiveMoments&, Poll*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

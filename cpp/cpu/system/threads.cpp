@@ -1,0 +1,213 @@
+#include "cpu/system/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+
+namespace ribbit::cpu {
+namespace {
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Spins about 20 us, then yields: a thread that waits for one that lost its core must not burn it.
+template <class Done>
+bool spin_until(Done done, int spins) {
+  for (int i = 0; i < spins; ++i) {
+    if (done()) return true;
+    pause_cpu();
+  }
+  return done();
+}
+constexpr int kSpins = 1500;
+
+}  // namespace
+
+struct Worker {
+  enum State : int { kIdle, kPosted, kRunning };
+  std::atomic<int> state{kIdle};
+  const std::function<void(int)>* body = nullptr;
+  std::atomic<int>* remaining = nullptr;
+  int index = 0;
+  bool asleep = false;  // guarded by mutex
+  std::mutex mutex;
+  std::condition_variable wake;
+
+  bool claim(State next) {
+    int posted = kPosted;
+    return state.compare_exchange_strong(posted, next, std::memory_order_acq_rel);
+  }
+
+  [[noreturn]] void loop() {
+    const auto posted = [&] { return state.load(std::memory_order_acquire) == kPosted; };
+    for (;;) {
+      if (!spin_until(posted, kSpins)) {
+        std::unique_lock lock(mutex);
+        asleep = true;
+        wake.wait(lock, posted);
+        asleep = false;
+      }
+      if (!claim(kRunning)) continue;  // the caller took it back
+      std::atomic<int>* counter = remaining;
+      (*body)(index);
+      state.store(kIdle, std::memory_order_release);
+      counter->fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  void post(const std::function<void(int)>* task, int thread, std::atomic<int>* counter) {
+    body = task;
+    index = thread;
+    remaining = counter;
+    const std::unique_lock lock(mutex);
+    state.store(kPosted, std::memory_order_release);
+    if (asleep) wake.notify_one();
+  }
+};
+
+namespace {
+
+struct Pool {
+  std::mutex mutex;
+  std::vector<Worker*> idle;  // workers live as long as the process
+};
+
+std::atomic<Pool*> pool_pointer{nullptr};
+std::atomic<int> requested_threads{0};
+
+// After a fork the child has no workers: it starts with an empty pool and leaks the old one.
+void forget_pool() {
+  pool_pointer.store(new Pool, std::memory_order_release);
+}
+
+Pool& pool() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    forget_pool();
+    pthread_atfork(nullptr, nullptr, forget_pool);
+  });
+  return *pool_pointer.load(std::memory_order_acquire);
+}
+
+int default_threads() {
+  if (const char* text = std::getenv("RIBBIT_NUM_THREADS")) {
+    const int count = std::atoi(text);
+    if (count >= 1 && count <= 1024) return count;
+  }
+  return available_cores();
+}
+
+}  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+int num_threads() {
+  int count = requested_threads.load();
+  if (count == 0) {
+    count = default_threads();
+    requested_threads.store(count);
+  }
+  return count;
+}
+
+void set_num_threads(int count) {
+  if (count < 1 || count > 1024) {
+    throw std::invalid_argument("[set_num_threads] expected 1 <= n <= 1024, got " +
+                                std::to_string(count));
+  }
+  requested_threads.store(count);
+}
+
+void Cancel::ask() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < Poll::kInterval) return;
+  last_ = now;
+  if (poll_->stop()) cancel();
+}
+
+bool Team::barrier() {
+  if (size_ == 1) return !cancel_->check();
+  const unsigned phase = phase_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+  } else {
+    const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase; };
+    while (!spin_until(passed, kSpins)) {
+      if (cancel_->check()) return false;
+      std::this_thread::yield();
+    }
+  }
+  return !cancel_->check();
+}
+
+Crew::Crew(int wanted) {
+  Pool& shared = pool();
+  std::scoped_lock lock(shared.mutex);
+  while (static_cast<int>(workers_.size()) + 1 < wanted) {
+    if (shared.idle.empty()) {
+      auto* worker = new Worker;
+      try {
+        std::thread(&Worker::loop, worker).detach();
+      } catch (const std::system_error&) {
+        delete worker;
+        break;
+      }
+      workers_.push_back(worker);
+    } else {
+      workers_.push_back(shared.idle.back());
+      shared.idle.pop_back();
+    }
+  }
+}
+
+Crew::~Crew() {
+  Pool& shared = pool();
+  std::scoped_lock lock(shared.mutex);
+  shared.idle.insert(shared.idle.end(), workers_.begin(), workers_.end());
+}
+
+void Crew::run(const std::function<void(int)>& body, bool independent, Cancel* cancel) {
+  std::atomic<int> remaining{static_cast<int>(workers_.size())};
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i]->post(&body, static_cast<int>(i) + 1, &remaining);
+  }
+  body(0);
+  // On a busy machine a worker may not have woken up yet: do its part rather than wait for it.
+  for (std::size_t i = workers_.size(); independent && i-- > 0;) {
+    if (workers_[i]->claim(Worker::kIdle)) {
+      remaining.fetch_sub(1, std::memory_order_relaxed);
+      body(static_cast<int>(i) + 1);
+    }
+  }
+  const auto finished = [&] { return remaining.load(std::memory_order_acquire) == 0; };
+  while (!spin_until(finished, kSpins)) {
+    if (cancel != nullptr) cancel->check();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+int threads_for(double flops) {
+  // Waking a thread costs some microseconds, which is what a core needs for this many.
+  constexpr double kWorthOneThread = 1e6;
+  return static_cast<int>(std::min<double>(num_threads(), 1.0 + flops / kWorthOneThread));
+}
+
+}  // namespace ribbit::cpu

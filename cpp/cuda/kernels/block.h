@@ -1,0 +1,165 @@
+// One source for CUDA and the CPU: a kernel is a struct with the call operator (Block&), written in
+// phases. A phase is the code between two barriers, run once per thread. nvcc and NVRTC make a
+// barrier after it; under any other compiler the threads of a phase run one after the other, in an
+// order that changes from phase to phase, so that a missing barrier changes results. Code outside
+// phases is the same for every thread of a block. No std headers: NVRTC has none.
+//
+// All members of a kernel have 8 bytes (pointers, Index, Word64, double), so that its arguments can
+// be packed anywhere without knowing the type.
+#pragma once
+
+#include "core/ops_hd.h"
+
+// Functions of sizes: for array bounds and on the device.
+#if defined(__CUDACC_RTC__)
+#define RIBBIT_SIZE __device__ constexpr
+#elif defined(__CUDACC__)
+#define RIBBIT_SIZE __host__ __device__ constexpr
+#else
+#define RIBBIT_SIZE constexpr
+#endif
+
+#if defined(__CUDACC__)
+#define RIBBIT_DEVICE __device__ __forceinline__
+#define RIBBIT_UNROLL_ALL _Pragma("unroll")
+#else
+#define RIBBIT_DEVICE inline
+#define RIBBIT_UNROLL_ALL
+#endif
+
+namespace ribbit::cuda {
+
+using Index = long long;
+using Small = unsigned int;    // an index inside a value of one chain's panel
+constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
+constexpr int kStaticShared = 48 * 1024;
+
+#if defined(__CUDACC__)
+
+class Block {
+ public:
+  RIBBIT_DEVICE Index x() const { return blockIdx.x; }
+  RIBBIT_DEVICE Index y() const { return blockIdx.y; }
+  RIBBIT_DEVICE Index z() const { return blockIdx.z; }
+  RIBBIT_DEVICE Index width() const { return gridDim.x; }
+  template <class Body>
+  RIBBIT_DEVICE void phase(const Body& body) const {
+    body(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  // The last phase of a kernel: nothing waits for it.
+  template <class Body>
+  RIBBIT_DEVICE void last(const Body& body) const {
+    body(static_cast<int>(threadIdx.x));
+  }
+  // Memory of the block, uninitialised; once per kernel. What is larger than every device has for a
+  // block must be asked for by the launch.
+  template <class S>
+  RIBBIT_DEVICE S& shared() const {
+    if constexpr (sizeof(S) > kStaticShared) {
+      extern __shared__ __align__(16) unsigned char dynamic_bytes[];
+      return *reinterpret_cast<S*>(dynamic_bytes);
+    } else {
+      alignas(16) static __shared__ unsigned char bytes[sizeof(S)];
+      return *reinterpret_cast<S*>(bytes);
+    }
+  }
+};
+
+// N numbers that each thread keeps from phase to phase.
+template <class T, int N>
+class Registers {
+ public:
+  using Numbers = T[N];
+  RIBBIT_DEVICE explicit Registers(const Block&) {}
+  RIBBIT_DEVICE Numbers& operator()(int) { return values_; }
+
+ private:
+  Numbers values_;
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kBlock) run(const Kernel kernel) {
+  Block block;
+  kernel(block);
+}
+
+#else
+
+// What runs a block on the CPU; cuda/host/on_cpu.h has the only one.
+class Block {
+ public:
+  Block(const Index (&place)[3], Index width, int threads, void* shared, Word64 seed)
+      : place_{place[0], place[1], place[2]},
+        width_(width),
+        threads_(threads),
+        shared_(shared),
+        state_(seed) {}
+  Index x() const { return place_[0]; }
+  Index y() const { return place_[1]; }
+  Index z() const { return place_[2]; }
+  Index width() const { return width_; }
+  int threads() const { return threads_; }
+  template <class Body>
+  void phase(const Body& body) {
+    // t = (first + i stride) mod threads visits each thread once when stride is odd: threads are a
+    // power of two.
+    const int mask = threads_ - 1, first = next() & mask, stride = next() | 1;
+    for (int i = 0; i < threads_; ++i) body((first + i * stride) & mask);
+  }
+  template <class Body>
+  void last(const Body& body) {
+    phase(body);
+  }
+  template <class S>
+  S& shared() const {
+    return *static_cast<S*>(shared_);
+  }
+
+ private:
+  int next() {
+    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<int>(state_ >> 40) & 0xffff;
+  }
+  Index place_[3];
+  Index width_;
+  int threads_;
+  void* shared_;
+  Word64 state_;
+};
+
+template <class T, int N>
+class Registers {
+ public:
+  using Numbers = T[N];
+  explicit Registers(const Block& block) : values_(new Numbers[block.threads()]) {
+    __builtin_memset(static_cast<void*>(values_), 0xff, sizeof(Numbers) * block.threads());  // NaN
+  }
+  ~Registers() { delete[] values_; }
+  Registers(const Registers&) = delete;
+  Registers& operator=(const Registers&) = delete;
+  Numbers& operator()(int thread) { return values_[thread]; }
+
+ private:
+  Numbers* values_;
+};
+
+#endif
+
+struct Nothing {};  // shared memory of kernels that need none
+
+// Sum of one double per thread, in value[0] for every thread after the call: a tree whose shape
+// depends on the number of threads alone.
+template <int Threads>
+struct BlockSum {
+  double value[Threads];
+  RIBBIT_DEVICE void reduce(Block& block) {
+    for (int half = Threads / 2; half > 0; half /= 2) {
+      block.phase([&](int t) {
+        if (t < half) value[t] += value[t + half];
+      });
+    }
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,82 @@
+// Windows that slide over images (height, width, channels) with constant sizes, so that indices
+// are taken apart by constants, and operands that make convolutions products. S: a Sliding window;
+// a kernel lies as (taps, channels, outs). Values of one chain's panel have less than 2^31 numbers.
+#pragma once
+
+#include "cuda/kernels/product_kernels.h"
+
+namespace ribbit::cuda {
+
+template <int Height, int Width, int Channels, int KernelHeight, int KernelWidth, int StrideHeight,
+          int StrideWidth, int PadTop, int PadLeft, int OutHeight, int OutWidth>
+struct Sliding {
+  static constexpr int kHeight = Height, kWidth = Width, kChannels = Channels;
+  static constexpr int kKernelHeight = KernelHeight, kKernelWidth = KernelWidth;
+  static constexpr int kOutHeight = OutHeight, kOutWidth = OutWidth;
+  static constexpr int kCells = Height * Width, kPlaces = OutHeight * OutWidth;
+  // The cell that a tap meets at a place, less than zero outside the image.
+  RIBBIT_DEVICE static int cell(int place, int tap) {
+    const int y = place / OutWidth * StrideHeight + tap / KernelWidth - PadTop;
+    const int x = place % OutWidth * StrideWidth + tap % KernelWidth - PadLeft;
+    const bool inside = y >= 0 && y < Height && x >= 0 && x < Width;
+    return inside ? y * Width + x : -1;
+  }
+  // The place where a tap meets a cell, less than zero where there is none.
+  RIBBIT_DEVICE static int place(int cell, int tap) {
+    const int y = cell / Width + PadTop - tap / KernelWidth;
+    const int x = cell % Width + PadLeft - tap % KernelWidth;
+    const bool inside = y >= 0 && y % StrideHeight == 0 && y / StrideHeight < OutHeight && x >= 0 &&
+                        x % StrideWidth == 0 && x / StrideWidth < OutWidth;
+    return inside ? y / StrideHeight * OutWidth + x / StrideWidth : -1;
+  }
+  static constexpr int kTaps = KernelHeight * KernelWidth;
+};
+
+// (rows x places, taps x channels): the cells that the window covers, 0 outside the image;
+// transposed: (taps x channels, rows x places).
+template <class T, class S, bool Transposed>
+struct Patches {
+  static constexpr bool kAlongColumns = !Transposed;
+  const T* base;
+  Index chain_stride;
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const Small at = static_cast<Small>(Transposed ? j : i);
+    const Small entry = static_cast<Small>(Transposed ? i : j);
+    const Small row = at / S::kPlaces, place = at % S::kPlaces;
+    const int cell = S::cell(static_cast<int>(place), static_cast<int>(entry / S::kChannels));
+    if (cell < 0) return T(0);
+    const Small pixel = row * S::kCells + static_cast<Small>(cell);
+    return (base + chain * chain_stride)[pixel * S::kChannels + entry % S::kChannels];
+  }
+};
+
+// (rows x cells, taps x outs): the deltas of the places where each tap meets the cell.
+template <class T, class S, int Outs>
+struct DeltaPatches {
+  static constexpr bool kAlongColumns = true;
+  const T* base;
+  Index chain_stride;
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const Small at = static_cast<Small>(i), entry = static_cast<Small>(j);
+    const Small row = at / S::kCells, cell = at % S::kCells;
+    const int place = S::place(static_cast<int>(cell), static_cast<int>(entry / Outs));
+    if (place < 0) return T(0);
+    const Small where = row * S::kPlaces + static_cast<Small>(place);
+    return (base + chain * chain_stride)[where * Outs + entry % Outs];
+  }
+};
+
+// (taps x outs, channels): a kernel with its channels and outs exchanged.
+template <class T, int Channels, int Outs>
+struct TurnedKernel {
+  static constexpr bool kAlongColumns = false;
+  const T* base;
+  Index chain_stride;
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const Small entry = static_cast<Small>(i);
+    const Small line = entry / Outs * Channels + static_cast<Small>(j);
+    return (base + chain * chain_stride)[line * Outs + entry % Outs];
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,265 @@
+// Log likelihood and log prior with their gradients. Shapes: C chains, P parameters, R rows of a
+// panel, N rows in all, K outputs, J columns of y.
+#pragma once
+
+#include "core/likelihood_hd.h"
+#include "core/prior_hd.h"
+#include "cuda/kernels/block.h"
+
+namespace ribbit::cuda {
+
+// out (R, size) = rows of x (N, size), those that `rows` names or first_row, first_row + 1, ..;
+// bytes of images are divided by 255. rows: chain c's at c rows_stride, and its out at c
+// out_stride. Grid: (R, 1, C), or (R, 1, 1) for rows that all chains share.
+template <class From, class T>
+struct GatherRows {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  const From* x;
+  const Index* rows;
+  Index rows_stride;
+  Index first_row;
+  Index size;
+  T* out;
+  Index out_stride;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index place = first_row + block.x();
+    const Index n = rows != nullptr ? rows[block.z() * rows_stride + place] : place;
+    T* to = out + block.z() * out_stride + block.x() * size;
+    block.last([&](int t) {
+      for (Index i = t; i < size; i += kBlock) {
+        const T value = static_cast<T>(x[n * size + i]);
+        to[i] = sizeof(From) == 1 ? value / T(255) : value;
+      }
+    });
+  }
+};
+
+// a *= b for `size` numbers of every chain. Grid: (any, C).
+template <class T>
+struct Multiply {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  T* a;
+  const T* b;
+  Index chain_stride;
+  Index size;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index at = block.y() * chain_stride;
+    block.last([&](int t) {
+      for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
+        a[at + i] *= b[at + i];
+      }
+    });
+  }
+};
+
+// The log likelihood of one row without constants of y, and weight times its derivatives by the
+// outputs. f, delta: K numbers; y: J. Returns the term; noise: d term / d log_noise (learned only).
+template <int Kind, class T>
+RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, double parameter,
+                                    T weight, T* delta, double& noise) {
+  double sum = 0.0;
+  if constexpr (Kind == kGaussian || Kind == kGaussianLearned) {
+    constexpr bool kLearned = Kind == kGaussianLearned;
+    const double precision =
+        kLearned ? exp<double>(-2.0 * parameter) : 1.0 / (parameter * parameter);
+    const double log_scale = kLearned ? parameter : log<double>(parameter);
+    const T factor = static_cast<T>(static_cast<double>(weight) * precision);
+    for (Index k = 0; k < outputs; ++k) {
+      const T residual = y[k] - f[k];
+      delta[k] = factor * residual;
+      sum += static_cast<double>(residual) * static_cast<double>(residual);
+    }
+    const double quadratic = precision * sum, count = static_cast<double>(outputs);
+    noise = quadratic - count;
+    return -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+  } else if constexpr (Kind == kHeteroscedastic) {
+    const Index targets = outputs / 2;
+    for (Index k = 0; k < targets; ++k) {
+      T term, mean, raw;
+      heteroscedastic_term<T>(f[k], f[targets + k], y[k], term, mean, raw);
+      delta[k] = weight * mean;
+      delta[targets + k] = weight * raw;
+      sum += static_cast<double>(term);
+    }
+    return sum - kHalfLogTwoPi * static_cast<double>(targets);
+  } else if constexpr (Kind == kCategorical) {
+    // Softmax with the maximum taken off; a NaN reaches the sum.
+    const Index label = static_cast<Index>(y[0]);
+    T largest = f[0];
+    for (Index k = 1; k < outputs; ++k) largest = Ops<T>::max(f[k], largest);
+    T total = T(0);
+    for (Index k = 0; k < outputs; ++k) {
+      const T e = exp_bounded<T>(Ops<T>::max(-T(kExpLimit<T>), f[k] - largest));
+      total += e;
+      delta[k] = e;
+    }
+    const T factor = -weight / total;
+    for (Index k = 0; k < outputs; ++k) {
+      delta[k] = Ops<T>::fma(delta[k], factor, k == label ? weight : T(0));
+    }
+    return static_cast<double>((f[label] - largest) - log<T>(total));
+  } else {
+    for (Index k = 0; k < outputs; ++k) {
+      T term, derivative;
+      if constexpr (Kind == kBernoulli)
+        bernoulli_term<T>(f[k], y[k], term, derivative);
+      else
+        poisson_term<T>(f[k], y[k], term, derivative);
+      delta[k] = weight * derivative;
+      sum += static_cast<double>(term);
+    }
+    return sum;
+  }
+}
+
+// One thread per row. Chain c, block b of the panel: terms[c slots + slot + b], and noise likewise
+// (learned only), are sums over the block's rows. y (N, J), rows as in GatherRows; log_noise: chain
+// c's at c noise_stride (learned only). f, delta: (R, K) per chain. Grid: (ceil(R / kBlock), C).
+template <class T, int Kind>
+struct LikelihoodRows {
+  static constexpr int kBlock = kThreads;
+  using Shared = BlockSum<kBlock>;
+  const T* f;
+  const T* y;
+  const Index* rows;
+  Index rows_stride;
+  Index first_row;
+  Index count;  // R
+  Index outputs;
+  Index targets;
+  Index chain_stride;  // of f and delta
+  const T* log_noise;
+  Index noise_stride;
+  double scale;
+  double weight;
+  T* delta;
+  double* terms;
+  double* noise;
+  Index slots;
+  Index slot;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    Registers<double, 1> noises(block);
+    const Index chain = block.y();
+    const double parameter =
+        Kind == kGaussianLearned ? static_cast<double>(log_noise[chain * noise_stride]) : scale;
+    block.phase([&](int t) {
+      const Index r = block.x() * kBlock + t;
+      double own = 0.0, own_noise = 0.0;
+      if (r < count) {
+        const Index place = first_row + r;
+        const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
+        const Index at = chain * chain_stride + r * outputs;
+        own = likelihood_row<Kind, T>(f + at, y + n * targets, outputs, parameter,
+                                      static_cast<T>(weight), delta + at, own_noise);
+      }
+      sum.value[t] = own;
+      noises(t)[0] = own_noise;
+    });
+    sum.reduce(block);
+    const Index place = chain * slots + slot + block.x();
+    block.phase([&](int t) {
+      if (t == 0) terms[place] = sum.value[0];
+    });
+    if constexpr (Kind == kGaussianLearned) {
+      block.phase([&](int t) { sum.value[t] = noises(t)[0]; });
+      sum.reduce(block);
+      block.last([&](int t) {
+        if (t == 0) noise[place] = sum.value[0];
+      });
+    }
+  }
+};
+
+// grad += weight * score of theta over one segment of a prior. Constants of a segment
+// (core/prior_hd.h) are made on the host. Grid: (any, C).
+template <class T, int Kind>
+struct PriorScore {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  PriorConstants constants;
+  const T* theta;
+  Index dim;  // P
+  Index offset;
+  Index size;
+  double weight;
+  T* grad;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index at = block.y() * dim + offset;
+    const T w = static_cast<T>(weight);
+    block.last([&](int t) {
+      for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
+        const T score = prior_score<Kind, T>(theta[at + i], constants);
+        grad[at + i] = Ops<T>::fma(w, score, grad[at + i]);
+      }
+    });
+  }
+};
+
+// terms[c slots + slot] = log density of one segment of a prior. Grid: (1, C).
+template <class T, int Kind>
+struct PriorValue {
+  static constexpr int kBlock = kThreads;
+  using Shared = BlockSum<kBlock>;
+  PriorConstants constants;
+  const T* theta;
+  Index dim;
+  Index offset;
+  Index size;
+  double* terms;
+  Index slots;
+  Index slot;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    const T* at = theta + block.y() * dim + offset;
+    block.phase([&](int t) {
+      double own = 0.0;
+      for (Index i = t; i < size; i += kBlock) {
+        own += prior_log_density<Kind, double>(static_cast<double>(at[i]), constants);
+      }
+      sum.value[t] = own;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      if (t == 0) {
+        terms[block.y() * slots + slot] =
+            sum.value[0] + static_cast<double>(size) * constants.log_norm;
+      }
+    });
+  }
+};
+
+// out[c out_stride] = factor (sum of slots + constant); also, where grad is not null,
+// grad[c grad_stride] = that, rounded: the gradient of a learned noise. Grid: (1, C).
+template <class T>
+struct SumTerms {
+  static constexpr int kBlock = kThreads;
+  using Shared = BlockSum<kBlock>;
+  const double* terms;
+  Index slots;
+  double constant;
+  double factor;
+  double* out;
+  Index out_stride;
+  T* grad;
+  Index grad_stride;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    block.phase([&](int t) {
+      double own = 0.0;
+      for (Index i = t; i < slots; i += kBlock) own += terms[block.y() * slots + i];
+      sum.value[t] = own;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      if (t != 0) return;
+      const double value = factor * (sum.value[0] + constant);
+      if (out != nullptr) out[block.y() * out_stride] = value;
+      if (grad != nullptr) grad[block.y() * grad_stride] = static_cast<T>(value);
+    });
+  }
+};
+
+}  // namespace ribbit::cuda

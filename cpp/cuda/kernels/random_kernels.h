@@ -1,0 +1,89 @@
+// Random numbers, with the CPU's words: element e of a row is number e % 4 of the counter block
+// e / 4 (core/philox_hd.h), and normals have the CPU's bits.
+#pragma once
+
+#include "core/normal_hd.h"
+#include "core/philox_hd.h"
+#include "cuda/kernels/block.h"
+
+namespace ribbit::cuda {
+
+// A stream less its chain. chains: (rows,) ids, or null for 0, 1, ..
+struct Stream {
+  Word64 seed;
+  Word64 step;
+  Word64 purpose_layer;  // purpose << 24 | layer << 8, as in the counter
+  const Word* chains;
+  RIBBIT_DEVICE Word chain(Index row) const {
+    return chains != nullptr ? chains[row] : static_cast<Word>(row);
+  }
+  // The four words of a block.
+  RIBBIT_DEVICE void words(Word64 block, Word chain, Word (&out)[4]) const {
+    Word64 c[1][4] = {{block & 0xffffffffull, step & 0xffffffffull, chain,
+                       purpose_layer | ((step >> 32) & 0xffu)}};
+    philox4x32<1>(c, seed);
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) out[i] = static_cast<Word>(c[0][i]);
+  }
+  template <class T>
+  RIBBIT_DEVICE void normals(Word64 block, Word chain, T (&z)[4]) const {
+    Word w[4];
+    words(block, chain, w);
+    box_muller<T>(w[0], w[1], z[0], z[1]);
+    box_muller<T>(w[2], w[3], z[2], z[3]);
+  }
+};
+
+// out (rows, n); a thread makes four at a time. Grid: (any, rows).
+template <class T>
+struct FillNormal {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  Stream stream;
+  Index n;
+  T* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Word chain = stream.chain(block.y());
+    T* row = out + block.y() * n;
+    block.last([&](int t) {
+      const Index blocks = (n + 3) / 4;
+      for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
+        T z[4];
+        stream.template normals<T>(static_cast<Word64>(b), chain, z);
+        RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+          if (4 * b + i < n) row[4 * b + i] = z[i];
+        }
+      }
+    });
+  }
+};
+
+// The uniform in (0, 1) of two words: 27 + 26 bits and a half; never 0, never 1.
+RIBBIT_DEVICE double uniform_of(Word w0, Word w1) {
+  const double high = static_cast<double>(w0 >> 5), low = static_cast<double>(w1 >> 6);
+  const double u = (high * 0x1p26 + low + 0.5) * 0x1p-53;
+  return u < 1.0 - 0x1p-53 ? u : 1.0 - 0x1p-53;
+}
+
+// out (rows, n): element e from words 2e and 2e + 1. Grid: (any, rows).
+struct FillUniform {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  Stream stream;
+  Index n;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Word chain = stream.chain(block.y());
+    double* row = out + block.y() * n;
+    block.last([&](int t) {
+      const Index blocks = (n + 1) / 2;
+      for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
+        Word w[4];
+        stream.words(static_cast<Word64>(b), chain, w);
+        row[2 * b] = uniform_of(w[0], w[1]);
+        if (2 * b + 1 < n) row[2 * b + 1] = uniform_of(w[2], w[3]);
+      }
+    });
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,66 @@
+// Sums that teams of threads inside a block make, in an order that shapes alone decide.
+#pragma once
+
+#include "cuda/kernels/block.h"
+
+namespace ribbit::cuda {
+
+// N sums at a time of one number per thread. Columns: over the threads of equal number mod Lanes,
+// left at [t % Lanes]; else over each run of Lanes threads, left at [t - t % Lanes].
+template <class T, int N, int Lanes, bool Columns>
+struct TeamSum {
+  T value[N][kThreads];
+  RIBBIT_DEVICE static int home(int t) { return Columns ? t % Lanes : t - t % Lanes; }
+  RIBBIT_DEVICE void reduce(Block& block) {
+    for (int half = Columns ? kThreads / 2 : Lanes / 2; half >= (Columns ? Lanes : 1); half /= 2) {
+      block.phase([&](int t) {
+        if ((Columns ? t : t % Lanes) >= half) return;
+        RIBBIT_UNROLL_ALL for (int n = 0; n < N; ++n) value[n][t] += value[n][t + half];
+      });
+    }
+  }
+};
+
+// Gradient of parameters that every data row has terms of: terms (rows, arrays, width) per chain
+// are summed over rows in double; array a's sum goes to grad + offset a, plus what is there if
+// `add`. Grid: (ceil(width / 32), C, arrays).
+template <class T>
+struct SumRows {
+  static constexpr int kBlock = kThreads, kLanes = 32;
+  using Shared = TeamSum<double, 1, kLanes, true>;
+  const T* terms;
+  Index chain_stride;
+  Index rows;
+  Index arrays;
+  Index width;
+  T* grad;
+  Index dim;  // from chain to chain of grad
+  Index first;
+  Index second;
+  Index third;
+  Index add;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    const Index array = block.z(), column = block.x() * kLanes;
+    const T* from = terms + block.y() * chain_stride + array * width;
+    block.phase([&](int t) {
+      double own = 0.0;
+      const Index c = column + t % kLanes;
+      for (Index r = t / kLanes; r < rows && c < width; r += kBlock / kLanes) {
+        own += static_cast<double>(from[r * arrays * width + c]);
+      }
+      sum.value[0][t] = own;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      const Index c = column + t;
+      if (t >= kLanes || c >= width) return;
+      const Index offset = array == 0 ? first : array == 1 ? second : third;
+      T* at = grad + block.y() * dim + offset + c;
+      const T value = static_cast<T>(sum.value[0][t]);
+      *at = add != 0 ? *at + value : value;
+    });
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,260 @@
+// Steps along stochastic gradients: SGLD, SGHMC and Adam, with the noise made in registers. Shapes:
+// C chains, P parameters, N rows, n steps of a recording.
+//
+// What changes from step to step lies in device memory, so that one recorded step is every step: a
+// table made on the host has a row per step, and each chain counts the steps it has begun.
+#pragma once
+
+#include "core/permutation_hd.h"
+#include "cuda/kernels/block.h"
+#include "cuda/kernels/random_kernels.h"
+
+namespace ribbit::cuda {
+
+// One row of the table of steps; the constants are rounded to T where they are used, as on the CPU.
+struct StepRow {
+  double number;              // address of batch and noise; below zero: no step, the table ends
+  double step;                // factor of the gradient
+  double noise;               // sd of the noise; 0: none is drawn
+  double correct1, correct2;  // Adam: 1 / (1 - decay^t)
+  double adapt;               // preconditioner: whether the second moment moves
+};
+
+// Where a chain is. All (C,).
+struct ChainRecords {
+  Index* begun;     // steps begun in this table; the last one's row is begun - 1
+  Index* bad;       // not zero: the last step left a parameter that is not finite
+  double* outcome;  // (C, 2): number of the first such step or -1, largest |gradient| there
+  RIBBIT_DEVICE bool stopped(Index chain) const { return outcome[2 * chain] >= 0.0; }
+};
+
+template <class T>
+struct UpdateConstants {
+  T step, noise, keep, decay1, decay2, correct1, correct2, epsilon, scale;
+  bool adapt;
+};
+
+// A rule moves one parameter t by its gradient g and a standard normal z, with two moments of which
+// it uses what it says. Uphill. Operations in the order of cpu/isa/update-inl.h, so that the bits
+// are the CPU's; but division and reciprocal are exact here, and AVX-512's are within 1.5 ulp. The
+// result is 0, and NaN when anything is not finite any more.
+
+// theta += step g + noise z
+template <class T>
+struct LangevinRule {
+  static constexpr bool kFirst = false, kSecond = false, kNoise = true;
+  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T&, T&) {
+    t = Ops<T>::fma(c.noise, z, Ops<T>::fma(c.step, g, t));
+    return t - t;
+  }
+};
+
+// second = decay2 second + (1 - decay2) (scale g)^2 while adapting; G = 1 / (epsilon + sqrt second)
+// theta += step G g + noise sqrt(G) z
+template <class T>
+struct PreconditionedRule {
+  static constexpr bool kFirst = false, kSecond = true, kNoise = true;
+  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T&, T& v) {
+    using O = Ops<T>;
+    if (c.adapt) {
+      const T scaled = g * c.scale;
+      v = O::fma(c.decay2, v, (T(1) - c.decay2) * scaled * scaled);
+    }
+    const T metric = O::reciprocal(O::sqrt(v) + c.epsilon);
+    t = O::fma(c.step * metric, g, t);
+    t = O::fma(c.noise * O::sqrt(metric), z, t);
+    return (t - t) + (v - v);
+  }
+};
+
+// velocity = keep velocity + step g + noise z; theta += velocity
+template <class T>
+struct FrictionRule {
+  static constexpr bool kFirst = true, kSecond = false, kNoise = true;
+  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T& v, T&) {
+    v = c.keep * v;
+    v = Ops<T>::fma(c.noise, z, Ops<T>::fma(c.step, g, v));
+    t += v;
+    return t - t;
+  }
+};
+
+// Adam (Kingma and Ba 2015, algorithm 1).
+template <class T>
+struct AdamRule {
+  static constexpr bool kFirst = true, kSecond = true, kNoise = false;
+  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T, T& t, T& m, T& v) {
+    using O = Ops<T>;
+    m = O::fma(c.decay1, m, (T(1) - c.decay1) * g);
+    v = O::fma(c.decay2, v, (T(1) - c.decay2) * g * g);
+    const T below = O::sqrt(v * c.correct2) + c.epsilon;
+    t = O::fma(c.step, O::divide(m * c.correct1, below), t);
+    return (t - t) + (below - below);
+  }
+};
+
+// Four neighbours, moved by wide loads and stores where rows of P allow it.
+template <class T>
+struct alignas(16) Four {
+  T v[4];
+};
+
+template <class T>
+RIBBIT_DEVICE Four<T> load_four(const T* p, Index left, bool aligned) {
+  if (aligned) return *reinterpret_cast<const Four<T>*>(p);
+  Four<T> out;
+  RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) out.v[i] = i < left ? p[i] : T(0);
+  return out;
+}
+
+template <class T>
+RIBBIT_DEVICE void store_four(T* p, const Four<T>& from, Index left, bool aligned) {
+  if (aligned) {
+    *reinterpret_cast<Four<T>*>(p) = from;
+    return;
+  }
+  RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+    if (i < left) p[i] = from.v[i];
+  }
+}
+
+// One step of every chain that has not stopped; a thread makes the four parameters of a block of
+// the counter. theta, first, second, grad (C, P) aligned to 16 bytes, null where the rule has none.
+// Grid: (any, C).
+template <class T, class Rule>
+struct Update {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  Stream stream;  // its step is that of the table
+  const StepRow* table;
+  ChainRecords records;
+  Index dim;
+  const T* grad;
+  T* theta;
+  T* first;
+  T* second;
+  double keep, decay1, decay2, epsilon, scale;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index chain = block.y(), at = chain * dim;
+    const Index begun = records.begun[chain];
+    if (records.stopped(chain)) return;
+    const StepRow& row = table[begun - 1];
+    const UpdateConstants<T> c{static_cast<T>(row.step),     static_cast<T>(row.noise),
+                               static_cast<T>(keep),         static_cast<T>(decay1),
+                               static_cast<T>(decay2),       static_cast<T>(row.correct1),
+                               static_cast<T>(row.correct2), static_cast<T>(epsilon),
+                               static_cast<T>(scale),        row.adapt != 0.0};
+    Stream noise = stream;
+    noise.step = static_cast<Word64>(row.number);
+    const Word id = stream.chain(chain);
+    const bool aligned = dim % 4 == 0;
+    block.last([&](int t) {
+      const Index blocks = (dim + 3) / 4;
+      T bad = T(0);
+      for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
+        const Index e = at + 4 * b, left = dim - 4 * b;
+        T z[4] = {};
+        if constexpr (Rule::kNoise) {
+          if (c.noise != T(0)) noise.template normals<T>(static_cast<Word64>(b), id, z);
+        }
+        Four<T> m{}, v{};
+        const Four<T> g = load_four(grad + e, left, aligned);
+        Four<T> q = load_four(theta + e, left, aligned);
+        if constexpr (Rule::kFirst) m = load_four(first + e, left, aligned);
+        if constexpr (Rule::kSecond) v = load_four(second + e, left, aligned);
+        RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+          const T result = Rule::apply(c, g.v[i], z[i], q.v[i], m.v[i], v.v[i]);
+          if (i < left) bad += result;
+        }
+        store_four(theta + e, q, left, aligned);
+        if constexpr (Rule::kFirst) store_four(first + e, m, left, aligned);
+        if constexpr (Rule::kSecond) store_four(second + e, v, left, aligned);
+      }
+      // Nobody reads it before the next kernel, and all who write it write the same.
+      if (bad != T(0)) records.bad[chain] = 1;
+    });
+  }
+};
+
+// Ends the step before and begins the next one. A chain whose last step left a parameter that is
+// not finite stops, and the largest finite |gradient| of that step is noted, infinity where there
+// is none. Then the rows of the next step's batch are written: places of the epoch's order. grad
+// (C, P), rows (C, batch_rows) or null: all N rows in their own order. masks: where dropout masks
+// are told their address, or null; ids of chains then follow each other. Grid: (1, C).
+template <class T>
+struct NextStep {
+  static constexpr int kBlock = kThreads;
+  struct Shared {
+    double size[kBlock];
+    Permutation order;
+  };
+  Word64 seed;
+  const Word* chains;  // (C,) ids
+  const StepRow* table;
+  ChainRecords records;
+  Index dim;
+  const T* grad;
+  Index num_rows;  // N
+  Index batch_rows;
+  Index* rows;
+  Word64* masks;  // (3,): seed, step and the sample of chain 0
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    const Index chain = block.y();
+    const Index begun = records.begun[chain];
+    const double number = table[begun].number;
+    const bool failed = records.bad[chain] != 0 && !records.stopped(chain);
+    block.phase([&](int) {});  // everybody has read what is written below
+    if (failed) note(block, shared, chain, table[begun - 1].number);
+    const Word64 step = number < 0.0 ? 0 : static_cast<Word64>(number);
+    const Index batches = (num_rows + batch_rows - 1) / batch_rows;
+    const Index begin = static_cast<Index>(step % static_cast<Word64>(batches)) * batch_rows;
+    const Index left = num_rows - begin, count = left < batch_rows ? left : batch_rows;
+    block.phase([&](int t) {
+      if (t != 0 || number < 0.0) return;
+      records.begun[chain] = begun + 1;
+      if (masks != nullptr && chain == 0) {
+        masks[0] = seed;
+        masks[1] = step;
+        masks[2] = chains[0];
+      }
+      if (rows == nullptr) return;
+      shared.order = make_permutation(static_cast<Word64>(num_rows), seed, chains[chain],
+                                      step / static_cast<Word64>(batches));
+    });
+    if (number < 0.0 || rows == nullptr) return;
+    block.last([&](int t) {
+      for (Index r = t; r < count; r += kBlock) {
+        rows[chain * batch_rows + r] =
+            static_cast<Index>(permute(shared.order, static_cast<Word64>(begin + r)));
+      }
+    });
+  }
+
+ private:
+  RIBBIT_DEVICE void note(Block& block, Shared& shared, Index chain, double number) const {
+    block.phase([&](int t) {
+      double own = -1.0;
+      for (Index i = t; i < dim; i += kBlock) {
+        const double size = Ops<double>::abs(static_cast<double>(grad[chain * dim + i]));
+        if (size - size == 0.0 && size > own) own = size;
+      }
+      shared.size[t] = own;
+    });
+    for (int half = kBlock / 2; half > 0; half /= 2) {
+      block.phase([&](int t) {
+        if (t < half && shared.size[t + half] > shared.size[t]) {
+          shared.size[t] = shared.size[t + half];
+        }
+      });
+    }
+    block.phase([&](int t) {
+      if (t != 0) return;
+      const double infinity = Ops<double>::from_bits(0x7ff0000000000000ull);
+      records.outcome[2 * chain] = number;
+      records.outcome[2 * chain + 1] = shared.size[0] < 0.0 ? infinity : shared.size[0];
+    });
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,1 @@
+"""What an array is, where it lives, how it is checked."""

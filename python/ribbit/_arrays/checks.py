@@ -1,0 +1,263 @@
+"""Checks of arguments; every error reads ``[function] expected ..., got ...``."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import interfaces
+from ribbit.errors import DataError, DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = [
+    "FloatArray",
+    "all_true",
+    "boolean",
+    "chain_ids",
+    "choice",
+    "data",
+    "finite",
+    "float_dtype",
+    "fraction",
+    "integer",
+    "integer_array",
+    "mapping",
+    "numeric",
+    "positive",
+    "real",
+    "rebuild",
+    "seed",
+    "summary",
+]
+
+
+FloatArray: TypeAlias = "npt.NDArray[np.floating[Any]]"
+
+
+_MAX_STEPS = 2**62
+
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def summary(value: object) -> str:
+    """Name a value in an error message: kind first, contents only when they are short."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    text = ""
+    if isinstance(value, str | bytes | float | complex | np.generic):
+        text = repr(value)
+    elif isinstance(value, int):
+        # repr of a very long int is refused by Python (int_max_str_digits).
+        text = repr(value) if value.bit_length() < 128 else f"of {value.bit_length()} bits"
+    elif isinstance(value, list | tuple):
+        text = f"of length {len(value)}"
+    elif isinstance(value, type):
+        text = value.__name__
+    kind = type(value).__name__
+    if type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "__main__"):
+        kind = f"{type(value).__module__.partition('.')[0]}.{kind}"
+    return f"{kind} {text}".strip() if len(text) <= 60 else kind
+
+
+def real(function: str, name: str, value: object) -> float:
+    """Return `value` as a finite float; bool, strings and arrays are a TypeError."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"[{function}] expected {name} as a number, got {summary(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"[{function}] expected {name} finite, got {summary(value)}")
+    return number
+
+
+def positive(function: str, name: str, value: object) -> float:
+    """Return `value` as a finite float above zero."""
+    number = real(function, name, value)
+    if not number > 0.0:
+        raise ValueError(f"[{function}] expected {name} > 0, got {summary(value)}")
+    return number
+
+
+def fraction(
+    function: str, name: str, value: object, *, zero: bool = False, one: bool = False
+) -> float:
+    """Return `value` as a float between 0 and 1; `zero` and `one` let the ends in."""
+    number = real(function, name, value)
+    if not (0.0 < number < 1.0 or (zero and number == 0.0) or (one and number == 1.0)):
+        interval = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
+        raise ValueError(f"[{function}] expected {name} in {interval}, got {summary(value)}")
+    return number
+
+
+def integer(
+    function: str,
+    name: str,
+    value: object,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+) -> int:
+    """Return `value` as an int in [minimum, maximum]; bool and floats are a TypeError."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"[{function}] expected {name} as an integer, got {summary(value)}")
+    number = int(value)
+    if minimum is not None and number < minimum:
+        raise ValueError(f"[{function}] expected {name} >= {minimum}, got {summary(value)}")
+    if maximum is not None and number > maximum:
+        raise ValueError(f"[{function}] expected {name} <= {maximum}, got {summary(value)}")
+    return number
+
+
+def seed(function: str, value: object) -> int:
+    """Return `value` as a seed: an integer in [0, 2**64)."""
+    return integer(function, "seed", value, minimum=0, maximum=2**64 - 1)
+
+
+def boolean(function: str, name: str, value: object) -> bool:
+    """Return `value` as a bool; only True and False (also NumPy's) are let in."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"[{function}] expected {name} as a bool, got {summary(value)}")
+    return bool(value)
+
+
+def choice(function: str, name: str, value: object, options: Iterable[str]) -> str:
+    """Return `value`, one of the strings in `options`."""
+    names = tuple(options)
+    expected = " or ".join(repr(option) for option in names)
+    if not isinstance(value, str):
+        raise TypeError(f"[{function}] expected {name} as {expected}, got {summary(value)}")
+    if value not in names:
+        raise ValueError(f"[{function}] expected {name} as {expected}, got {summary(value)}")
+    return value
+
+
+def float_dtype(function: str, value: object) -> np.dtype[Any]:
+    """Return `value` as the dtype float32 or float64 in native byte order."""
+    try:
+        chosen: np.dtype[Any] = np.dtype(value)  # type: ignore[call-overload]
+    except Exception as error:
+        got = summary(value)
+        raise DTypeError(f"[{function}] expected dtype float32 or float64, got {got}") from error
+    # np.dtype(None) is float64, which nobody means.
+    if value is None or chosen not in _FLOATS:
+        got = "None" if value is None else str(chosen)
+        raise DTypeError(f"[{function}] expected dtype float32 or float64, got {got}")
+    return chosen
+
+
+def chain_ids(function: str, chains: object) -> npt.NDArray[np.uint32]:
+    """Return the ids of `chains`: 0..chains-1 for an integer, or the ids themselves (C,)."""
+    if isinstance(chains, np.ndarray | list | tuple):
+        ids = integer_array(function, "chains", chains, below=2**32)
+        return ids.astype(np.uint32)
+    count = integer(function, "chains", chains, minimum=1, maximum=2**31)
+    return np.arange(count, dtype=np.uint32)
+
+
+def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
+    """Return `value` as a mapping whose keys are strings."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"[{function}] expected {name} as a dict of strings, got {summary(value)}")
+    return value
+
+
+def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
+    """Return an array-like of bools, integers or real floats as a NumPy array, uncopied."""
+    expected = f"{name} as an array of real numbers"
+    if interfaces.has_cuda_interface(value):
+        # Never a silent copy between devices.
+        raise DTypeError(f"[{function}] expected {expected} in host memory, got {summary(value)}")
+    if type(value).__name__ == "MaskedArray" and np.any(getattr(value, "mask", False)):
+        raise DataError(f"[{function}] expected {name} without masked values, got some masked")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        got = f"{summary(value)} ({interfaces.reason(error)})"
+        raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
+    if array.dtype.kind not in "biuf":
+        got = summary(value) if array.dtype == object else summary(array)
+        raise DTypeError(f"[{function}] expected {expected}, got {got}")
+    return array
+
+
+def finite(function: str, name: str, array: npt.NDArray[Any]) -> None:
+    """Raise a DataError that names the first place where `array` is NaN or infinite."""
+    good = np.isfinite(array)
+    if not good.all():
+        where = np.unravel_index(int(np.argmin(good)), array.shape)
+        raise _place(function, f"finite values in {name}", name, where, array[where])
+
+
+def _place(
+    function: str, expected: str, name: str, where: tuple[Any, ...], value: object
+) -> DataError:
+    place = f"{name}[{', '.join(str(int(i)) for i in where)}]" if where else name
+    return DataError(f"[{function}] expected {expected}, got an array where {place} is {value}")
+
+
+def all_true(
+    function: str, expected: str, name: str, array: npt.NDArray[Any], good: npt.NDArray[np.bool_]
+) -> None:
+    """Raise a DataError with the first place and value of `array` where `good` is False."""
+    if not good.all():
+        where = np.unravel_index(int(np.argmin(good)), array.shape)
+        raise _place(function, expected, name, where, array[where])
+
+
+def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> FloatArray:
+    """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64)."""
+    raw = numeric(function, name, value)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.array(raw, dtype=dtype, order="C", copy=True)
+    good = np.isfinite(array)
+    if not good.all():
+        where = np.unravel_index(int(np.argmin(good)), array.shape)
+        # Names the value that came, so that 1e300 is not reported as an infinity.
+        raise _place(function, f"finite {dtype} values in {name}", name, where, raw[where])
+    return array
+
+
+def integer_array(function: str, name: str, value: object, *, below: int) -> npt.NDArray[np.int64]:
+    """Return a non-empty 1-D array of integers in [0, below) as contiguous int64."""
+    array = numeric(function, name, value)
+    # An empty list is a float array to NumPy; say that it is empty rather than float.
+    if array.ndim != 1 or array.size == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} as a non-empty 1-D integer array, got {summary(array)}"
+        )
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"[{function}] expected {name} as integers, got {summary(array)}")
+    # Compared before the cast: a large uint64 would wrap.
+    if int(array.min()) < 0 or int(array.max()) >= below:
+        good = (array >= 0) & (array < below)
+        all_true(function, f"{name} in [0, {below})", name, array, good)
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def rebuild(
+    function: str, key: str, description: Mapping[str, Any], classes: Mapping[str, type[Any]]
+) -> Any:
+    """Return the dataclass named by ``description[key]`` built from the other entries."""
+    name = description.get(key)
+    if not isinstance(name, str) or name not in classes:
+        known = " or ".join(sorted(classes))
+        raise ValueError(f"[{function}] expected {key!r} as {known}, got {summary(name)}")
+    fields = {k: v for k, v in description.items() if k != key}
+    try:
+        return classes[name](**fields)
+    except TypeError as error:
+        raise TypeError(
+            f"[{function}] expected the fields of {name}, got {sorted(fields)}"
+        ) from error

@@ -1,0 +1,70 @@
+"""Sources of the device kernels, as one text per set of headers.
+
+The headers live in ``cpp/core`` and ``cpp/cuda`` and are installed beside this file. A run-time
+compiler gets them joined into one text that includes nothing: what it caches is keyed by all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+__all__ = ["HEADERS", "OPTIONS", "entry", "source"]
+
+HEADERS = (
+    "cuda/kernels/random_kernels.h",
+    "cuda/kernels/leapfrog_kernels.h",
+    "cuda/kernels/predictive_kernels.h",
+    "cuda/kernels/product_kernels.h",
+    "cuda/kernels/tensor_product_kernels.h",
+    "cuda/kernels/density_kernels.h",
+    "cuda/kernels/trajectory_kernels.h",
+    "cuda/kernels/conv_kernels.h",
+    "cuda/kernels/pool_kernels.h",
+    "cuda/kernels/norm_kernels.h",
+    "cuda/kernels/elementwise_kernels.h",
+    "cuda/kernels/embedding_kernels.h",
+    "cuda/kernels/lstm_kernels.h",
+    "cuda/kernels/dropout_kernels.h",
+    "cuda/kernels/update_kernels.h",
+    "cuda/kernels/variational_kernels.h",
+    "cuda/kernels/row_noise_kernels.h",
+)
+"""Headers with kernels."""
+
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""Options of NVRTC. Products and sums are rounded one by one, as on the CPU; what is to be fused
+says so."""
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
+
+
+def _root() -> Path:
+    here = Path(__file__).resolve().parent
+    if (here / "cuda").is_dir():
+        return here
+    return here.parents[2] / "cpp"  # a source tree
+
+
+@cache
+def source(*headers: str) -> str:
+    """Return the text of headers, each included header once and before its first use.
+
+    Names of kernels need no namespace behind it: name expressions have them inside `entry`.
+    """
+    done: set[str] = set()
+
+    def text(name: str) -> str:
+        if name in done:
+            return ""
+        done.add(name)
+        code = (_root() / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
+        return _INCLUDE.sub(lambda match: text(match[1]), code)
+
+    return "".join(text(name) for name in headers or HEADERS) + "using namespace ribbit::cuda;\n"
+
+
+def entry(kernel: str) -> str:
+    """Return the name expression of a kernel such as ``KickDrift<float>``."""
+    return f"ribbit::cuda::run<{kernel}>"

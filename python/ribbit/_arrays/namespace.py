@@ -1,0 +1,193 @@
+"""Which array library an array belongs to, and how arrays pass between host and device.
+
+The only module that knows about CuPy, with ``cupy.py``. Samplers, draws and predictions use the
+functions here and, on positions and gradients, the Python array API standard alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks, interfaces
+from ribbit.errors import DTypeError
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit._arrays.device import Device
+
+
+__all__ = [
+    "device_of",
+    "errstate",
+    "from_device",
+    "from_host",
+    "is_device_array",
+    "namespace",
+    "refuse_device_array",
+    "to_host",
+]
+
+
+_IGNORE: Any = contextlib.nullcontext()
+
+
+_devices: dict[str, Device] = {}  # by the name of the array library
+
+
+def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
+    """Return the device whose arrays are those of the library `xp`; None: it is not a device's.
+
+    `function` names the caller in errors.
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        When `xp` is CuPy and something that a device needs is missing; see `CupyDevice`.
+    """
+    if xp is np:
+        return None
+    name = xp.__name__
+    if name == "cupy" and name not in _devices:
+        from ribbit._arrays.cupy import CupyDevice
+
+        _devices[name] = CupyDevice(function)
+    return _devices.get(name)
+
+
+def is_device_array(value: object) -> bool:
+    """Whether `value` lies in device memory, whatever library it belongs to."""
+    return interfaces.in_device_memory(value)
+
+
+def from_device(function: str, name: str, value: Any) -> Array:
+    """Return an array in device memory as one of a library that ribbit computes with, uncopied.
+
+    CuPy arrays pass through; those of PyTorch, JAX and others that know the CUDA array interface or
+    DLPack become CuPy arrays on the same memory.
+
+    Raises
+    ------
+    DTypeError
+        When the interface is malformed, or the library does not give the memory away.
+    ImportError, RuntimeError
+        When CuPy is not installed, and as for :func:`device_of`.
+    """
+    get = getattr(value, "__array_namespace__", None)
+    if get is not None and not isinstance(value, type) and get().__name__ in _devices:
+        return value
+    interface = interfaces.has_cuda_interface(value)
+    wrong = interfaces.malformed(value) if interface else ""
+    if wrong:
+        raise _no_device_array(function, name, value, wrong)
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            f"[{function}] expected CuPy for {name} in device memory, got {error} "
+            '(pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit)'
+        ) from error
+    device_of(cupy, function)
+    if isinstance(value, cupy.ndarray):
+        return value
+    try:
+        return cupy.asarray(value) if interface else cupy.from_dlpack(value)
+    except Exception as error:  # what another library raises
+        raise _no_device_array(function, name, value, interfaces.reason(error)) from error
+
+
+def _no_device_array(function: str, name: str, value: object, why: str) -> DTypeError:
+    return DTypeError(
+        f"[{function}] expected {name} as an array in device memory, "
+        f"got {checks.summary(value)} ({why})"
+    )
+
+
+def refuse_device_array(function: str, name: str, value: object, positions: Array) -> None:
+    """Raise DTypeError for a `value` in device memory where `positions` are NumPy's."""
+    if isinstance(positions, np.ndarray) and is_device_array(value):
+        raise DTypeError(
+            f"[{function}] expected {name} in host memory, where the draws are, "
+            f"got {checks.summary(value)}"
+        )
+
+
+def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
+    """Return the library that all `arrays` belong to: numpy, cupy, or their own namespace.
+
+    Raises
+    ------
+    DTypeError
+        When they belong to different libraries, or one is not an array. Nothing is ever copied
+        between libraries or devices silently.
+    """
+    found: ModuleType | None = None
+    for array in arrays:
+        if isinstance(array, np.ndarray | np.generic):
+            one: ModuleType = np
+        elif type(array).__module__.partition(".")[0] == "cupy":
+            one = sys.modules["cupy"]
+        else:
+            get = getattr(array, "__array_namespace__", None)
+            if get is None or isinstance(array, type):
+                got = checks.summary(array)
+                raise DTypeError(f"[{function}] expected a NumPy or CuPy array, got {got}")
+            one = get()
+        if found is not None and one is not found:
+            raise DTypeError(
+                f"[{function}] expected arrays of one library, got {found.__name__} and "
+                f"{one.__name__} (convert them yourself: nothing is copied silently)"
+            )
+        found = one
+    return np if found is None else found
+
+
+def is_array(value: object) -> bool:
+    """Whether `value` is an array of some library (and not a list or a number)."""
+    return isinstance(value, np.ndarray) or (
+        hasattr(value, "__array_namespace__") and not isinstance(value, type)
+    )
+
+
+def to_host(array: Array) -> npt.NDArray[Any]:
+    """Return a NumPy array with the contents of `array`; waits for the device."""
+    if isinstance(array, np.ndarray):
+        return array
+    get = getattr(array, "get", None)  # CuPy refuses implicit copies to the host
+    return np.asarray(get() if get is not None else array)
+
+
+def from_host(xp: ModuleType, array: npt.NDArray[Any]) -> Array:
+    """Return `array` in the library `xp`; NumPy arrays pass through."""
+    return array if xp is np else xp.asarray(array)
+
+
+def dtype_in(xp: ModuleType, dtype: np.dtype[Any]) -> Any:
+    """Return the dtype object of `xp` for a NumPy float dtype."""
+    return getattr(xp, dtype.name)
+
+
+def host_dtype(array: Array) -> np.dtype[Any]:
+    """Return the NumPy dtype of a floating array of any library."""
+    dtype = array.dtype
+    if isinstance(dtype, np.dtype):
+        return dtype
+    return np.dtype(str(dtype).rpartition(".")[2])
+
+
+def require_memory(xp: ModuleType, count: int, dtype: Any, what: str) -> None:
+    """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
+    if xp is np:
+        _core.require_memory(count * np.dtype(dtype).itemsize, what)
+
+
+def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:
+    """Context in which overflow and NaN are data, not warnings."""
+    return np.errstate(all="ignore") if xp is np else _IGNORE

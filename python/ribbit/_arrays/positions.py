@@ -1,0 +1,213 @@
+"""Checks of positions and trajectories in arrays of any library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays.checks import _MAX_STEPS, FloatArray, all_true, numeric, summary
+from ribbit.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+from types import ModuleType
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import host_dtype, is_array, namespace
+from ribbit.protocols import Array
+
+__all__ = [
+    "check_inverse_mass",
+    "host_position",
+    "host_trajectory",
+    "per_chain",
+    "position",
+    "trajectory",
+]
+
+
+def position(
+    xp: ModuleType, function: str, name: str, value: Any, dtype: np.dtype[Any], dim: int
+) -> tuple[Array, bool]:
+    """Return a position (dim,) or (C, dim) of `xp` as a C-contiguous (C, dim), and which it was.
+
+    Nothing is converted; errors are those of `_checks.position`.
+    """
+    if xp is np:
+        return host_position(function, name, value, dtype, dim)
+    if not is_array(value) or namespace(value) is not xp or host_dtype(value) != dtype:
+        raise DTypeError(
+            f"[{function}] expected {name} as a {xp.__name__} array of dtype {dtype}, "
+            f"got {checks.summary(value)}"
+        )
+    shape = value.shape
+    if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} of shape ({dim},) or (C, {dim}) with C >= 1, got {shape}"
+        )
+    single = len(shape) == 1
+    array = xp.reshape(value, (-1, dim))
+    return (array if array.flags.c_contiguous else xp.ascontiguousarray(array)), single
+
+
+def trajectory(
+    xp: ModuleType,
+    function: str,
+    start: Any,
+    momentum: Any,
+    grad: Any,
+    step_size: Any,
+    num_steps: Any,
+    mass: Any,
+    dtype: np.dtype[Any],
+    dim: int,
+) -> tuple[Any, ...]:
+    """Return the checked arguments of a native trajectory, in its order, all with C chains.
+
+    Errors are those of `_checks.trajectory`; the numbers of steps are always on the host.
+    """
+    if xp is np:
+        return host_trajectory(
+            function,
+            start,
+            momentum,
+            grad,
+            step_size,
+            num_steps,
+            mass,
+            dtype,
+            dim,
+            optional_grad=True,
+        )
+    arrays: list[Array] = []
+    for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
+        array, single = position(xp, function, name, value, dtype, dim)
+        if single or (arrays and array.shape != arrays[0].shape):
+            chains = arrays[0].shape[0] if arrays else "C"
+            raise ShapeError(
+                f"[{function}] expected {name} of shape ({chains}, {dim}), got {value.shape}"
+            )
+        arrays.append(array)
+    count = arrays[0].shape[0]
+    if is_array(step_size) and namespace(step_size) is xp:
+        if step_size.shape not in ((), (count,)) or host_dtype(step_size) != np.float64:
+            raise ShapeError(
+                f"[{function}] expected step_size () or ({count},) float64, "
+                f"got {step_size.dtype} of shape {step_size.shape}"
+            )
+        sizes = xp.asarray(xp.broadcast_to(step_size, (count,)), copy=True)
+    else:
+        host = per_chain(function, "step_size", step_size, count, np.float64)
+        sizes = xp.asarray(host)
+    steps = per_chain(function, "num_steps", num_steps, count, np.int64)
+    if mass is not None:
+        mass, single = position(xp, function, "inverse_mass", mass, dtype, dim)
+        if single:
+            mass = mass[0, :]
+        elif mass.shape[0] != count:
+            raise ShapeError(
+                f"[{function}] expected inverse_mass of {count} chains, got {mass.shape}"
+            )
+    return (*arrays, sizes, steps, mass)
+
+
+def host_position(
+    function: str, name: str, value: object, dtype: np.dtype[Any], dim: int
+) -> tuple[npt.NDArray[Any], bool]:
+    """Return a position (dim,) or (C, dim) as a C-contiguous (C, dim) and whether it was (dim,).
+
+    Nothing is converted: another library, dtype or byte order is a DTypeError. Values are not
+    looked at, a NaN is the caller's business.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise DTypeError(
+            f"[{function}] expected {name} as a NumPy array of dtype {dtype}, got {summary(value)}"
+        )
+    shape = value.shape
+    if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
+        raise ShapeError(
+            f"[{function}] expected {name} of shape ({dim},) or (C, {dim}) with C >= 1, "
+            f"got {summary(value)}"
+        )
+    single = len(shape) == 1
+    array = value[None] if single else value
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        array = np.array(array, order="C", copy=True)
+    return array, single
+
+
+def per_chain(
+    function: str, name: str, value: object, chains: int, dtype: type[np.generic]
+) -> npt.NDArray[Any]:
+    """Return a number, or one per chain, as (C,) in float64 or int64; int64 must be >= 1."""
+    whole = dtype is np.int64
+    if type(value) is np.ndarray and value.dtype == dtype and value.shape == (chains,):
+        array: npt.NDArray[Any] = value  # what samplers pass, without the detours below
+    else:
+        array = numeric(function, name, value)
+        if array.dtype.kind not in ("iu" if whole else "iuf"):
+            kind = "integers" if whole else "numbers"
+            raise DTypeError(f"[{function}] expected {name} as {kind}, got {summary(array)}")
+        if array.shape not in ((), (chains,)):
+            raise ShapeError(
+                f"[{function}] expected {name} of shape () or ({chains},), got {summary(array)}"
+            )
+        array = np.broadcast_to(array, (chains,))
+    if whole and not 1 <= int(array.min()) <= int(array.max()) <= _MAX_STEPS:
+        good = (array >= 1) & (array <= _MAX_STEPS)
+        all_true(function, f"{name} in [1, {_MAX_STEPS}]", name, array, good)
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def check_inverse_mass(
+    function: str, value: FloatArray | None, dtype: np.dtype[Any], chains: int, dim: int
+) -> FloatArray | None:
+    """Return a diagonal inverse mass, None, (dim,) or (C, dim), as a C-contiguous array."""
+    if value is None:
+        return None
+    array, single = host_position(function, "inverse_mass", value, dtype, dim)
+    if single:
+        diagonal: FloatArray = array[0]
+        return diagonal
+    if array.shape[0] != chains:
+        got = summary(value)
+        raise ShapeError(f"[{function}] expected inverse_mass of {chains} chains, got {got}")
+    return array
+
+
+def host_trajectory(
+    function: str,
+    start: object,
+    momentum: object,
+    grad: object,
+    step_size: object,
+    num_steps: object,
+    mass: FloatArray | None,
+    dtype: np.dtype[Any],
+    dim: int,
+    *,
+    optional_grad: bool = False,
+) -> tuple[Any, ...]:
+    """Return the checked arguments of a native trajectory, in its order, all with C chains.
+
+    A gradient of None stays None where it is optional.
+    """
+    arrays: list[npt.NDArray[Any]] = []
+    for name, value in (("position", start), ("momentum", momentum), ("grad", grad)):
+        if optional_grad and name == "grad" and value is None:
+            continue
+        array, single = host_position(function, name, value, dtype, dim)
+        if single or (arrays and array.shape != arrays[0].shape):
+            chains = arrays[0].shape[0] if arrays else "C"
+            raise ShapeError(
+                f"[{function}] expected {name} of shape ({chains}, {dim}), got {summary(value)}"
+            )
+        arrays.append(array)
+    count = arrays[0].shape[0]
+    sizes = per_chain(function, "step_size", step_size, count, np.float64)
+    steps = per_chain(function, "num_steps", num_steps, count, np.int64)
+    slope = arrays[2] if grad is not None else None
+    return (*arrays[:2], slope, sizes, steps, check_inverse_mass(function, mass, dtype, count, dim))

@@ -1,0 +1,181 @@
+"""Random numbers by address, in arrays of any library.
+
+NumPy arrays are filled by ``ribbit._core``, arrays of a device by ``ribbit._cuda``, those of any
+other library on the host.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays.namespace import device_of, dtype_in, host_dtype
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit._arrays.device import Device
+
+
+__all__ = ["MOMENTUM", "draw_weights", "epoch_rows", "normal", "reparameterize", "uniform"]
+
+
+# Purposes of random numbers, as in core/philox_hd.h; a number never changes.
+MOMENTUM, ACCEPT, JITTER, INIT, WEIGHT_NOISE = 1, 2, 3, 4, 5
+
+
+MASK, BATCH_ORDER, UPDATE_NOISE, PUBLIC, PREDICTIVE_NOISE = 6, 7, 8, 9, 10
+
+
+FIT_DRAW = 13
+
+
+_chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
+
+
+_MOST_CHAIN_IDS = 16
+
+
+def ids_on(device: Device, chains: npt.NDArray[np.uint32]) -> Array:
+    """Return chain ids in device memory; the same few are asked for again and again."""
+    # The default stream has the same handle on every device.
+    key = device.xp.__name__, device.number, device.stream(), chains.tobytes()
+    ids = _chain_ids.get(key)
+    if ids is None:
+        if len(_chain_ids) >= _MOST_CHAIN_IDS:
+            _chain_ids.clear()
+        ids = _chain_ids[key] = device.xp.asarray(chains)
+    return ids
+
+
+def normal(
+    xp: ModuleType,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    *,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+    purpose: int,
+    layer: int = 0,
+) -> Array:
+    """Return standard normals (C, n) addressed by (seed, purpose, layer, step, chain, element).
+
+    Parameters
+    ----------
+    xp
+        Library of the result; what is neither NumPy's nor a device's is filled on the host.
+    shape : (C, n)
+    dtype
+        float32 or float64.
+    seed, step : int
+        64-bit key and 40-bit counter.
+    chains : (C,) uint32 array
+    purpose, layer : int
+        Numbers of ``core/philox_hd.h``.
+    """
+    device = device_of(xp)
+    if device is not None:
+        array = xp.empty(shape, dtype=dtype_in(xp, dtype))
+        ids = ids_on(device, chains)
+        device.native.fill_normal(array, seed, step, ids, purpose, layer, device.stream())
+        return array
+    out = np.empty(shape, dtype)
+    _core.fill_normal(out, seed, step, chains, purpose, layer)
+    return out if xp is np else xp.asarray(out)
+
+
+def uniform(
+    xp: ModuleType,
+    shape: tuple[int, int],
+    *,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+    purpose: int,
+    layer: int = 0,
+) -> Array:
+    """Return float64 uniforms (C, n) in (0, 1); the arguments are those of :func:`normal`."""
+    device = device_of(xp)
+    if device is not None:
+        array = xp.empty(shape, dtype=xp.float64)
+        ids = ids_on(device, chains)
+        device.native.fill_uniform(array, seed, step, ids, purpose, layer, device.stream())
+        return array
+    out = np.empty(shape)
+    _core.fill_uniform(out, seed, step, chains, purpose, layer)
+    return out if xp is np else xp.asarray(out)
+
+
+def reparameterize(
+    xp: ModuleType, mean: Array, rho: Array, samples: int, *, seed: int, step: int
+) -> Array:
+    """Return weights mean + softplus(rho) * eps (S, P), eps of (seed, weight noise, step, s).
+
+    Parameters
+    ----------
+    xp
+        Library of the arrays: NumPy or a device's.
+    mean, rho : (P,) array
+    samples : int
+        S.
+    seed, step : int
+        64-bit key and 40-bit counter.
+
+    Returns
+    -------
+    (S, P) array
+    """
+    device = device_of(xp)
+    if device is None:
+        native = _core.reparameterize32 if mean.dtype == np.float32 else _core.reparameterize64
+        return native(mean, rho, samples, seed, step)
+    out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
+    device.native.reparameterize(out, mean, rho, seed, step, device.stream())
+    return out
+
+
+def draw_weights(xp: ModuleType, mean: Array, scale: Array, samples: int, *, seed: int) -> Array:
+    """Return weights mean + scale * eps (S, P), eps of (seed, fit draw, s).
+
+    Parameters
+    ----------
+    xp
+        Library of the arrays; a library's without native code computes in two roundings.
+    mean, scale : (P,) array
+    samples : int
+        S.
+    seed : int
+        64-bit key.
+
+    Returns
+    -------
+    (S, P) array
+    """
+    if xp is np:
+        mean, scale = np.ascontiguousarray(mean), np.ascontiguousarray(scale)
+        native = _core.draw_weights32 if mean.dtype == np.float32 else _core.draw_weights64
+        return native(mean, scale, seed, samples)
+    device = device_of(xp)
+    if device is None:
+        ids = np.arange(samples, dtype=np.uint32)
+        shape = samples, int(mean.shape[0])
+        dtype = host_dtype(mean)
+        eps = normal(xp, shape, dtype, seed=seed, step=0, chains=ids, purpose=FIT_DRAW)
+        return mean + scale * eps
+    mean, scale = xp.ascontiguousarray(mean), xp.ascontiguousarray(scale)
+    out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
+    device.native.draw_weights(out, mean, scale, seed, device.stream())
+    return out
+
+
+def epoch_rows(
+    rows: int, *, seed: int, chain: int, epoch: int, begin: int, count: int
+) -> npt.NDArray[np.int64]:
+    """Return places begin .. begin + count - 1 of an epoch's order of the rows, (count,)."""
+    out: npt.NDArray[np.int64] = _core.epoch_rows(rows, seed, chain, epoch, begin, count)
+    return out

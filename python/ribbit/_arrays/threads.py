@@ -1,0 +1,58 @@
+"""Threads of the native code, and the flag by which they are interrupted."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ribbit import _core
+from ribbit._arrays import checks
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["InterruptFlag", "Interrupted", "num_threads", "set_num_threads", "version"]
+
+
+InterruptFlag = _core.InterruptFlag
+
+
+Interrupted = _core.Interrupted
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads the native code may use, for the whole process.
+
+    The default is the number of cores this process may use, or RIBBIT_NUM_THREADS. Draws do not
+    depend on it.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+    """
+    _core.set_num_threads(checks.integer("set_num_threads", "n", n, minimum=1, maximum=1024))
+
+
+def num_threads() -> int:
+    """Return how many threads the native code may use."""
+    return int(_core.num_threads())
+
+
+def version() -> str:
+    """Return the version of the native module, which is the package's."""
+    return str(_core.build_info()["version"])
+
+
+def _threads_from_environment() -> None:
+    text = os.environ.get("RIBBIT_NUM_THREADS", "").strip()
+    if text:
+        if not text.isdecimal() or not 1 <= int(text) <= 1024:
+            raise ValueError(
+                f"[ribbit] expected RIBBIT_NUM_THREADS as an integer from 1 to 1024, got {text!r}"
+            )
+        _core.set_num_threads(int(text))
+
+
+_threads_from_environment()

@@ -1,0 +1,88 @@
+"""What a Metropolis step does to each of C chains, in arrays of any library."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays.namespace import device_of
+from ribbit._arrays.random_numbers import ACCEPT, ids_on, uniform
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["accept", "finite_rows", "kinetic_energy", "select"]
+
+
+def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) -> Array:
+    """Return 0.5 * sum(momentum^2 * inverse_mass) per chain, (C,), summed in float64."""
+    if xp is np:
+        return _core.kinetic_energy(momentum, inverse_mass)
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty((momentum.shape[0],), dtype=xp.float64)
+        device.native.kinetic_energy(out, momentum, inverse_mass, device.stream())
+        return out
+    square = xp.astype(momentum, xp.float64) ** 2
+    if inverse_mass is not None:
+        square = square * xp.astype(inverse_mass, xp.float64)
+    return 0.5 * xp.sum(square, axis=-1)
+
+
+def finite_rows(xp: ModuleType, first: Array, second: Array) -> Array:
+    """Return for every row of two (C, P) arrays whether all of both is finite, (C,) bool."""
+    if xp is np:
+        # Native sums of squares are finite when their terms are, overflow aside.
+        finite = np.isfinite(_core.kinetic_energy(first, None) + _core.kinetic_energy(second, None))
+        if finite.all():
+            return finite
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty((first.shape[0],), dtype=xp.bool)
+        device.native.finite_rows(out, first, second, device.stream())
+        return out
+    return xp.all(xp.isfinite(first), axis=1) & xp.all(xp.isfinite(second), axis=1)
+
+
+def accept(
+    xp: ModuleType,
+    energy_error: Array,
+    *,
+    seed: int,
+    step: int,
+    chains: npt.NDArray[np.uint32],
+) -> tuple[Array, Array]:
+    """Return accepted (C,) bool and acceptance probability (C,) for energy errors (C,) float64.
+
+    Accepted where the error is finite and log u < -error; the probability is 0 where it is not
+    finite.
+    """
+    device = device_of(xp)
+    if device is not None:
+        flags = xp.empty(energy_error.shape, dtype=xp.bool)
+        rates = xp.empty(energy_error.shape, dtype=xp.float64)
+        ids = ids_on(device, chains)
+        device.native.accept(flags, rates, energy_error, seed, step, ids, ACCEPT, device.stream())
+        return flags, rates
+    finite = xp.isfinite(energy_error)
+    shape = chains.shape[0], 1
+    u = uniform(xp, shape, seed=seed, step=step, chains=chains, purpose=ACCEPT)[:, 0]
+    drop = -energy_error
+    accepted = finite & (xp.log(u) < drop)
+    rate = xp.where(finite, xp.exp(xp.minimum(drop, 0.0)), 0.0)
+    return accepted, rate
+
+
+def select(xp: ModuleType, accepted: Array, proposal: Array, old: Array) -> Array:
+    """Return rows (C, n) of `proposal` where accepted (C,), else of `old`."""
+    device = device_of(xp)
+    if device is not None:
+        out = xp.empty(proposal.shape, dtype=proposal.dtype)
+        device.native.select(out, accepted, proposal, old, device.stream())
+        return out
+    return xp.where(accepted[:, None], proposal, old)

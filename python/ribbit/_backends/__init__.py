@@ -1,0 +1,1 @@
+"""Tables and arrays in, numbers out: the native core and the device."""

@@ -1,0 +1,1 @@
+"""Log densities and predictions as kernels of a device."""

@@ -1,0 +1,1 @@
+"""What each layer launches; one writer per layer, with the stem of ``models/layers``."""

@@ -1,0 +1,136 @@
+"""Layers with a window that slides over an image: convolutions and pools."""
+
+from __future__ import annotations
+
+from ribbit._arrays.device import Launch, blocks_of
+from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.op_table import MAX_POOL
+from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
+from ribbit._backends.cuda.layers.products import Operand
+
+__all__ = ["write_convolution", "write_pool"]
+
+_WINDOW = (  # template arguments of Sliding
+    *("height", "width", "channels", "kernel_height", "kernel_width"),
+    *("stride_height", "stride_width", "pad_top", "pad_left", "out_height", "out_width"),
+)
+
+
+def sliding(row: Row) -> str:
+    """Return the C++ type of a row's window."""
+    return f"Sliding<{', '.join(str(row[name]) for name in _WINDOW)}>"
+
+
+def write_convolution(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = f(x * W + b); backward: the gradients of W, b and x."""
+    scalar, dim, count = panel.scalar, panel.dim, panel.count
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    window, channels, outs = sliding(row), row["channels"], row["out_channels"]
+    places, cells = row["out_height"] * row["out_width"], row["height"] * row["width"]
+    taps = row["kernel_height"] * row["kernel_width"]
+    weight = panel.theta(row["weight"]) or 0
+
+    def patches(*, transposed: bool) -> Operand:
+        flag = "true" if transposed else "false"
+        name = f"Patches<{scalar}, {window}, {flag}>"
+        return Operand(name, (source.value, source.chain_stride))
+
+    sink = products.activation_sink(
+        scalar,
+        panel.codes[number],
+        panel.theta(row["bias"]),
+        dim,
+        out.value,
+        out.derivative,
+        out.chain_stride,
+        outs,
+    )
+    kernel = products.matrix(scalar, weight, dim, outs)
+    panel.forward.append(
+        products.product(
+            scalar,
+            patches(transposed=False),
+            kernel,
+            sink,
+            m=count * places,
+            n=outs,
+            k=taps * channels,
+            passes=panel.passes.forward,
+        )
+    )
+
+    def backward() -> None:
+        delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outs)
+        products.weight_gradient(
+            panel,
+            number,
+            patches(transposed=True),
+            delta,
+            taps * channels,
+            outs,
+            count * places,
+            row,
+        )
+        if source.delta is None:
+            return
+        given = Operand(f"DeltaPatches<{scalar}, {window}, {outs}>", (out.delta, out.chain_stride))
+        turned = Operand(f"TurnedKernel<{scalar}, {channels}, {outs}>", (weight, dim))
+        into = products.delta_sink(
+            scalar,
+            source.delta,
+            source.derivative,
+            source.chain_stride,
+            channels,
+            add=source.add(),
+        )
+        panel.backward.append(
+            products.product(
+                scalar,
+                given,
+                turned,
+                into,
+                m=count * cells,
+                n=channels,
+                k=taps * outs,
+                passes=panel.passes.backward,
+            )
+        )
+
+    return backward
+
+
+def write_pool(panel: Panel, number: int, row: Row) -> Backward:
+    """Append the largest of each window, or the mean; backward: the gradient of x."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    largest = "true" if row["op"] == MAX_POOL else "false"
+    types = f"<{panel.scalar}, {sliding(row)}, {largest}>"
+    given = (source.value, source.chain_stride, out.value)
+    panel.forward.append(
+        Launch(
+            f"Pool{types}",
+            (*given, out.chain_stride, panel.count),
+            (blocks_of(panel.count * out.size), 1, 1),
+        )
+    )
+
+    def backward() -> None:
+        if source.delta is None:
+            return
+        panel.backward.append(
+            Launch(
+                f"PoolBackward{types}",
+                (
+                    *given,
+                    out.delta,
+                    out.chain_stride,
+                    source.delta,
+                    source.derivative,
+                    source.chain_stride,
+                    panel.count,
+                    int(source.add()),
+                ),
+                (blocks_of(panel.count * source.size), 1, 1),
+            )
+        )
+
+    return backward

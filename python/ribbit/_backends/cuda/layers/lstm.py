@@ -1,0 +1,199 @@
+"""Embeddings of tokens, and LSTMs."""
+
+from __future__ import annotations
+
+from ribbit._arrays.device import Launch, blocks_of
+from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
+from ribbit._backends.cuda.layers.products import Operand
+
+__all__ = ["write_embedding", "write_lstm"]
+
+_TOKENS, _CHANNELS = 64, 32  # of a block of EmbeddingGradient
+_GATE_COLUMNS = 64  # of a tile, for 16 units
+
+
+def write_embedding(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = rows of the table; backward: the gradient of the table."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    scalar, dim, vocabulary, channels = panel.scalar, panel.dim, row["argument"], row["channels"]
+    positions = panel.count * row["in_size"]
+    tokens = (source.value, source.chain_stride)
+    panel.forward.append(
+        Launch(
+            f"Embedding<{scalar}>",
+            (
+                *tokens,
+                panel.theta(row["weight"]),
+                dim,
+                out.value,
+                out.chain_stride,
+                positions,
+                vocabulary,
+                channels,
+            ),
+            (blocks_of(panel.count * out.size), 1, 1),
+        )
+    )
+
+    def backward() -> None:
+        slices = panel.slices[number]
+        panel.backward.append(
+            Launch(
+                f"EmbeddingGradient<{scalar}>",
+                (
+                    *tokens,
+                    out.delta,
+                    out.chain_stride,
+                    panel.grad if slices == 1 else panel.partials,
+                    dim,
+                    0 if slices == 1 else panel.partial_stride,
+                    row["weight"],
+                    positions,
+                    vocabulary,
+                    channels,
+                    slices,
+                    -(-positions // slices),
+                    int(panel.first > 0),
+                ),
+                (-(-vocabulary // _TOKENS), -(-channels // _CHANNELS), slices),
+                chains_along=2,
+            )
+        )
+
+    return backward
+
+
+def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
+    """Append the last state, or all; backward: the gradients of the three arrays and of x."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    scalar, dim, count = panel.scalar, panel.dim, panel.count
+    steps, channels, units = row["width"], row["channels"], row["out_channels"]
+    everything = row["argument"] != 0
+    # What is kept, one after the other: gates and cells of all steps, delta of the cell, and the
+    # states where the layer gives the last one alone.
+    gates, stride = panel.state(number)
+    cells, _ = panel.state(number, 4 * steps * units)
+    cell_delta, _ = panel.state(number, 5 * steps * units)
+    states, states_stride = panel.state(number, 5 * steps * units + units)
+    if everything:
+        states, states_stride = out.value, out.chain_stride
+    recurrent = panel.theta(row["third"]) or 0
+    weight = panel.theta(row["weight"]) or 0
+
+    def at(address: int, step: int, width: int = units) -> int:
+        return address + step * width * panel.itemsize
+
+    inputs = products.activation_sink(
+        scalar, 0, panel.theta(row["bias"]), dim, gates, None, stride, 4 * units
+    )
+    panel.forward.append(
+        products.product(
+            scalar,
+            products.matrix(scalar, source.value, source.chain_stride, channels),
+            products.matrix(scalar, weight, dim, 4 * units),
+            inputs,
+            m=count * steps,
+            n=4 * units,
+            k=channels,
+            passes=panel.passes.forward,
+        )
+    )
+    for step in range(steps):
+        wanted = not everything and step + 1 == steps
+        sink = Operand(
+            f"LstmSink<{scalar}>",
+            (
+                at(gates, step, 4 * units),
+                at(cells, step),
+                at(states, step),
+                out.value if wanted else None,
+                stride,
+                stride,
+                states_stride,
+                out.chain_stride,
+                units,
+                steps,
+                step,
+            ),
+        )
+        before = at(states, max(step - 1, 0))
+        panel.forward.append(
+            products.product(
+                scalar,
+                products.matrix(scalar, before, states_stride, steps * units),
+                Operand(f"GateColumns<{scalar}>", (recurrent, dim, units)),
+                sink,
+                m=count,
+                n=-(-units // (_GATE_COLUMNS // 4)) * _GATE_COLUMNS,
+                k=units if step > 0 else 0,
+                passes=panel.passes.forward,
+                joins=True,
+            )
+        )
+
+    def backward() -> None:
+        for step in reversed(range(steps)):
+            given = out.delta or 0
+            if everything:
+                given = at(given, step)
+            last = step + 1 == steps
+            sink = Operand(
+                f"LstmBackSink<{scalar}>",
+                (
+                    at(gates, step, 4 * units),
+                    at(cells, step),
+                    cell_delta,
+                    given if everything or last else None,
+                    stride,
+                    out.chain_stride,
+                    out.size,
+                    units,
+                    steps,
+                    step,
+                ),
+            )
+            behind = at(gates, min(step + 1, steps - 1), 4 * units)
+            panel.backward.append(
+                products.product(
+                    scalar,
+                    products.matrix(scalar, behind, stride, steps * 4 * units),
+                    products.matrix(scalar, recurrent, dim, 4 * units, transposed=True),
+                    sink,
+                    m=count,
+                    n=units,
+                    k=0 if last else 4 * units,
+                    passes=panel.passes.backward,
+                )
+            )
+        deltas = products.matrix(scalar, gates, stride, 4 * units)
+        left = products.matrix(scalar, source.value, source.chain_stride, channels, transposed=True)
+        terms = count * steps
+        products.weight_gradient(panel, number, left, deltas, channels, 4 * units, terms, row)
+        earlier = Operand(f"StatesBefore<{scalar}, {steps}>", (states, states_stride, units))
+        third = {**row, "weight": row["third"], "bias": -1}
+        products.weight_gradient(panel, number, earlier, deltas, units, 4 * units, terms, third)
+        if source.delta is None:
+            return
+        into = products.delta_sink(
+            scalar,
+            source.delta,
+            source.derivative,
+            source.chain_stride,
+            channels,
+            add=source.add(),
+        )
+        panel.backward.append(
+            products.product(
+                scalar,
+                deltas,
+                products.matrix(scalar, weight, dim, 4 * units, transposed=True),
+                into,
+                m=count * steps,
+                n=channels,
+                k=4 * units,
+                passes=panel.passes.backward,
+            )
+        )
+
+    return backward

@@ -1,0 +1,163 @@
+"""Filter response norms and layer norms, with the activation that follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ribbit._arrays.device import THREADS, Launch
+from ribbit._backends.cuda.layers.op_table import arrays_of, places_of
+from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
+
+__all__ = ["write_layer_norm", "write_response_norm"]
+
+_MOST_LANES = 32  # threads of a block that neighbouring channels occupy
+_COLUMNS = 32  # of a block of SumRows
+
+
+def lanes_of(channels: int) -> int:
+    """Return the power of two that holds the channels, or as many as a block takes at a time."""
+    return min(_MOST_LANES, 1 << (channels - 1).bit_length())
+
+
+def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
+    """Members of NormParameters."""
+    offsets = (row["weight"], row["bias"], row["third"])
+    return (*(panel.theta(offset) for offset in offsets), panel.dim)
+
+
+def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> None:
+    """Append the gradients of a norm's parameters: sums of terms (C, R, arrays, channels)."""
+    found = arrays_of(row)
+    offsets = ([offset for offset, _ in found] + [0, 0, 0])[:3]
+    channels = row["channels"]
+    panel.backward.append(
+        Launch(
+            f"SumRows<{panel.scalar}>",
+            (
+                terms,
+                stride,
+                panel.count,
+                arrays,
+                channels,
+                panel.grad,
+                panel.dim,
+                *offsets,
+                int(panel.first > 0),
+            ),
+            (-(-channels // _COLUMNS), 1, len(found)),
+        )
+    )
+
+
+def write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = f(max(gamma z / rms(z) + beta, tau)); backward: all gradients."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    channels, places = row["channels"], places_of(row)
+    lanes = lanes_of(channels)
+    grid = (panel.count * -(-channels // lanes), 1, 1)
+    inverse, stride = panel.state(number)
+    terms, _ = panel.state(number, channels)
+    head = (source.value, source.chain_stride, *parameters(panel, row))
+    panel.forward.append(
+        Launch(
+            f"ResponseNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            (
+                *head,
+                out.value,
+                out.derivative,
+                out.chain_stride,
+                inverse,
+                stride,
+                places,
+                channels,
+            ),
+            grid,
+        )
+    )
+
+    def backward() -> None:
+        add = source.delta is not None and source.add()
+        panel.backward.append(
+            Launch(
+                f"ResponseNormBackward<{panel.scalar}, {lanes}>",
+                (
+                    *head,
+                    out.delta,
+                    out.chain_stride,
+                    inverse,
+                    stride,
+                    terms,
+                    stride,
+                    source.delta,
+                    source.derivative,
+                    source.chain_stride,
+                    places,
+                    channels,
+                    int(add),
+                ),
+                grid,
+            )
+        )
+        sum_rows(panel, row, terms, stride, 3)
+
+    return backward
+
+
+def write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = f(gamma (z - mean) / sd + beta); backward: all gradients."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    channels, places = row["channels"], places_of(row)
+    lanes, positions = lanes_of(channels), panel.count * places
+    grid = (-(-positions * lanes // THREADS), 1, 1)
+    moments, stride = panel.state(number)
+    terms, _ = panel.state(number, 2 * places)
+    given = (source.value, source.chain_stride)
+    panel.forward.append(
+        Launch(
+            f"LayerNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            (
+                *given,
+                *parameters(panel, row),
+                out.value,
+                out.derivative,
+                out.chain_stride,
+                moments,
+                stride,
+                positions,
+                channels,
+            ),
+            grid,
+        )
+    )
+
+    def backward() -> None:
+        seen = (out.delta, out.chain_stride, moments, stride)
+        panel.backward.append(
+            Launch(
+                f"LayerNormTerms<{panel.scalar}, {lanes}>",
+                (*given, *seen, terms, stride, places, channels),
+                (panel.count * -(-channels // lanes), 1, 1),
+            )
+        )
+        sum_rows(panel, row, terms, stride, 2)
+        if source.delta is None:
+            return
+        panel.backward.append(
+            Launch(
+                f"LayerNormBackward<{panel.scalar}, {lanes}>",
+                (
+                    *given,
+                    *parameters(panel, row),
+                    *seen,
+                    source.delta,
+                    source.derivative,
+                    source.chain_stride,
+                    positions,
+                    channels,
+                    int(source.add()),
+                ),
+                grid,
+            )
+        )
+
+    return backward

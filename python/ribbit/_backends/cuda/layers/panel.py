@@ -1,0 +1,174 @@
+"""One panel of rows on its way through the layers: the buffers of its values and its launches.
+
+Shapes: C chains, R rows of a panel, P parameters. A layer's module has ``write(panel, number,
+row)``, which appends the launches of the forward pass of table row `number` and returns a function
+that appends those of the backward pass; the functions are called in the opposite order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ribbit._arrays.device import Launch
+from ribbit._backends.precision import Passes
+from ribbit.protocols import Array
+
+__all__ = ["Backward", "Cell", "LearnedRate", "Masks", "Panel", "Row"]
+
+Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
+Backward: TypeAlias = Callable[[], None]
+
+
+@dataclass
+class Cell:
+    """Buffers of one value (C, R, size): addresses of the first chain's first row.
+
+    Attributes
+    ----------
+    size : int
+        Numbers per data row.
+    value : int
+        Address.
+    chain_stride : int
+        Numbers from chain to chain; 0: all chains share it.
+    derivative : int or None
+        Address of the derivative of the activation that made the value in the same pass.
+    delta : int or None
+        Address of the gradient of the log likelihood by the value, times `derivative` where there
+        is one; None: nobody needs it.
+    """
+
+    size: int
+    value: int
+    chain_stride: int
+    derivative: int | None = None
+    delta: int | None = None
+    _touched: bool = field(default=False, repr=False)
+
+    def add(self) -> bool:
+        """Whether a further part of delta is added to what is there; the first is written."""
+        add, self._touched = self._touched, True
+        return add
+
+    def clear(self) -> None:
+        """Begin a new panel."""
+        self._touched = False
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Which masks Dropout layers take.
+
+    Attributes
+    ----------
+    where : (3,) uint64 array
+        Seed, step and the sample of the first chain; chain c takes those of sample + c.
+    predictive : bool
+        They are those of predictions, not of steps.
+    first_row : int
+        Number of the first data row; 0 where rows are listed.
+    shared : bool
+        Every row takes the mask of row 0.
+    """
+
+    where: Array
+    predictive: bool = False
+    first_row: int = 0
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class LearnedRate:
+    """A rate of Dropout that is learned.
+
+    Attributes
+    ----------
+    logit, grad : int
+        Addresses of the first chain's logit and of the gradient by it.
+    sums : (C, slots) float64 array
+        Parts of the gradient by the logit; the last one is the prior's.
+    """
+
+    logit: int
+    grad: int
+    sums: Array
+
+
+@dataclass
+class Panel:
+    """What layers write their launches with.
+
+    Attributes
+    ----------
+    scalar : str
+        "float" or "double".
+    itemsize : int
+        Bytes of a scalar.
+    dim : int
+        P, numbers from chain to chain of parameters and gradients.
+    parameters, grad : int
+        Addresses of (C, P).
+    partials : int or None
+        Address of partial gradients (slices, C, P).
+    partial_stride : int
+        Numbers from slice to slice.
+    cells : list of Cell
+        By the number of the value.
+    codes : list of int
+        By row: code of the activation that the row's kernel applies, 0 for none.
+    slices : dict of int to int
+        By row: how many partial gradients there are.
+    states : dict of int to (int, int)
+        By row: address of what the layer keeps, numbers per data row.
+    rates : sequence of float
+        By row: probability of being dropped, 0 where nothing is.
+    learned : mapping of int to LearnedRate
+        By row.
+    masks : Masks or None
+    passes : Passes
+        How products are computed.
+    subset : array or None
+        Numbers of the data rows.
+    subset_stride : int
+        From chain to chain; 0: all chains share them.
+    rows : int
+        R, of the largest panel: what buffers are made for.
+    first, count : int
+        The rows of this panel.
+    forward, backward : list of Launch
+        Where launches go.
+    """
+
+    scalar: str
+    itemsize: int
+    dim: int
+    parameters: int
+    grad: int
+    partials: int | None
+    partial_stride: int
+    cells: list[Cell]
+    codes: list[int]
+    slices: dict[int, int]
+    states: dict[int, tuple[int, int]]
+    rates: Sequence[float]
+    learned: Mapping[int, LearnedRate]
+    masks: Masks | None
+    passes: Passes
+    subset: Array | None
+    subset_stride: int
+    rows: int
+    first: int
+    count: int
+    forward: list[Launch]
+    backward: list[Launch]
+
+    def theta(self, offset: int) -> int | None:
+        """Address of a parameter of the first chain, None for an offset below zero."""
+        return None if offset < 0 else self.parameters + offset * self.itemsize
+
+    def state(self, number: int, before: int = 0) -> tuple[int, int]:
+        """Address and chain stride of what a layer keeps, behind `before` numbers per data row."""
+        address, size = self.states[number]
+        return address + self.rows * before * self.itemsize, self.rows * size

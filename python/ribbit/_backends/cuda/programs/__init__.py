@@ -1,0 +1,1 @@
+"""What kernels are launched, in which order, for one job."""

@@ -1,0 +1,122 @@
+"""What the steps of Bayes by Backprop are made with: data, no launches.
+
+Shapes: P parameters, S weight samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ribbit.protocols import Array
+
+__all__ = ["Approximation", "Batch", "GradientProgram", "Scheme", "Segment"]
+
+# Offset, size, kind and constants of a prior.
+Segment: TypeAlias = tuple[int, int, int, tuple[float, ...]]
+
+
+class GradientProgram(Protocol):
+    """What a step needs of the program that evaluates the likelihood."""
+
+    chains: int
+    theta: Array  # (chains, P), or (chains, 2 P) with two paths
+    grad: Array  # as theta
+    row_terms: Array  # (chains, slots) float64: the log likelihood is the sum over slots
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all kernels."""
+        ...
+
+    def run(self, chains: int, *, gradient: bool, values: bool) -> None:
+        """Evaluate at ``theta[:chains]``: fills `grad` and ``row_terms`` if `gradient`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """Where a mean-field Gaussian lies, and its noise for each row.
+
+    Attributes
+    ----------
+    state : (6, P) array
+        Mean, rho and the moments of each.
+    scale : (P,) array
+        softplus(rho).
+    where : (3,) uint64 array
+        Seed, step and the first sample of the gradient that is being made. Not read by "reparam".
+    paired : (P,) uint8 array
+        1 for parameters with two paths.
+    """
+
+    state: Array
+    scale: Array
+    where: Array
+    paired: Array
+
+    @property
+    def dim(self) -> int:
+        """P."""
+        return int(self.state.shape[1])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Batches of one size.
+
+    Attributes
+    ----------
+    count : int
+        Rows.
+    rows : (count,) int64 array or None
+        Where the program reads which rows; None: all in their order.
+    program
+        The log likelihood of the batch, not scaled, and its tempered gradient.
+    """
+
+    count: int
+    rows: Array | None
+    program: GradientProgram
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What the steps of a fit have in common.
+
+    Attributes
+    ----------
+    num_rows, batch_rows : int
+        N, and rows of all batches but the last of an epoch.
+    num_samples : int
+        S.
+    closed : bool
+        E[log prior] in closed form: every prior is normal.
+    decay, epsilon
+        Constants of Adam.
+    estimator : int
+        Of ``ribbit._backends.cuda.layers.row_noise``.
+    """
+
+    num_rows: int
+    batch_rows: int
+    num_samples: int
+    closed: bool
+    decay: tuple[float, float]
+    epsilon: float
+    estimator: int
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return -(-self.num_rows // self.batch_rows)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of the batches that occur."""
+        last = self.num_rows - (self.batches - 1) * self.batch_rows
+        return tuple(dict.fromkeys((self.batch_rows if self.batches > 1 else last, last)))
+
+    def size(self, step: int) -> int:
+        """Rows of the batch of a step."""
+        return min(self.batch_rows, self.num_rows - step % self.batches * self.batch_rows)

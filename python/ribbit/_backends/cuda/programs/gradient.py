@@ -1,0 +1,366 @@
+"""Log densities and gradients on a device.
+
+A `Program` is the list of launches that evaluates a network on all rows for a number of chains: it
+is written once for given shapes and then only launched, so that no Python decides anything while it
+runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J columns of y.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._backends.cuda.layers import dropout, op_table
+from ribbit._backends.cuda.layers.panel import Cell, LearnedRate, Masks, Panel, Row
+from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
+from ribbit._backends.cuda.programs.trajectory import Trajectory
+from ribbit._backends.density_table import DensityTable, merged
+from ribbit._backends.precision import PASSES
+from ribbit.protocols import Array
+
+__all__ = ["DensityTable", "Program", "bytes_per_chain"]
+
+_SLICE = 1024  # terms of a weight's gradient that one block adds up
+_MOST_SLICES = 32
+_ROW_BLOCK = 256  # rows of a block of the likelihood
+
+
+class Program(Walk):
+    """Launches for the log density of `chains` chains on `count` rows, and their memory.
+
+    Parameters
+    ----------
+    device : Device
+    tables : DensityTable
+    x : (N, D) array
+        In the scalar's dtype, or bytes of images.
+    y : (N, J) array
+        In the scalar's dtype.
+    chains : int
+        The most chains it can run.
+    count : int
+        Rows it runs over.
+    subset : (count,) or (chains, >= count) int64 array, optional
+        Which rows, for all chains or for each; may change between runs. None: all of x in order.
+    prior : float, default 1.0
+        Weight of the log prior in the gradient.
+    like : Program, optional
+        For as many chains: ``theta``, ``grad`` and ``masks`` are its arrays.
+    scale : float, optional
+        Factor of the log likelihood; default N / count.
+
+    Attributes
+    ----------
+    chains : int
+    theta, grad : (chains, P) array
+        Read and written by :meth:`run`.
+    terms : (chains, 2) float64 array
+        Untempered log likelihood, scaled to N rows and without constants of y, and log prior.
+    row_terms : (chains, slots) float64 array
+        The same log likelihood in parts, not scaled.
+    masks : (3,) uint64 array or None
+        Seed, step and sample of the masks of the first chain; chain c takes those of sample + c.
+        Read by :meth:`run`; None without masks.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        tables: DensityTable,
+        x: Array,
+        y: Array,
+        *,
+        chains: int,
+        count: int,
+        subset: Array | None = None,
+        prior: float = 1.0,
+        like: Program | None = None,
+        scale: float | None = None,
+    ) -> None:
+        dtype = np.dtype(str(y.dtype))
+        layers = tables.table
+        super().__init__(
+            device,
+            layers,
+            x,
+            dtype,
+            dim=tables.dim,
+            chains=chains,
+            panel=min(count, panel_rows(layers, dtype.itemsize)),
+            rates=[0.0] * len(layers) if tables.rates is None else list(tables.rates),
+            subset=subset,
+            passes=PASSES[tables.precision],
+        )
+        self.chains, self._tables, self._y = chains, tables, y
+        self._count, self._prior = count, prior
+        self._scale = int(x.shape[0]) / count if scale is None else scale
+        dim = self.theta_stride = tables.dim
+        self.theta = self._buffer((chains, dim)) if like is None else like.theta
+        self.grad = self._buffer((chains, dim)) if like is None else like.grad
+        self.terms = self._buffer((chains, 2), np.float64)
+        drops = any(rate > 0 for rate in self._rates)
+        self.masks: Array | None = None
+        if drops:
+            self.masks = device.xp.zeros(3, device.xp.uint64) if like is None else like.masks
+        self._dropping = None if self.masks is None else Masks(self.masks)
+        self._forward: list[Launch] = []
+        self._gradient: list[Launch] = []
+        self._values: list[Launch] = []
+        self._write()
+        self._compiled: dict[str, list[tuple[Kernel, Launch, bytes]]] = {}
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """Moves ``theta`` along ``grad``."""
+        # Not in a circle: the memory of a program that is dropped goes back at once.
+        return Trajectory(self._device, weakref.proxy(self))
+
+    def choose(self, rows: npt.NDArray[np.int64]) -> None:
+        """Set the rows (count,) of a program that runs over a subset."""
+        self._subset[...] = self._device.xp.asarray(rows)  # type: ignore[index]
+
+    def run(self, chains: int, *, gradient: bool, values: bool) -> None:
+        """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`.
+
+        `terms` are as accurate as float32 where the gradient is not: they come from a forward pass
+        of their own then.
+        """
+        lists = ["gradient"] if gradient else ["forward"]
+        if (
+            gradient
+            and values
+            and self._product_passes.exact.forward != self._product_passes.forward
+        ):
+            lists.append("forward")
+        if values:
+            lists.append("values")
+        for which in lists:
+            for kernel, launch, arguments in self._steps(which):
+                kernel(launch.grid_of(chains), arguments)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all kernels."""
+        launches = (*self._gradient, *self._forward, *self._values)
+        return tuple(dict.fromkeys(launch.name for launch in launches))
+
+    def _steps(self, which: str) -> list[tuple[Kernel, Launch, bytes]]:
+        if not self._compiled:
+            kernels = self._device.kernels(self.names)
+            lists = {"forward": self._forward, "gradient": self._gradient, "values": self._values}
+            self._compiled = {
+                key: [(kernels[a.name], a, pack(self._device, a.fields)) for a in launches]
+                for key, launches in lists.items()
+            }
+        return self._compiled[which]
+
+    def _write(self) -> None:
+        tables, count, panel = self._tables, self._count, self._panel
+        panels = -(-count // panel)
+        last = count - (panels - 1) * panel
+        slots = (panels - 1) * row_blocks(panel) + row_blocks(last)
+        self._slots = slots
+        self.row_terms = self._buffer((self._chains, slots), np.float64)
+        learned = tables.learns_noise
+        self._noise = self._buffer((self._chains, slots), np.float64) if learned else None
+        self._learned = {
+            number: LearnedRate(
+                self._address(self.theta, tables.logits_at + place),
+                self._address(self.grad, tables.logits_at + place),
+                self._buffer(
+                    (self._chains, self._mask_blocks(number, panels, last) + 1), np.float64
+                ),
+            )
+            for place, number in enumerate(tables.learned)
+        }
+        cells = self._cells(gradients=True)
+        slices = self._slices()
+        exact = self._product_passes.exact
+        for first in range(0, count, panel):
+            some = min(panel, count - first)
+            written = self._panel_at(cells, slices, first, some)
+            undo = self._write_forward(written)
+            self._write_likelihood(written, cells[-1])
+            for number, backward in reversed(undo):
+                if cells[number + 1].delta is not None:
+                    backward()
+            self._gradient += written.forward + written.backward
+            if exact.forward != self._product_passes.forward:
+                written = self._panel_at(cells, slices, first, some, exact)
+                self._write_forward(written)
+                self._write_likelihood(written, cells[-1])
+            self._forward += written.forward
+        self._write_sums(slices)
+        self._write_prior()
+
+    def _mask_blocks(self, number: int, panels: int, last: int) -> int:
+        """Blocks of all panels that make the masks of a row of the table."""
+        units = self._rows[number]["out_size"]
+        whole = dropout.blocks_of_units(self._panel, units)
+        return (panels - 1) * whole + dropout.blocks_of_units(last, units)
+
+    def _slices(self) -> dict[int, int]:
+        """Into how many partial sums the weight gradient of each row is cut."""
+        cut = slices_of(self._rows, self._panel)
+        most = max(cut.values(), default=1)
+        if most > 1:
+            self._partials = self._buffer((most, self._chains, self._tables.dim))
+        return cut
+
+    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
+        tables, scalar = self._tables, self._scalar
+        weight = self._scale / (tables.likelihood_temperature * tables.temperature)
+        dim, targets = tables.dim, int(self._y.shape[1])
+        output.add()
+        panel.forward.append(
+            Launch(
+                f"LikelihoodRows<{scalar}, {tables.kind}>",
+                (
+                    output.value,
+                    self._y,
+                    self._subset,
+                    self._rows_stride,
+                    panel.first,
+                    panel.count,
+                    output.size,
+                    targets,
+                    output.chain_stride,
+                    self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
+                    dim,
+                    float(tables.scale),
+                    weight,
+                    output.delta,
+                    self.row_terms,
+                    self._noise,
+                    self._slots,
+                    panel.first // self._panel * row_blocks(self._panel),
+                ),
+                (row_blocks(panel.count), 1, 1),
+            )
+        )
+        if output.derivative is not None:
+            panel.backward.append(
+                Launch(
+                    f"Multiply<{scalar}>",
+                    (
+                        output.delta,
+                        output.derivative,
+                        output.chain_stride,
+                        panel.count * output.size,
+                    ),
+                    (blocks_of(panel.count * output.size), 1, 1),
+                )
+            )
+
+    def _write_sums(self, slices: dict[int, int]) -> None:
+        dim = self._tables.dim
+        for number, count in slices.items():
+            if count == 1:
+                continue
+            for offset, size in self._arrays(number):
+                self._gradient.append(
+                    Launch(
+                        f"SumSlices<{self._scalar}>",
+                        (
+                            self._partials,
+                            self._chains * dim,
+                            dim,
+                            count,
+                            offset,
+                            size,
+                            self.grad,
+                        ),
+                        (blocks_of(size), 1, 1),
+                    )
+                )
+
+    def _arrays(self, number: int) -> list[tuple[int, int]]:
+        """Offset and size of the gradients that a row of the table has."""
+        return op_table.arrays_of(self._rows[number])
+
+    def _write_prior(self) -> None:
+        tables, scalar = self._tables, self._scalar
+        dim, scale = tables.dim, self._scale
+        weight = scale / (tables.likelihood_temperature * tables.temperature)
+        sums = (self._slots, 0.0)
+        if tables.learns_noise:
+            into = self._address(self.grad, tables.noise_at)
+            self._gradient.append(
+                Launch(
+                    f"SumTerms<{scalar}>",
+                    (self._noise, *sums, weight, None, 0, into, dim),
+                    (1, 1, 1),
+                )
+            )
+        # Weights behind a learned rate have a prior that depends on it.
+        behind = {self._rows[number + 1]["weight"]: number for number in self._learned}
+        plain = ~np.isin(tables.prior[:, 0], list(behind))
+        segments = merged(tables.prior[plain], tables.constants[plain])
+        total = len(segments) + len(behind)
+        terms = self._buffer((self._chains, total), np.float64)
+        for slot, row in enumerate(np.flatnonzero(~plain), start=len(segments)):
+            offset, size = (int(n) for n in tables.prior[row, :2])
+            number = behind[offset]
+            gradient, values = dropout.prior_of_learned(
+                scalar,
+                self._learned[number],
+                precision=float(tables.constants[row, 1]),
+                units=self._rows[number]["out_size"],
+                weights=(self.theta, dim, offset, size),
+                grad=self.grad,
+                weight=self._prior / tables.temperature,
+                terms=(terms, total, slot),
+            )
+            self._gradient += gradient
+            self._values += values
+        for slot, (offset, size, kind, constants) in enumerate(segments):
+            head = (*constants, self.theta, dim, offset, size)
+            if self._prior:
+                self._gradient.append(
+                    Launch(
+                        f"PriorScore<{scalar}, {kind}>",
+                        (*head, self._prior / tables.temperature, self.grad),
+                        (blocks_of(size), 1, 1),
+                    )
+                )
+            self._values.append(
+                Launch(
+                    f"PriorValue<{scalar}, {kind}>",
+                    (*head, terms, total, slot),
+                    (1, 1, 1),
+                )
+            )
+        for column, (array, slots, factor) in enumerate(
+            ((self.row_terms, self._slots, scale), (terms, total, 1.0))
+        ):
+            self._values.append(
+                Launch(
+                    f"SumTerms<{scalar}>",
+                    (array, slots, 0.0, factor, self._address(self.terms, column), 2, None, 0),
+                    (1, 1, 1),
+                )
+            )
+
+
+def row_blocks(rows: int) -> int:
+    """Return how many sums of rows the likelihood makes."""
+    return -(-rows // _ROW_BLOCK)
+
+
+def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
+    """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows."""
+    terms = {number: panel * op_table.gradient_terms(row) for number, row in enumerate(rows)}
+    return {i: max(1, min(_MOST_SLICES, n // _SLICE)) for i, n in terms.items() if n > 0}
+
+
+def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
+    """Return the device memory that each chain of a program over `rows` rows needs."""
+    layers = rows_of(tables.table)
+    panel = min(rows, panel_rows(tables.table, itemsize))
+    partials = max(slices_of(layers, panel).values(), default=1)
+    return itemsize * (scalars_of(layers) * panel + (4 + partials) * tables.dim)

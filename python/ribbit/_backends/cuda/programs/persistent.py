@@ -1,0 +1,186 @@
+"""Whole trajectories of small networks in one launch (``trajectory_kernels.h``)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
+from ribbit._backends.codes import COLUMNS
+from ribbit.protocols import Array
+
+__all__ = ["Network", "Persistent", "fits", "network_of", "shared_bytes"]
+
+_SHARED = 96 * 1024  # bytes of a block: two blocks share a multiprocessor from sm_90 on
+_MOST_OWNED = 48  # weights of a thread, held three times in registers
+# Rows times parameters from which on one block per chain is too little for a gradient.
+_MOST_WORK = 2_000_000
+# Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
+_MOST_LAYERS = 34
+_SIDE = 16
+_DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
+_IDENTITY = 0
+
+
+class Network:
+    """A stack of dense layers with one activation between them.
+
+    Attributes
+    ----------
+    units : list of int
+        Inputs, hidden layers, outputs.
+    hidden, last : int
+        Codes of the activations of hidden layers and of the outputs.
+    offsets : list of (int, int)
+        Of weight and bias of each layer, -1 for no bias.
+    """
+
+    def __init__(self, units: list[int], codes: list[int], offsets: list[tuple[int, int]]) -> None:
+        self.units, self.offsets = units, offsets
+        self.hidden, self.last = (codes[0] if len(codes) > 1 else 0), codes[-1]
+
+    def rows(self, itemsize: int) -> int | None:
+        """Rows of a panel, the most that fit into shared memory; None: not even 16 do."""
+        for rows in (64, 32, 16):
+            if shared_bytes(self.units, rows, itemsize) <= _SHARED:
+                return rows
+        return None
+
+    def name(self, scalar: str, kind: int, rows: int) -> str:
+        """C++ type of the kernel."""
+        units = ", ".join(map(str, self.units))
+        return f"Trajectory<{scalar}, {kind}, {self.hidden}, {self.last}, {rows}, UnitsOf<{units}>>"
+
+
+def shared_bytes(units: Sequence[int], rows: int, itemsize: int) -> int:
+    """Return the bytes of `Trajectory::Shared`."""
+    strides = [u | 1 for u in units]
+    weights = sum((a + 1) * b for a, b in zip(units, strides[1:], strict=False))
+    numbers = weights + 2 * rows * sum(strides)
+    return -(-numbers * itemsize // 8) * 8 + 256 * 8 + 8
+
+
+def network_of(table: npt.NDArray[np.int64]) -> Network | None:
+    """Return the stack that a layer table describes, None when it is another network."""
+    units: list[int] = []
+    codes: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    for number, numbers in enumerate(table):
+        row = dict(zip(COLUMNS, map(int, numbers), strict=True))
+        if row["input"] != number or row["op"] not in (_DENSE, _ACTIVATION, _DROPOUT):
+            return None
+        if row["op"] == _DENSE:
+            units = [*(units or [row["in_size"]]), row["out_size"]]
+            codes.append(_IDENTITY)
+            offsets.append((row["weight"], row["bias"]))
+        elif row["op"] == _ACTIVATION:
+            if not codes or codes[-1] != _IDENTITY:
+                return None
+            codes[-1] = row["argument"]
+    if not units or len(set(codes[:-1])) > 1:
+        return None
+    return Network(units, codes, offsets)
+
+
+def fits(network: Network, data_rows: int, itemsize: int) -> bool:
+    """Whether one block per chain is the better way, by shapes alone."""
+    pairs = list(itertools.pairwise(network.units))
+    owned = sum(-(-(a + 1) // _SIDE) * -(-b // _SIDE) for a, b in pairs)
+    weights = sum((a + 1) * b for a, b in pairs)
+    return (
+        len(pairs) <= _MOST_LAYERS
+        and owned * itemsize <= _MOST_OWNED * 4
+        and data_rows * weights <= _MOST_WORK
+        and network.rows(itemsize) is not None
+    )
+
+
+class Persistent:
+    """Runs trajectories of a network that fits.
+
+    Parameters
+    ----------
+    device : Device
+    network : Network
+    tables
+        The log density's tables.
+    x, y : (N, D) and (N, J) array
+    """
+
+    def __init__(self, device: Device, network: Network, tables: Any, x: Array, y: Array) -> None:
+        self._device, self._x, self._y, self._tables = device, x, y, tables
+        self._dtype = np.dtype(str(y.dtype))
+        scalar = "float" if self._dtype == np.float32 else "double"
+        rows = network.rows(self._dtype.itemsize)
+        assert rows is not None
+        self.name = network.name(scalar, tables.kind, rows)
+        size = shared_bytes(network.units, rows, self._dtype.itemsize)
+        self._shared = size if size > STATIC_SHARED else 0
+        # of each array: the constants of the segment it lies in, its kind, its offset
+        starts = tables.prior[:, 0]
+        fields: list[Any] = []
+        offsets = [offset for pair in network.offsets for offset in pair]
+        for offset in [*offsets, tables.noise_at if tables.learns_noise else -1]:
+            segment = int(np.searchsorted(starts, max(offset, 0), side="right")) - 1
+            constants = (float(v) for v in tables.constants[segment])
+            fields += [*constants, int(tables.prior[segment, 2]), offset]
+        self._priors = tuple(fields)
+
+    def leapfrog(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array,
+        step_size: Array,
+        num_steps: npt.NDArray[np.int64],
+        inverse_mass: Array | None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return position, momentum, terms (C, 2) untempered and gradient at the ends."""
+        xp, tables = self._device.xp, self._tables
+        chains, dim = position.shape
+        q, p, g = (xp.asarray(a, copy=True) for a in (position, momentum, grad))
+        terms = xp.empty((chains, 2), dtype=xp.float64)
+        steps = xp.asarray(num_steps)
+        mass, per_chain = inverse_mass, inverse_mass is not None and inverse_mass.ndim == 2
+        kernel = self._device.kernels([self.name])[self.name]
+        for begin in range(0, chains, MOST_ALONG_Y):
+            some = slice(begin, min(begin + MOST_ALONG_Y, chains))
+            if per_chain:
+                mass = inverse_mass[some, :]  # type: ignore[index]
+            fields = (
+                self._x,
+                self._y,
+                int(self._x.shape[0]),
+                int(self._y.shape[1]),
+                q[some, :],
+                p[some, :],
+                g[some, :],
+                mass,
+                dim if per_chain else 0,
+                step_size[some],
+                steps[some],
+                dim,
+                float(tables.scale),
+                1.0 / (tables.likelihood_temperature * tables.temperature),
+                1.0 / tables.temperature,
+                terms[some, :],
+                *self._priors,
+            )
+            kernel((1, some.stop - begin, 1), pack(self._device, fields), self._shared)
+        return q, p, terms, g
+
+    def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
+        """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
+
+        A step of size 0, which moves nothing.
+        """
+        xp, chains = self._device.xp, theta.shape[0]
+        still = xp.zeros(theta.shape, dtype=theta.dtype)
+        size = xp.zeros((chains,), dtype=xp.float64)
+        once = np.ones(chains, dtype=np.int64)
+        _, _, terms, grad = self.leapfrog(theta, still, still, size, once, None)
+        return terms, grad

@@ -1,0 +1,250 @@
+"""The walk over the layer table: buffers of all values, and the launches of every layer.
+
+Shapes: C chains (or weight samples), P parameters, N rows, R rows of a panel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._arrays.device import Device, Launch
+from ribbit._backends.codes import COLUMNS
+from ribbit._backends.cuda.layers import conv, dense, dropout, elementwise, lstm, norm, op_table
+from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
+from ribbit._backends.precision import Passes
+from ribbit.protocols import Array
+
+__all__ = ["Walk", "panel_rows", "rows_of", "scalars_of"]
+
+_PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
+_MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
+_MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
+
+
+class Walk:
+    """Memory and launches of a network's layers on panels of rows.
+
+    Parameters
+    ----------
+    device : Device
+    layers : (rows, columns) int64 array
+        The layer table.
+    x : (N, D) array
+        In `dtype`, or bytes of images.
+    dtype : numpy dtype
+        float32 or float64.
+    dim : int
+        P.
+    chains : int
+        The most chains it can run.
+    panel : int
+        Rows of a panel.
+    rates : sequence of float
+        By row of the table: probability with which masks drop a unit.
+    subset : (count,) or (chains, >= count) int64 array, optional
+        Rows of x, for all chains or for each. None: all of x in order.
+    fixed : set of int
+        Rows of the table whose values all chains share.
+    passes : Passes
+        How products are computed.
+    """
+
+    theta: Array
+    grad: Array
+    theta_stride: int  # numbers from chain to chain of theta; 0: they share it
+    _learned: Mapping[int, LearnedRate] = MappingProxyType({})
+    _dropping: Masks | None = None
+    _partials: Array | None = None
+
+    def __init__(
+        self,
+        device: Device,
+        layers: npt.NDArray[np.int64],
+        x: Array,
+        dtype: np.dtype[Any],
+        *,
+        dim: int,
+        chains: int,
+        panel: int,
+        rates: Sequence[float],
+        subset: Array | None = None,
+        fixed: frozenset[int] = frozenset(),
+        passes: Passes,
+    ) -> None:
+        self._device, self._x, self._dtype, self._dim = device, x, dtype, dim
+        self._chains, self._panel, self._subset = chains, panel, subset
+        self._product_passes = passes
+        # From chain to chain; 0: all chains share their rows.
+        self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
+        self._scalar = "float" if dtype == np.float32 else "double"
+        self._rows = rows_of(layers)
+        self._rates, self._fixed = [float(rate) for rate in rates], fixed
+        self._codes = op_table.activation_codes(self._rows)
+        self._skipped = op_table.skipped_rows(self._rows, self._rates)
+        self._states: dict[int, tuple[int, int]] = {}
+        self._gathers = subset is not None or np.dtype(str(x.dtype)) != dtype
+        self._keep: list[Array] = []  # memory that launches point to
+
+    def _buffer(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
+        xp = self._device.xp
+        array = xp.empty(shape, dtype=getattr(xp, np.dtype(dtype or self._dtype).name))
+        self._keep.append(array)
+        return array
+
+    def _address(self, array: Array, elements: int = 0) -> int:
+        return self._device.pointer(array) + elements * np.dtype(str(array.dtype)).itemsize
+
+    def _cells(self, *, gradients: bool) -> list[Cell]:
+        """Buffers of all values; those of layers that change nothing are those of their input."""
+        panel = self._panel
+        features = int(self._x.shape[1])
+        if not self._gathers:
+            first = Cell(features, self._device.pointer(self._x), 0)
+        elif self._rows_stride:
+            stride = panel * features
+            first = Cell(features, self._address(self._buffer((self._chains, stride))), stride)
+        else:
+            first = Cell(features, self._address(self._buffer((panel, features))), 0)
+        cells = [first]
+        for number, row in enumerate(self._rows):
+            source = cells[row["input"]]
+            if number in self._skipped:
+                cells.append(source)
+                continue
+            size = row["out_size"]
+            fixed = number in self._fixed
+            stride = 0 if fixed else panel * size
+            shape = (1 if fixed else self._chains, panel * size)
+            cell = Cell(size, self._address(self._buffer(shape)), stride)
+            below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
+            last = number + 1 == len(self._rows)  # the likelihood gives its delta
+            if gradients and (
+                last
+                or number in self._learned
+                or op_table.arrays_of(row)
+                or any(c.delta is not None for c in below)
+            ):
+                cell.delta = self._address(self._buffer(shape))
+                if self._codes[number] != 0:
+                    cell.derivative = self._address(self._buffer(shape))
+            kept = op_table.state_size(row)
+            if kept > 0:
+                state = self._buffer((self._chains, panel * kept))
+                self._states[number] = (self._address(state), kept)
+            cells.append(cell)
+        return cells
+
+    def _panel_at(
+        self,
+        cells: list[Cell],
+        slices: dict[int, int],
+        first: int,
+        count: int,
+        passes: Passes | None = None,
+    ) -> Panel:
+        """Return a panel of rows, with the launch that fetches them where one is needed."""
+        scalar = self._scalar
+        for cell in cells:
+            cell.clear()
+        if not self._gathers:
+            source = cells[0]
+            begin = self._address(self._x, first * source.size)
+            cells = [replace(source, value=begin), *cells[1:]]
+        panel = Panel(
+            scalar=scalar,
+            itemsize=self._dtype.itemsize,
+            dim=self.theta_stride,
+            parameters=self._address(self.theta),
+            grad=self._address(self.grad),
+            partials=None if self._partials is None else self._address(self._partials),
+            partial_stride=self._chains * self._dim,
+            cells=cells,
+            codes=self._codes,
+            slices=slices,
+            states=self._states,
+            rates=self._rates,
+            learned=self._learned,
+            masks=self._dropping,
+            passes=self._product_passes if passes is None else passes,
+            subset=self._subset,
+            subset_stride=self._rows_stride,
+            rows=self._panel,
+            first=first,
+            count=count,
+            forward=[],
+            backward=[],
+        )
+        if self._gathers:
+            kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
+            cell, stride = cells[0], self._rows_stride
+            panel.forward.append(
+                Launch(
+                    f"GatherRows<{kind}, {scalar}>",
+                    (
+                        self._x,
+                        self._subset,
+                        stride,
+                        first,
+                        cell.size,
+                        cell.value,
+                        cell.chain_stride,
+                    ),
+                    (count, 1, 1),
+                    chains_along=2 if stride else -1,
+                )
+            )
+        return panel
+
+    def _write_forward(self, panel: Panel) -> list[tuple[int, Backward]]:
+        """Append the layers' launches; return what appends those of the backward pass."""
+        undo = []
+        for number, row in enumerate(self._rows):
+            if number in self._skipped:
+                continue
+            before = len(panel.forward)
+            undo.append((number, self._write_layer(panel, number, row)))
+            if number in self._fixed:
+                once = [replace(launch, chains_along=-1) for launch in panel.forward[before:]]
+                panel.forward[before:] = once
+        return undo
+
+    def _write_layer(self, panel: Panel, number: int, row: Row) -> Backward:
+        return _LAYERS[row["op"]](panel, number, row)
+
+
+_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
+    op_table.DENSE: dense.write,
+    op_table.ACTIVATION: elementwise.write,
+    op_table.DROPOUT: dropout.write,
+    op_table.CONV: conv.write_convolution,
+    op_table.MAX_POOL: conv.write_pool,
+    op_table.AVERAGE_POOL: conv.write_pool,
+    op_table.RESPONSE_NORM: norm.write_response_norm,
+    op_table.LAYER_NORM: norm.write_layer_norm,
+    op_table.ADD: elementwise.write,
+    op_table.EMBEDDING: lstm.write_embedding,
+    op_table.LSTM: lstm.write_lstm,
+}
+
+
+def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
+    """Return the rows of a layer table by the names of their columns."""
+    return [dict(zip(COLUMNS, map(int, row), strict=True)) for row in layers]
+
+
+def scalars_of(rows: Sequence[Row]) -> int:
+    """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
+    return sum(3 * row["out_size"] + op_table.state_size(row) for row in rows)
+
+
+def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
+    """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
+    rows = rows_of(layers)
+    fitting = _PANEL_BYTES // (scalars_of(rows) * itemsize)
+    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // max(row["in_size"] for row in rows)))

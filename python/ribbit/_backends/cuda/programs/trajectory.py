@@ -1,0 +1,131 @@
+"""Leapfrog trajectories of many chains, launch by launch (Neal 2011, section 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit.protocols import Array
+
+__all__ = ["Trajectory"]
+
+
+class _Gradient(Protocol):
+    """What a trajectory needs of the program that evaluates the log density."""
+
+    theta: Array  # (C, P)
+    grad: Array  # (C, P)
+    terms: Array  # (C, 2) float64
+
+    def run(self, chains: int, *, gradient: bool, values: bool) -> None: ...
+
+
+class Trajectory:
+    """Positions, momenta and step sizes in buffers of their own, and the launches that move them.
+
+    One step is recorded once for a number of chains and then replayed: no launch of it costs the
+    host anything but the first.
+
+    Parameters
+    ----------
+    device : Device
+    program
+        Evaluates the log density at ``program.theta``.
+    """
+
+    def __init__(self, device: Device, program: _Gradient) -> None:
+        xp = device.xp
+        chains, dim = program.theta.shape
+        self._device, self._program = device, program
+        self._dtype = np.dtype(str(program.theta.dtype))
+        self._scalar = "float" if self._dtype == np.float32 else "double"
+        self._momentum = xp.empty((chains, dim), dtype=program.theta.dtype)
+        self._step_size = xp.empty((chains,), dtype=xp.float64)
+        self._mass: Array | None = None  # (P,) or (C, P)
+        self._kernel: Kernel | None = None
+        self._replays: dict[int, Callable[[], None]] = {}
+
+    def load(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array,
+        step_size: Array,
+        inverse_mass: Array | None,
+    ) -> None:
+        """Take the start of n trajectories; shapes as in `protocols.NativeTrajectory`."""
+        xp, n = self._device.xp, position.shape[0]
+        self._program.theta[:n, :] = position
+        self._program.grad[:n, :] = grad
+        self._momentum[:n, :] = momentum
+        self._step_size[:n] = step_size
+        shape = None if self._mass is None else self._mass.shape
+        if inverse_mass is None:
+            wanted = None
+        else:
+            wanted = self._momentum.shape if inverse_mass.ndim == 2 else inverse_mass.shape
+        if shape != wanted:
+            self._replays.clear()  # recorded with another address
+            self._mass = None if wanted is None else xp.empty(wanted, dtype=position.dtype)
+        if self._mass is not None and inverse_mass is not None:
+            self._mass[: inverse_mass.shape[0]] = inverse_mass
+
+    def begin(self, active: int) -> None:
+        """Add half a kick and a drift of the first `active` chains."""
+        self._kick_drift(0, active, 0.5, 1.0)
+
+    def step(self, active: int) -> None:
+        """Add a gradient, a kick and a drift for the first `active` chains."""
+        replay = self._replays.get(active)
+        if replay is None:
+            self._move(active)  # compiles what is new, which a recording must not do
+            self._replays[active] = self._device.record(lambda: self._move(active))
+            return
+        replay()
+
+    def arrive(self, active: int, staying: int) -> None:
+        """Add a gradient with values; chains from `staying` on end with half a kick."""
+        self._program.run(active, gradient=True, values=True)
+        self._kick_drift(staying, active, 0.5, 0.0)
+        if staying:
+            self._kick_drift(0, staying, 1.0, 1.0)
+
+    def ends(self, count: int) -> tuple[Array, Array, Array, Array]:
+        """Return copies of position, momentum (n, P), terms (n, 2) and gradient (n, P)."""
+        xp, program = self._device.xp, self._program
+        parts = program.theta, self._momentum, program.terms, program.grad
+        q, p, terms, g = (xp.asarray(part[:count, :], copy=True) for part in parts)
+        return q, p, terms, g
+
+    def _move(self, active: int) -> None:
+        self._program.run(active, gradient=True, values=False)
+        self._kick_drift(0, active, 1.0, 1.0)
+
+    def _kick_drift(self, begin: int, end: int, kick: float, drift: float) -> None:
+        dim = self._momentum.shape[1]
+        name = f"KickDrift<{self._scalar}>"
+        if self._kernel is None:
+            self._kernel = self._device.kernels([name])[name]
+        at = begin * dim
+        mass, stride = self._mass, 0
+        if mass is not None and mass.ndim == 2:
+            stride = dim
+        fields: tuple[Any, ...] = (
+            self._address(self._program.theta, at),
+            self._address(self._momentum, at),
+            self._address(self._program.grad, at),
+            None if mass is None else self._address(mass, begin * stride),
+            stride,
+            self._address(self._step_size, begin),
+            kick,
+            drift,
+            dim,
+        )
+        launch = Launch(name, fields, (blocks_of(dim), 1, 1))
+        self._kernel(launch.grid_of(end - begin), pack(self._device, fields))
+
+    def _address(self, array: Array, elements: int) -> int:
+        return self._device.pointer(array) + elements * np.dtype(str(array.dtype)).itemsize

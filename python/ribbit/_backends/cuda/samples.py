@@ -1,0 +1,116 @@
+"""Where the weights and the masks of samples on a device come from; `cpu/predictive/forward.h` too.
+
+Shapes: S samples, P parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._arrays import random_numbers
+from ribbit._arrays.device import Device, Launch, blocks_of, pack
+from ribbit._arrays.namespace import host_dtype
+from ribbit.protocols import Array
+
+__all__ = ["Drawn", "Masked", "Samples", "Stored"]
+
+
+class Samples(Protocol):
+    """What a forward pass asks of its samples."""
+
+    @property
+    def theta(self) -> Array:
+        """An array (.., P) of their library and dtype."""
+        ...
+
+    def load(self, device: Device, into: Array, first: int) -> None:
+        """Write the weights of samples first, first + 1, .. into a buffer (S, P)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Weights that lie in memory.
+
+    Attributes
+    ----------
+    theta : (S, P) array
+    """
+
+    theta: Array
+
+    def load(self, device: Device, into: Array, first: int) -> None:
+        """Copy weights."""
+        del device
+        into[...] = self.theta[first : first + into.shape[0], :]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Independent normal weights that are drawn when they are needed.
+
+    Attributes
+    ----------
+    mean, scale : (P,) array
+        C-contiguous.
+    seed : int
+        64-bit key.
+    """
+
+    mean: Array
+    scale: Array
+    seed: int
+
+    @property
+    def theta(self) -> Array:
+        """The mean."""
+        return self.mean
+
+    def load(self, device: Device, into: Array, first: int) -> None:
+        """Draw weights, with the bits of `_backend.draw_weights`."""
+        samples, dim = into.shape
+        scalar = "float" if host_dtype(into) == np.float32 else "double"
+        address = self.seed, 0, random_numbers.FIT_DRAW << 24, None
+        fields = (*address, None, first, self.mean, self.scale, dim, into)
+        grid = blocks_of(-(-dim // 4)), samples, 1
+        launch = Launch(f"Reparameterize<{scalar}, false>", fields, grid)
+        kernel = device.kernels([launch.name])[launch.name]
+        kernel(launch.grid, pack(device, launch.fields))
+
+
+@dataclass(frozen=True)
+class Masked:
+    """One weight vector under the masks of samples.
+
+    Attributes
+    ----------
+    theta : (P,) array
+    rates : sequence of float
+        By layer: probability of being dropped, 0 where nothing is.
+    seed : int
+        64-bit key of the masks.
+    shared : bool
+        One mask per sample and unit; else one per sample, row and unit.
+    first_row : int
+        Number of row 0 of x.
+    """
+
+    theta: Array
+    rates: Sequence[float]
+    seed: int
+    shared: bool
+    first_row: int
+
+    def load(self, device: Device, into: Array, first: int) -> None:
+        """Copy the weights, those of all samples; `into` is (1, P)."""
+        del device, first
+        into[0, :] = self.theta
+
+    def address(self, first: int) -> npt.NDArray[np.uint64]:
+        """Return seed, step and number of the masks of sample `first`."""
+        return np.array([self.seed, 0, first], dtype=np.uint64)

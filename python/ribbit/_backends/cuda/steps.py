@@ -1,0 +1,293 @@
+"""Steps along stochastic gradients in device memory: SGLD, SGHMC and Adam, launch by launch.
+
+A step is recorded once and then replayed. What changes from step to step is a row of a table that
+the device reads, and the device counts the steps; nothing here waits for it.
+Shapes: C chains, P parameters, N rows, n steps of a call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._arrays import random_numbers
+from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._arrays.namespace import host_dtype
+from ribbit._arrays.threads import Interrupted
+from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
+from ribbit.protocols import Array
+
+__all__ = ["DeviceSteps", "UpdateRule", "bytes_per_chain_of_steps"]
+
+_MOST_STEPS = 4096  # rows of the table: of one piece of a call
+_COLUMNS = 6  # StepRow of cuda/kernels/update_kernels.h
+_LANGEVIN, _FRICTION, _ADAM = range(3)
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """How a gradient moves a chain; `samplers/stochastic.py` has the formulas.
+
+    Attributes
+    ----------
+    code : int
+        0 Langevin, 1 friction, 2 Adam.
+    preconditioned : bool
+        Langevin with a second moment.
+    friction, decay1, decay2, epsilon : float
+    """
+
+    code: int
+    preconditioned: bool
+    friction: float
+    decay1: float
+    decay2: float
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """The rule's type in C++, without its scalar."""
+        plain = "PreconditionedRule" if self.preconditioned else "LangevinRule"
+        return (plain, "FrictionRule", "AdamRule")[self.code]
+
+    @property
+    def moments(self) -> tuple[bool, bool]:
+        """Whether it has a first and a second moment."""
+        return self.code != _LANGEVIN, self.code == _ADAM or self.preconditioned
+
+    def table(
+        self,
+        first_step: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        adapt_until: int,
+    ) -> npt.NDArray[np.float64]:
+        """Return the rows (n + 1, 6) of n steps and of the end, in the CPU's double arithmetic."""
+        count = step_size.shape[0]
+        table = np.zeros((count + 1, _COLUMNS))
+        number = np.arange(first_step, first_step + count)
+        table[:count, 0], table[count, 0] = number, -1.0
+        rows = table[:count]
+        if self.code == _LANGEVIN:
+            rows[:, 1], rows[:, 2] = 0.5 * step_size, noise * np.sqrt(step_size)
+        else:
+            rows[:, 1] = step_size
+        if self.code == _FRICTION:
+            rows[:, 2] = noise * np.sqrt(2.0 * self.friction * step_size)
+        if self.code == _ADAM:
+            for column, decay in ((3, self.decay1), (4, self.decay2)):
+                # not NumPy's power, whose last bit is another
+                rows[:, column] = [1.0 / (1.0 - math.pow(decay, s + 1.0)) for s in number.tolist()]
+        rows[:, 5] = number < adapt_until
+        return table
+
+
+class DeviceSteps:
+    """Positions, moments and batches in buffers of their own, and the launches that move them.
+
+    Parameters
+    ----------
+    device : Device
+    tables : DensityTable
+    x : (N, D) array
+    y : (N, J) array
+    chains : int
+        The most chains it can move.
+    batch_rows : int
+        Rows of a batch; N: all rows in their own order.
+    prior : float
+        Weight of the log prior.
+    rule : UpdateRule
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        tables: DensityTable,
+        x: Array,
+        y: Array,
+        *,
+        chains: int,
+        batch_rows: int,
+        prior: float,
+        rule: UpdateRule,
+    ) -> None:
+        xp, rows = device.xp, int(x.shape[0])
+        self.chains, self._device, self._rule = chains, device, rule
+        self._num_rows, self._batch = rows, batch_rows
+        self._places = None
+        if batch_rows < rows:
+            self._places = xp.empty((chains, batch_rows), dtype=xp.int64)
+        whole = Program(
+            device,
+            tables,
+            x,
+            y,
+            chains=chains,
+            count=batch_rows,
+            subset=self._places,
+            prior=prior,
+        )
+        self._programs = {batch_rows: whole}
+        last = rows % batch_rows  # rows of the last batch of an epoch, where it is short
+        if last:
+            self._programs[last] = Program(
+                device,
+                tables,
+                x,
+                y,
+                chains=chains,
+                count=last,
+                subset=self._places,
+                prior=prior,
+                like=whole,
+            )
+        self._theta, self._grad, self._masks = whole.theta, whole.grad, whole.masks
+        scalar = "float" if host_dtype(self._theta) == np.float32 else "double"
+        self._moments = [
+            xp.empty(self._theta.shape, dtype=self._theta.dtype) if has else None
+            for has in rule.moments
+        ]
+        self._ids = xp.empty((chains,), dtype=xp.uint32)
+        self._table = xp.empty((_MOST_STEPS + 1, _COLUMNS), dtype=xp.float64)
+        self._begun = xp.empty((chains,), dtype=xp.int64)
+        self._bad = xp.empty((chains,), dtype=xp.int64)
+        self._outcome = xp.empty((chains, 2), dtype=xp.float64)
+        self._next, self._update = f"NextStep<{scalar}>", f"Update<{scalar}, {rule.name}<{scalar}>>"
+        self._compiled: dict[str, Kernel] = {}
+        self._seed = -1  # of the recorded steps
+        self._replays: dict[tuple[int, int], Callable[[], None]] = {}
+
+    def run(
+        self,
+        position: Array,
+        moments: tuple[Array | None, Array | None],
+        *,
+        seed: int,
+        ids: npt.NDArray[np.uint32],
+        first_step: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        adapt_until: int,
+        interrupt: Any = None,
+    ) -> tuple[Array, list[Array | None], Array]:
+        """Make n steps of chains; arguments as in `protocols.NativeSteps`.
+
+        Returns
+        -------
+        position : (C, P) array
+        moments : list of (C, P) array or None
+            None for those that the rule does not have.
+        outcome : (C, 2) float64 array
+            Number of the first step that left a chain not finite, or -1, and the largest gradient
+            of that step; the chain is as that step left it.
+        """
+        xp, chains = self._device.xp, position.shape[0]
+        if self._masks is not None and (np.diff(ids.astype(np.int64)) != 1).any():
+            raise ValueError(
+                "[Posterior.advance] expected ids of chains with masks to follow each other, "
+                f"got {ids.tolist()}"
+            )
+        self._theta[:chains, :] = position
+        for own, given in zip(self._moments, moments, strict=True):
+            if own is not None:
+                own[:chains, :] = given
+        self._ids[:chains] = xp.asarray(ids)
+        self._bad[...] = 0
+        self._outcome[...] = -1.0
+        if seed != self._seed:
+            self._replays.clear()  # recorded with another seed
+            self._seed = seed
+        for begin in range(0, step_size.shape[0], _MOST_STEPS):
+            some = slice(begin, begin + _MOST_STEPS)
+            first = first_step + begin
+            table = self._rule.table(first, step_size[some], noise[some], adapt_until)
+            self._table[: table.shape[0], :] = xp.asarray(table)
+            self._begun[...] = 0
+            for step in range(first, first + table.shape[0] - 1):
+                if interrupt is not None and interrupt.is_set():
+                    raise Interrupted
+                self._step(self._count(step), chains)
+            self._launch_next(chains)
+        arrays = [self._theta, *self._moments]
+        copies = [None if a is None else xp.asarray(a[:chains, :], copy=True) for a in arrays]
+        return copies[0], copies[1:], xp.asarray(self._outcome[:chains, :], copy=True)
+
+    def _count(self, step: int) -> int:
+        """Rows of a step's batch."""
+        batches = -(-self._num_rows // self._batch)
+        return min(self._batch, self._num_rows - step % batches * self._batch)
+
+    def _step(self, count: int, chains: int) -> None:
+        replay = self._replays.get((count, chains))
+        if replay is not None:
+            replay()
+            return
+        self._move(count, chains)  # compiles what is new, which a recording must not do
+        self._replays[count, chains] = self._device.record(lambda: self._move(count, chains))
+
+    def _move(self, count: int, chains: int) -> None:
+        self._launch_next(chains)
+        self._programs[count].run(chains, gradient=True, values=False)
+        self._launch_update(chains)
+
+    def _launch_next(self, chains: int) -> None:
+        fields = (
+            self._seed,
+            self._ids,
+            *self._records(),
+            self._grad,
+            self._num_rows,
+            self._batch,
+            self._places,
+            self._masks,
+        )
+        self._launch(self._next, fields, 1, chains)
+
+    def _launch_update(self, chains: int) -> None:
+        rule, dim = self._rule, int(self._theta.shape[1])
+        fields = (
+            self._seed,
+            0,  # the step is that of the table
+            random_numbers.UPDATE_NOISE << 24,
+            self._ids,
+            *self._records(),
+            self._grad,
+            self._theta,
+            *self._moments,
+            1.0 - rule.friction,
+            float(rule.decay1),
+            float(rule.decay2),
+            float(rule.epsilon),
+            1.0 / self._num_rows,
+        )
+        self._launch(self._update, fields, blocks_of(-(-dim // 4)), chains)
+
+    def _records(self) -> tuple[Any, ...]:
+        dim = int(self._theta.shape[1])
+        return self._table, self._begun, self._bad, self._outcome, dim
+
+    def _launch(self, name: str, fields: tuple[Any, ...], blocks: int, chains: int) -> None:
+        if not self._compiled:  # together with those of the gradient: in one go
+            names = [self._next, self._update]
+            names += [name for program in self._programs.values() for name in program.names]
+            self._compiled = self._device.kernels(list(dict.fromkeys(names)))
+        grid = Launch(name, fields, (blocks, 1, 1)).grid_of(chains)
+        self._compiled[name](grid, pack(self._device, fields))
+
+
+def bytes_per_chain_of_steps(
+    tables: DensityTable, rows: int, batch_rows: int, features: int, itemsize: int
+) -> int:
+    """Return the device memory that each chain of steps with such batches needs."""
+    total = 0
+    for count in {batch_rows, rows % batch_rows} - {0}:
+        total += bytes_per_chain(tables, count, itemsize)
+        if batch_rows < rows:  # its rows are gathered, and numbered
+            total += count * (features * itemsize + 8)
+    return total + 2 * tables.dim * itemsize

@@ -1,0 +1,271 @@
+"""Reading, scaling and splitting data, and two toy problems; NumPy alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks, random_numbers
+from ribbit.datasets.files import as_data, read_csv, read_idx, read_npz
+from ribbit.errors import ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = [
+    "Scaler",
+    "read_csv",
+    "read_idx",
+    "read_npz",
+    "splits",
+    "standardize",
+    "toy_regression",
+    "two_moons",
+]
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+
+_PURPOSE = 12  # "dataset" in core/philox_hd.h
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardised data and the way back; made by :func:`standardize`.
+
+    Attributes
+    ----------
+    x : (N, ...) ndarray
+        Inputs with mean 0 and sd 1 in every column.
+    y : (N,) or (N, K) ndarray, or None
+        Targets with mean 0 and sd 1 in every column.
+    x_mean, x_scale : ndarray of shape x.shape[1:]
+        Mean and standard deviation (over N) of the inputs; 1 where a column is constant.
+    y_mean, y_scale : () or (K,) ndarray, or None
+        The same of the targets, in their unit.
+    """
+
+    x: Array
+    y: Array | None
+    x_mean: Array
+    x_scale: Array
+    y_mean: Array | None
+    y_scale: Array | None
+
+    def transform(self, x: npt.ArrayLike) -> Array:
+        """Return new inputs (M, ...) in the units of :attr:`x`."""
+        raw = as_data("Scaler.transform", "x", x)
+        if raw.ndim != self.x.ndim or raw.shape[1:] != self.x.shape[1:]:
+            shape = ", ".join(str(size) for size in self.x.shape[1:])
+            raise ShapeError(
+                f"[Scaler.transform] expected x of shape (N, {shape}), got {raw.shape}"
+            )
+        return np.asarray((raw - self.x_mean) / self.x_scale)
+
+    def transform_y(self, y: npt.ArrayLike) -> Array:
+        """Return new targets in the units of :attr:`y`; (M,) and (M, 1) keep their shape."""
+        mean, scale = self._y("transform_y")
+        raw = as_data("Scaler.transform_y", "y", y)
+        return np.asarray((raw - mean) / scale)
+
+    def inverse_y(
+        self, mean: npt.ArrayLike, std: npt.ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """Predictions back in the unit of the targets.
+
+        Parameters
+        ----------
+        mean : (..., K) or, with one target, any array_like
+            Means or quantiles of standardised targets.
+        std : array_like, optional
+            Standard deviations of standardised targets.
+
+        Returns
+        -------
+        ndarray, or a pair of them when `std` is given
+            A log density per row in the unit of the targets is the standardised one minus
+            ``np.log(scaler.y_scale).sum()``.
+        """
+        offset, scale = self._y("inverse_y")
+        location = np.asarray(mean, dtype=np.float64) * scale + offset
+        if std is None:
+            return location
+        return location, np.asarray(std, dtype=np.float64) * scale
+
+    def _y(self, function: str) -> tuple[Array, Array]:
+        if self.y_mean is None or self.y_scale is None:
+            raise ValueError(
+                f"[Scaler.{function}] expected a scaler made with targets, got one made without y"
+            )
+        return self.y_mean, self.y_scale
+
+
+def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
+    """Shift and scale every column to mean 0 and standard deviation 1.
+
+    Parameters
+    ----------
+    x : (N, ...) array_like
+        Inputs, usually the training rows.
+    y : (N,) or (N, K) array_like, optional
+        Real targets. Leave class labels out.
+
+    Returns
+    -------
+    Scaler
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array is not real, not finite or empty, or the rows do not match.
+    """
+    inputs = as_data("standardize", "x", x)
+    if inputs.ndim < 2 or inputs.size == 0:
+        raise ShapeError(f"[standardize] expected x of shape (N, D) with rows, got {inputs.shape}")
+    x_mean, x_scale = _moments(inputs)
+    scaled = (inputs - x_mean) / x_scale
+    if y is None:
+        return Scaler(scaled, None, x_mean, x_scale, None, None)
+    targets = as_data("standardize", "y", y)
+    if targets.ndim not in (1, 2) or len(targets) != len(inputs) or targets.size == 0:
+        raise ShapeError(
+            f"[standardize] expected y of shape ({len(inputs)},) or ({len(inputs)}, K), "
+            f"got {targets.shape}"
+        )
+    y_mean, y_scale = _moments(targets)
+    return Scaler(scaled, (targets - y_mean) / y_scale, x_mean, x_scale, y_mean, y_scale)
+
+
+def splits(
+    n: int, seed: int = 1, *, num_splits: int = 20, train_fraction: float = 0.9
+) -> list[tuple[Indices, Indices]]:
+    """Random splits into training and test rows: the standard ones of the UCI benchmark.
+
+    One ``RandomState(seed)``, one ``choice(n, n, replace=False)`` per split; the first
+    ``round(train_fraction * n)`` rows train (Hernandez-Lobato and Adams 2015; Gal and Ghahramani
+    2016). The first splits do not depend on `num_splits`.
+
+    Parameters
+    ----------
+    n : int
+        Rows of the data set, at least 2.
+    seed : int
+        In [0, 2**32).
+    num_splits : int
+    train_fraction : float
+        In (0, 1).
+
+    Returns
+    -------
+    list of (train, test)
+        Row numbers, int64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is out of range, or a split would leave no training or no test rows.
+    """
+    n = checks.integer("splits", "n", n, minimum=2)
+    seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
+    num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1)
+    fraction = checks.fraction("splits", "train_fraction", train_fraction)
+    train = round(fraction * n)
+    if not 0 < train < n:
+        raise ValueError(
+            f"[splits] expected training and test rows, got {train} and {n - train} of n = {n}"
+        )
+    state = np.random.RandomState(seed)  # the published splits are made with it
+    result = []
+    for _ in range(num_splits):
+        order = state.choice(n, n, replace=False).astype(np.int64)
+        result.append((order[:train], order[train:]))
+    return result
+
+
+def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
+    """Draw from the noisy curve of Blundell et al. (2015), section 5.2, on x in (0, 0.5).
+
+    y = x + 0.3 sin(2 pi (x + e)) + 0.3 sin(4 pi (x + e)) + e with e ~ N(0, 0.02^2).
+
+    Parameters
+    ----------
+    n : int
+        Rows. The first rows do not depend on it.
+    seed : int
+
+    Returns
+    -------
+    x : (n, 1) ndarray of float64
+    y : (n,) ndarray of float64
+    """
+    n = checks.integer("toy_regression", "n", n, minimum=1)
+    uniform, normal = _random("toy_regression", n, seed, normals=1)
+    x = 0.5 * uniform[:, 0]
+    noise = 0.02 * normal[:, 0]
+    phase = 2.0 * math.pi * (x + noise)
+    y = x + 0.3 * np.sin(phase) + 0.3 * np.sin(2.0 * phase) + noise
+    return x[:, None], y
+
+
+def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Draw from two interleaved half circles of radius 1 with Gaussian noise.
+
+    Parameters
+    ----------
+    n : int
+        Rows; labels alternate 0, 1, 0, ... The first rows do not depend on it.
+    seed : int
+    noise : float
+        Standard deviation in both directions.
+
+    Returns
+    -------
+    x : (n, 2) ndarray of float64
+    y : (n,) ndarray of int64
+        0: the upper half circle about (0, 0); 1: the lower one about (1, 0.5).
+    """
+    n = checks.integer("two_moons", "n", n, minimum=1)
+    sd = checks.real("two_moons", "noise", noise)
+    if sd < 0:
+        raise ValueError(f"[two_moons] expected noise >= 0, got {noise!r}")
+    uniform, normal = _random("two_moons", n, seed, normals=2)
+    angle = math.pi * uniform[:, 0]
+    y = np.arange(n, dtype=np.int64) % 2
+    upper = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    lower = np.stack([1.0 - np.cos(angle), 0.5 - np.sin(angle)], axis=1)
+    return np.where((y == 0)[:, None], upper, lower) + sd * normal, y
+
+
+def _random(function: str, n: int, seed: int, *, normals: int) -> tuple[Array, Array]:
+    """Uniforms (n, 1) and normals (n, normals) by address: layer 0 and 1 of the purpose "dataset".
+
+    Every row has a counter of its own, so that a longer set begins with the shorter one.
+    """
+    seed = checks.seed(function, seed)
+    rows = np.arange(n, dtype=np.uint32)
+    uniform = random_numbers.uniform(
+        np, (n, 1), seed=seed, step=0, chains=rows, purpose=_PURPOSE, layer=0
+    )
+    normal = random_numbers.normal(
+        np,
+        (n, normals),
+        np.dtype(np.float64),
+        seed=seed,
+        step=0,
+        chains=rows,
+        purpose=_PURPOSE,
+        layer=1,
+    )
+    return uniform, normal
+
+
+def _moments(a: Array) -> tuple[Array, Array]:
+    mean = np.asarray(a.mean(axis=0))
+    scale = np.asarray(a.std(axis=0))
+    # compared, not computed: rounding gives a constant column an sd of 1e-17 or so
+    constant = a.max(axis=0) == a.min(axis=0)
+    return np.where(constant, a[0], mean), np.where(constant | (scale == 0.0), 1.0, scale)

@@ -1,0 +1,267 @@
+"""Reading tables and arrays of numbers from files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit.errors import DataError, ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_AXES = 32  # more than NumPy 1 has
+_MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+
+
+def read_csv(
+    path: str | os.PathLike[str],
+    *,
+    target: str | int,
+    delimiter: str = ",",
+    header: bool | None = None,
+) -> tuple[Array, Array]:
+    """Read a table of numbers.
+
+    Parameters
+    ----------
+    path : path
+        A text file in UTF-8. Blank lines are skipped.
+    target : str or int
+        Column of the targets, by name or by position (negative: from the end).
+    delimiter : str
+        One character.
+    header : bool, optional
+        Whether the first line holds names; None: it does when a cell of it is not a number.
+
+    Returns
+    -------
+    x : (N, D) ndarray of float64
+        The other columns in their order.
+    y : (N,) ndarray of float64
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the file has no rows, lines of different lengths, a cell that is missing, not a number or
+        not finite (the line and column are named), or no such target.
+    OSError
+        If the file cannot be read.
+    """
+    if isinstance(target, bool) or not isinstance(target, str | int):
+        raise TypeError(
+            f"[read_csv] expected target as a column name or position, got {checks.summary(target)}"
+        )
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise ValueError(f"[read_csv] expected delimiter as one character, got {delimiter!r}")
+    lines = _lines(path, delimiter)
+    if not lines:
+        raise DataError(f"[read_csv] expected rows of numbers, got an empty file {path}")
+    first = lines[0][1]
+    if header is None:
+        header = any(_number(cell) is None and not _is_missing(cell) for cell in first)
+    names = [cell.strip() for cell in first] if header else None
+    if header:
+        lines = lines[1:]
+    column = _target_column(target, names, len(first), path)
+    if len(first) < 2:
+        raise DataError(
+            f"[read_csv] expected columns separated by {delimiter!r}, got a single one in {path}"
+        )
+    if not lines:
+        raise DataError(f"[read_csv] expected rows of numbers, got only a header in {path}")
+    table = np.empty((len(lines), len(first)))
+    for i, (number, cells) in enumerate(lines):
+        table[i] = _row(path, number, cells, names, len(first))
+    return np.delete(table, column, axis=1), np.ascontiguousarray(table[:, column])
+
+
+def read_npz(
+    path: str | os.PathLike[str], *, x: str | None = None, y: str = "y"
+) -> tuple[Array, npt.NDArray[Any]]:
+    """Read inputs and targets from a NumPy archive (no pickles).
+
+    Parameters
+    ----------
+    path : path
+    x : str, optional
+        Name of the inputs; None: "x" or "X".
+    y : str
+        Name of the targets.
+
+    Returns
+    -------
+    x : (N, ...) ndarray of float64
+    y : (N, ...) ndarray
+        Integers (labels) stay integers, the rest is float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the file is no archive, an array is absent, not real, not finite, or the rows differ.
+    OSError
+        If the file cannot be read.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"[read_npz] expected a NumPy archive, got {path} ({error})") from error
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise DataError(f"[read_npz] expected a NumPy archive, got a single array in {path}")
+    with archive:
+        names = archive.files
+        if x is None:
+            x = "X" if "X" in names and "x" not in names else "x"
+        for name in (x, y):
+            if name not in names:
+                raise DataError(f"[read_npz] expected an array {name!r}, got {sorted(names)}")
+        try:
+            raw_x, raw_y = archive[x], archive[y]
+        except ValueError as error:  # an array of objects
+            raise DataError(f"[read_npz] expected numbers, got {error}") from error
+    inputs = as_data("read_npz", x, raw_x)
+    targets = checks.numeric("read_npz", y, raw_y)
+    if targets.dtype.kind == "f":
+        targets = as_data("read_npz", y, targets)
+    if inputs.ndim < 1 or targets.ndim < 1 or len(inputs) != len(targets):
+        raise ShapeError(
+            f"[read_npz] expected {x} and {y} with as many rows, got {inputs.shape} and "
+            f"{targets.shape}"
+        )
+    return inputs, targets
+
+
+def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """Read an array from an IDX file, the format of MNIST and of the sets that copy its layout.
+
+    Parameters
+    ----------
+    path : path
+        As it is or compressed by gzip; which of the two is read from the file, not from its name.
+
+    Returns
+    -------
+    ndarray
+        In the shape and type of the file (images of bytes: (N, H, W) uint8), in the byte order of
+        the machine.
+
+    Raises
+    ------
+    ValueError
+        If the file is no IDX file, or is longer or shorter than its header says.
+    OSError
+        If the file cannot be read.
+
+    References
+    ----------
+    LeCun, Cortes and Burges, "The MNIST database of handwritten digits", "File formats".
+    """
+    raw = Path(path).read_bytes()
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"[read_idx] expected an IDX file, got {path} ({error})") from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES or raw[3] == 0:
+        raise DataError(f"[read_idx] expected an IDX file, got {raw[:4]!r} first in {path}")
+    dtype, axes = np.dtype(_IDX_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * axes
+    if axes > _MOST_AXES or len(raw) < start:
+        raise DataError(f"[read_idx] expected the sizes of {axes} axes, got the end of {path}")
+    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, start, 4))
+    if math.prod(max(n, 1) for n in shape) >= 2**60:
+        raise DataError(f"[read_idx] expected a shape that NumPy holds, got {shape} in {path}")
+    size = math.prod(shape) * dtype.itemsize
+    if len(raw) - start != size:
+        raise DataError(
+            f"[read_idx] expected {size} bytes for shape {shape} of {dtype.name}, "
+            f"got {len(raw) - start} in {path}"
+        )
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def as_data(function: str, name: str, value: npt.ArrayLike) -> Array:
+    """Check for finite real numbers and copy to float64."""
+    return checks.data(function, name, value, np.dtype(np.float64)).astype(np.float64, copy=False)
+
+
+def _lines(path: str | os.PathLike[str], delimiter: str) -> list[tuple[int, list[str]]]:
+    """Line number and cells of every line that is not blank."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        try:
+            return [(reader.line_num, cells) for cells in reader if any(c.strip() for c in cells)]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(
+                f"[read_csv] expected a text table, got {error} after line {reader.line_num} "
+                f"of {path}"
+            ) from error
+
+
+def _target_column(
+    target: str | int, names: list[str] | None, width: int, path: str | os.PathLike[str]
+) -> int:
+    if isinstance(target, str):
+        if names is None:
+            raise ValueError(
+                f"[read_csv] expected a target position, got {target!r} for {path}, "
+                "which has no header"
+            )
+        if names.count(target) != 1:
+            raise ValueError(
+                f"[read_csv] expected target to be one of the columns {names}, got {target!r}"
+            )
+        return names.index(target)
+    if not -width <= target < width:
+        raise ValueError(f"[read_csv] expected target in {-width} ... {width - 1}, got {target!r}")
+    return target % width
+
+
+def _row(
+    path: str | os.PathLike[str],
+    number: int,
+    cells: list[str],
+    names: list[str] | None,
+    width: int,
+) -> list[float]:
+    if len(cells) != width:
+        raise DataError(
+            f"[read_csv] expected {width} cells in line {number} of {path}, got {len(cells)}"
+        )
+    values = []
+    for j, cell in enumerate(cells):
+        value = _number(cell)
+        if value is None or not math.isfinite(value):
+            column = repr(names[j]) if names is not None else str(j)
+            got = "a missing value" if _is_missing(cell) else repr(cell.strip()[:40])
+            raise DataError(
+                f"[read_csv] expected a finite number in line {number}, column {column} of {path}, "
+                f"got {got}"
+            )
+        values.append(value)
+    return values
+
+
+def _number(cell: str) -> float | None:
+    text = cell.strip()
+    if "_" in text:  # Python reads 1_000; a table does not
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in _MISSING

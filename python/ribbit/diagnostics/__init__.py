@@ -1,0 +1,330 @@
+"""Convergence of chains and distances between predictive distributions.
+
+R-hat, effective sample size and Monte Carlo standard error follow Vehtari, Gelman, Simpson,
+Carpenter and Buerkner (2021), "Rank-normalization, folding, and localization: an improved R-hat for
+assessing convergence of MCMC", Bayesian Analysis 16, and give ArviZ's numbers method by method.
+They run on any number of quantities at once, a block at a time, in float64. Draws that live on a
+device are copied to the host here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks, interfaces
+from ribbit.diagnostics.convergence import ess_block, mcse_block, rhat_block
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.metrics import class_probabilities
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = [
+    "agreement",
+    "ess",
+    "mcse",
+    "predictive_ess",
+    "predictive_rhat",
+    "rhat",
+    "total_variation",
+    "weight_rhat",
+]
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+
+_BLOCK_ELEMENTS = 1 << 16  # draws in one block of quantities: 512 KiB, scratch stays in cache
+_ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
+
+_RHAT_METHODS = ("rank", "split", "folded", "z_scale", "identity")
+_ESS_METHODS = ("bulk", "tail", "mean", "sd", "median", "identity")
+_MCSE_METHODS = ("mean", "sd")
+
+
+def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
+    """Potential scale reduction factor.
+
+    Parameters
+    ----------
+    a : (C, D, ...) array_like
+        Draws: chains, draws, then any shape.
+    method : {"rank", "split", "folded", "z_scale", "identity"}
+        "rank" (the default): the larger of the rank-normalised split R-hat and of the same after
+        folding about the median (Vehtari et al. 2021, section 4). "z_scale" and "folded" are these
+        two alone. "split": every chain is cut in two, no ranks (Gelman et al. 2013, eq. 11.4).
+        "identity": neither split nor ranks.
+
+    Returns
+    -------
+    (...) ndarray of float64
+        1 at convergence. NaN with fewer than two chains or four draws, where a draw is NaN, and
+        where all draws are equal. An odd number of draws drops the middle one when split.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `a` is not a real array with at least two axes, or `method` is unknown.
+    ImportError, RuntimeError
+        If `a` is in device memory, no CuPy array, and CuPy or a part it needs is missing.
+    """
+    checks.choice("rhat", "method", method, _RHAT_METHODS)
+    function = functools.partial(rhat_block, method=method)
+    return _by_block("rhat", a, function, min_chains=2)
+
+
+def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.05) -> Array:
+    """Effective sample size.
+
+    Parameters
+    ----------
+    a : (C, D, ...) array_like
+        Draws: chains, draws, then any shape.
+    method : {"bulk", "tail", "mean", "sd", "median", "identity"}
+        "bulk" (the default): of the rank-normalised split chains. "tail": the smaller one of the
+        indicators of the two `tail_probability` quantiles. "median": of the median's indicator.
+        "mean", "sd": of the split chains and of their squared deviations. "identity": of the chains
+        as they are. All use Geyer's initial monotone sequence (Vehtari et al. 2021, section 3.2).
+    tail_probability : float
+        For "tail": the quantiles are this and one minus this.
+
+    Returns
+    -------
+    (...) ndarray of float64
+        In draws; above C * D for antithetic chains (at most C * D * log10(C * D)). NaN with fewer
+        than four draws or where a draw is NaN; the number of draws where all are equal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `a` is not a real array with at least two axes, `method` is unknown, or
+        `tail_probability` is not in (0, 0.5).
+    """
+    checks.choice("ess", "method", method, _ESS_METHODS)
+    if not 0.0 < tail_probability < 0.5:
+        raise ValueError(f"[ess] expected tail_probability in (0, 0.5), got {tail_probability!r}")
+    function = functools.partial(ess_block, method=method, tail_probability=tail_probability)
+    return _by_block("ess", a, function, min_chains=1)
+
+
+def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
+    """Monte Carlo standard error of the posterior mean or standard deviation.
+
+    Parameters
+    ----------
+    a : (C, D, ...) array_like
+        Draws: chains, draws, then any shape.
+    method : {"mean", "sd"}
+        "mean" (the default): sd / sqrt(ESS of the mean). "sd": from the fourth moment and the ESS
+        of the mean (Vehtari et al. 2021, section 3.3).
+
+    Returns
+    -------
+    (...) ndarray of float64
+        In units of `a`. NaN with fewer than four draws or where a draw is NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `a` is not a real array with at least two axes, or `method` is unknown.
+    """
+    checks.choice("mcse", "method", method, _MCSE_METHODS)
+    return _by_block("mcse", a, functools.partial(mcse_block, method=method), min_chains=1)
+
+
+def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Array:
+    """R-hat of the predictions at `x`, streamed over rows.
+
+    Parameters
+    ----------
+    draws : Draws
+        Result of a sampler.
+    x : (N, ...) array_like
+        Inputs.
+    method : str
+        As in :func:`rhat`.
+
+    Returns
+    -------
+    (N, K) ndarray of float64
+        Of the mean function (regression, counts) or of the class probabilities. Predictions may
+        have converged where single weights have not (Izmailov et al. 2021, section 5.2).
+    """
+    checks.choice("predictive_rhat", "method", method, _RHAT_METHODS)
+    return _by_row("predictive_rhat", draws, x, lambda a: rhat(a, method=method))
+
+
+def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Array:
+    """Effective sample size of the predictions at `x`, streamed over rows.
+
+    Parameters
+    ----------
+    draws : Draws
+        Result of a sampler.
+    x : (N, ...) array_like
+        Inputs.
+    method : str
+        As in :func:`ess`.
+
+    Returns
+    -------
+    (N, K) ndarray of float64
+        In draws; of the mean function (regression, counts) or of the class probabilities.
+    """
+    checks.choice("predictive_ess", "method", method, _ESS_METHODS)
+    return _by_row("predictive_ess", draws, x, lambda a: ess(a, method=method))
+
+
+def weight_rhat(draws: Any, *, method: str = "split") -> Array:
+    """R-hat of every parameter: split R-hat without ranks, as ArviZ's ``method="split"``.
+
+    Parameters
+    ----------
+    draws : Draws or (C, D, P) array_like
+        Result of a sampler, or its positions.
+    method : str
+        As in :func:`rhat`.
+
+    Returns
+    -------
+    (P,) ndarray of float64
+    """
+    checks.choice("weight_rhat", "method", method, _RHAT_METHODS)
+    return rhat(_positions("weight_rhat", draws), method=method)
+
+
+def agreement(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+    """Fraction of rows where two predictive distributions name the same class.
+
+    Parameters
+    ----------
+    p, q : (N, K) array_like
+        Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
+
+    Returns
+    -------
+    float
+        In [0, 1]; a tie goes to the first class (Izmailov et al. 2021, section 6, "agreement").
+
+    Raises
+    ------
+    TypeError, ValueError
+        If p or q is not an array of probabilities, or their shapes differ.
+    """
+    first, second = _probability_pair("agreement", p, q)
+    return float(np.mean(first.argmax(axis=1) == second.argmax(axis=1)))
+
+
+def total_variation(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+    """Total variation distance of two predictive distributions, averaged over rows.
+
+    Parameters
+    ----------
+    p, q : (N, K) array_like
+        Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
+
+    Returns
+    -------
+    float
+        mean over rows of 0.5 * sum_k |p - q|, in [0, 1] (Izmailov et al. 2021, section 6).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If p or q is not an array of probabilities, or their shapes differ.
+    """
+    first, second = _probability_pair("total_variation", p, q)
+    return float(np.mean(0.5 * np.abs(first - second).sum(axis=1)))
+
+
+# ---- streaming ----
+
+
+def _by_block(
+    name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
+) -> Array:
+    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
+    if hasattr(a, "positions"):
+        raise DTypeError(
+            f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
+            "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
+        )
+    draws = as_host(a, name)
+    if draws.dtype.kind not in "fiub":
+        raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
+    if draws.ndim < 2:
+        raise ShapeError(f"[{name}] expected shape (chains, draws, ...), got {draws.shape}")
+    chains, length, *rest = draws.shape
+    flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
+    count = int(np.prod(rest, dtype=np.int64))
+    result = np.full(count, np.nan)
+    if chains < min_chains or length < 4:
+        return result.reshape(rest)
+    block = max(1, _BLOCK_ELEMENTS // (chains * length))
+    for begin in range(0, count, block):
+        part = np.ascontiguousarray(flat[:, :, begin : begin + block].transpose(2, 0, 1))
+        values = part.astype(np.float64, copy=False)
+        good = ~np.isnan(values).any(axis=(1, 2))
+        if good.any():
+            # constant or infinite draws make 0 / 0 and inf - inf: the answer is NaN, not a warning
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                target = result[begin : begin + len(part)]
+                target[good] = function(values if good.all() else values[good])
+    return result.reshape(rest)
+
+
+def _positions(name: str, draws: Any) -> Any:
+    """Positions (C, D, P) of Draws, or the array itself."""
+    positions = getattr(draws, "positions", draws)
+    if positions is not draws and positions.shape[1] == 0:
+        raise ValueError(f"[{name}] expected draws with positions, got none (keep_draws=False?)")
+    return positions
+
+
+def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Array]) -> Array:
+    """Apply `function` to the predictions (C, D, n, K) of one block of rows after another."""
+    positions = _positions(name, draws)
+    predictive = draws.predictive
+    if predictive is None:
+        raise TypeError(
+            f"[{name}] expected draws of a target with predictions, such as Posterior, got one "
+            "without"
+        )
+    if not hasattr(x, "shape"):
+        x = np.asarray(x)
+    if len(x.shape) == 0 or x.shape[0] == 0:
+        raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
+    chains, length, dim = positions.shape
+    theta = positions.reshape((chains * length, dim))
+    block = max(1, _ROW_ELEMENTS // max(1, chains * length))
+    parts = []
+    for begin in range(0, x.shape[0], block):
+        numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
+        terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
+        values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
+        parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
+    return np.concatenate(parts)
+
+
+def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
+    """Return a NumPy array; one on a device, of whatever library, is copied here."""
+    if interfaces.in_device_memory(a):
+        from ribbit._arrays.namespace import (
+            from_device,
+            to_host,  # where a device is in use
+        )
+
+        a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
+    return np.asarray(a)
+
+
+def _probability_pair(name: str, p: npt.ArrayLike, q: npt.ArrayLike) -> tuple[Array, Array]:
+    first, second = checks.numeric(name, "p", p), checks.numeric(name, "q", q)
+    if first.shape != second.shape:
+        raise ShapeError(
+            f"[{name}] expected p and q of one shape, got {first.shape} and {second.shape}"
+        )
+    return class_probabilities(name, "p", first), class_probabilities(name, "q", second)

@@ -1,0 +1,1 @@
+"""Networks: layers, models made of them, ready-made ones."""

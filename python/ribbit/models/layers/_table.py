@@ -1,0 +1,167 @@
+"""What layers compile to: rows of the layer table, named parameters, dropout rates.
+
+Every interpreter of a network reads these rows (``cpp/core/network.h``). Value number 0 is the
+network's input, number r + 1 what row r gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit._backends.codes import COLUMNS
+from ribbit.errors import ShapeError
+
+__all__ = ["COLUMNS", "Layer", "Parameter", "Table", "Value"]
+
+_MOST_SCALARS = 2**34
+_NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One array of parameters of a network and its place in the flat vector.
+
+    Attributes
+    ----------
+    name : str
+        ``"<layer index>.<what>"``, for example ``"0.weight"``; indices count every layer. Inside
+        a `Residual`: ``"3.main.0.weight"``.
+    shape : tuple of int
+        Shape of the array; a dense weight is (in, out).
+    offset : int
+        First element in the flat vector; the array lies there in C order.
+    fan_in : int
+        Inputs that one output sums over; 1 for what is no weight.
+    is_weight : bool
+        True for weights; False for biases, and for scales, shifts and thresholds of norms.
+    initial : float
+        Where `Model.init` starts what is no weight: 1 for scales, else 0.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    fan_in: int
+    is_weight: bool
+    initial: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a row of the table gives: its number and its shape, without the batch axis."""
+
+    number: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Scalars per data row."""
+        return math.prod(self.shape)
+
+
+class Table:
+    """The layer table while it is being written, row by row."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self.rates: list[float] = []
+        self.parameters: list[Parameter] = []
+        self.dropout: list[str] = []  # layers whose op drops units, as "2: Dropout(0.1)"
+        self.tokens = 0  # how many different tokens the input may hold, 0: it holds numbers
+        self._scope: list[str] = []
+        self._indices: list[int] = []  # of the layers that are being compiled, outermost first
+        self._layers = 0
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters so far."""
+        last = self.parameters[-1:]
+        return last[0].offset + last[0].size if last else 0
+
+    @property
+    def place(self) -> str:
+        """Where the layer that is being compiled stands, for example "3.main.0"."""
+        return ".".join(self._scope)
+
+    @property
+    def function(self) -> str:
+        """Who raises errors about this layer."""
+        return f"Model, layer {self.place}"
+
+    @contextmanager
+    def layer(self, name: str) -> Iterator[None]:
+        """Count one more layer, whose names begin with `name` inside this block."""
+        self._scope.append(name)
+        self._indices.append(self._layers)
+        self._layers += 1
+        try:
+            yield
+        finally:
+            self._scope.pop()
+            self._indices.pop()
+
+    def parameter(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        fan_in: int = 1,
+        is_weight: bool = False,
+        initial: float = 0.0,
+    ) -> int:
+        """Append an array of parameters and return its offset."""
+        offset = self.dim
+        full = f"{self.place}.{name}"
+        self.parameters.append(Parameter(full, shape, offset, fan_in, is_weight, initial))
+        return offset
+
+    def row(
+        self, op: int, value: Value, shape: tuple[int, ...], *, rate: float = 0.0, **columns: int
+    ) -> Value:
+        """Append a row that turns `value` into a value of `shape`; other columns by name."""
+        for each in (value.shape, shape):
+            if math.prod(each) > _MOST_SCALARS:
+                raise ShapeError(
+                    f"[{self.function}] expected at most 2**34 scalars per data row, got {each}"
+                )
+        given: dict[str, int] = {
+            **dict.fromkeys(COLUMNS, 0),
+            **_NONE,
+            "op": op,
+            "in_size": value.size,
+            "out_size": math.prod(shape),
+            "index": self._indices[-1],
+            "input": value.number,
+            **columns,
+        }
+        self.rows.append(tuple(given[name] for name in COLUMNS))
+        self.rates.append(rate)
+        return Value(len(self.rows), shape)
+
+    def array(self) -> npt.NDArray[np.int64]:
+        """Return the rows as an array (R, columns)."""
+        return np.array(self.rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """What `Model` needs of a layer: that it writes itself into the layer table."""
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Append rows and parameters that turn `value` into the value that is returned.
+
+        Raises ShapeError in the name of ``table.function`` when the shape does not fit.
+        """
+        ...

@@ -1,0 +1,49 @@
+"""Elementwise activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ribbit._arrays import checks
+from ribbit.models.layers._table import Table, Value
+
+__all__ = ["Activation"]
+
+
+ACTIVATIONS: dict[str, int] = {
+    "identity": 0,
+    "relu": 1,
+    "tanh": 2,
+    "silu": 3,
+    "sigmoid": 4,
+    "gelu": 5,
+    "softplus": 6,
+}
+"""Code of each activation in the layer table; gelu is the exact one, with the error function."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise activation.
+
+    Parameters
+    ----------
+    name : str
+        identity, relu, tanh, silu, sigmoid, gelu (exact, with the error function) or softplus.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `name` is not one of these.
+    """
+
+    op: ClassVar[int] = 1
+    name: str
+
+    def __post_init__(self) -> None:
+        checks.choice("Activation", "name", self.name, ACTIVATIONS)
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write a row whose argument is the code of the activation."""
+        return table.row(self.op, value, value.shape, argument=ACTIVATIONS[self.name])

@@ -1,0 +1,78 @@
+"""Normalisation that looks at one data row alone, so that the likelihood stays a product of rows.
+
+Batch normalisation would tie the rows together: no posterior of the weights belongs to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
+from ribbit.models.layers._table import Table, Value
+
+__all__ = ["FilterResponseNorm", "LayerNorm"]
+
+
+@dataclass(frozen=True)
+class FilterResponseNorm:
+    """Filter response normalisation of an image (H, W, C) or sequence (T, C).
+
+    ``y = max(gamma * x / sqrt(mean of x^2 over all places + 1e-6) + beta, tau)``, channel by
+    channel. Parameters: gamma (C,) starts at 1, beta (C,) and tau (C,) at 0.
+
+    Parameters
+    ----------
+    threshold : bool, default True
+        Whether there is a learned threshold tau; without it y is not cut off. Where both are equal
+        the gradient goes to tau.
+
+    References
+    ----------
+    Singh and Krishnan (2020), "Filter response normalization layer", section 3.
+    """
+
+    op: ClassVar[int] = 6
+    threshold: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        flag = checks.boolean("FilterResponseNorm", "threshold", self.threshold)
+        object.__setattr__(self, "threshold", flag)
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write gamma, beta and tau."""
+        if len(value.shape) not in (2, 3):
+            raise ShapeError(
+                f"[{table.function}] expected an image (H, W, C) or a sequence (T, C) for {self}, "
+                f"got {value.shape}"
+            )
+        channels = value.shape[-1]
+        gamma = table.parameter("gamma", (channels,), initial=1.0)
+        beta = table.parameter("beta", (channels,))
+        tau = table.parameter("tau", (channels,)) if self.threshold else -1
+        return table.row(
+            self.op, value, value.shape, weight=gamma, bias=beta, third=tau, channels=channels
+        )
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Normalisation over the last axis: (C,), (T, C) or (H, W, C), place by place.
+
+    ``y = gamma * (x - mean) / sqrt(variance + 1e-5) + beta``. Parameters: gamma (C,) starts at 1,
+    beta (C,) at 0.
+
+    References
+    ----------
+    Ba, Kiros and Hinton (2016), "Layer normalization", equation 4.
+    """
+
+    op: ClassVar[int] = 7
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write gamma and beta."""
+        channels = value.shape[-1]
+        gamma = table.parameter("gamma", (channels,), initial=1.0)
+        beta = table.parameter("beta", (channels,))
+        return table.row(self.op, value, value.shape, weight=gamma, bias=beta, channels=channels)

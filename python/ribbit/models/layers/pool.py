@@ -1,0 +1,157 @@
+"""Pooling of images and sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ribbit._arrays import checks
+from ribbit.models.layers import _window
+from ribbit.models.layers._table import Table, Value
+
+__all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool1D", "MaxPool2D"]
+
+
+_MAX, _AVERAGE = 4, 5
+
+
+@dataclass(frozen=True)
+class MaxPool2D:
+    """The largest value of each channel in a window that slides over an image (H, W, C).
+
+    Where several are equal the gradient goes to the first, row by row.
+
+    Parameters
+    ----------
+    pool_size : int or (int, int)
+        Height and width of the window.
+    stride : int or (int, int), optional
+        Step of the window; `pool_size` when absent.
+    padding : {"valid", "same"}, default "valid"
+        As for `Conv2D`; padding cells are left out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer or `padding` is unknown.
+    """
+
+    op: ClassVar[int] = _MAX
+    pool_size: int | tuple[int, int]
+    stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
+    padding: str = field(default="valid", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self, "MaxPool2D")
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write a row."""
+        return _slide(self, table, value, self.pool_size, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class AvgPool2D:
+    """The mean of each channel in a window that slides over an image (H, W, C).
+
+    Parameters
+    ----------
+    pool_size : int or (int, int)
+        Height and width of the window.
+    stride : int or (int, int), optional
+        Step of the window; `pool_size` when absent.
+    padding : {"valid", "same"}, default "valid"
+        As for `Conv2D`; padding cells are not counted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer or `padding` is unknown.
+    """
+
+    op: ClassVar[int] = _AVERAGE
+    pool_size: int | tuple[int, int]
+    stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
+    padding: str = field(default="valid", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self, "AvgPool2D")
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write a row."""
+        return _slide(self, table, value, self.pool_size, self.stride, self.padding)
+
+
+@dataclass(frozen=True)
+class MaxPool1D:
+    """The largest value of each channel in a window that slides over a sequence (T, C).
+
+    Parameters
+    ----------
+    pool_size : int
+        Length of the window.
+    stride : int, optional
+        Step of the window; `pool_size` when absent.
+    padding : {"valid", "same"}, default "valid"
+        As for `Conv2D`; padding cells are left out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer or `padding` is unknown.
+    """
+
+    op: ClassVar[int] = _MAX
+    pool_size: int
+    stride: int | None = field(default=None, kw_only=True)
+    padding: str = field(default="valid", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("pool_size", "stride"):
+            size = getattr(self, name)
+            if name == "pool_size" or size is not None:
+                size = checks.integer("MaxPool1D", name, size, minimum=1, maximum=_window.MAX_SIZE)
+                object.__setattr__(self, name, size)
+        checks.choice("MaxPool1D", "padding", self.padding, _window.PADDINGS)
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write a row."""
+        length, channels = _window.sequence(table, self, value)
+        kernel, stride = (1, self.pool_size), (1, self.stride or self.pool_size)
+        shape = (1, length, channels)
+        out, columns = _window.geometry(table, self, shape, kernel, stride, self.padding, channels)
+        return table.row(self.op, value, out[1:], **columns)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool2D:
+    """The mean of each channel over an image: (H, W, C) -> (C,)."""
+
+    op: ClassVar[int] = _AVERAGE
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write a row: one window of the size of the image."""
+        shape = _window.image(table, self, value)
+        kernel = shape[:2]
+        _, columns = _window.geometry(table, self, shape, kernel, (1, 1), "valid", shape[2])
+        return table.row(self.op, value, shape[2:], **columns)
+
+
+def _check(layer: MaxPool2D | AvgPool2D, name: str) -> None:
+    object.__setattr__(layer, "pool_size", _window.pair(name, "pool_size", layer.pool_size))
+    if layer.stride is not None:
+        object.__setattr__(layer, "stride", _window.pair(name, "stride", layer.stride))
+    checks.choice(name, "padding", layer.padding, _window.PADDINGS)
+
+
+def _slide(
+    layer: MaxPool2D | AvgPool2D,
+    table: Table,
+    value: Value,
+    size: int | tuple[int, int],
+    stride: int | tuple[int, int] | None,
+    padding: str,
+) -> Value:
+    shape = _window.image(table, layer, value)
+    kernel, step = _window.both(size), _window.both(size if stride is None else stride)
+    out, columns = _window.geometry(table, layer, shape, kernel, step, padding, shape[2])
+    return table.row(layer.op, value, out, **columns)

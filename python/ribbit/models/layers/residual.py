@@ -1,0 +1,69 @@
+"""Residual blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
+from ribbit.models.layers._table import Layer, Table, Value
+
+__all__ = ["Residual"]
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The sum of two paths, ``main(x) + shortcut(x)`` (He et al. 2016, equation 1).
+
+    Parameters
+    ----------
+    main : sequence of layers
+        At least one.
+    shortcut : sequence of layers, default ()
+        None: the identity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a path is no sequence of layers.
+    """
+
+    op: ClassVar[int] = 8
+    main: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("main", "shortcut"):
+            given = getattr(self, name)
+            if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+                got = checks.summary(given)
+                raise TypeError(f"[Residual] expected {name} as a list of layers, got {got}")
+            path = tuple(given)
+            for i, layer in enumerate(path):
+                if isinstance(layer, type) or not isinstance(layer, Layer):
+                    got = checks.summary(layer)
+                    raise TypeError(f"[Residual] expected {name}[{i}] as a layer, got {got}")
+            object.__setattr__(self, name, path)
+        if not self.main:
+            raise ValueError("[Residual] expected at least one layer in main, got none")
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write both paths, then a row that adds them."""
+        ends = []
+        for name in ("main", "shortcut"):
+            end = value
+            for i, layer in enumerate(getattr(self, name)):
+                with table.layer(f"{name}.{i}"):
+                    end = layer.compile(table, end)
+            ends.append(end)
+        main, shortcut = ends
+        if main.shape != shortcut.shape:
+            raise ShapeError(
+                f"[{table.function}] expected both paths of Residual to give the same shape, "
+                f"got {main.shape} and {shortcut.shape}"
+            )
+        if main.number == value.number:
+            raise ValueError(f"[{table.function}] expected main to compute something, got {self}")
+        return table.row(self.op, main, main.shape, second=shortcut.number)

@@ -1,0 +1,421 @@
+"""Models: a stack of layers compiled once to a layer table, and the flat parameter vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import is_device_array
+from ribbit._arrays.positions import host_position
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.models import layers, torch_weights
+from ribbit.models.layers import Layer, Parameter
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+
+__all__ = ["Model"]
+
+_SMALL_SD = 0.005
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network as a stack of layers.
+
+    Parameters
+    ----------
+    layers : sequence of layers
+        For example ``[Dense(50), Activation("silu"), Dense(1)]``.
+    input_shape : tuple of int
+        Shape of one data row, for example ``(8,)``.
+
+    Attributes
+    ----------
+    dim : int
+        Number of parameters.
+    output_shape : tuple of int
+        Shape of one row of outputs.
+    parameters : tuple of Parameter
+        Name, shape, offset, fan-in and kind of each array, in flat order.
+    table : numpy.ndarray
+        Layer table (R, columns) int64, read-only; its columns are `ribbit.layers.COLUMNS`.
+    rates : numpy.ndarray
+        Dropout rate of each row (R,) float64, read-only; 0 for other layers.
+    tokens : int
+        The input holds integers in [0, tokens); 0: it holds numbers.
+    dropout_layers : tuple of str
+        Dropout layers as ``"2: Dropout(0.1)"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a layer does not fit the one before it, or no layer has parameters.
+
+    Notes
+    -----
+    The flat vector holds the layers in order, of each its arrays in C order: weight, then bias; of
+    an LSTM weight, recurrent, bias; of a norm gamma, beta, tau.
+    """
+
+    layers: tuple[Layer, ...]
+    input_shape: tuple[int, ...] = field(kw_only=True)
+    output_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    dim: int = field(init=False, repr=False, compare=False)
+    parameters: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
+    table: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    tokens: int = field(init=False, repr=False, compare=False)
+    dropout_layers: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layers, Iterable) or isinstance(self.layers, str | bytes):
+            got = checks.summary(self.layers)
+            raise TypeError(f"[Model] expected a list of layers, got {got}")
+        stack = tuple(self.layers)
+        input_shape = layers.input_shape_of("Model", self.input_shape)
+        written, value = layers.Table(), layers.Value(0, input_shape)
+        for index, layer in enumerate(stack):
+            if not layers.is_layer(layer):
+                got = checks.summary(layer)
+                raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
+            with written.layer(str(index)):
+                value = layer.compile(written, value)
+        if written.dim == 0:
+            raise ValueError("[Model] expected at least one layer with parameters, got none")
+        # The random stream counts blocks of four normals in 32 bits.
+        if written.dim > 2**34:
+            raise ValueError(f"[Model] expected at most 2**34 parameters, got {written.dim}")
+        if len(value.shape) != 1:
+            raise ShapeError(
+                f"[Model] expected a flat output, got {value.shape}: put rb.Flatten() or a pooling "
+                "layer before the last Dense layer"
+            )
+        table, rates = written.array(), np.array(written.rates, dtype=np.float64)
+        table.flags.writeable = rates.flags.writeable = False
+        for name, item in {
+            "layers": stack,
+            "input_shape": input_shape,
+            "output_shape": value.shape,
+            "dim": written.dim,
+            "parameters": tuple(written.parameters),
+            "table": table,
+            "rates": rates,
+            "tokens": written.tokens,
+            "dropout_layers": tuple(written.dropout),
+        }.items():
+            object.__setattr__(self, name, item)
+
+    def init(
+        self,
+        seed: int = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
+        dtype: npt.DTypeLike = np.float32,
+    ) -> FloatArray:
+        """Draw starting parameters.
+
+        Parameters
+        ----------
+        seed : int, default 0
+            In [0, 2**64).
+        chains : int or array of int, optional
+            Number of chains, or their ids (C,); chain c gets the same start whatever the others.
+        scheme : {"he", "small"}, default "he"
+            "he": weights N(0, 2 / fan_in), biases, shifts and thresholds 0, scales of norms 1
+            (He et al. 2015, eq. 10).
+            "small": every parameter N(0, 0.005**2), the start of Izmailov et al. (2021).
+        dtype : dtype, default float32
+            float32 or float64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,), the start of chain 0, or (chains, dim).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        number = checks.seed("Model.init", seed)
+        checks.choice("Model.init", "scheme", scheme, ("he", "small"))
+        ids = checks.chain_ids("Model.init", 1 if chains is None else chains)
+        chosen = checks.float_dtype("Model.init", dtype)
+        # Element e of chain c has the address (seed, init, step 0, c, e).
+        out: FloatArray = random_numbers.normal(
+            np,
+            (ids.size, self.dim),
+            chosen,
+            seed=number,
+            step=0,
+            chains=ids,
+            purpose=random_numbers.INIT,
+        )
+        for parameter in self.parameters:
+            part = out[:, parameter.offset : parameter.offset + parameter.size]
+            if scheme == "small":
+                part *= _SMALL_SD
+            elif parameter.is_weight:
+                part *= math.sqrt(2.0 / parameter.fan_in)
+            else:
+                part[...] = parameter.initial
+        return out[0] if chains is None else out
+
+    def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return named views of a flat vector; writing to one writes to `theta`.
+
+        Parameters
+        ----------
+        theta : array
+            (dim,), (C, dim) or any other leading axes.
+
+        Returns
+        -------
+        dict of str to array
+            ``{"0.weight": (in, out), "0.bias": (out,), ...}`` behind the leading axes of `theta`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is no array or its last axis is not `dim`.
+        """
+        shape = getattr(theta, "shape", None)
+        if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
+            got = checks.summary(theta)
+            raise DTypeError(f"[Model.unravel] expected an array (..., {self.dim}), got {got}")
+        if not shape or shape[-1] != self.dim:
+            raise ShapeError(f"[Model.unravel] expected shape (..., {self.dim}), got {shape}")
+        # Splitting an axis never needs a copy, whatever the strides.
+        return {
+            p.name: theta[..., p.offset : p.offset + p.size].reshape(shape[:-1] + p.shape)
+            for p in self.parameters
+        }
+
+    def ravel(self, views: Mapping[str, npt.ArrayLike]) -> FloatArray:
+        """Return the flat vector of named arrays, the inverse of `unravel`.
+
+        Parameters
+        ----------
+        views : mapping of str to array
+            One array per parameter, all with the same leading axes and of one dtype.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,), or (C, dim) with a leading axis; always a copy.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If names, shapes or dtypes are not those of the model.
+        """
+        given = checks.mapping("Model.ravel", "views", views)
+        names = {p.name for p in self.parameters}
+        if names != set(given):
+            missing, surplus = sorted(names - set(given)), sorted(set(given) - names)
+            raise ValueError(
+                f"[Model.ravel] expected the names of the model's parameters, "
+                f"got {len(given)} names with {missing} missing and {surplus} unknown"
+            )
+        parts: list[npt.NDArray[Any]] = []
+        lead: tuple[int, ...] | None = None
+        for p in self.parameters:
+            part = checks.numeric("Model.ravel", repr(p.name), given[p.name])
+            if (
+                part.dtype not in (np.float32, np.float64)
+                or part.dtype != (parts or [part])[0].dtype
+            ):
+                raise DTypeError(
+                    f"[Model.ravel] expected {p.name!r} as float32 or float64 like the others, "
+                    f"got {checks.summary(part)}"
+                )
+            split = part.ndim - len(p.shape)
+            if split < 0 or part.shape[split:] != p.shape or lead not in (None, part.shape[:split]):
+                expected = ", ".join(str(n) for n in ((lead or ()) + p.shape))
+                raise ShapeError(
+                    f"[Model.ravel] expected {p.name!r} of shape ({expected}), "
+                    f"got {checks.summary(part)}"
+                )
+            lead = part.shape[:split]
+            parts.append(part.reshape((*lead, p.size)))
+        return np.concatenate(parts, axis=-1)
+
+    def apply(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
+        """Evaluate the network, dropout off.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (dim,) or (S, dim), float32 or float64.
+        x : array
+            Rows (N, *input_shape), converted to the dtype of `theta`; images (N, H, W, C) of
+            uint8 are scaled to [0, 1] while they are read.
+
+        Returns
+        -------
+        numpy.ndarray
+            Outputs (N, K), or (S, N, K), in the dtype of `theta`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or `x` is not finite.
+        """
+        return self.forward("Model.apply", theta, x, self.dim)
+
+    def forward(
+        self,
+        function: str,
+        theta: FloatArray,
+        x: npt.ArrayLike,
+        dim: int,
+        precision: str = "float32",
+    ) -> FloatArray:
+        """Evaluate `apply` for parameters (dim,) or (S, dim) with dim >= self.dim, the rest unused.
+
+        `function` names the caller in errors; `precision` is that of float32 products on a device.
+        """
+        if is_device_array(theta):
+            from ribbit._backends.cuda import forward as cuda_forward
+
+            out: FloatArray = cuda_forward.outputs(function, self, theta, x, dim, precision)
+            return out
+        dtype = getattr(theta, "dtype", None)
+        if dtype not in (np.float32, np.float64):
+            raise DTypeError(
+                f"[{function}] expected theta as a float32 or float64 NumPy array, "
+                f"got {checks.summary(theta)}"
+            )
+        samples, single = host_position(function, "theta", theta, np.dtype(dtype), dim)
+        rows = self.rows(function, x, samples.dtype)
+        single_precision = samples.dtype == np.float32
+        source: Any = _core.WeightSource32 if single_precision else _core.WeightSource64
+        native: Any = _core.forward32 if single_precision else _core.forward64
+        stored = source.stored(samples[None])
+        out, _ = native(self.table, self.rates, stored, 0, samples.shape[0], rows)
+        return out[0] if single else out
+
+    def rows(self, function: str, x: npt.ArrayLike, dtype: np.dtype[Any]) -> FloatArray:
+        """Return data rows as a finite flat (N, D) copy in `dtype`, or in uint8 for its images."""
+        expected = ", ".join(["N", *map(str, self.input_shape)])
+        array = checks.numeric(function, "x", x)
+        if array.shape[1:] != self.input_shape or array.ndim == 0 or array.shape[0] == 0:
+            raise ShapeError(
+                f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
+                f"input_shape {self.input_shape}, got {checks.summary(array)}"
+            )
+        if array.dtype == np.uint8 and len(self.input_shape) == 3:
+            return np.array(array, order="C").reshape(array.shape[0], -1)
+        flat = checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
+        if self.tokens:
+            good = (flat >= 0) & (flat < self.tokens) & (flat == np.floor(flat))
+            expected = f"integer tokens in [0, {self.tokens})"
+            checks.all_true(function, expected, "x", flat, good)
+        return flat
+
+    def from_torch_state_dict(
+        self, state_dict: Mapping[str, Any], *, dtype: npt.DTypeLike = np.float32
+    ) -> FloatArray:
+        """Return the flat vector of the weights of a PyTorch module; needs no PyTorch itself.
+
+        Parameters
+        ----------
+        state_dict : dict of str to torch.Tensor or array
+            One array per parameter, of any float dtype and device, in the order of the layers; the
+            names do not matter. Shapes are those of `to_torch_state_dict`; gamma, beta and tau of
+            `FilterResponseNorm` may also be (1, C, 1, 1) or (1, C, 1).
+        dtype : dtype, default float32
+            float32 or float64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an array is missing, left over, not finite or of another shape, or belongs to a batch
+            normalisation.
+
+        Notes
+        -----
+        An `LSTM` has one bias, the sum of PyTorch's two. Gradients, which convert alike, PyTorch
+        gives to both: hand over zeros for one of them.
+
+        Examples
+        --------
+        >>> import numpy as np, ribbit as rb
+        >>> model = rb.Model([rb.Dense(3)], input_shape=(2,))
+        >>> weights = {"fc.weight": np.array([[0, 1], [2, 3], [4, 5]]), "fc.bias": np.zeros(3)}
+        >>> model.from_torch_state_dict(weights)  # or of module.state_dict()
+        array([0., 2., 4., 1., 3., 5., 0., 0., 0.], dtype=float32)
+        """
+        return torch_weights.from_torch(
+            "Model.from_torch_state_dict", self, state_dict, dtype=dtype
+        )
+
+    def to_torch_state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
+        """Return a flat vector as the state dict of a PyTorch module.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (dim,), float32 or float64.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            Copies in the dtype of `theta`, under the names of an ``nn.Sequential`` with one module
+            per layer. `Dense`: weight (out, in). `Conv2D`: weight (out, in, kernel height, kernel
+            width). `Conv1D`: weight (out, in, kernel size). `LSTM`: weight_ih_l0 (4 units, C),
+            weight_hh_l0 (4 units, units), bias_ih_l0 (4 units,), bias_hh_l0 all zeros. `LayerNorm`:
+            weight and bias (C,). `FilterResponseNorm`: gamma, beta, tau (C,). `Embedding`: weight.
+
+        Raises
+        ------
+        ImportError
+            Without torch.
+        TypeError, ValueError
+            If `theta` is no such array.
+
+        Notes
+        -----
+        Behind `Flatten` the inputs of a `Dense` layer are those of ``nn.Flatten``: images as
+        (C, H, W) and sequences as (C, T), but (T, C) behind `Embedding` or `LSTM`, as there.
+        """
+        return torch_weights.to_torch("Model.to_torch_state_dict", self, theta)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description from which `from_description` rebuilds the model."""
+        return {
+            "layers": [layers.describe(layer) for layer in self.layers],
+            "input_shape": list(self.input_shape),
+        }
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Model:
+        """Rebuild a model from `describe`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the description is not one of a model.
+        """
+        function = "Model.from_description"
+        given = checks.mapping(function, "description", description)
+        if set(given) != {"layers", "input_shape"} or not isinstance(given["layers"], list):
+            raise ValueError(f"[{function}] expected layers and input_shape, got {sorted(given)}")
+        stack = [layers.from_description(layer) for layer in given["layers"]]
+        return cls(tuple(stack), input_shape=given["input_shape"])

@@ -1,0 +1,174 @@
+"""Weights of a model as a PyTorch state dict, and back: an interpreter of the layer table.
+
+Every array is a block (A, B, C) that torch holds as (C, B, A): a dense weight (places, channels,
+out), a convolution (cells of the window, channels, out), a vector (1, n, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit._backends.codes import COLUMNS
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.models import layers
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+    from ribbit.models.model import Model
+
+_BATCH_NORM = ("running_mean", "running_var", "num_batches_tracked")
+_DENSE, _CONV, _ADD, _LSTM = (
+    layer.op for layer in (layers.Dense, layers.Conv2D, layers.Residual, layers.LSTM)
+)
+_FRN, _NORM, _EMBEDDING = (
+    layer.op for layer in (layers.FilterResponseNorm, layers.LayerNorm, layers.Embedding)
+)
+_POOLS = (layers.MaxPool2D.op, layers.AvgPool2D.op)
+_RENAMED: dict[int, dict[str, tuple[str, ...]]] = {
+    _NORM: {"gamma": ("weight",), "beta": ("bias",)},
+    _LSTM: {
+        "weight": ("weight_ih_l0",),
+        "recurrent": ("weight_hh_l0",),
+        "bias": ("bias_ih_l0", "bias_hh_l0"),
+    },
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    # One array of a model, and its names in torch: of several, it is the sum.
+    parameter: layers.Parameter
+    names: tuple[str, ...]
+    block: tuple[int, int, int]
+    shapes: tuple[tuple[int, ...], ...]  # in torch, the first is the usual one
+
+
+def from_torch(function: str, model: Model, state_dict: object, dtype: npt.DTypeLike) -> FloatArray:
+    """Return the flat vector (dim,) of `state_dict`; `function` names the caller in errors."""
+    given = checks.mapping(function, "state_dict", state_dict)
+    chosen = checks.float_dtype(function, dtype)
+    for key in given:
+        if key.rpartition(".")[2] in _BATCH_NORM:
+            raise ValueError(
+                f"[{function}] expected no batch normalisation (it ties the rows together: no "
+                f"posterior of the weights belongs to it), got {key!r}"
+            )
+    entries = list(_entries(function, model))
+    wanted = sum(len(entry.names) for entry in entries)
+    counts = f"{wanted} arrays in state_dict, got {len(given)}"
+    left = iter(given.items())
+    theta: FloatArray = np.empty(model.dim, chosen)
+    for entry in entries:
+        p, parts = entry.parameter, []
+        for name in entry.names:
+            item = next(left, None)
+            if item is None:
+                raise ValueError(f"[{function}] expected {counts}: none is left for {name!r}")
+            key, value = item
+            array = checks.numeric(function, repr(key), _host(value))
+            if array.shape not in entry.shapes:
+                shapes = " or ".join(map(str, entry.shapes))
+                raise ShapeError(
+                    f"[{function}] expected {name!r} of shape {shapes} for {p.name!r} {p.shape}, "
+                    f"got {key!r} of shape {array.shape} (of {wanted} arrays, {len(given)} given)"
+                )
+            parts.append(array)
+        total = parts[0] if len(parts) == 1 else np.add(*parts, dtype=np.float64)
+        array = checks.data(function, repr(key), total, chosen)
+        theta[p.offset : p.offset + p.size] = array.reshape(entry.block[::-1]).T.reshape(-1)
+    item = next(left, None)
+    if item is not None:
+        raise ValueError(f"[{function}] expected {counts}: {item[0]!r} has no place")
+    return theta
+
+
+def to_torch(function: str, model: Model, theta: object) -> dict[str, torch.Tensor]:
+    """Return a state dict of `theta` (dim,), copied; `function` names the caller in errors."""
+    got = checks.summary(theta)
+    if not isinstance(theta, np.ndarray) or theta.dtype not in (np.float32, np.float64):
+        raise DTypeError(
+            f"[{function}] expected theta as a float32 or float64 NumPy array, got {got}"
+        )
+    if theta.shape != (model.dim,):
+        raise ShapeError(f"[{function}] expected theta of shape ({model.dim},), got {got}")
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"[{function}] expected torch, got none: pip install torch") from error
+    out: dict[str, torch.Tensor] = {}
+    for entry in _entries(function, model):
+        p = entry.parameter
+        block = theta[p.offset : p.offset + p.size].reshape(entry.block)
+        array = np.array(block.T, order="C", copy=True).reshape(entry.shapes[0])
+        first, *others = entry.names
+        out[first] = torch.from_numpy(array)
+        out.update((name, torch.zeros_like(out[first])) for name in others)
+    return out
+
+
+def _host(value: Any) -> Any:
+    # A tensor as float64, as NumPy knows no bfloat16; anything else is left alone.
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.double() if value.is_floating_point() else value).numpy()
+
+
+def _entries(function: str, model: Model) -> Iterator[_Entry]:
+    """Give the arrays of a model in flat order."""
+    arrays = {p.offset: p for p in model.parameters}
+    # Of each value (places, channels), where torch has the channels first: images, and sequences
+    # unless an embedding or an LSTM gave them; (1, size) where it has the same order; None for a
+    # sum of the two.
+    orders: list[tuple[int, int] | None] = [_order(*model.input_shape)]
+    for values in model.table.tolist():
+        row = dict(zip(COLUMNS, values, strict=True))
+        op, order = row["op"], orders[row["input"]]
+        places = 1
+        if op == _DENSE or (op == _NORM and row["channels"] == row["in_size"]):
+            places = _known(function, order)[0]
+        for offset in sorted({row["weight"], row["bias"], row["third"]} - {-1}):
+            dense_bias = op == _DENSE and offset == row["bias"]
+            yield _entry(op, arrays[offset], 1 if dense_bias else places)
+        if op in (_DENSE, _EMBEDDING, _LSTM):
+            order = (1, row["out_size"])
+        elif op in (_CONV, *_POOLS):
+            order = _order(row["out_height"], row["out_width"], row["out_channels"])
+        elif op == _ADD and orders[row["second"]] != order:
+            order = None
+        orders.append(order)
+    _known(function, orders[-1])
+
+
+def _order(*shape: int) -> tuple[int, int]:
+    *places, channels = shape
+    return (math.prod(places), channels) if channels > 1 else (1, math.prod(places))
+
+
+def _known(function: str, order: tuple[int, int] | None) -> tuple[int, int]:
+    if order is None:
+        raise ValueError(
+            f"[{function}] expected both paths of a Residual to have their units in one order in "
+            "torch, got a flattened image or sequence on one path alone"
+        )
+    return order
+
+
+def _entry(op: int, p: layers.Parameter, places: int) -> _Entry:
+    layer, _, name = p.name.rpartition(".")
+    names = tuple(f"{layer}.{n}" for n in _RENAMED.get(op, {}).get(name, (name,)))
+    if op == _EMBEDDING or len(p.shape) == 1:
+        also = ((1, p.size, 1, 1), (1, p.size, 1)) if op == _FRN else ()
+        return _Entry(p, names, (places, p.size // places, 1), (p.shape, *also))
+    *kernel, inputs, out = p.shape
+    block = (places * math.prod(kernel), inputs // places, out)
+    return _Entry(p, names, block, ((out, inputs, *kernel),))

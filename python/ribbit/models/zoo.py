@@ -1,0 +1,217 @@
+"""Ready-made architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ribbit._arrays import checks
+from ribbit.models.layers import (
+    LSTM,
+    Activation,
+    Conv1D,
+    Conv2D,
+    Dense,
+    Embedding,
+    FilterResponseNorm,
+    Flatten,
+    GlobalAvgPool2D,
+    Layer,
+    MaxPool1D,
+    MaxPool2D,
+    Residual,
+)
+from ribbit.models.model import Model
+
+__all__ = ["cnn_lstm", "lenet5", "mlp", "resnet20_frn"]
+
+_LIMIT = 2**31 - 1
+
+
+def mlp(
+    in_features: int,
+    hidden: Sequence[int],
+    out_features: int,
+    *,
+    activation: str = "relu",
+) -> Model:
+    """Build a multilayer perceptron: dense layers with an activation between them.
+
+    Parameters
+    ----------
+    in_features : int
+        Width of a data row.
+    hidden : sequence of int
+        Widths of the hidden layers; ``()`` gives a linear model.
+    out_features : int
+        Number of outputs K.
+    activation : str, default "relu"
+        identity, relu, tanh, silu, sigmoid, gelu or softplus, after each hidden layer.
+
+    Returns
+    -------
+    Model
+        With parameters ``"0.weight"``, ``"0.bias"``, ``"2.weight"``, ...: activations count too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a width is not a positive integer or the activation is unknown.
+    """
+    if not isinstance(hidden, tuple | list):
+        got = checks.summary(hidden)
+        raise TypeError(f"[mlp] expected hidden as a tuple of integers, got {got}")
+    width = checks.integer("mlp", "in_features", in_features, minimum=1, maximum=_LIMIT)
+    outputs = checks.integer("mlp", "out_features", out_features, minimum=1, maximum=_LIMIT)
+    between = Activation(activation)
+    layers: list[Layer] = []
+    for i, units in enumerate(hidden):
+        checks.integer("mlp", f"hidden[{i}]", units, minimum=1, maximum=_LIMIT)
+        layers += [Dense(units), between]
+    return Model((*layers, Dense(outputs)), input_shape=(width,))
+
+
+def lenet5(
+    input_shape: tuple[int, int, int] = (28, 28, 1),
+    num_classes: int = 10,
+    *,
+    activation: str = "relu",
+) -> Model:
+    """Build LeNet-5 in the form of the HMC study, for images.
+
+    Three times a 5x5 'same' convolution (6, 16, 120 filters), an activation and a 3x3 max pool of
+    stride 2; then 84 dense units, an activation, and the outputs.
+
+    Parameters
+    ----------
+    input_shape : (int, int, int), default (28, 28, 1)
+        Height, width and channels, at least 15 by 15.
+    num_classes : int, default 10
+        Number of outputs K.
+    activation : str, default "relu"
+        As for `mlp`.
+
+    Returns
+    -------
+    Model
+        With 91,946 parameters for (28, 28, 1) and 10 classes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer or too small, or the activation is unknown.
+
+    References
+    ----------
+    LeCun et al. (1998), "Gradient-based learning applied to document recognition", section II.B;
+    Izmailov et al. (2021), "What are Bayesian neural network posteriors really like?".
+    """
+    outputs = checks.integer("lenet5", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
+    between = Activation(activation)
+    layers: list[Layer] = []
+    for filters in (6, 16, 120):
+        layers += [Conv2D(filters, 5, padding="same"), between, MaxPool2D(3, stride=2)]
+    layers += [Flatten(), Dense(84), between, Dense(outputs)]
+    return Model(tuple(layers), input_shape=input_shape)
+
+
+def resnet20_frn(
+    num_classes: int = 10,
+    *,
+    input_shape: tuple[int, int, int] = (32, 32, 3),
+    activation: str = "silu",
+) -> Model:
+    """Build ResNet-20 with filter response normalisation, for images.
+
+    A 3x3 convolution with 16 filters, normalisation, activation; three stages of three residual
+    blocks with 16, 32 and 64 filters, the first block of stages two and three with stride 2 and a
+    1x1 convolution with normalisation as shortcut; the mean over the image; a dense layer.
+
+    Parameters
+    ----------
+    num_classes : int, default 10
+        Number of outputs K.
+    input_shape : (int, int, int), default (32, 32, 3)
+        Height, width and channels.
+    activation : str, default "silu"
+        As for `mlp`.
+
+    Returns
+    -------
+    Model
+        With 274,042 parameters for 10 classes and 3 channels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer, or the activation is unknown.
+
+    References
+    ----------
+    He et al. (2016), "Deep residual learning for image recognition", section 4.2; Singh and
+    Krishnan (2020); Izmailov et al. (2021).
+    """
+    outputs = checks.integer("resnet20_frn", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
+    between = Activation(activation)
+
+    def unit(filters: int, kernel: int = 3, stride: int = 1) -> list[Layer]:
+        return [Conv2D(filters, kernel, stride=stride, padding="same"), FilterResponseNorm()]
+
+    layers: list[Layer] = [*unit(16), between]
+    for stage, filters in enumerate((16, 32, 64)):
+        for block in range(3):
+            stride = 2 if stage > 0 and block == 0 else 1
+            main = (*unit(filters, stride=stride), between, *unit(filters))
+            shortcut = tuple(unit(filters, 1, stride)) if stride == 2 else ()
+            layers += [Residual(main, shortcut), between]
+    layers += [GlobalAvgPool2D(), Dense(outputs)]
+    return Model(tuple(layers), input_shape=input_shape)
+
+
+def cnn_lstm(
+    vocab_size: int = 20_000,
+    length: int = 100,
+    num_classes: int = 2,
+    *,
+    activation: str = "silu",
+) -> Model:
+    """Build the CNN-LSTM of the HMC study, for sequences of tokens.
+
+    An embedding of 128, a convolution with 64 filters of length 5, an activation, a max pool of 4,
+    an LSTM of 128 whose last state a dense layer reads.
+
+    Parameters
+    ----------
+    vocab_size : int, default 20000
+        Number of tokens.
+    length : int, default 100
+        Tokens per sequence, at least 8.
+    num_classes : int, default 2
+        Number of outputs K.
+    activation : str, default "silu"
+        As for `mlp`.
+
+    Returns
+    -------
+    Model
+        With 2,700,098 parameters for 20,000 tokens and 2 classes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size is not a positive integer or too small, or the activation is unknown.
+
+    References
+    ----------
+    Izmailov et al. (2021), "What are Bayesian neural network posteriors really like?".
+    """
+    outputs = checks.integer("cnn_lstm", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
+    tokens = checks.integer("cnn_lstm", "length", length, minimum=8, maximum=_LIMIT)
+    layers = (
+        Embedding(vocab_size, 128),
+        Conv1D(64, 5),
+        Activation(activation),
+        MaxPool1D(4),
+        LSTM(128),
+        Dense(outputs),
+    )
+    return Model(layers, input_shape=(tokens,))

@@ -1,0 +1,1 @@
+"""What sampling and fitting give: draws, fits, states, predictions."""

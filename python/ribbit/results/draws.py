@@ -1,0 +1,188 @@
+"""What a sampler returns."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
+from ribbit.protocols import Array, Predictive
+from ribbit.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    from ribbit.results.state import AnyState
+
+__all__ = ["Draws"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """Draws of C chains.
+
+    Attributes
+    ----------
+    positions : (C, D, P) array
+        Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``.
+    stats : dict of (C, D) arrays
+        HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
+        capped. SGLD and SGHMC: lp (NaN unless tracked), step_size.
+    complete : bool
+        False when the run was interrupted or ran out of time.
+    state : State, StochasticState or None
+        State after the last step; ``sample(..., resume=draws)`` goes on from it. None for draws of
+        a fit.
+    settings : dict
+        Sampler, its options, seed, versions: plain values.
+    predictive : Predictive or None
+        What :meth:`predict` asks; the target where it can.
+    prediction : Prediction or None
+        Predictive statistics gathered while sampling with ``predict_at=``.
+    warmup_positions : (C, W, P) array or None
+        Positions of warmup, with ``keep_warmup=True``.
+    warmup_stats : dict of (C, W) arrays or None
+        Statistics of warmup, with ``keep_warmup=True``.
+    """
+
+    positions: Array
+    stats: dict[str, Array]
+    complete: bool
+    state: AnyState | None
+    settings: dict[str, Any]
+    predictive: Predictive | None = None
+    prediction: Prediction | None = None
+    warmup_positions: Array | None = None
+    warmup_stats: dict[str, Array] | None = None
+
+    def __len__(self) -> int:
+        """Draws per chain, D."""
+        for values in self.stats.values():
+            return int(values.shape[1])
+        return int(self.positions.shape[1])
+
+    def __repr__(self) -> str:
+        chains, kept, dim = self.positions.shape
+        parts = [f"{chains} chains x {len(self)} draws x {dim} parameters"]
+        if kept < len(self):
+            parts.append("positions not kept")
+        parts.append(str(host_dtype(self.positions)))
+        if len(self) and "acceptance_rate" in self.stats:
+            rates = to_host(self.stats["acceptance_rate"])
+            parts.append(f"acceptance {np.nanmean(rates):.2f}")
+        if "diverging" in self.stats:
+            count = int(to_host(self.stats["diverging"]).sum())
+            parts.append(f"{count} divergence{'' if count == 1 else 's'}")
+        if not self.complete:
+            parts.append("INCOMPLETE")
+        return f"Draws({self.settings.get('sampler', '?')}: {', '.join(parts)})"
+
+    def predict(self, x: Array, *, keep: bool = False) -> Prediction:
+        """Predictions at new inputs, from all draws of all chains.
+
+        Nothing is computed before it is asked for; then the draws are streamed once, in O(N K)
+        memory.
+
+        Parameters
+        ----------
+        x : (N, ...) array
+        keep : bool
+            Keep what every draw predicts, (S, N, K): later quantiles cost no forward pass.
+
+        Returns
+        -------
+        Prediction
+
+        Raises
+        ------
+        TypeError
+            When the target has no predictions (a CallableDensity), or `x` lies in device memory
+            and the draws do not.
+        ValueError
+            When no draws were kept.
+        """
+        if self.predictive is None:
+            raise TypeError(
+                "[Draws.predict] expected draws of a target with predictions, such as Posterior, "
+                "got a target without `predictive`"
+            )
+        if self.positions.shape[1] == 0:
+            raise ValueError(
+                "[Draws.predict] expected at least one draw, got none "
+                "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
+            )
+        refuse_device_array("Draws.predict", "x", x, self.positions)
+        # A wrong x is an error here, not when a statistic is first read.
+        check = getattr(self.predictive, "check_inputs", None)
+        if check is not None:
+            check(x)
+        else:
+            self.predictive.outputs(self.positions[:1, 0, :], x)
+        return Prediction(self.predictive, x, positions=self.positions, keep=keep)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write draws, statistics, state and the description of the model to one file.
+
+        The file appears whole or not at all, even when the process is killed meanwhile. It holds no
+        pickle; read it with :func:`ribbit.load_draws`.
+
+        Parameters
+        ----------
+        path
+            Used as it is, no suffix is added. An existing file is replaced.
+        """
+        from ribbit.io import save_draws
+
+        save_draws(self, path)
+
+    def to_datatree(self) -> Any:
+        """Convert to an ``xarray.DataTree`` as ArviZ uses it.
+
+        Groups: posterior (variable "theta": chain, draw, theta_dim), sample_stats, and the warmup
+        of both where it was kept.
+
+        Raises
+        ------
+        ImportError
+            Without arviz-base: ``pip install "ribbit[arviz]"``.
+        """
+        try:
+            from arviz_base import from_dict
+        except ImportError as error:
+            raise ImportError(
+                '[Draws.to_datatree] expected arviz-base, got none: pip install "ribbit[arviz]"'
+            ) from error
+        host = to_host
+        groups: dict[str, dict[str, Any]] = {
+            "posterior": {"theta": host(self.positions)},
+            "sample_stats": {k: host(v) for k, v in self.stats.items()},
+        }
+        if self.warmup_positions is not None and self.warmup_stats is not None:
+            groups["warmup_posterior"] = {"theta": host(self.warmup_positions)}
+            groups["warmup_sample_stats"] = {k: host(v) for k, v in self.warmup_stats.items()}
+        versions = self.settings.get("versions", {})
+        attrs = {
+            "inference_library": "ribbit",
+            "inference_library_version": versions.get("ribbit", "unknown"),
+            "sampler": str(self.settings.get("sampler")),
+            "seed": str(self.settings.get("seed")),
+            "complete": int(self.complete),
+        }
+        # A group of statistics that were never written, or positions that were not kept.
+        filled = {
+            name: group
+            for name, group in groups.items()
+            if group and all(values.shape[1] > 0 for values in group.values())
+        }
+        with warnings.catch_warnings():
+            # More chains than draws is no mistake here.
+            warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+            return from_dict(
+                filled,
+                dims={"theta": ["theta_dim"]},
+                coords={"chain": self.settings.get("chains", list(range(self.positions.shape[0])))},
+                attrs={"/": attrs, "posterior": attrs} if "posterior" in filled else {"/": attrs},
+                save_warmup=True,
+            )

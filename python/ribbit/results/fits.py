@@ -1,0 +1,344 @@
+"""What training returns: approximations that give draws.
+
+Shapes: P parameters, S draws, E epochs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.namespace import from_host, host_dtype, namespace, refuse_device_array, to_host
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array, Predictive
+from ribbit.results.draws import Draws
+from ribbit.results.prediction import Prediction
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn"]
+
+
+def _nothing() -> npt.NDArray[np.float64]:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeanField:
+    """A Gaussian with independent parameters: what :class:`ribbit.BBB` fits.
+
+    Parameters
+    ----------
+    mean, scale : (P,) array
+        float32 or float64, both the same; scale > 0 is the standard deviation.
+    elbo : (E,) array
+        Evidence lower bound, tempered as the target is, one number per epoch: the sum of its
+        steps' shares, each estimated at the parameters before the step.
+    expected_log_likelihood : (E,) array
+        E_q[log likelihood] of all rows, untempered.
+    kl : (E,) array
+        E_q[log q] - E_q[log prior] / temperature.
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    predictive : Predictive or None
+        What predicts; the target.
+    state : tuple or None
+        What ``fit(resume=...)`` goes on from.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays do not fit, or a scale is not positive and finite.
+    """
+
+    mean: Array
+    scale: Array
+    elbo: npt.NDArray[np.float64] = field(default_factory=_nothing)
+    expected_log_likelihood: npt.NDArray[np.float64] = field(default_factory=_nothing)
+    kl: npt.NDArray[np.float64] = field(default_factory=_nothing)
+    complete: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+    predictive: Predictive | None = None
+    state: Any = None
+
+    def __post_init__(self) -> None:
+        name = "MeanField"
+        xp = namespace(self.mean, self.scale, function=name)
+        for array, what in ((self.mean, "mean"), (self.scale, "scale")):
+            if array.ndim != 1 or array.shape[0] == 0:
+                raise ShapeError(f"[{name}] expected {what} (P,), got shape {tuple(array.shape)}")
+            if array.dtype not in (xp.float32, xp.float64):
+                raise DTypeError(
+                    f"[{name}] expected {what} as float32 or float64, got {array.dtype}"
+                )
+        if self.mean.shape != self.scale.shape or self.mean.dtype != self.scale.dtype:
+            raise ShapeError(
+                f"[{name}] expected mean and scale alike, got {self.mean.dtype} "
+                f"{self.mean.shape} and {self.scale.dtype} {self.scale.shape}"
+            )
+        host = to_host(self.scale)
+        checks.all_true(name, "scale finite and > 0", "scale", host, np.isfinite(host) & (host > 0))
+
+    def __repr__(self) -> str:
+        text = f"MeanField({self.mean.shape[0]} parameters"
+        if len(self.elbo):
+            text += f", {len(self.elbo)} epochs, elbo {self.elbo[-1]:.4g}"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def sample(self, num_samples: int, seed: int = 0) -> Array:
+        """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
+
+        Parameters
+        ----------
+        num_samples : int
+            S, >= 1.
+        seed : int
+            64-bit key; sample s depends on (seed, s) alone.
+
+        Returns
+        -------
+        (S, P) array
+        """
+        name = "MeanField.sample"
+        count = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
+        xp = namespace(self.mean)
+        key = checks.seed(name, seed)
+        return random_numbers.draw_weights(xp, self.mean, self.scale, count, seed=key)
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return a draw (C, P) for each of the chain ids; four chains when None."""
+        ids = np.arange(4, dtype=np.uint32) if chains is None else chains
+        xp = namespace(self.mean)
+        noise = random_numbers.normal(
+            xp,
+            (len(ids), int(self.mean.shape[0])),
+            host_dtype(self.mean),
+            seed=seed,
+            step=0,
+            chains=ids,
+            purpose=random_numbers.FIT_DRAW,
+        )
+        return self.mean + self.scale * noise
+
+    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+        """Return independent draws of the approximation as one chain.
+
+        Parameters
+        ----------
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key.
+
+        Returns
+        -------
+        Draws
+            positions (1, S, P); ``predict`` works where the fit had a target.
+        """
+        count = checks.integer(
+            "MeanField.draws", "num_draws", num_draws, minimum=1, maximum=2**32 - 1
+        )
+        positions = self.sample(count, seed)[None, ...]
+        return drawn(positions, self.predictive, self.settings, seed)
+
+    def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
+        """Predictions at new inputs, from draws that are made while they are used.
+
+        The numbers of ``draws(num_draws, seed=seed).predict(x)``, without an array (S, P).
+
+        Parameters
+        ----------
+        x : (N, ...) array
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key.
+
+        Returns
+        -------
+        Prediction
+
+        Raises
+        ------
+        TypeError
+            When the fit has no network behind it, such as a MeanField made from arrays.
+        """
+        name = "MeanField.predict"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        key = checks.seed(name, seed)
+        base = getattr(self.predictive, "network_predictive", None)
+        if base is None:
+            raise TypeError(
+                f"[{name}] expected a fit of a Posterior, got {checks.summary(self.predictive)}"
+            )
+        predictive = base.drawn(self.mean, self.scale, key)
+        xp = namespace(self.mean)
+        positions = xp.broadcast_to(self.mean, (1, count, self.mean.shape[0]))
+        refuse_device_array(name, "x", x, positions)
+        predictive.check_inputs(x)  # a wrong x is an error here
+        return Prediction(predictive, x, positions=positions)
+
+
+def drawn(
+    positions: Array, predictive: Predictive | None, settings: dict[str, Any], seed: int
+) -> Draws:
+    """Draws of a fit: positions (C, S, P), no statistics, no state to go on from."""
+    return Draws(
+        positions=positions,
+        stats={},
+        complete=True,
+        state=None,
+        settings={**settings, "seed": seed, "chains": list(range(positions.shape[0]))},
+        predictive=predictive,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DropoutFit:
+    """Weights trained under dropout masks: what :class:`ribbit.MCDropout` fits.
+
+    Attributes
+    ----------
+    theta : (P,) array
+    rates : (L,) array
+        Rate of each Dropout layer, learned or given.
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    target : MaskedPosterior
+        What predicts.
+    state : StochasticState
+        What ``fit(resume=...)`` goes on from.
+    """
+
+    theta: Array
+    rates: npt.NDArray[np.float64]
+    complete: bool
+    settings: dict[str, Any]
+    target: Any
+    state: Any = None
+
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{r:g}" for r in self.rates)
+        text = f"DropoutFit({self.theta.shape[0]} parameters, rates {rates}"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return the weights (P,), the start of every chain."""
+        return self.theta
+
+    def draws(self, num_draws: int, *, seed: int = 0, masks: str = "row") -> Draws:
+        """Return draws: the weights once, seen through `num_draws` masks.
+
+        Parameters
+        ----------
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key of the masks; draw s depends on (seed, s) alone.
+        masks : {"row", "shared"}
+            A mask per draw, row of x (by its place in x) and unit; or one per draw and unit, so
+            that a draw is one function.
+
+        Returns
+        -------
+        Draws
+            positions (1, S, P) are a view of `theta`: masks are addresses and take no memory.
+        """
+        name = "DropoutFit.draws"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        seed = checks.seed(name, seed)
+        checks.choice(name, "masks", masks, ("row", "shared"))
+        xp = namespace(self.theta)
+        positions = xp.broadcast_to(self.theta, (1, count, self.theta.shape[0]))
+        predictive = self.target.mask_predictive(seed, masks, self.rates)
+        return drawn(positions, predictive, {**self.settings, "masks": masks}, seed)
+
+    def predict(
+        self, x: Array, num_draws: int = 1000, *, seed: int = 0, masks: str = "row"
+    ) -> Prediction:
+        """Return ``draws(num_draws, seed=seed, masks=masks).predict(x)``."""
+        return self.draws(num_draws, seed=seed, masks=masks).predict(x)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EnsembleFit:
+    """Trained members: what :class:`ribbit.DeepEnsemble` fits.
+
+    Attributes
+    ----------
+    theta : (M, P) array
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    predictive : Predictive or None
+        What predicts; the target.
+    state : StochasticState
+        What ``fit(resume=...)`` goes on from.
+    """
+
+    theta: Array
+    complete: bool
+    settings: dict[str, Any]
+    predictive: Predictive | None = None
+    state: Any = None
+
+    def __repr__(self) -> str:
+        members, dim = self.theta.shape
+        text = f"EnsembleFit({members} members, {dim} parameters"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return a member (C, P) for each of the chain ids, in turn; all members when None."""
+        return self.theta if chains is None else self._members(chains % self.theta.shape[0])
+
+    def draws(self, num_draws: int | None = None, *, seed: int = 0) -> Draws:
+        """Return the members as draws.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+            None: every member once. A number S: members picked with replacement, draws of the
+            mixture.
+        seed : int
+            64-bit key of the picks.
+
+        Returns
+        -------
+        Draws
+            positions (1, M, P) or (1, S, P).
+        """
+        name = "EnsembleFit.draws"
+        seed = checks.seed(name, seed)
+        positions = self.theta
+        if num_draws is not None:
+            count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**31)
+            u = random_numbers.uniform(
+                np,
+                (1, count),
+                seed=seed,
+                step=0,
+                chains=np.zeros(1, np.uint32),
+                purpose=random_numbers.FIT_DRAW,
+                layer=1,
+            )
+            members = positions.shape[0]
+            positions = self._members(np.minimum((u[0] * members).astype(np.int64), members - 1))
+        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+
+    def predict(self, x: Array) -> Prediction:
+        """Return ``draws().predict(x)``: every member once."""
+        return self.draws().predict(x)
+
+    def _members(self, numbers: npt.NDArray[Any]) -> Array:
+        xp = namespace(self.theta)
+        return xp.take(self.theta, from_host(xp, numbers.astype(np.int64)), axis=0)

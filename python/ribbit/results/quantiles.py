@@ -1,0 +1,371 @@
+"""Quantiles: exact from kept values, streamed in bounded memory, and of Gaussian mixtures."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import errstate, from_host
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["QuantileSketch", "gaussian_mixture_quantile", "normal_cdf", "sorted_quantile"]
+
+
+def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
+    """Return q as (Q,) float64 and whether it was one number; `ends` lets 0 and 1 in."""
+    array = checks.numeric(function, "q", q).astype(np.float64)
+    if array.ndim > 1 or array.size == 0:
+        raise ValueError(f"[{function}] expected q as a number or (Q,), got shape {array.shape}")
+    good = (array >= 0.0) & (array <= 1.0) if ends else (array > 0.0) & (array < 1.0)
+    interval = "[0, 1]" if ends else "(0, 1)"
+    checks.all_true(function, f"q in {interval}", "q", array, good)
+    return np.atleast_1d(array), array.ndim == 0
+
+
+def sorted_quantile(xp: ModuleType, values: Array, q: Sequence[float]) -> Array:
+    """Quantiles of values sorted along the last axis, linear between neighbours (NumPy's default).
+
+    Parameters
+    ----------
+    values : (..., S) float64 array, ascending
+    q : (Q,) in [0, 1]
+
+    Returns
+    -------
+    (Q, ...) array
+    """
+    size = values.shape[-1]
+    result = []
+    for p in q:
+        place = float(p) * (size - 1)
+        low = min(int(place), size - 1)
+        high = min(low + 1, size - 1)
+        below, above = values[..., low], values[..., high]
+        result.append(below + (above - below) * (place - low))
+    return xp.stack(result, axis=0)
+
+
+class QuantileSketch:
+    """Quantiles of a stream of arrays in bounded memory, with a guaranteed rank error.
+
+    Every element of the arrays is its own stream; all advance together, so that the buffers of
+    Manku, Rajagopalan and Lindsay (1998, "Approximate medians and other quantiles in one pass and
+    with limited memory", the policy of section 3.4) share one schedule. Deterministic. Exact, with
+    linear interpolation, until the buffers are full for the first time.
+
+    Parameters
+    ----------
+    xp
+        Library of the arrays.
+    shape : tuple of int
+        Shape of one array of the stream.
+    dtype
+        Dtype of the values kept.
+    size : int
+        Length of the stream; a longer one works with a larger error.
+    budget : int
+        Values kept per element.
+
+    Attributes
+    ----------
+    rank_error : float
+        A returned value's rank in the sorted stream (from 1) differs from q * (S - 1) + 1 by at
+        most this; 0 while exact.
+    """
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        shape: tuple[int, ...],
+        dtype: object,
+        *,
+        size: int,
+        budget: int = 1024,
+    ) -> None:
+        self._xp, self._shape, self._dtype = xp, shape, dtype
+        self._plan = _Plan(*_best_plan(size, budget))
+        self._buffers: dict[int, Array] = {}  # slot -> (..., k), sorted
+        self._filling = xp.empty((*shape, self._plan.length), dtype=dtype)
+
+    @property
+    def count(self) -> int:
+        """Arrays seen so far."""
+        return self._plan.count
+
+    @property
+    def rank_error(self) -> float:
+        """See the class."""
+        return self._plan.rank_error
+
+    def add(self, values: Array) -> None:
+        """Take the next array of the stream."""
+        xp, plan = self._xp, self._plan
+        self._filling[..., plan.count % plan.length] = xp.astype(values, self._dtype, copy=False)
+        full = plan.add()
+        if full is None:
+            return
+        slot, collapse = full
+        if collapse is not None:
+            slots, weights, first = collapse
+            merged = self._merge([self._buffers.pop(s) for s in slots], weights, first)
+            self._buffers[slots[0]] = merged
+        self._buffers[slot] = xp.sort(self._filling, axis=-1)
+        self._filling = xp.empty((*self._shape, plan.length), dtype=self._dtype)
+
+    def quantile(self, q: Sequence[float]) -> Array:
+        """Quantiles (Q, ...) of what was seen; float64."""
+        xp, plan = self._xp, self._plan
+        left = plan.count % plan.length
+        parts = [self._buffers[slot] for slot in sorted(self._buffers)]
+        weights = [plan.weights[slot] for slot in sorted(self._buffers)]
+        if left:
+            parts.append(self._filling[..., :left])
+            weights.append(1)
+        values = xp.concat(parts, axis=-1)
+        if plan.exact:
+            return sorted_quantile(xp, xp.astype(xp.sort(values, axis=-1), xp.float64), q)
+        per_value = np.concatenate(
+            [np.full(part.shape[-1], w) for part, w in zip(parts, weights, strict=True)]
+        )
+        values, ranks = _ranked(xp, values, per_value)
+        result = []
+        for p in q:
+            rank = round(float(p) * (plan.count - 1)) + 1
+            index = xp.sum(xp.astype(ranks < rank, xp.int64), axis=-1, keepdims=True)
+            result.append(xp.take_along_axis(values, index, axis=-1)[..., 0])
+        return xp.astype(xp.stack(result, axis=0), xp.float64)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what a file must hold: plain values, and arrays."""
+        plan = self._plan
+        plain = {
+            "buffers": plan.buffers,
+            "length": plan.length,
+            "count": plan.count,
+            "weights": sorted(plan.weights.items()),
+            "levels": sorted(plan._levels.items()),
+            "merges": plan._merges,
+            "bounds": [plan._low, plan._high],
+        }
+        arrays = {str(slot): values for slot, values in self._buffers.items()}
+        return plain, {**arrays, "filling": self._filling}
+
+    @staticmethod
+    def unpack(xp: ModuleType, plain: dict[str, Any], arrays: dict[str, Array]) -> QuantileSketch:
+        """Rebuild from :meth:`pack`."""
+        filling = arrays["filling"]
+        sketch = QuantileSketch(xp, tuple(filling.shape[:-1]), filling.dtype, size=1)
+        plan = sketch._plan = _Plan(int(plain["buffers"]), int(plain["length"]))
+        plan.count, plan._merges = int(plain["count"]), int(plain["merges"])
+        plan._low, plan._high = (int(v) for v in plain["bounds"])
+        plan.weights = {int(slot): int(weight) for slot, weight in plain["weights"]}
+        plan._levels = {int(slot): int(level) for slot, level in plain["levels"]}
+        sketch._filling = filling
+        sketch._buffers = {slot: arrays[str(slot)] for slot in plan.weights}
+        return sketch
+
+    def _merge(self, buffers: list[Array], weights: list[int], first: int) -> Array:
+        """One buffer for several: the values at weighted ranks first, first + W, first + 2 W ..."""
+        xp, total, k = self._xp, sum(weights), self._plan.length
+        values = xp.concat(buffers, axis=-1)
+        if len(set(weights)) == 1:
+            # value i (from 0) covers the weighted ranks i * w + 1 ... (i + 1) * w
+            index = (first + total * np.arange(k) - 1) // weights[0]
+            return xp.take(xp.sort(values, axis=-1), from_host(xp, index), axis=-1)
+        values, ranks = _ranked(xp, values, np.repeat(weights, k))
+        hits = (ranks + (total - first)) // total  # wanted ranks up to and including each value
+        before = xp.concat([xp.zeros_like(hits[..., :1]), hits[..., :-1]], axis=-1)
+        infinity = xp.asarray(xp.inf, dtype=self._dtype)
+        return xp.sort(xp.where(hits > before, values, infinity), axis=-1)[..., :k]
+
+
+def _ranked(xp: ModuleType, values: Array, weights: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """Sorted values and the weighted rank of the last copy of each, (..., n)."""
+    order = xp.argsort(values, axis=-1)
+    values = xp.take_along_axis(values, order, axis=-1)
+    own = xp.take(from_host(xp, weights.astype(np.int64)), xp.reshape(order, (-1,)))
+    return values, xp.cumulative_sum(xp.reshape(own, order.shape), axis=-1)
+
+
+class _Plan:
+    """The schedule of a sketch, without values: which buffers are filled and merged when."""
+
+    def __init__(self, buffers: int, length: int) -> None:
+        self.buffers, self.length = buffers, length
+        self.count = 0
+        self.weights: dict[int, int] = {}
+        self._levels: dict[int, int] = {}
+        self._merges = 0
+        # Bounds of (rank by the sketch) - (true rank), summed over merges.
+        self._low, self._high = 0, 0
+
+    @property
+    def exact(self) -> bool:
+        return self._merges == 0
+
+    @property
+    def rank_error(self) -> float:
+        # 0.5: the rank asked for is rounded
+        return 0.0 if self.exact else max(self._high, -self._low) + 0.5
+
+    def add(self) -> tuple[int, tuple[list[int], list[int], int] | None] | None:
+        """Count one value. When a buffer is full: its slot, and what must be merged before."""
+        self.count += 1
+        return None if self.count % self.length else self._place()
+
+    def _place(self) -> tuple[int, tuple[list[int], list[int], int] | None]:
+        collapse = None
+        if len(self.weights) == self.buffers:
+            lowest = min(self._levels.values())
+            slots = [slot for slot, level in self._levels.items() if level == lowest]
+            weights = [self.weights[slot] for slot in slots]
+            total = sum(weights)
+            # An odd total has a middle; an even one takes turns, so that the errors cancel.
+            first = (total + 1) // 2 + (self._merges % 2 if total % 2 == 0 else 0)
+            self._merges += 1
+            self._low += 1 - first
+            self._high += total - first
+            for slot in slots:
+                del self.weights[slot], self._levels[slot]
+            self.weights[slots[0]], self._levels[slots[0]] = total, lowest + 1
+            collapse = (slots, weights, first)
+        free = [slot for slot in range(self.buffers) if slot not in self.weights]
+        level = min(self._levels.values()) if len(free) == 1 and self._levels else 0
+        self.weights[free[0]], self._levels[free[0]] = 1, level
+        return free[0], collapse
+
+
+@functools.lru_cache(maxsize=64)
+def _best_plan(size: int, budget: int) -> tuple[int, int]:
+    """Return number and length of the buffers with the smallest error after `size` values."""
+    if size <= budget:
+        return 2, max(1, -(-size // 2))
+    best: tuple[float, int, int] | None = None
+    for buffers in range(3, 16):
+        length = budget // (buffers + 1)  # one more is being filled
+        if length < 2:
+            break
+        plan = _Plan(buffers, length)
+        for _ in range(min(size // length, 5_000)):
+            plan._place()
+        if best is None or plan.rank_error < best[0]:
+            best = (plan.rank_error, buffers, length)
+    if best is None:
+        raise ValueError(f"[QuantileSketch] expected budget >= 8, got {budget}")
+    return best[1], best[2]
+
+
+# --- Gaussian mixtures -----------------------------------------------------------------------
+
+_SPACING = 1.0 / 32.0
+_END = 9.0  # normal_cdf(-9) = 1.1e-19
+_ORDER = 8
+_BLOCK = 1 << 15  # values per pass: temporaries stay in cache
+
+
+@functools.lru_cache(maxsize=1)
+def _nodes() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    z = np.arange(-_END, _END + 0.5 * _SPACING, _SPACING)
+    cdf = np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z])
+    return cdf, np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+
+def normal_cdf(xp: ModuleType, z: Array) -> Array:
+    """Distribution function of N(0, 1), float64, to an absolute error of 3e-16.
+
+    The array API has no erf. Taylor's series around a grid of spacing 1/32 in Hermite polynomials:
+    cdf(a + h) = cdf(a) + pdf(a) * sum over k >= 1 of (-1)^(k-1) He_(k-1)(a) h^k / k!.
+    """
+    cdf, pdf = (from_host(xp, table) for table in _nodes())
+    z = xp.clip(z, -_END, _END)
+    nearest = xp.round(z * (1.0 / _SPACING))
+    a = nearest * _SPACING
+    h = z - a
+    index = xp.reshape(xp.astype(nearest + _END / _SPACING, xp.int64), (-1,))
+    previous, current = xp.ones_like(a), a  # He_0, He_1
+    power = h * h * -0.5
+    series = h + power * current
+    for k in range(3, _ORDER + 1):
+        previous, current = current, a * current - (k - 2) * previous
+        power = power * (h * (-1.0 / k))
+        series = series + power * current
+    return xp.reshape(xp.take(cdf, index), z.shape) + xp.reshape(xp.take(pdf, index), z.shape) * (
+        series
+    )
+
+
+def gaussian_mixture_quantile(xp: ModuleType, mean: Array, sd: Array, q: Sequence[float]) -> Array:
+    """Quantiles of the equally weighted mixture of N(mean_s, sd_s^2), to rounding.
+
+    Newton's method on the distribution function inside a shrinking bracket, which is halved
+    whenever Newton leaves it or does not halve its step.
+
+    Parameters
+    ----------
+    mean, sd : (R, S) float64 array
+        Components of each row; `sd` > 0, (R, S) or broadcastable to it.
+    q : (Q,) in (0, 1)
+
+    Returns
+    -------
+    (Q, R) float64 array
+    """
+    rows, size = mean.shape
+    block = max(1, _BLOCK // size)
+    parts = []
+    for low in range(0, rows, block):
+        high = min(low + block, rows)
+        own = sd if sd.shape[0] == 1 else sd[low:high, :]
+        with errstate(xp):  # a quotient that overflows is a Newton step not taken
+            one = [_solve(xp, mean[low:high, :], own, float(p)) for p in q]
+        parts.append(xp.stack(one, axis=0))
+    return xp.concat(parts, axis=1)
+
+
+def _solve(xp: ModuleType, mean: Array, sd: Array, p: float) -> Array:
+    from statistics import NormalDist
+
+    standard = NormalDist().inv_cdf(p)
+    # A component without spread is a step: narrow it to 1e-12 of the means' size instead of 0.
+    size = xp.max(xp.abs(mean), axis=-1)[:, None]
+    sd = xp.where(sd > 1e-12 * size + 1e-150, sd, 1e-12 * size + 1e-150)
+    # The mixture's quantile lies between the smallest and the largest of its components.
+    ends = mean + sd * standard
+    scale = xp.min(sd + xp.zeros_like(mean), axis=-1)
+    low, high = xp.min(ends, axis=-1) - 1e-9 * scale, xp.max(ends, axis=-1) + 1e-9 * scale
+    centre = xp.mean(mean, axis=-1)
+    spread = xp.mean(sd * sd + (mean - centre[:, None]) ** 2, axis=-1) ** 0.5
+    x = centre + standard * spread  # of the Gaussian with the same moments
+    x = xp.where((x > low) & (x < high), x, 0.5 * (low + high))
+    inverse = 1.0 / sd
+    moved = high - low
+    finished = low > high  # nowhere yet; a finished row rests, whatever rows share its block
+    for _ in range(200):
+        z = (x[:, None] - mean) * inverse
+        excess = xp.mean(normal_cdf(xp, z), axis=-1) - p
+        slope = xp.mean(xp.exp(-0.5 * z * z) * inverse, axis=-1) / math.sqrt(2.0 * math.pi)
+        low = xp.where(excess < 0.0, x, low)
+        high = xp.where(excess > 0.0, x, high)
+        step = excess / xp.where(slope > 0.0, slope, 1.0)
+        newton = x - step
+        inside = (newton >= low) & (newton <= high) & (slope > 0.0)
+        # Newton doubles the digits: after a step of 1e-9 sd nothing is left to gain.
+        done = (inside & (xp.abs(step) <= 1e-9 * scale)) | (high - low <= 4e-16 * xp.abs(x))
+        newton_helps = inside & (done | (xp.abs(step) <= 0.5 * moved))
+        following = xp.where(newton_helps, newton, xp.where(done, x, 0.5 * (low + high)))
+        moved = xp.abs(following - x)
+        x = xp.where(finished, x, following)
+        finished = finished | done
+        if bool(xp.all(finished)):
+            break
+    return x

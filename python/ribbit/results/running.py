@@ -1,0 +1,307 @@
+"""Predictive statistics that grow draw by draw, in memory that does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import errstate, is_array, namespace
+from ribbit.errors import ShapeError
+from ribbit.protocols import Array, Predictive, PredictiveTerms
+from ribbit.results.quantiles import QuantileSketch, probabilities
+
+__all__ = ["LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
+
+# Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
+_CALL = 4 * 10**8
+# Arrays of Moments that a file holds.
+_MOMENTS = ("first", "sum", "squares", "noise", "entropy")
+
+
+class _Guard(Protocol):
+    """What :class:`ribbit.samplers.run.interrupt.InterruptGuard` offers here."""
+
+    foreign: bool
+
+
+class Moments:
+    """Running statistics of predictions; every draw counts once, in the order it comes.
+
+    Sums are float64 and taken draw by draw, so that chunking changes no bit. Means and squares are
+    relative to the first draw, which keeps the digits of a small spread around a large mean.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.count = 0
+        self._first: Array = None  # (N, K)
+        self._sum: Array = None
+        self._squares: Array = None
+        self._noise: Array = None  # sum of noise variances, broadcastable to (N, K)
+        self._entropy: Array = None  # sum of entropies, (N,)
+        self._binary = False
+
+    @staticmethod
+    def of_sums(kind: str, count: int, sums: tuple[Array, ...], *, binary: bool) -> Moments:
+        """Wrap what :class:`ribbit.protocols.NativePredictive` returns for `count` draws."""
+        moments = Moments(kind)
+        moments.count, moments._binary = count, binary
+        moments._first, moments._sum, moments._squares, extra = sums
+        if kind == "classification":
+            moments._entropy = extra
+        else:
+            moments._noise = extra
+        return moments
+
+    def add(self, terms: PredictiveTerms) -> None:
+        """Take S more draws."""
+        values = terms.values
+        xp = namespace(values)
+        self._binary = terms.binary
+        for s in range(values.shape[0]):
+            value = xp.astype(values[s, ...], xp.float64)
+            if self.count == 0:
+                self._first = value
+                self._sum = xp.zeros_like(value)
+                self._squares = xp.zeros_like(value)
+            else:
+                delta = value - self._first
+                self._sum += delta
+                delta *= delta
+                self._squares += delta
+            if self.kind == "classification":
+                entropy = _entropy(xp, value, self._binary)
+                self._entropy = entropy if self.count == 0 else self._entropy + entropy
+            else:
+                noise: Array = terms.noise_sd
+                sd = xp.astype(noise[s if noise.shape[0] > 1 else 0, ...], xp.float64)
+                self._noise = sd * sd if self.count == 0 else self._noise + sd * sd
+            self.count += 1
+
+    @property
+    def mean(self) -> Array:
+        """(N, K)."""
+        return self._first + self._sum / self.count
+
+    @property
+    def variance(self) -> Array:
+        """Variance over draws of the mean function (divided by S), (N, K)."""
+        xp = namespace(self._sum)
+        variance = self._squares / self.count - (self._sum / self.count) ** 2
+        return xp.where(variance < 0.0, 0.0, variance)  # rounding; NaN stays
+
+    @property
+    def noise_variance(self) -> Array:
+        """Mean over draws of the noise variance, (N, K)."""
+        return self._noise / self.count + 0.0 * self._sum
+
+    @property
+    def entropy(self) -> Array:
+        """Entropy of the mean probabilities, (N,)."""
+        return _entropy(namespace(self._sum), self.mean, self._binary)
+
+    @property
+    def mean_entropy(self) -> Array:
+        """Mean over draws of the entropy, (N,)."""
+        return self._entropy / self.count
+
+
+class LogMeanExp:
+    """Running log of the mean over draws of exp(log density), per row."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._top: Array = None  # largest so far, (N,)
+        self._sum: Array = None  # of exp(value - top)
+
+    def add(self, values: Array) -> None:
+        """Take S more draws, (S, N)."""
+        xp = namespace(values)
+        for s in range(values.shape[0]):
+            value = xp.astype(values[s, ...], xp.float64)
+            if self.count == 0:
+                self._top, self._sum = value, xp.ones_like(value)
+            else:
+                top = xp.where(value > self._top, value, self._top)
+                # -inf against -inf: no mass either way
+                safe = xp.where(xp.isfinite(top), top, 0.0)
+                self._sum = self._sum * xp.exp(self._top - safe) + xp.exp(value - safe)
+                self._top = top
+            self.count += 1
+
+    def mean_over_rows(self) -> float:
+        """Mean over rows of the log of the mean over draws."""
+        xp = namespace(self._sum)
+        with errstate(xp):
+            safe = xp.where(xp.isfinite(self._top), self._top, 0.0)
+            rows = xp.where(
+                self._top == -xp.inf, -xp.inf, safe + xp.log(self._sum) - math.log(self.count)
+            )
+            return float(xp.mean(rows))
+
+
+class RunningPrediction:
+    """Predictive statistics gathered while sampling (``predict_at=``)."""
+
+    def __init__(
+        self,
+        target: Any,
+        x: Array,
+        y: Array | None,
+        *,
+        dim: int,
+        quantiles: Sequence[float] | None,
+        function: str,
+    ) -> None:
+        if not callable(getattr(target, "predictive", None)):
+            raise TypeError(
+                f"[{function}] expected a target with predictions for predict_at, "
+                f"got {type(target).__name__}"
+            )
+        self.predictive: Predictive = target
+        self.x = inputs(function, x)
+        self.y = y if y is None or is_array(y) else checks.numeric(function, "y", y)
+        if y is not None:
+            same_rows(function, self.y, self.x)
+        if quantiles is not None:
+            probabilities(function, quantiles, ends=True)
+        self.moments = Moments(target.kind)
+        self.density = None if y is None else LogMeanExp()
+        self.sketch: QuantileSketch | None = None
+        self._quantiles = quantiles
+        self._dim, self._size = dim, 1
+
+    def reserve(self, size: int) -> None:
+        """Say how many draws will come, all chains together."""
+        self._size = size
+
+    def evaluate(
+        self, theta: Array, guard: _Guard | None = None
+    ) -> tuple[PredictiveTerms, Array | None]:
+        """Predictions of weights (C, P): nothing is counted yet."""
+        rows = self.x.shape[0]
+        block = max(32, _CALL // (self._dim * theta.shape[0]))
+        parts, densities = [], []
+        if guard is not None:
+            guard.foreign = True
+        try:
+            for low in range(0, rows, block):
+                high = min(low + block, rows)
+                x = self.x[low:high, ...]
+                parts.append(self.predictive.predictive(theta, x))
+                if self.y is not None:
+                    y = self.y[low:high, ...]
+                    densities.append(self.predictive.log_likelihood(theta, x, y))
+        finally:
+            if guard is not None:
+                guard.foreign = False
+        xp = namespace(theta)
+        terms = join(xp, parts)
+        return terms, (xp.concat(densities, axis=1) if densities else None)
+
+    def add(self, batch: tuple[PredictiveTerms, Array | None]) -> None:
+        """Count what :meth:`evaluate` returned; chain by chain."""
+        terms, density = batch
+        self.moments.add(terms)
+        if self.density is not None and density is not None:
+            self.density.add(density)
+        if self._quantiles is not None:
+            values = terms.values
+            if self.sketch is None:
+                self.sketch = QuantileSketch(
+                    namespace(values),
+                    tuple(values.shape[1:]),
+                    values.dtype,
+                    size=self._size,
+                )
+            for s in range(values.shape[0]):
+                self.sketch.add(values[s, ...])
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what a file must hold: plain values, and arrays."""
+        moments, density = self.moments, self.density
+        plain: dict[str, Any] = {"count": moments.count, "binary": moments._binary}
+        arrays = {"x": self.x}
+        arrays |= {name: getattr(moments, f"_{name}") for name in _MOMENTS}
+        if density is not None:
+            plain["density"] = density.count
+            arrays |= {"density/top": density._top, "density/sum": density._sum}
+        if self.sketch is not None:
+            plain["sketch"], sketched = self.sketch.pack()
+            arrays |= {f"sketch/{name}": array for name, array in sketched.items()}
+        return plain, {name: array for name, array in arrays.items() if array is not None}
+
+    @staticmethod
+    def unpack(
+        predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
+    ) -> RunningPrediction:
+        """Rebuild from :meth:`pack`."""
+        running = RunningPrediction(
+            predictive, arrays["x"], None, dim=1, quantiles=None, function="load_draws"
+        )
+        moments = running.moments
+        moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
+        for name in _MOMENTS:
+            setattr(moments, f"_{name}", arrays.get(name))
+        if "density" in plain:
+            running.density = LogMeanExp()
+            running.density.count = int(plain["density"])
+            running.density._top = arrays.get("density/top")
+            running.density._sum = arrays.get("density/sum")
+        if "sketch" in plain:
+            start = "sketch/"
+            own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+            running.sketch = QuantileSketch.unpack(np, plain["sketch"], own)
+        return running
+
+
+def inputs(function: str, x: Array) -> Array:
+    """Return x as an array with at least one row; lists are converted."""
+    if not is_array(x):
+        x = checks.numeric(function, "x", x)
+    if x.ndim == 0 or x.shape[0] == 0:
+        raise ShapeError(f"[{function}] expected x (N, ...) with N >= 1, got shape {x.shape}")
+    return x
+
+
+def same_rows(function: str, y: Array, x: Array) -> None:
+    """Raise unless y has as many rows as x."""
+    shape = y.shape if is_array(y) else checks.numeric(function, "y", y).shape
+    if shape[:1] != x.shape[:1]:
+        raise ShapeError(f"[{function}] expected y with {x.shape[0]} rows, got shape {shape}")
+
+
+def _entropy(xp: Any, probs: Array, binary: bool) -> Array:
+    """Entropy in nats over K outputs, (N, K) -> (N,)."""
+
+    def part(p: Array) -> Array:
+        return -p * xp.log(xp.where(p > 0.0, p, 1.0))
+
+    parts = part(probs) + part(1.0 - probs) if binary else part(probs)
+    return xp.sum(parts, axis=-1)
+
+
+def join(xp: Any, parts: list[PredictiveTerms], axis: int = 1) -> PredictiveTerms:
+    """Make one PredictiveTerms of chunks of rows (axis 1) or draws (axis 0)."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    sizes = [p.values.shape[axis] for p in parts]
+
+    def joined(arrays: list[Array]) -> Array | None:
+        if arrays[0] is None:
+            return None
+        if all(a.shape[axis] == 1 for a in arrays) and max(sizes) > 1:
+            return arrays[0]  # broadcast along this axis
+        return xp.concat(arrays, axis=axis)
+
+    return PredictiveTerms(
+        mean=joined([p.mean for p in parts]),
+        noise_sd=joined([p.noise_sd for p in parts]),
+        probs=joined([p.probs for p in parts]),
+        binary=first.binary,
+    )

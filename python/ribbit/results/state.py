@@ -1,0 +1,223 @@
+"""Everything a chain needs to go on: position, tuning, counters. Never changed in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Adaptation", "AnyState", "DualAveraging", "State", "StochasticState", "Welford"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """State of C chains between two transitions.
+
+    Together with the sampler it decides every later draw: there is no hidden generator.
+
+    Attributes
+    ----------
+    position : (C, P) array
+    logdensity : (C,) float64 array
+        Tempered log density at `position`.
+    grad : (C, P) array
+        Its gradient.
+    terms : (C, M) float64 array
+        Its terms, see :class:`ribbit.protocols.SplitLogDensity`.
+    step : int
+        Transitions done so far, warmup included; the counter of the random numbers.
+    seed : int
+        64-bit key of the random numbers.
+    chains : (C,) uint32 NumPy array
+        Ids of the chains. A chain's draws depend on its own id only.
+    step_size : (C,) float64 array
+    num_steps : (C,) int64 NumPy array
+        Leapfrog steps per transition, on the host: it decides control flow.
+    capped : (C,) bool NumPy array
+        Whether `num_steps` was cut to ``max_num_leapfrog_steps``.
+    inverse_mass : (P,) or (C, P) array or None
+        Diagonal of the inverse mass matrix; None is the identity.
+    adaptation : Adaptation or None
+        Running sums of the adaptation while in warmup.
+    warmup : int
+        Transitions of warmup planned in all; windows of the adaptation hang on it.
+    """
+
+    position: Array
+    logdensity: Array
+    grad: Array
+    terms: Array
+    step: int
+    seed: int
+    chains: npt.NDArray[np.uint32]
+    step_size: Array
+    num_steps: npt.NDArray[np.int64]
+    capped: npt.NDArray[np.bool_]
+    inverse_mass: Array | None = None
+    adaptation: Adaptation | None = None
+    warmup: int = 0
+
+    def __repr__(self) -> str:
+        chains, dim = self.position.shape
+        phase = f"warmup {self.step}/{self.warmup}" if self.step < self.warmup else "warm"
+        return f"State({chains} chains, dim {dim}, step {self.step}, {phase}, seed {self.seed})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StochasticState:
+    """State of C chains between two steps along stochastic gradients.
+
+    Attributes
+    ----------
+    position : (C, P) array
+    logdensity : (C,) float64 array
+        Tempered log density on all rows; NaN unless it is tracked.
+    first_moment : (C, P) array or None
+        Velocity of SGHMC, running mean of the gradients of Adam.
+    second_moment : (C, P) array or None
+        Running mean of the squared gradients.
+    step : int
+        Steps done so far, warmup included; the counter of batches and random numbers.
+    seed : int
+        64-bit key of the random numbers.
+    chains : (C,) uint32 NumPy array
+        Ids of the chains. A chain's draws depend on its own id only.
+    warmup : int
+        Steps of warmup planned in all.
+    """
+
+    position: Array
+    logdensity: Array
+    first_moment: Array | None
+    second_moment: Array | None
+    step: int
+    seed: int
+    chains: npt.NDArray[np.uint32]
+    warmup: int = 0
+
+    def __repr__(self) -> str:
+        chains, dim = self.position.shape
+        return f"StochasticState({chains} chains, dim {dim}, step {self.step}, seed {self.seed})"
+
+
+AnyState: TypeAlias = State | StochasticState
+
+
+HostArray: TypeAlias = "npt.NDArray[np.float64]"
+
+
+_GAMMA = 0.05
+_T0 = 10.0
+_KAPPA = 0.75
+
+
+_LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DualAveraging:
+    """Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5).
+
+    Attributes
+    ----------
+    log_step : (C,) float64
+        Log of the step size to use next.
+    log_average : (C,) float64
+        Log of the averaged step size, the one to keep in the end.
+    error : (C,) float64
+        Running mean of target minus observed acceptance (the paper's H-bar).
+    centre : (C,) float64
+        Where log_step is drawn to (the paper's mu, log of 10 times the first step size).
+    count : int
+        Updates so far.
+    """
+
+    log_step: HostArray
+    log_average: HostArray
+    error: HostArray
+    centre: HostArray
+    count: int
+
+    @staticmethod
+    def start(step_size: HostArray) -> DualAveraging:
+        """Begin at `step_size` (C,)."""
+        log_step = _each(math.log, step_size)
+        zero = np.zeros_like(log_step)
+        centre = _each(lambda e: math.log(10.0 * e), step_size)
+        return DualAveraging(log_step, zero, zero, centre, 0)
+
+    def update(self, acceptance: HostArray, target: float) -> DualAveraging:
+        """Take the acceptance (C,) of one more transition into account."""
+        count = self.count + 1
+        weight = 1.0 / (count + _T0)
+        decay = count**-_KAPPA
+        pull = math.sqrt(count) / _GAMMA
+        error = (1.0 - weight) * self.error + weight * (target - acceptance)
+        log_step = np.clip(self.centre - pull * error, _LOG_MIN, _LOG_MAX)
+        log_average = decay * log_step + (1.0 - decay) * self.log_average
+        return DualAveraging(log_step, log_average, error, self.centre, count)
+
+    def step_size(self) -> HostArray:
+        """Step size to explore with, (C,)."""
+        return _each(math.exp, self.log_step)
+
+    def average(self) -> HostArray:
+        """Step size to keep, (C,)."""
+        return _each(math.exp, self.log_average if self.count else self.log_step)
+
+
+def _each(function: Callable[[float], float], values: HostArray) -> HostArray:
+    """Apply a scalar function per chain; a vectorised one may round the last chains differently."""
+    return np.array([function(float(v)) for v in values])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Welford:
+    """Running mean and sum of squares per chain and parameter, float64 (Welford 1962).
+
+    Attributes
+    ----------
+    mean, squares : (C, P) float64 array
+    count : int
+    """
+
+    mean: Array
+    squares: Array
+    count: int
+
+    @staticmethod
+    def start(xp: ModuleType, shape: tuple[int, ...]) -> Welford:
+        """Nothing seen yet."""
+        zero = xp.zeros(shape, dtype=xp.float64)
+        return Welford(zero, zero, 0)
+
+    def update(self, xp: ModuleType, position: Array) -> Welford:
+        """Take one more position (C, P)."""
+        count = self.count + 1
+        position = xp.astype(position, xp.float64)
+        delta = position - self.mean
+        mean = self.mean + delta / count
+        return Welford(mean, self.squares + delta * (position - mean), count)
+
+    def variance(self) -> Array:
+        """Variance (C, P), shrunk towards 1e-3 as in Stan: weight n/(n+5) against 5/(n+5)."""
+        n = self.count
+        return (n / (n + 5.0)) * (self.squares / (n - 1)) + 1e-3 * (5.0 / (n + 5.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adaptation:
+    """What is being adapted; None for what is fixed."""
+
+    dual: DualAveraging | None
+    welford: Welford | None

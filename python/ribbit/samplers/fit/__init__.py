@@ -1,0 +1,1 @@
+"""Approximations that are fitted."""

@@ -1,0 +1,368 @@
+"""Bayes by Backprop: a mean-field Gaussian fitted by stochastic gradients."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import DTypeError, NonFiniteError, ShapeError
+from ribbit.protocols import Array
+from ribbit.results.fits import MeanField
+from ribbit.samplers.fit.training import begin
+from ribbit.samplers.run import options
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.record import Chunk
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+
+__all__ = ["BBB"]
+
+# In the order of the core's numbers.
+ESTIMATORS = ("reparam", "local", "flipout")
+_DECAY = (0.9, 0.999)
+_EPSILON = 1e-8
+
+
+class BBB:
+    """Bayes by Backprop (Blundell et al. 2015): q(w) = N(mean, scale^2), scale = softplus(rho).
+
+    Minimises E_q[log q] - (E_q[log likelihood] / likelihood_temperature + E_q[log prior])
+    / temperature by Adam, with the Kullback-Leibler term summed over the weights. A step of a batch
+    of n of the N rows minimises its share: minus the batch's expected log likelihood, plus the KL
+    term times the batch's weight; the weights of an epoch add up to one, so an epoch adds up to
+    the bound.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.VariationalDensity`, such as :class:`ribbit.Posterior`.
+    learning_rate : float
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor. A constant one
+        ends as noisy as it went; ``schedules.cosine`` settles.
+    num_samples : int
+        Weight samples per step.
+    batch_size : int or None
+        Rows per step, without replacement within an epoch; the last batch may be smaller. None:
+        all rows.
+    kl : {"closed", "sampled"}
+        "closed": E_q[log prior] in closed form, for normal priors. "sampled": from the weight
+        samples of the step, for every prior. E_q[log q] is in closed form in both.
+    estimator : {"reparam", "local", "flipout"}
+        How the likelihood's gradient is estimated. "reparam": one weight sample for all rows of a
+        batch. "local": a row's activations are drawn instead of weights, independently for each row
+        (Kingma, Salimans and Welling 2015). "flipout": one weight sample whose deviations from the
+        mean get random signs in each row (Wen et al. 2018). The last two cost twice the
+        multiplications and have a smaller variance on batches of many rows; they hold for dense
+        layers and convolutions, the parameters of other layers are drawn once for all rows. All
+        three are unbiased, with one exception: "local" draws each place of a convolution's output
+        on its own, though the places share their weights, so it maximises the bound of a network
+        whose places do not. "flipout" has no such flaw.
+    init_scale : float
+        First standard deviation of every parameter.
+    kl_weighting : {"uniform", "blundell"}
+        Weight of the KL term in batch i of M: n / N, or 2^(M-i) / (2^M - 1) (their section 3.4).
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, a target that is not variational, one with
+        Dropout layers, or ``kl="closed"`` with a prior that is not normal.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        learning_rate: float = 1e-2,
+        num_samples: int = 1,
+        batch_size: int | None = None,
+        kl: str = "closed",
+        estimator: str = "reparam",
+        init_scale: float = 0.05,
+        kl_weighting: str = "uniform",
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "BBB"
+        if not callable(getattr(target, "advance_variational", None)):
+            raise TypeError(
+                f"[{name}] expected a target with advance_variational, such as Posterior, got "
+                f"{checks.summary(target)}: a plain log density has no likelihood to average"
+            )
+        options.no_dropout(name, target)
+        self._density = Density(target, function=name)
+        self._learning_rate = checks.positive(name, "learning_rate", learning_rate)
+        self._num_samples = checks.integer(
+            name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1
+        )
+        rows = options.num_rows(name, target)
+        assert rows is not None
+        self._num_rows: int = rows
+        size = options.batch_size(name, batch_size, rows)
+        self._batch_size: int = rows if size is None else size
+        self._kl = checks.choice(name, "kl", kl, ("closed", "sampled"))
+        if kl == "closed" and not target.normal_prior:
+            raise ValueError(
+                f"[{name}] expected normal priors for kl='closed', got "
+                f"{target.prior!r}{_noise_prior(target)}: use kl='sampled'"
+            )
+        self._estimator = checks.choice(name, "estimator", estimator, ESTIMATORS)
+        self._init_scale = checks.positive(name, "init_scale", init_scale)
+        if not 1e-30 <= self._init_scale <= 1e30:
+            raise ValueError(f"[{name}] expected init_scale in [1e-30, 1e30], got {init_scale!r}")
+        self._weighting = checks.choice(name, "kl_weighting", kl_weighting, ("uniform", "blundell"))
+        self._schedule = schedules.check(name, schedule)
+        self.settings: dict[str, Any] = {
+            "learning_rate": self._learning_rate,
+            "num_samples": self._num_samples,
+            "batch_size": self._batch_size,
+            "kl": kl,
+            "estimator": estimator,
+            "init_scale": self._init_scale,
+            "kl_weighting": kl_weighting,
+            "schedule": repr(self._schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"BBB({type(self._density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: MeanField | Array | None = None,
+        resume: MeanField | None = None,
+        progress: ProgressOption = None,
+    ) -> MeanField:
+        """Fit the approximation.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of batches and weight noise.
+        init : MeanField, (P,) array or another fit, optional
+            Where to start: an approximation, or a mean with `init_scale`. Default:
+            ``target.init``.
+        resume : MeanField, optional
+            A fit of the same settings to go on with, bit for bit as if it had not stopped; its
+            seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        MeanField
+            ``complete=False`` after Ctrl-C, with a warning, and what there was.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+        """
+        name = "BBB.fit"
+        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+        seed = checks.seed(name, seed)
+        start = init
+        if resume is not None or not isinstance(init, MeanField):
+            start = begin(name, init, resume, MeanField, self.settings, 1, seed)
+        fit = self._resumed(name, resume) if resume is not None else None
+        with InterruptGuard() as guard:
+            if fit is None:
+                arrays, step = self._start(name, seed, start), 0
+                records = np.zeros((3, 0))
+            else:
+                arrays, step, seed, records = fit
+            return self._run(name, epochs, seed, arrays, step, records, guard, progress)
+
+    def _run(
+        self,
+        name: str,
+        epochs: int,
+        seed: int,
+        arrays: Array,
+        step: int,
+        records: npt.NDArray[np.float64],
+        guard: InterruptGuard,
+        progress: ProgressOption,
+    ) -> MeanField:
+        from ribbit.samplers.run.progress import open_progress
+
+        batches = -(-self._num_rows // self._batch_size)
+        # An epoch that was interrupted is finished first and not counted.
+        first, end = step, (step // batches + epochs) * batches
+        found = [records]
+        chunk = Chunk()
+        with open_progress(
+            progress, total=end - first, chains=1, title="BBB", fit=True
+        ) as reporter:
+            while step < end and not guard.requested:
+                count = chunk.size(end - step)
+                try:
+                    moved, new, failed, largest = self._advance(arrays, seed, step, count, guard)
+                    if failed > 0:
+                        arrays, new, _, _ = self._advance(arrays, seed, step, failed, guard)
+                        found.append(new)
+                except Interrupted:
+                    break  # the steps of this call are discarded
+                if failed >= 0:
+                    step += failed
+                    rate = float(self._rates(step, 1)[0])
+                    raise NonFiniteError(
+                        f"[{name}] expected finite parameters, got others at step {step} with "
+                        f"learning rate {rate:.3g}, largest |gradient| {largest:.3g}: use a "
+                        "smaller learning rate (the error's `state` is the last finite fit)",
+                        state=self._fit(arrays, seed, step, found, complete=False),
+                        step=step,
+                        step_size=rate,
+                        largest_gradient=largest,
+                    )
+                arrays, step = moved, step + count
+                found.append(new)
+                done = step - first
+                rates = {"step_size": self._rates(step - 1, 1)}
+                reporter.update(done, rates, float(done * self._num_samples))
+                chunk.made(count)
+        if step < end:
+            warnings.warn(
+                f"[{name}] interrupted after {(step - first) // batches} of {epochs} epochs; "
+                "returning the fit so far (go on with resume=fit)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return self._fit(arrays, seed, step, found, complete=step == end)
+
+    def _rates(self, step: int, count: int) -> npt.NDArray[np.float64]:
+        return self._learning_rate * self._schedule.factors(step, count)
+
+    def _weights(self, step: int, count: int) -> npt.NDArray[np.float64]:
+        """Weights of the KL term, (count,); those of an epoch add up to one."""
+        batches = -(-self._num_rows // self._batch_size)
+        number = np.arange(step, step + count) % batches
+        if self._weighting == "blundell":
+            halves: npt.NDArray[np.float64] = np.exp2(-(number + 1.0))
+            halves /= -np.expm1(-batches * np.log(2.0))
+            return halves
+        rows = np.minimum(self._batch_size, self._num_rows - number * self._batch_size)
+        weights: npt.NDArray[np.float64] = rows / self._num_rows
+        return weights
+
+    def _advance(
+        self, arrays: Array, seed: int, step: int, count: int, guard: InterruptGuard
+    ) -> tuple[Array, npt.NDArray[np.float64], int, float]:
+        out: tuple[Any, Any, int, float] = self._density.target.advance_variational(
+            arrays,
+            seed=seed,
+            first_step=step,
+            batch_size=self._batch_size,
+            num_samples=self._num_samples,
+            estimator=ESTIMATORS.index(self._estimator),
+            closed=self._kl == "closed",
+            step_size=self._rates(step, count),
+            kl_weight=self._weights(step, count),
+            decay=_DECAY,
+            epsilon=_EPSILON,
+            interrupt=guard.flag,
+        )
+        return out
+
+    def _start(self, name: str, seed: int, init: MeanField | Array | None) -> Array:
+        """(6, P): mean, rho and their moments."""
+        density = self._density
+        scale = np.full(density.dim, self._init_scale)
+        if isinstance(init, MeanField):
+            self._same_library(name, "init", init.mean)
+            mean, scale = to_host(init.mean), to_host(init.scale)
+        elif init is None:
+            mean = to_host(density.target.init(seed=seed))
+        elif density.xp is np:
+            mean = checks.numeric(name, "init", init)
+        else:
+            self._same_library(name, "init", init)
+            mean = to_host(init)
+        if mean.shape != (density.dim,):
+            raise ShapeError(f"[{name}] expected init ({density.dim},), got shape {mean.shape}")
+        checks.finite(name, "init", mean)
+        arrays = np.zeros((6, density.dim), density.dtype)
+        arrays[0] = mean
+        scale = np.asarray(scale, np.float64)
+        arrays[1] = scale + np.log(-np.expm1(-scale))  # the inverse of softplus
+        return from_host(density.xp, arrays)
+
+    def _same_library(self, name: str, what: str, array: Array) -> None:
+        """Raise for an array of another library than the target's."""
+        xp = self._density.xp
+        if namespace(array, function=name) is not xp:
+            raise DTypeError(
+                f"[{name}] expected {what} in {xp.__name__} arrays, got {checks.summary(array)} "
+                "(nothing is copied silently)"
+            )
+
+    def _resumed(
+        self, name: str, resume: MeanField
+    ) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
+        arrays, step, seed, records = resume.state
+        self._same_library(name, "resume", arrays)
+        dtype = host_dtype(arrays)
+        if arrays.shape[1] != self._density.dim or dtype != self._density.dtype:
+            raise ShapeError(
+                f"[{name}] expected a fit of {self._density.dim} parameters in "
+                f"{self._density.dtype}, got {arrays.shape[1]} in {dtype}"
+            )
+        return arrays, step, seed, records
+
+    def _fit(
+        self,
+        arrays: Array,
+        seed: int,
+        step: int,
+        found: list[npt.NDArray[np.float64]],
+        *,
+        complete: bool,
+    ) -> MeanField:
+        target = self._density.target
+        records = np.concatenate(found, axis=1)  # (3, steps): log likelihood, log q, log prior
+        batches = -(-self._num_rows // self._batch_size)
+        epochs = records.shape[1] // batches
+        shaped = records[:, : epochs * batches].reshape(3, epochs, batches)
+        weights = self._weights(0, batches)
+        likelihood = shaped[0].sum(axis=1)
+        kl = ((shaped[1] - shaped[2] / target.temperature) * weights).sum(axis=1)
+        # The core's softplus does not go below exp(-limit) either.
+        xp = self._density.xp
+        floor = float(np.exp(-86.0 if self._density.dtype == np.float32 else -700.0))
+        rho = xp.astype(arrays[1, :], xp.float64)
+        scale = xp.clip(xp.logaddexp(xp.zeros_like(rho), rho), floor, None)
+        tempered = likelihood / (target.likelihood_temperature * target.temperature)
+        return MeanField(
+            mean=xp.asarray(arrays[0, :], copy=True),
+            scale=xp.astype(scale, arrays.dtype),
+            elbo=tempered - kl,
+            expected_log_likelihood=likelihood,
+            kl=kl,
+            complete=complete,
+            settings={"sampler": "BBB", **self.settings, "num_epochs": epochs, "seed": seed},
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=(arrays, step, seed, records),
+        )
+
+
+def _noise_prior(target: Any) -> str:
+    """Name the prior of a learned noise, where there is one."""
+    likelihood = getattr(target, "likelihood", None)
+    if not getattr(likelihood, "learns_noise", False):
+        return ""
+    return f" with {likelihood!r}"

@@ -1,0 +1,152 @@
+"""Deep ensembles: several networks trained from different starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit.errors import NonFiniteError
+from ribbit.protocols import Array
+from ribbit.results.fits import EnsembleFit
+from ribbit.results.state import StochasticState
+from ribbit.samplers.fit.training import begin, train
+from ribbit.samplers.run import options
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.stepper import Rule, Stepper
+
+__all__ = ["DeepEnsemble"]
+
+
+class DeepEnsemble:
+    """Members trained by Adam from their own starts and batches (Lakshminarayanan et al. 2017).
+
+    The members are chains of one native call: no member depends on how many there are.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
+    members : int
+        M.
+    learning_rate : float
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+    batch_size : int or None
+        Rows per step; None: all.
+    objective : {"map", "likelihood"}
+        Maximise the log density, or the log likelihood alone.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, or a target with Dropout layers.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        members: int = 5,
+        learning_rate: float = 1e-3,
+        batch_size: int | None = 128,
+        objective: str = "map",
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "DeepEnsemble"
+        density = Density(target, function=name)
+        options.no_dropout(name, target)
+        self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
+        checks.choice(name, "objective", objective, ("map", "likelihood"))
+        learning_rate = checks.positive(name, "learning_rate", learning_rate)
+        self._stepper = Stepper(
+            name,
+            density,
+            Rule("adam", prior=1.0 if objective == "map" else 0.0),
+            step_size=learning_rate,
+            batch_size=batch_size,
+            schedule=schedule,
+        )
+        self.settings: dict[str, Any] = {
+            "members": self._members,
+            "learning_rate": learning_rate,
+            "batch_size": self._stepper.batch_size,
+            "objective": objective,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"DeepEnsemble({type(self._stepper.density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: EnsembleFit | None = None,
+        progress: ProgressOption = None,
+    ) -> EnsembleFit:
+        """Train the members.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of starts and batches.
+        init : (P,) or (M, P) array, or a fit, optional
+            Where the members start; default ``target.init`` per member.
+        resume : EnsembleFit, optional
+            A fit of the same settings to go on with, bit for bit; its seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        EnsembleFit
+            ``complete=False`` after Ctrl-C, with a warning.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the fit so far.
+        """
+        name = "DeepEnsemble.fit"
+        start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
+        try:
+            state, complete = train(
+                name,
+                "DeepEnsemble",
+                self._stepper,
+                num_epochs,
+                seed=seed,
+                start=start,
+                members=self._members,
+                resume=None if resume is None else resume.state,
+                progress=progress,
+            )
+        except NonFiniteError as error:
+            error.state = self._fit(error.state, complete=False)
+            raise
+        return self._fit(state, complete=complete)
+
+    def _fit(self, state: StochasticState, *, complete: bool) -> EnsembleFit:
+        target = self._stepper.density.target
+        return EnsembleFit(
+            theta=self._stepper.density.xp.asarray(state.position, copy=True),
+            complete=complete,
+            settings={
+                "sampler": "DeepEnsemble",
+                **self.settings,
+                "num_epochs": state.step // self._stepper.batches,
+                "seed": state.seed,
+            },
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=state,
+        )

@@ -1,0 +1,185 @@
+"""MC dropout: one weight vector trained and used under random masks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import from_host, is_array
+from ribbit.errors import NonFiniteError, ShapeError
+from ribbit.protocols import Array
+from ribbit.results.fits import DropoutFit
+from ribbit.results.state import StochasticState
+from ribbit.samplers.fit.training import begin, train
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.stepper import Rule, Stepper
+
+__all__ = ["MCDropout"]
+
+
+class MCDropout:
+    """MC dropout (Gal and Ghahramani 2016): Dropout layers stay active when predicting.
+
+    Maximises log likelihood / likelihood_temperature + log prior, over temperature, under fresh
+    masks at every step, by Adam.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.Posterior` of a model with Dropout layers, anywhere, also on the input.
+    rate : float or "concrete", optional
+        Rate of all Dropout layers, in (0, 1); default: their own. "concrete": learned, starting
+        from their own (Gal, Hron and Kendall 2017). Training then draws relaxed masks; predictions
+        drop with the learned rates.
+    length_scale : float, optional
+        l of the prior: precision l^2 (1 - rate) for weights behind a Dropout layer, l^2 for the
+        rest; default: the target's prior.
+    precision : float, optional
+        tau of the Gaussian noise, also of the predictions; default: the target's likelihood.
+    learning_rate : float
+        Of Adam, times the schedule's factor.
+    batch_size : int or None
+        Rows per step; None: all.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a model without Dropout layers, and for arguments of another kind or out of range.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        rate: float | Literal["concrete"] | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+        learning_rate: float = 1e-3,
+        batch_size: int | None = 128,
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "MCDropout"
+        if not callable(getattr(target, "masked", None)):
+            raise TypeError(
+                f"[{name}] expected a target with masks, such as Posterior, "
+                f"got {checks.summary(target)}"
+            )
+        self._masked = target.masked(rate=rate, length_scale=length_scale, precision=precision)
+        learning_rate = checks.positive(name, "learning_rate", learning_rate)
+        self._stepper = Stepper(
+            name,
+            Density(self._masked, function=name),
+            Rule("adam"),
+            step_size=learning_rate,
+            batch_size=batch_size,
+            schedule=schedule,
+        )
+        self.settings: dict[str, Any] = {
+            "rate": rate,
+            "rates": self._masked.rates.tolist(),
+            "length_scale": length_scale,
+            "precision": precision,
+            "learning_rate": learning_rate,
+            "batch_size": self._stepper.batch_size,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"MCDropout({knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: DropoutFit | None = None,
+        progress: ProgressOption = None,
+    ) -> DropoutFit:
+        """Train the weights.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data.
+        seed : int
+            64-bit key of batches and masks.
+        init : (P,) array or a fit, optional
+            Where to start; default ``target.init``.
+        resume : DropoutFit, optional
+            A fit of the same settings to go on with, bit for bit; its seed is used.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        DropoutFit
+            ``complete=False`` after Ctrl-C, with a warning.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the fit so far.
+        """
+        name = "MCDropout.fit"
+        # What is learned is not a setting.
+        settings = {k: v for k, v in self.settings.items() if k != "rates"}
+        if not self._masked.learns_rates:
+            settings["rates"] = self._masked.rates.tolist()
+        start = begin(name, init, resume, DropoutFit, settings, 1, seed)
+        try:
+            state, complete = train(
+                name,
+                "MCDropout",
+                self._stepper,
+                num_epochs,
+                seed=seed,
+                start=self._start(name, start),
+                members=1,
+                resume=None if resume is None else resume.state,
+                progress=progress,
+            )
+        except NonFiniteError as error:
+            error.state = self._fit(error.state, complete=False)
+            raise
+        return self._fit(state, complete=complete)
+
+    def _fit(self, state: StochasticState, *, complete: bool) -> DropoutFit:
+        epochs = state.step // self._stepper.batches
+        theta, rates = self._masked.split(state.position[0, :])
+        return DropoutFit(
+            theta=self._stepper.density.xp.asarray(theta, copy=True),
+            rates=rates.copy(),
+            complete=complete,
+            settings={
+                "sampler": "MCDropout",
+                **self.settings,
+                "rates": rates.tolist(),
+                "num_epochs": epochs,
+                "seed": state.seed,
+            },
+            target=self._masked,
+            state=state,
+        )
+
+    def _start(self, name: str, init: Array | None) -> Array | None:
+        """Weights (P,) with what else is learned behind them."""
+        if init is None or not self._masked.learns_rates:
+            return init
+        xp, dim = self._stepper.density.xp, self._masked.target.dim
+        weights = init
+        if xp is np or not is_array(init):
+            host = np.asarray(checks.numeric(name, "init", init), np.float64)
+            weights = from_host(xp, host)
+        if weights.shape != (dim,):
+            raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")
+        return self._masked.with_rates(weights)

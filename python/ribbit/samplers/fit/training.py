@@ -1,0 +1,163 @@
+"""Epochs of Adam on the members of a batch of weight vectors, until done or Ctrl-C."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.record import Chunk
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.stepper import Stepper
+
+__all__ = ["begin", "train"]
+
+
+def begin(
+    function: str,
+    init: Any,
+    resume: Any,
+    kind: type[Any],
+    settings: dict[str, Any],
+    members: int,
+    seed: int,
+) -> Any:
+    """Return the start that `init` means; errors for a `resume` that does not fit.
+
+    A fit as `init` gives what it would give a sampler of `members` chains.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For `resume` together with `init`, of another kind, or of other settings.
+    """
+    if resume is None:
+        starts = getattr(init, "starts", None)
+        if not callable(starts):
+            return init
+        start = starts(np.arange(members, dtype=np.uint32), checks.seed(function, seed))
+        return start[0, :] if members == 1 and start.ndim == 2 else start
+    if init is not None:
+        raise ValueError(f"[{function}] expected one of init and resume, got both")
+    if not isinstance(resume, kind) or resume.state is None:
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise TypeError(
+            f"[{function}] expected resume as {article} {kind.__name__} that {function} returned, "
+            f"got {checks.summary(resume)}"
+        )
+    for key, value in settings.items():
+        before = resume.settings.get(key, value)
+        if before != value:
+            raise ValueError(
+                f"[{function}] expected resume of the same settings, got {key}={value!r} where it "
+                f"was {before!r}: to start from a fit with other settings give it as init"
+            )
+    return None
+
+
+def train(
+    function: str,
+    title: str,
+    stepper: Stepper,
+    num_epochs: int,
+    *,
+    seed: int,
+    start: Array | None,
+    members: int,
+    resume: StochasticState | None,
+    progress: ProgressOption,
+) -> tuple[StochasticState, bool]:
+    """Train `members` weight vectors together.
+
+    Parameters
+    ----------
+    function, title : str
+        Names for errors and for the progress display.
+    stepper : Stepper
+    num_epochs : int
+    seed : int
+    start : (P,) or (M, P) array or None
+        None: ``target.init`` with the member's number as chain.
+    members : int
+        M.
+    resume : StochasticState or None
+        Goes on from there, bit for bit.
+    progress
+        As for ``sample``.
+
+    Returns
+    -------
+    state : StochasticState
+    complete : bool
+        False after Ctrl-C, with a warning.
+    """
+    from ribbit.samplers.run.progress import open_progress
+
+    epochs = checks.integer(function, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+    seed = checks.seed(function, seed)
+    ids = np.arange(members, dtype=np.uint32)
+    with InterruptGuard() as guard:
+        if resume is not None:
+            state = stepper.adopt(function, resume)
+        else:
+            density = stepper.density
+            if start is None:
+                start = density.target.init(seed=seed, chains=members)
+            position = _start(function, density, start)
+            if position.ndim == 1:
+                position = density.xp.concat([position[None, :]] * members, axis=0)
+            if position.shape != (members, density.dim):
+                raise ShapeError(
+                    f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
+                    f"got shape {position.shape}"
+                )
+            state = stepper.start(function, position, seed, ids, 0, guard)
+        first = state.step
+        # An epoch that was interrupted is finished first and not counted.
+        end = (first // stepper.batches + epochs) * stepper.batches
+        chunk = Chunk()
+        with open_progress(
+            progress, total=end - first, chains=members, title=title, fit=True
+        ) as reporter:
+            while state.step < end and not guard.requested:
+                count = chunk.size(end - state.step)
+                try:
+                    state, info = stepper.advance(state, count, guard)
+                except Interrupted:
+                    break  # the steps of this call are discarded
+                done = state.step - first
+                if reporter.wanted:
+                    rates = {"step_size": to_host(info["step_size"])}
+                    reporter.update(done, rates, float(done * members))
+                chunk.made(count)
+    complete = state.step == end
+    if not complete:
+        warnings.warn(
+            f"[{function}] interrupted after {(state.step - first) // stepper.batches} of {epochs} "
+            "epochs; returning the fit so far (go on with resume=fit)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return state, complete
+
+
+def _start(function: str, density: Density, start: Any) -> Array:
+    """Return where members start as an array of the target's library and dtype, a copy."""
+    xp = density.xp
+    if xp is np or not is_array(start):
+        host = checks.numeric(function, "init", start).astype(density.dtype)
+        return from_host(xp, host)
+    if namespace(start, function=function) is not xp:
+        raise DTypeError(
+            f"[{function}] expected init as {xp.__name__} array, got {checks.summary(start)}"
+        )
+    return xp.astype(start, dtype_in(xp, density.dtype), copy=True)

@@ -1,0 +1,351 @@
+"""Hamiltonian Monte Carlo."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ribbit._arrays import checks, random_numbers, transitions
+from ribbit._arrays.namespace import errstate, from_host, to_host
+from ribbit.protocols import Array
+from ribbit.results.state import State
+from ribbit.samplers.mcmc.precision_probe import warn_of_precision
+from ribbit.samplers.mcmc.tuning import Tuning
+from ribbit.samplers.run import options
+from ribbit.samplers.run.base import Sampler
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density, total
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["HMC"]
+
+
+class HMC(Sampler):
+    """Hamiltonian Monte Carlo with a fixed trajectory length (Duane et al. 1987; Neal 2011).
+
+    Every transition draws a momentum from N(0, M), runs L leapfrog steps and accepts with
+    probability min(1, exp(-dH)). Chains never influence each other, not even in warmup.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
+    step_size : float, (C,) array or "auto"
+        Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
+        averaging (Hoffman and Gelman 2014, algorithm 5).
+    trajectory_length : float, optional
+        Length tau in units of position (of whitened position when an inverse mass matrix is in
+        use). L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is absent too:
+        (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by all network
+        weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it is required.
+    num_leapfrog_steps : int, optional
+        L itself; excludes `trajectory_length`.
+    inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
+        Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
+        the variances of each chain in warmup, in Stan's windows. None: the identity.
+    jitter : float
+        In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
+        1 + jitter); L stays.
+    target_acceptance : float
+        What "auto" aims for.
+    max_num_leapfrog_steps : int
+        Cap of L, with a warning and the statistic "capped".
+    divergence_threshold : float
+        A larger energy error flags a transition as diverging.
+
+    Raises
+    ------
+    TypeError
+        For arguments of another kind, a target that is none, or one with Dropout layers.
+    ValueError
+        For values out of range, or when no trajectory length can be derived.
+    """
+
+    statistics: ClassVar[dict[str, str]] = {
+        "lp": "float64",
+        "acceptance_rate": "float64",
+        "accepted": "bool",
+        "diverging": "bool",
+        "energy": "float64",
+        "energy_error": "float64",
+        "n_steps": "int64",
+        "step_size": "float64",
+        "capped": "bool",
+    }
+
+    # A transition takes long, and each has statistics of its own.
+    chunked: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        step_size: float | Array | str = 1e-3,
+        trajectory_length: float | None = None,
+        num_leapfrog_steps: int | None = None,
+        inverse_mass_matrix: Array | str | None = None,
+        jitter: float = 0.0,
+        target_acceptance: float = 0.8,
+        max_num_leapfrog_steps: int = 100_000,
+        divergence_threshold: float = 1000.0,
+    ) -> None:
+        density = Density(target, function="HMC")
+        options.no_dropout("HMC", target)
+        super().__init__(density)
+        self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
+        self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
+        self._tuning = tuning = Tuning(
+            density,
+            step_size=step_size,
+            trajectory_length=trajectory_length,
+            num_leapfrog_steps=num_leapfrog_steps,
+            inverse_mass_matrix=inverse_mass_matrix,
+            target_acceptance=target_acceptance,
+            max_num_leapfrog_steps=max_num_leapfrog_steps,
+        )
+        # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
+        self._adopted: tuple[Any, Any, Any] = (None, None, None)
+        self._known: Array | None = None  # terms of the last state that this sampler made
+        self.settings = {
+            "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
+            "trajectory_length": tuning.length,
+            "num_leapfrog_steps": tuning.num_steps,
+            "inverse_mass_matrix": inverse_mass_matrix
+            if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
+            else to_host(inverse_mass_matrix).tolist(),
+            "jitter": self._jitter,
+            "target_acceptance": tuning.target_acceptance,
+            "max_num_leapfrog_steps": tuning.max_steps,
+            "divergence_threshold": self._threshold,
+        }
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: int = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> State:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int
+            64-bit key of all random numbers.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Transitions during which :meth:`step` adapts what is "auto" or "adapt"; at least 1 for
+            "auto", at least 20 for "adapt".
+
+        Returns
+        -------
+        State
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position that is not finite or has no finite log
+            density or gradient; the text names the chain, and the parameter where it is known.
+        """
+        return self._init("HMC.init", position, seed, chains, warmup, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> State:
+        density, xp = self._density, self._density.xp
+        q, ids = self._start_arrays(function, position, seed, chains, warmup)
+        self._tuning.check_warmup(function, warmup)
+        _finite(function, "position", ids, to_host(q))
+        terms, grad = density.terms_and_grad(q, guard)
+        with errstate(xp):
+            logdensity = total(terms)
+        values = to_host(logdensity)
+        if not np.isfinite(values).all():
+            bad = int(np.argmin(np.isfinite(values)))
+            raise ValueError(
+                f"[{function}] expected a finite log density at the initial positions, "
+                f"got {values[bad]} for chain {ids[bad]}"
+            )
+        _finite(function, "gradient", ids, to_host(grad))
+        tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
+        warn_of_precision(
+            function,
+            density,
+            q,
+            tuned,
+            seed=seed,
+            chains=ids,
+            divergence_threshold=self._threshold,
+            guard=guard,
+        )
+        self._adopted = tuned["num_steps"], tuned["step_size"], tuned["inverse_mass"]
+        self._known = terms
+        return State(
+            position=q,
+            logdensity=logdensity,
+            grad=grad,
+            terms=terms,
+            step=0,
+            seed=seed,
+            chains=ids,
+            warmup=warmup,
+            **tuned,
+        )
+
+    def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
+        """Make `num_steps` transitions.
+
+        Parameters
+        ----------
+        state : State
+            Not changed.
+        num_steps : int
+            Transitions (not leapfrog steps), at least 1.
+
+        Returns
+        -------
+        state : State
+        info : dict of (C,) arrays
+            Statistics of the last transition: lp, acceptance_rate, accepted, diverging, energy,
+            energy_error, n_steps, step_size, capped.
+        """
+        count = checks.integer("HMC.step", "num_steps", num_steps, minimum=1)
+        return self._advance(self._adopt("HMC.step", state, None), count, None)
+
+    def _advance(
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[State, dict[str, Array]]:
+        for _ in range(num_steps):
+            state, info = self._transition(state, guard)
+        self._known = state.terms
+        return state, info
+
+    def _transition(
+        self, state: State, guard: InterruptGuard | None
+    ) -> tuple[State, dict[str, Array]]:
+        density, xp = self._density, self._density.xp
+        seed, step, ids = state.seed, state.step, state.chains
+        chains = ids.shape[0]
+        mass = state.inverse_mass
+        p0 = random_numbers.normal(
+            xp,
+            (chains, density.dim),
+            density.dtype,
+            seed=seed,
+            step=step,
+            chains=ids,
+            purpose=random_numbers.MOMENTUM,
+        )
+        if mass is not None:
+            p0 = p0 / xp.sqrt(mass)
+        step_size = state.step_size
+        if self._jitter:
+            u = random_numbers.uniform(
+                xp, (chains, 1), seed=seed, step=step, chains=ids, purpose=random_numbers.JITTER
+            )
+            step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
+        q, p, terms, grad = density.leapfrog(
+            state.position, p0, state.grad, step_size, state.num_steps, mass, guard
+        )
+        with errstate(xp):
+            kinetic0 = transitions.kinetic_energy(xp, p0, mass)
+            kinetic = transitions.kinetic_energy(xp, p, mass)
+            # A sum of differences. It is finite only if every term, the kinetic energy and so every
+            # momentum is; position and gradient are looked at below.
+            error = (kinetic - kinetic0) + total(state.terms - terms)
+            finite = xp.isfinite(error) & transitions.finite_rows(xp, q, grad)
+            error = xp.where(finite, error, xp.inf)
+            accepted, rate = transitions.accept(xp, error, seed=seed, step=step, chains=ids)
+            diverging = error > self._threshold  # inf included
+            terms = transitions.select(xp, accepted, terms, state.terms)
+            logdensity = total(terms)
+            info = {
+                "lp": logdensity,
+                "acceptance_rate": rate,
+                "accepted": accepted,
+                "diverging": diverging,
+                "energy": xp.where(accepted, kinetic, kinetic0) - logdensity,
+                "energy_error": error,
+                "n_steps": from_host(xp, state.num_steps),
+                "step_size": step_size,
+                "capped": from_host(xp, state.capped),
+            }
+        state = State(
+            position=transitions.select(xp, accepted, q, state.position),
+            logdensity=logdensity,
+            grad=transitions.select(xp, accepted, grad, state.grad),
+            terms=terms,
+            step=step + 1,
+            seed=seed,
+            chains=ids,
+            step_size=state.step_size,
+            num_steps=state.num_steps,
+            capped=state.capped,
+            inverse_mass=mass,
+            adaptation=state.adaptation,
+            warmup=state.warmup,
+        )
+        if state.adaptation is not None:
+            state = self._tuning.adapt(state, rate, guard)
+        return state, info
+
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
+        """Put this sampler's target and fixed settings into a state; what was adapted stays."""
+        if not isinstance(state, State):
+            raise TypeError(f"[{function}] expected a State, got {checks.summary(state)}")
+        num_steps, step_size, mass = self._adopted
+        if (
+            state.num_steps is num_steps
+            and state.step_size is step_size
+            and state.inverse_mass is mass
+            and state.terms is self._known
+        ):
+            return state  # `step` again and again: nothing has changed
+        density, xp = self._density, self._density.xp
+        position = state.position
+        options.same_kind(function, density, position)
+        changes: dict[str, Any] = {}
+        if state.terms is not self._known:
+            # The state may come from another target, such as another temperature. On the same one
+            # the same bits come out.
+            terms, grad = density.terms_and_grad(position, guard)
+            with errstate(xp):
+                logdensity = total(terms)
+            if not np.isfinite(to_host(logdensity)).all():
+                raise ValueError(
+                    f"[{function}] expected a finite log density at the state's positions, "
+                    f"got {to_host(logdensity)}"
+                )
+            changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
+        changes |= self._tuning.adopt(state)
+        adopted: State = dataclasses.replace(state, **changes)
+        self._known = adopted.terms
+        self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass
+        return adopted
+
+
+def _finite(
+    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
+) -> None:
+    good = np.isfinite(values)
+    if not good.all():
+        chain, parameter = np.unravel_index(int(np.argmin(good)), values.shape)
+        raise ValueError(
+            f"[{function}] expected a finite initial {what}, got {values[chain, parameter]} for "
+            f"chain {chains[chain]}, parameter {parameter}"
+        )

@@ -1,0 +1,117 @@
+"""Options of HMC: checks, and defaults that come from the target."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import from_host, is_array, namespace, to_host
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["inverse_mass", "step_size", "trajectory"]
+
+
+_WAYS = (
+    "give trajectory_length or num_leapfrog_steps, or inverse_mass_matrix='prior', 'adapt' or an "
+    "array, or one prior sd for all weights"
+)
+
+
+def step_size(value: Any) -> npt.NDArray[np.float64] | None:
+    """Return step sizes () or (C,) in float64; None for "auto"."""
+    if isinstance(value, str):
+        checks.choice("HMC", "step_size", value, ("auto",))
+        return None
+    if not is_array(value) and not isinstance(value, list | tuple):
+        return np.array(checks.positive("HMC", "step_size", value))
+    host = to_host(value) if is_array(value) else value
+    array = checks.data("HMC", "step_size", host, np.dtype(np.float64)).astype(np.float64)
+    if array.ndim > 1 or array.size == 0:
+        raise ShapeError(
+            f"[HMC] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
+        )
+    checks.all_true("HMC", "step_size > 0", "step_size", array, array > 0.0)
+    return array
+
+
+def inverse_mass(density: Density, matrix: Array | str | None) -> Array | None:
+    """Return the fixed inverse mass (P,) in the target's dtype; None for the identity, "adapt"."""
+    xp, name = density.xp, "inverse_mass_matrix"
+    if matrix is None:
+        return None
+    if isinstance(matrix, str):
+        checks.choice("HMC", name, matrix, ("prior", "adapt"))
+        if matrix == "adapt":
+            return None
+        sd = getattr(density.target, "prior_sd", None)
+        if sd is None:
+            raise ValueError(
+                "[HMC] expected a target with prior_sd for inverse_mass_matrix='prior', "
+                f"got {type(density.target).__name__} without it"
+            )
+        host = to_host(sd).astype(np.float64) ** 2 * _temperature(density)
+    elif is_array(matrix):
+        if namespace(matrix, function="HMC") is not xp:
+            raise DTypeError(
+                f"[HMC] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
+            )
+        host = checks.numeric("HMC", name, to_host(matrix))
+    else:
+        host = checks.numeric("HMC", name, matrix)
+    if host.shape != (density.dim,):
+        raise ShapeError(
+            f"[HMC] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
+            f"got shape {host.shape}"
+        )
+    with np.errstate(all="ignore"):
+        cast = np.array(host, dtype=density.dtype)
+    checks.all_true("HMC", f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
+    return from_host(xp, cast)
+
+
+def trajectory(
+    density: Density,
+    length: float | None,
+    steps: int | None,
+    *,
+    maximum: int,
+    whitened: bool,
+) -> tuple[float | None, int | None]:
+    """Return (trajectory length, None) or (None, leapfrog steps)."""
+    if length is not None and steps is not None:
+        raise ValueError(
+            "[HMC] expected at most one of trajectory_length and num_leapfrog_steps, got both"
+        )
+    if steps is not None:
+        name = "num_leapfrog_steps"
+        steps = checks.integer("HMC", name, steps, minimum=1)
+        if steps > maximum:
+            raise ValueError(
+                f"[HMC] expected {name} <= max_num_leapfrog_steps ({maximum}), got {steps}"
+            )
+        return None, steps
+    if length is not None:
+        return checks.positive("HMC", "trajectory_length", length), None
+    if whitened:
+        return 0.5 * math.pi, None
+    shared = getattr(density.target, "shared_prior_sd", None)
+    if shared is None:
+        raise ValueError(
+            f"[HMC] expected a trajectory length, got none and no default for it: {_WAYS}"
+        )
+    if not (math.isfinite(shared) and shared > 0.0):
+        raise ValueError(f"[HMC] expected a finite prior sd > 0, got {shared}: {_WAYS}")
+    return 0.5 * math.pi * float(shared) * math.sqrt(_temperature(density)), None
+
+
+def _temperature(density: Density) -> float:
+    return checks.positive("HMC", "target.temperature", getattr(density.target, "temperature", 1.0))

@@ -1,0 +1,256 @@
+"""Step size, leapfrog steps and mass of HMC: the options, and what warmup makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import from_host, to_host
+from ribbit.errors import ShapeError
+from ribbit.protocols import Array
+from ribbit.results.state import Adaptation, DualAveraging, State, Welford
+from ribbit.samplers.mcmc import options as hmc_options
+from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Tuning"]
+
+
+class Tuning:
+    """Checked options, and the fields of a :class:`State` that follow from them.
+
+    Parameters are those of :class:`ribbit.HMC`.
+
+    Attributes
+    ----------
+    step_size : () or (C,) float64 array or None
+        None: "auto".
+    length, num_steps : float, int or None
+        Trajectory length or leapfrog steps; one of them is None.
+    inverse_mass : (P,) array or None
+        The fixed one; None for the identity and for "adapt".
+    adapts_mass : bool
+    """
+
+    def __init__(
+        self,
+        density: Density,
+        *,
+        step_size: float | Array | str,
+        trajectory_length: float | None,
+        num_leapfrog_steps: int | None,
+        inverse_mass_matrix: Array | str | None,
+        target_acceptance: float,
+        max_num_leapfrog_steps: int,
+    ) -> None:
+        self._density = density
+        self.target_acceptance = checks.fraction("HMC", "target_acceptance", target_acceptance)
+        self.max_steps = checks.integer(
+            "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
+        )
+        self.step_size = hmc_options.step_size(step_size)
+        self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
+        self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix)
+        self.length, self.num_steps = hmc_options.trajectory(
+            density,
+            trajectory_length,
+            num_leapfrog_steps,
+            maximum=self.max_steps,
+            whitened=inverse_mass_matrix is not None,
+        )
+        if self.step_size is not None:
+            smallest = np.asarray(self.step_size).astype(density.dtype).min()
+            if not smallest > 0:
+                raise ValueError(
+                    f"[HMC] expected step_size > 0 in {density.dtype}, got {self.step_size.min()}"
+                )
+            self._warn_capped(self._steps_for(np.atleast_1d(self.step_size))[1])
+
+    @property
+    def adapts(self) -> bool:
+        """Whether warmup tunes anything."""
+        return self.step_size is None or self.adapts_mass
+
+    def check_warmup(self, function: str, warmup: int) -> None:
+        """Raise unless `warmup` transitions can adapt what is to be adapted."""
+        least = 20 if self.adapts_mass else 1 if self.adapts else 0
+        if warmup < least:
+            what = "inverse_mass_matrix='adapt'" if self.adapts_mass else "step_size='auto'"
+            raise ValueError(f"[{function}] expected warmup >= {least} for {what}, got {warmup}")
+
+    def start(
+        self,
+        position: Array,
+        terms: Array,
+        grad: Array,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> dict[str, Any]:
+        """Fields of a first state: step_size, num_steps, capped, inverse_mass, adaptation."""
+        if self.step_size is not None:
+            step_size = self._broadcast(self.step_size, position.shape[0])
+        else:
+            step_size = self._search(
+                position, terms, grad, self.inverse_mass, seed, 0, chains, guard
+            )
+        adaptation = None
+        if warmup and self.adapts:
+            adaptation = Adaptation(
+                DualAveraging.start(step_size) if self.step_size is None else None,
+                Welford.start(self._density.xp, position.shape) if self.adapts_mass else None,
+            )
+        num_steps, capped = self._steps_for(step_size)
+        return {
+            "step_size": from_host(self._density.xp, step_size),
+            "num_steps": num_steps,
+            "capped": capped,
+            "inverse_mass": self.inverse_mass,
+            "adaptation": adaptation,
+        }
+
+    def adapt(self, state: State, acceptance: Array, guard: InterruptGuard | None) -> State:
+        """Adaptation after a transition of warmup; the only place that waits for a device."""
+        xp, done = self._density.xp, state.step
+        assert state.adaptation is not None
+        dual, welford = state.adaptation.dual, state.adaptation.welford
+        mass = state.inverse_mass
+        if dual is not None:
+            dual = dual.update(to_host(acceptance), self.target_acceptance)
+        if welford is not None:
+            first, ends = windows(state.warmup)
+            if first < done <= max(ends, default=0):
+                welford = welford.update(xp, state.position)
+            if done in ends:
+                mass = xp.astype(welford.variance(), state.position.dtype)
+                welford = Welford.start(xp, state.position.shape)
+                if dual is not None:  # a new metric needs a new step size
+                    dual = DualAveraging.start(
+                        self._search(
+                            state.position,
+                            state.terms,
+                            state.grad,
+                            mass,
+                            state.seed,
+                            done,
+                            state.chains,
+                            guard,
+                        )
+                    )
+        last = done >= state.warmup
+        changes: dict[str, Any] = {
+            "inverse_mass": mass,
+            "adaptation": None if last else Adaptation(dual, welford),
+        }
+        if dual is not None:
+            step_size = dual.average() if last else dual.step_size()
+            num_steps, capped = self._steps_for(step_size)
+            if last:
+                self._warn_capped(capped)
+            changes |= {
+                "step_size": from_host(xp, step_size),
+                "num_steps": num_steps,
+                "capped": capped,
+            }
+        return dataclasses.replace(state, **changes)
+
+    def adopt(self, state: State) -> dict[str, Any]:
+        """Fields that put these options into a state; what was adapted stays."""
+        changes: dict[str, Any] = {}
+        if not self.adapts_mass and state.inverse_mass is not self.inverse_mass:
+            changes["inverse_mass"] = self.inverse_mass
+        step_size = to_host(state.step_size)
+        if self.step_size is not None:
+            step_size = self._broadcast(self.step_size, state.position.shape[0])
+            changes["step_size"] = from_host(self._density.xp, step_size)
+        if state.step < state.warmup:
+            changes["adaptation"] = self._adaptation(state, step_size)
+        changes["num_steps"], changes["capped"] = self._steps_for(step_size)
+        return changes
+
+    def _adaptation(self, state: State, step_size: npt.NDArray[np.float64]) -> Adaptation | None:
+        """Return what is left to adapt: these options with the state's running sums."""
+        if not self.adapts:
+            return None
+        dual, welford = (
+            (None, None)
+            if state.adaptation is None
+            else (state.adaptation.dual, state.adaptation.welford)
+        )
+        if self.step_size is not None:
+            dual = None
+        elif dual is None:
+            dual = DualAveraging.start(step_size)
+        if not self.adapts_mass:
+            welford = None
+        elif welford is None:
+            welford = Welford.start(self._density.xp, state.position.shape)
+        return Adaptation(dual, welford)
+
+    def _search(
+        self,
+        position: Array,
+        terms: Array,
+        grad: Array,
+        mass: Array | None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        guard: InterruptGuard | None,
+    ) -> npt.NDArray[np.float64]:
+        start = 0.01 * (1.0 if self.length is None else min(1.0, self.length))
+        return reasonable_step_size(
+            self._density,
+            position,
+            terms,
+            grad,
+            mass,
+            start=start,
+            seed=seed,
+            step=step,
+            chains=chains,
+            guard=guard,
+        )
+
+    def _steps_for(
+        self, step_size: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """L per chain and whether it was capped."""
+        if self.length is None:
+            assert self.num_steps is not None
+            steps = np.full(step_size.shape, float(self.num_steps))
+        else:
+            # A quotient that only rounding has lifted over an integer is that integer.
+            steps = np.maximum(np.ceil(self.length / step_size * (1.0 - 1e-14)), 1.0)
+        capped = steps > self.max_steps
+        return np.where(capped, self.max_steps, steps).astype(np.int64), capped
+
+    def _warn_capped(self, capped: npt.NDArray[np.bool_]) -> None:
+        if capped.any():
+            warnings.warn(
+                f"[HMC] expected at most {self.max_steps} leapfrog steps per trajectory "
+                f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
+                "sizes: those trajectories are shorter than trajectory_length",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _broadcast(
+        self, step_size: npt.NDArray[np.float64], chains: int
+    ) -> npt.NDArray[np.float64]:
+        if step_size.shape not in ((), (chains,)):
+            raise ShapeError(
+                f"[HMC] expected step_size as a number or ({chains},) for {chains} chains, "
+                f"got {step_size.shape}"
+            )
+        return np.broadcast_to(step_size, (chains,)).copy()

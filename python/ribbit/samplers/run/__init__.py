@@ -1,0 +1,1 @@
+"""The only loop over draws, and what it needs."""

@@ -1,0 +1,318 @@
+"""What all samplers share: the checks around one run, and where chains start."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.results.draws import Draws
+from ribbit.results.quantiles import probabilities
+from ribbit.results.running import RunningPrediction
+from ribbit.results.state import AnyState
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.run import ProgressOption, Run
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Sampler"]
+
+Info: TypeAlias = dict[str, Array]
+
+_DEFAULT_CHAINS = 4
+_DEFAULT_WARMUP = 500
+
+
+class Sampler(ABC):
+    """What all samplers share: :meth:`sample`. A subclass gives ``init``, ``step`` and the rest."""
+
+    settings: dict[str, Any]
+    # Names and dtypes of what `step` reports.
+    statistics: ClassVar[dict[str, str]]
+    # Whether several steps are made in one call where no draw lies between.
+    chunked: ClassVar[bool] = True
+
+    def __init__(self, density: Density) -> None:
+        self._density = density
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
+        return f"{type(self).__name__}({type(self._density.target).__name__}, {knobs})"
+
+    @abstractmethod
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> AnyState:
+        """Start at `position` (C, P)."""
+
+    @abstractmethod
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> AnyState:
+        """Check a state and put this sampler's fixed settings into it."""
+
+    @abstractmethod
+    def _advance(
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[AnyState, Info]:
+        """Make steps; a pure function of `state`."""
+
+    def sample(
+        self,
+        num_draws: int,
+        *,
+        warmup: int = _DEFAULT_WARMUP,
+        thin: int = 1,
+        chains: int | Sequence[int] | None = None,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: AnyState | Draws | None = None,
+        progress: ProgressOption = None,
+        predict_at: Array | tuple[Array, Array] | None = None,
+        quantiles: Sequence[float] | None = None,
+        keep_draws: bool = True,
+        keep_warmup: bool = False,
+        max_seconds: float | None = None,
+    ) -> Draws:
+        """Run chains and keep their draws.
+
+        A draw is decided by (seed, chain id, number of the step) alone: not by threads, progress,
+        thinning, restarts or the other chains.
+
+        Parameters
+        ----------
+        num_draws : int
+            Draws to keep per chain, D.
+        warmup : int
+            Steps before the first kept draw.
+        thin : int
+            Steps per kept draw; every thin-th step after warmup is kept. With a cyclical schedule
+            the default is one draw per cycle.
+        chains : int or sequence of int, optional
+            How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
+            else 4.
+        seed : int
+            64-bit key of all random numbers.
+        init : (P,) or (C, P) array, or a fit, optional
+            Start of all chains or of each. A :class:`MeanField` gives a draw for each chain, a
+            :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain.
+            Default: ``target.init`` per chain.
+        resume : State or Draws, optional
+            Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
+            (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
+            still owes are done first. The result holds the new draws only.
+        progress : bool or callable, optional
+            None reports long runs, True and False always and never; a callable gets a dict.
+        predict_at : array or tuple (x, y), optional
+            Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
+        quantiles : sequence of float, optional
+            With `predict_at`: quantiles that ``draws.prediction`` must be able to give although
+            ``keep_draws=False``.
+        keep_draws : bool
+            False: ``draws.positions`` has no draws; memory for predictions does not grow with D.
+        keep_warmup : bool
+            Keep positions and statistics of warmup as ``draws.warmup_positions`` and
+            ``draws.warmup_stats``.
+        max_seconds : float, optional
+            End the run after the step during which this time is over, with ``complete=False``.
+
+        Returns
+        -------
+        Draws
+            ``complete=False`` after Ctrl-C (with a warning) or `max_seconds`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments or a bad start, before any work.
+        """
+        name = f"{type(self).__name__}.sample"
+        num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
+        thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
+        keep_draws = checks.boolean(name, "keep_draws", keep_draws)
+        keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
+        if max_seconds is not None:
+            max_seconds = checks.positive(name, "max_seconds", max_seconds)
+        thin = self._thin(name, num_draws, thin)
+        running = self._running(name, predict_at, quantiles, keep_draws)
+        with InterruptGuard() as guard:
+            if resume is None:
+                try:
+                    state = self._start(name, warmup, chains, seed, init, guard)
+                except Interrupted:  # nothing to return yet
+                    raise KeyboardInterrupt from None
+            else:
+                given = resume.state if isinstance(resume, Draws) else resume
+                if given is None:
+                    raise ValueError(
+                        f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
+                        "give them as init"
+                    )
+                try:
+                    state = self._adopt(name, given, guard)
+                except Interrupted:
+                    raise KeyboardInterrupt from None
+                if chains is not None or init is not None:
+                    other = "chains" if init is None else "init"
+                    raise ValueError(
+                        f"[{name}] expected resume without {other}, got both: they come from the "
+                        "state"
+                    )
+            self._check_end(name, state, num_draws, thin)
+            if running is not None:
+                running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
+            run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
+            run.loop(guard, progress, max_seconds)
+        return run.finish(name, guard.requested)
+
+    def _thin(self, function: str, num_draws: int, thin: int) -> int:
+        """Return steps per draw; a schedule may ask for its own."""
+        return thin
+
+    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+        """Raise when a schedule ends before the run that begins at `state`."""
+        return None
+
+    def _start(
+        self,
+        name: str,
+        warmup: int,
+        chains: int | Sequence[int] | None,
+        seed: int,
+        init: Array | None,
+        guard: InterruptGuard,
+    ) -> AnyState:
+        warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
+        seed = checks.seed(name, seed)
+        ids = None if chains is None else checks.chain_ids(name, chains)
+        if ids is not None and len(set(ids.tolist())) != ids.size:
+            raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
+        starts = getattr(init, "starts", None)
+        if callable(starts):
+            init = starts(ids, seed)
+        if init is None:
+            ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
+            position = self._target_init(name, seed, ids, guard)
+        else:
+            position = self._position(name, init)
+            single = getattr(init, "ndim", np.ndim(init)) == 1
+            if ids is None:
+                count = _DEFAULT_CHAINS if single else position.shape[0]
+                ids = np.arange(count, dtype=np.uint32)
+            if single:
+                position = self._density.xp.concat([position] * ids.shape[0], axis=0)
+            elif position.shape[0] != ids.shape[0]:
+                raise ShapeError(
+                    f"[{name}] expected init ({self._density.dim},) or "
+                    f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
+                )
+        return self._init(name, position, seed, ids, warmup, guard)
+
+    def _target_init(
+        self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
+    ) -> Array:
+        make = getattr(self._density.target, "init", None)
+        if make is None:
+            raise ValueError(
+                f"[{name}] expected init=, or a target with init(seed, chains), "
+                f"got {type(self._density.target).__name__} without it"
+            )
+        plain = bool((ids == np.arange(ids.shape[0])).all())
+        guard.foreign = True
+        try:
+            return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
+        finally:
+            guard.foreign = False
+
+    def _position(self, name: str, position: Array) -> Array:
+        """Copy of a start as (C, P) in the target's dtype."""
+        density, xp = self._density, self._density.xp
+        if is_array(position):
+            if namespace(position, function=name) is not xp:
+                raise DTypeError(
+                    f"[{name}] expected a position as {xp.__name__} array, "
+                    f"got {checks.summary(position)}"
+                )
+            if not xp.isdtype(position.dtype, ("real floating", "integral")):
+                raise DTypeError(
+                    f"[{name}] expected a position of real numbers, got dtype {position.dtype}"
+                )
+            array = position
+        else:
+            host = checks.numeric(name, "position", position)
+            array = from_host(xp, np.array(host, dtype=np.float64))
+        if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
+            raise ShapeError(
+                f"[{name}] expected a position ({density.dim},) or (C, {density.dim}), "
+                f"got shape {tuple(array.shape)}"
+            )
+        with errstate(xp):
+            array = xp.astype(array, dtype_in(xp, density.dtype), copy=True)
+        return xp.asarray(xp.reshape(array, (-1, density.dim)), copy=True)
+
+    def _start_arrays(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+    ) -> tuple[Array, npt.NDArray[np.uint32]]:
+        """Check the arguments of ``init``; positions (C, P) and ids (C,)."""
+        checks.seed(function, seed)
+        checks.integer(function, "warmup", warmup, minimum=0, maximum=2**39)
+        start = self._position(function, position)
+        ids = checks.chain_ids(function, start.shape[0] if chains is None else chains)
+        if ids.shape[0] != start.shape[0]:
+            raise ShapeError(
+                f"[{function}] expected {ids.shape[0]} positions, got {start.shape[0]}"
+            )
+        return start, ids
+
+    def _running(
+        self,
+        name: str,
+        predict_at: Array | tuple[Array, Array] | None,
+        quantiles: Sequence[float] | None,
+        keep_draws: bool,
+    ) -> RunningPrediction | None:
+        if predict_at is None:
+            if quantiles is not None:
+                raise ValueError(f"[{name}] expected predict_at= together with quantiles, got none")
+            return None
+        x, y = predict_at, None
+        if isinstance(predict_at, tuple):
+            if len(predict_at) != 2:
+                raise ValueError(
+                    f"[{name}] expected predict_at as x or (x, y), "
+                    f"got a tuple of length {len(predict_at)}"
+                )
+            x, y = predict_at
+        if quantiles is not None:
+            probabilities(name, quantiles, ends=True)  # used or not: wrong ones are an error
+        return RunningPrediction(
+            self._density.target,
+            x,
+            y,
+            dim=self._density.dim,
+            quantiles=None if keep_draws else quantiles,
+            function=name,
+        )
+
+
+def _short(value: Any) -> str:
+    return f"[{len(value)} values]" if isinstance(value, list) and len(value) > 8 else repr(value)

@@ -1,0 +1,72 @@
+"""Options of samplers: checks, and defaults that come from the target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import host_dtype, namespace
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind"]
+
+
+def no_dropout(function: str, target: Any) -> None:
+    """Raise TypeError for a target with Dropout layers."""
+    layers = tuple(getattr(target, "dropout_layers", ()))
+    if layers:
+        raise TypeError(
+            f"[{function}] expected a target without Dropout layers, got "
+            f"{', '.join(map(str, layers))} (use MCDropout, or take the layer out)"
+        )
+
+
+def num_rows(function: str, target: Any) -> int | None:
+    """Return a target's number of rows, None where it has none."""
+    rows = getattr(target, "num_rows", None)
+    if rows is None:
+        return None
+    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1:
+        raise TypeError(
+            f"[{function}] expected target.num_rows as an integer >= 1, got {checks.summary(rows)}"
+        )
+    return int(rows)
+
+
+def batch_size(function: str, value: int | None, rows: int | None) -> int | None:
+    """Return the rows of a batch; None: all there are, whatever their number."""
+    if value is None:
+        return rows
+    size = checks.integer(function, "batch_size", value, minimum=1)
+    if rows is None:
+        raise ValueError(
+            f"[{function}] expected batch_size=None for a target without num_rows, got {size}"
+        )
+    if size > rows:
+        raise ValueError(
+            f"[{function}] expected batch_size <= {rows}, the rows of the data, or None for "
+            f"all of them, got {size}{' (the default)' if size == 128 else ''}"
+        )
+    return size
+
+
+def same_kind(function: str, density: Density, position: Array) -> None:
+    """Raise for a state's position (C, P) of another size, array library or dtype."""
+    xp = density.xp
+    if position.shape[1] != density.dim:
+        raise ShapeError(
+            f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}"
+        )
+    if namespace(position, function=function) is not xp or host_dtype(position) != density.dtype:
+        raise DTypeError(
+            f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
+            f"got {checks.summary(position)}"
+        )

@@ -1,0 +1,110 @@
+"""Where draws and statistics go while a run goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ribbit._arrays.namespace import namespace, require_memory, to_host
+from ribbit.protocols import Array
+from ribbit.results.state import AnyState
+
+__all__ = ["Chunk", "Record", "Report"]
+
+
+class Record:
+    """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
+
+    def __init__(
+        self, state: AnyState, size: int, statistics: Mapping[str, str], *, positions: bool
+    ) -> None:
+        self.xp = namespace(state.position)
+        self.chains, dim = state.position.shape
+        self.size = size
+        if positions:
+            require_memory(
+                self.xp,
+                self.chains * size * dim,
+                state.position.dtype,
+                f"{size} draws of {self.chains} chains and {dim} parameters (thin, or "
+                "keep_draws=False with predict_at, need less)",
+            )
+        self.positions = self.xp.empty(
+            (self.chains, size if positions else 0, dim), dtype=state.position.dtype
+        )
+        self.keep_positions = positions
+        self.stats: dict[str, Array] = {
+            name: self.xp.empty((self.chains, size), dtype=getattr(self.xp, dtype))
+            for name, dtype in statistics.items()
+        }
+
+    def put(self, index: int, state: AnyState, info: Mapping[str, Array]) -> None:
+        """Write entry `index`."""
+        if self.keep_positions:
+            self.positions[:, index, :] = state.position
+        for name, value in info.items():
+            self.stats[name][:, index] = value
+
+    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
+        """Return the first `count` entries; views."""
+        positions = self.positions[:, :count, :] if self.keep_positions else self.positions
+        return positions, {k: v[:, :count] for k, v in self.stats.items()}
+
+
+class Report:
+    """Feeds the progress display; arrays of a device are fetched a few times a second only."""
+
+    def __init__(self, reporter: Any, *, on_host: bool) -> None:
+        self.reporter, self.on_host = reporter, on_host
+        self.pending: list[tuple[int, Mapping[str, Array]]] = []
+        self.due = time.perf_counter() + 0.25
+
+    def update(self, done: int, info: Mapping[str, Array]) -> None:
+        """Report one step."""
+        if self.on_host:
+            self.reporter.update(done, info)
+            return
+        if not self.reporter.wanted:
+            return
+        self.pending.append((done, info))
+        if time.perf_counter() >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is waiting."""
+        pending, self.pending = self.pending, []
+        if pending:
+            # One copy per statistic, not one per step: every copy waits for the device.
+            names = pending[0][1]
+            xp = namespace(*names.values())
+            rows = {k: to_host(xp.stack([info[k] for _, info in pending])) for k in names}
+            for i, (done, _) in enumerate(pending):
+                self.reporter.update(done, {k: v[i] for k, v in rows.items()})
+        self.due = time.perf_counter() + 0.25
+
+
+_SECONDS = 0.1
+
+
+class Chunk:
+    """Grows until a call takes about a tenth of a second; what is computed does not depend on it.
+
+    Short enough that Ctrl-C, a time limit and the progress display are served, long enough that
+    the calls cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._most = 1
+        self._began = 0.0
+
+    def size(self, left: int) -> int:
+        """Return how many of `left` steps to make now."""
+        self._began = time.perf_counter()
+        return min(self._most, left)
+
+    def made(self, count: int) -> None:
+        """Learn from the call that made `count` steps."""
+        seconds = max(time.perf_counter() - self._began, 1e-6)
+        if count == self._most:
+            self._most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))

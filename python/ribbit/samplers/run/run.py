@@ -1,0 +1,230 @@
+"""One call of ``sample``: the only loop over draws."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays.namespace import to_host
+from ribbit._arrays.threads import Interrupted, version
+from ribbit.errors import NonFiniteError
+from ribbit.protocols import Array
+from ribbit.results.draws import Draws
+from ribbit.results.prediction import Prediction
+from ribbit.results.running import RunningPrediction
+from ribbit.results.state import AnyState
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.record import Chunk, Record, Report
+
+if TYPE_CHECKING:
+    from ribbit.samplers.run.base import Sampler
+
+
+__all__ = ["ProgressOption", "Run"]
+
+_FAR = 20.0  # prior standard deviations
+
+ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
+
+
+class Run:
+    """One call of ``sample``: buffers, and where they are filled to."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        state: AnyState,
+        num_draws: int,
+        thin: int,
+        keep_draws: bool,
+        keep_warmup: bool,
+        running: RunningPrediction | None,
+    ) -> None:
+        self.sampler, self.state = sampler, state
+        self.num_draws, self.thin = num_draws, thin
+        self.keep_draws = keep_draws
+        self.running = running
+        self.kept = 0
+        self.warm = 0
+        owed = max(0, state.warmup - state.step)
+        if running is not None:
+            running.reserve(num_draws * state.position.shape[0])
+        statistics = sampler.statistics
+        self.draws = Record(state, num_draws, statistics, positions=keep_draws)
+        self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
+        # Draws sit at fixed step numbers, whatever the step of a resumed state is.
+        self.past = max(0, state.step - state.warmup) % thin
+        self.total = owed + num_draws * thin - self.past
+
+    def loop(
+        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+    ) -> None:
+        """Make steps until all draws are kept, Ctrl-C, or the time is over."""
+        from ribbit.samplers.run.progress import open_progress
+
+        sampler, state, running = self.sampler, self.state, self.running
+        first, warmup, thin = state.step, state.warmup, self.thin
+        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        reporter = open_progress(
+            progress,
+            total=self.total,
+            chains=state.position.shape[0],
+            warmup=max(0, warmup - first),
+            thin=thin,
+            title=type(sampler).__name__,
+        )
+        report = Report(reporter, on_host=sampler._density.xp is np)
+        chunk = Chunk()
+        with reporter:
+            while self.kept < self.num_draws and not guard.requested:
+                try:
+                    state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
+                    keep = state.step > warmup and (state.step - warmup) % thin == 0
+                    batch = None
+                    if keep and running is not None:
+                        batch = running.evaluate(state.position, guard)
+                except (Interrupted, KeyboardInterrupt):
+                    if not guard.requested:
+                        raise
+                    break  # the step is discarded; resuming makes it again
+                except NonFiniteError as error:
+                    error.draws = self._pack() if self.kept else None
+                    raise
+                # No exception from here on: draw, statistics and state belong together.
+                if keep:
+                    if batch is not None and running is not None:
+                        running.add(batch)
+                    self.draws.put(self.kept, state, info)
+                    self.kept += 1
+                elif self.warmup is not None and state.step <= warmup:
+                    self.warmup.put(self.warm, state, info)
+                    self.warm += 1
+                chunk.made(state.step - self.state.step)
+                self.state = state
+                report.update(state.step - first, info)
+                if end is not None and time.perf_counter() >= end:
+                    break
+            report.flush()
+
+    def _left(self) -> int:
+        """Return how many steps one call may make: to the next draw or the end of warmup."""
+        step, warmup = self.state.step, self.state.warmup
+        if not self.sampler.chunked or (step < warmup and self.warmup is not None):
+            return 1
+        return warmup - step if step < warmup else self.thin - (step - warmup) % self.thin
+
+    def finish(self, name: str, interrupted: bool) -> Draws:
+        """Pack what there is."""
+        if interrupted:
+            warnings.warn(
+                f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
+                "returning these (go on with resume=draws)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        state = self.state
+        if self.kept == 0 and not interrupted:
+            warnings.warn(
+                f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
+                f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
+                "(go on with resume=draws)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        draws = self._pack()
+        self._warn_stuck(name, draws.stats)
+        self._warn_far(name)
+        return draws
+
+    def _pack(self) -> Draws:
+        sampler, state = self.sampler, self.state
+        target = sampler._density.target
+        positions, stats = self.draws.upto(self.kept)
+        warmup_positions, warmup_stats = (
+            (None, None) if self.warmup is None else self.warmup.upto(self.warm)
+        )
+        predictive = target if callable(getattr(target, "predictive", None)) else None
+        prediction = None
+        if self.running is not None:
+            prediction = Prediction(
+                self.running.predictive,
+                self.running.x,
+                positions=positions if self.keep_draws else None,
+                running=self.running,
+            )
+        return Draws(
+            positions=positions,
+            stats=stats,
+            complete=self.kept == self.num_draws,
+            state=state,
+            settings={
+                "sampler": type(sampler).__name__,
+                **sampler.settings,
+                "num_draws": self.num_draws,
+                "warmup": state.warmup,
+                "thin": self.thin,
+                "chains": state.chains.tolist(),
+                "seed": state.seed,
+                "dtype": sampler._density.dtype.name,
+                **_precision(target),
+                "keep_draws": self.keep_draws,
+                "versions": _versions(),
+            },
+            predictive=predictive,
+            prediction=prediction,
+            warmup_positions=warmup_positions,
+            warmup_stats=warmup_stats,
+        )
+
+    def _warn_far(self, name: str) -> None:
+        """Warn of chains that are where the prior has no mass: a step size that is too large."""
+        target = self.sampler._density.target
+        sd = getattr(target, "prior_sd", None)
+        # A normal prior has no mass out there; a heavy tail may have.
+        if sd is None or not getattr(target, "normal_prior", False):
+            return
+        widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
+        size = np.abs(to_host(self.state.position)) / widths
+        worst = size.max(axis=1)
+        far = ~(worst < _FAR)
+        if far.any():
+            warnings.warn(
+                f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
+                f"{worst[far].max():.3g} in chain "
+                f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
+        """Warn of chains of which every draw diverged: they have not moved."""
+        if self.kept < 10 or "diverging" not in stats:
+            return
+        stuck = to_host(stats["diverging"]).all(axis=1)
+        if stuck.any():
+            warnings.warn(
+                f"[{name}] expected chains that move, got only diverging transitions for chain "
+                f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
+                "or 'auto'",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def _precision(target: Any) -> dict[str, str]:
+    """How the target computes products, where it says so."""
+    name = getattr(target, "precision", None)
+    return {"precision": name} if isinstance(name, str) else {}
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "ribbit": version(),
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

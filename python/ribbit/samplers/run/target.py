@@ -1,0 +1,252 @@
+"""What samplers ask of a target: its own trajectory, or a loop over its gradient."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.protocols import Array
+from ribbit.samplers.run.interrupt import InterruptGuard
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Density"]
+
+
+class Density:
+    """A target with the optional members of its protocol filled in.
+
+    Attributes
+    ----------
+    target
+        The object itself.
+    dim : int
+    dtype : numpy dtype
+        float32 or float64.
+    xp : module
+        Library of its arrays.
+    interruptible : bool
+        Whether its native trajectory polls an interrupt flag.
+    """
+
+    def __init__(self, target: Any, *, function: str) -> None:
+        if not callable(getattr(target, "value_and_grad", None)) and not callable(
+            getattr(target, "terms_and_grad", None)
+        ):
+            raise TypeError(
+                f"[{function}] expected a target with dim and value_and_grad(theta), "
+                f"got {checks.summary(target)}"
+            )
+        dim = getattr(target, "dim", None)
+        if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
+            raise TypeError(
+                f"[{function}] expected target.dim as an integer >= 1, got {checks.summary(dim)}"
+            )
+        self.target = target
+        self.dim = int(dim)
+        self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
+        self.xp: ModuleType = getattr(target, "array_namespace", None) or np
+        self.interruptible = bool(getattr(target, "interruptible", False))
+        self._function = function
+        self._native = getattr(target, "leapfrog", None)
+        self.evaluates_start = hasattr(self._native, "evaluates_start")
+        self._terms = getattr(target, "terms_and_grad", None)
+        self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
+
+    def terms_and_grad(
+        self, theta: Array, guard: InterruptGuard | None = None
+    ) -> tuple[Array, Array]:
+        """Terms (C, M) float64 and gradient (C, P); the target sees a copy and is copied from."""
+        xp = self.xp
+        copy = xp.asarray(theta, copy=True)
+        if guard is not None:
+            guard.foreign = True
+        try:
+            if self._terms is not None:
+                value, grad = self._pair(self._terms(copy))
+            else:
+                value, grad = self._pair(self.target.value_and_grad(copy))
+        finally:
+            if guard is not None:
+                guard.foreign = False
+        chains = theta.shape[0]
+        value = self._checked("log density", value, xp.float64)
+        grad = self._checked("gradient", grad, self._dtype)
+        if self._terms is None:
+            if value.shape != (chains,):
+                raise self._shape("a log density", f"({chains},)", value)
+            value = xp.reshape(value, (chains, 1))
+        elif value.ndim != 2 or value.shape[0] != chains:
+            raise self._shape("terms", f"({chains}, M)", value)
+        if grad.shape != (chains, self.dim):
+            raise self._shape("a gradient", f"({chains}, {self.dim})", grad)
+        return value, grad
+
+    def batch_gradient(
+        self, theta: Array, rows: npt.NDArray[np.int64], guard: InterruptGuard | None = None
+    ) -> Array:
+        """Gradient (C, P) estimated on a minibatch of rows."""
+        xp = self.xp
+        if guard is not None:
+            guard.foreign = True
+        try:
+            _, grad = self._pair(self.target.value_and_grad(xp.asarray(theta, copy=True), rows))
+        finally:
+            if guard is not None:
+                guard.foreign = False
+        grad = self._checked("gradient", grad, self._dtype)
+        if grad.shape != theta.shape:
+            raise self._shape("a gradient", f"{theta.shape}", grad)
+        return grad
+
+    def leapfrog(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array | None,
+        step_size: Array,
+        num_steps: npt.NDArray[np.int64],
+        inverse_mass: Array | None,
+        guard: InterruptGuard | None = None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Position, momentum (C, P), terms (C, M) and gradient at the ends of trajectories.
+
+        A gradient at the position of None is evaluated first.
+        """
+        if grad is None and not self.evaluates_start:
+            _, grad = self.terms_and_grad(position)
+        if self._native is None:
+            return _python_leapfrog(
+                self, position, momentum, grad, step_size, num_steps, inverse_mass, guard
+            )
+        if guard is None or self.interruptible:
+            flag = None if guard is None else guard.flag
+            end = self._native(
+                position,
+                momentum,
+                grad,
+                step_size,
+                num_steps,
+                inverse_mass=inverse_mass,
+                interrupt=flag,
+            )
+        else:
+            guard.foreign = True
+            try:
+                end = self._native(
+                    position, momentum, grad, step_size, num_steps, inverse_mass=inverse_mass
+                )
+            finally:
+                guard.foreign = False
+        q, p, terms, g = end
+        shape = position.shape
+        if q.shape != shape or p.shape != shape or g.shape != shape or terms.shape[0] != shape[0]:
+            raise ShapeError(
+                f"[{self._function}] expected target.leapfrog to return position, momentum "
+                f"{shape}, terms ({shape[0]}, M) and gradient {shape}, "
+                f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
+            )
+        return q, p, terms, g
+
+    def _pair(self, result: Any) -> tuple[Any, Any]:
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(
+                f"[{self._function}] expected the target to return (log density, gradient), "
+                f"got {checks.summary(result)}"
+            )
+        return result[0], result[1]
+
+    def _checked(self, name: str, array: Any, dtype: Any) -> Array:
+        """Copy of what a target returned, in `dtype`."""
+        xp = self.xp
+        if namespace(array, function=self._function) is not xp:
+            raise DTypeError(
+                f"[{self._function}] expected the target's {name} as {xp.__name__} array, "
+                f"got {checks.summary(array)}"
+            )
+        if array.dtype != dtype:
+            if not xp.isdtype(array.dtype, "real floating"):
+                raise DTypeError(
+                    f"[{self._function}] expected the target's {name} as real floats, "
+                    f"got dtype {array.dtype}"
+                )
+            return xp.astype(array, dtype)
+        return xp.asarray(array, copy=True)
+
+    def _shape(self, what: str, expected: str, got: Array) -> ShapeError:
+        return ShapeError(
+            f"[{self._function}] expected {what} {expected} from the target, got shape {got.shape}"
+        )
+
+
+def _python_leapfrog(
+    density: Density,
+    position: Array,
+    momentum: Array,
+    grad: Array,
+    step_size: Array,
+    num_steps: npt.NDArray[np.int64],
+    inverse_mass: Array | None,
+    guard: InterruptGuard | None,
+) -> tuple[Array, Array, Array, Array]:
+    """Run the same trajectory from gradients alone; chains leave the batch as they finish."""
+    xp = density.xp
+    q, p, g = position, momentum, grad
+    eps = xp.astype(step_size, q.dtype)[:, None]  # (C, 1)
+    rows = np.arange(num_steps.shape[0])  # chains still on their way
+    ended: list[tuple[npt.NDArray[np.intp], Array, Array, Array, Array]] = []
+    step = 0
+    with errstate(xp):
+        drift = eps if inverse_mass is None else eps * inverse_mass
+        p = p + (0.5 * eps) * g
+    while True:
+        if guard is not None and guard.requested:
+            raise Interrupted
+        step += 1
+        with errstate(xp):
+            q = q + drift * p
+        terms, g = density.terms_and_grad(q, guard)
+        ends = num_steps[rows] == step
+        if xp is np:
+            # A lost chain stops here: user code never sees the NaN that would follow. Elsewhere
+            # the check would wait for the device.
+            ends |= ~(np.isfinite(g).all(axis=1) & np.isfinite(terms).all(axis=1))
+        with errstate(xp):
+            if ends.all():
+                ended.append((rows, q, p + (0.5 * eps) * g, terms, g))
+                break
+            if ends.any():
+                out, stay = np.flatnonzero(ends), np.flatnonzero(~ends)
+                last = p + (0.5 * eps) * g
+                ended.append((rows[out], *_take(xp, out, q, last, terms, g)))
+                rows = rows[stay]
+                q, p, g, eps = _take(xp, stay, q, p, g, eps)
+                drift = _take(xp, stay, drift)[0] if drift.shape[0] == ends.shape[0] else drift
+            p = p + eps * g
+    if len(ended) == 1:
+        return ended[0][1:]
+    back = np.argsort(np.concatenate([group[0] for group in ended]))
+    columns = [xp.concat([group[i] for group in ended], axis=0) for i in range(1, 5)]
+    q, p, terms, g = _take(xp, back, *columns)
+    return q, p, terms, g
+
+
+def _take(xp: ModuleType, rows: npt.NDArray[np.intp], *arrays: Array) -> list[Array]:
+    index = from_host(xp, rows)
+    return [xp.take(array, index, axis=0) for array in arrays]
+
+
+def total(terms: Array) -> Array:
+    """Sum (C, M) over M, (C,), in one fixed order whatever C is."""
+    value = terms[:, 0]
+    for m in range(1, terms.shape[1]):
+        value = value + terms[:, m]
+    return value

@@ -1,0 +1,1 @@
+"""Markov chains along stochastic gradients."""

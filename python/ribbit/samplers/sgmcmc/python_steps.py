@@ -1,0 +1,120 @@
+"""Steps along stochastic gradients of a target without native steps.
+
+The formulas are those of :class:`ribbit.samplers.sgmcmc.stepper.Rule`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import random_numbers
+from ribbit._arrays.namespace import errstate, to_host
+from ribbit._arrays.threads import Interrupted
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run.interrupt import InterruptGuard
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit.samplers.sgmcmc.stepper import Stepper
+
+
+__all__ = ["python_steps"]
+
+
+def python_steps(
+    stepper: Stepper,
+    state: StochasticState,
+    eps: npt.NDArray[np.float64],
+    noise: npt.NDArray[np.float64],
+    guard: InterruptGuard | None,
+) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Make the steps of native code from gradients alone."""
+    density, xp, rule = stepper.density, stepper.density.xp, stepper.rule
+    theta = state.position
+    first: Array = state.first_moment
+    second: Array = state.second_moment
+    chains = state.chains.shape[0]
+    failed, largest = np.full(chains, -1), np.zeros(chains)
+    for i, (e, factor) in enumerate(zip(eps.tolist(), noise.tolist(), strict=True)):
+        if guard is not None and guard.requested:
+            raise Interrupted
+        step = state.step + i
+        grad = _gradient(stepper, theta, step, state, guard)
+        xi = 0.0
+        if factor:
+            xi = factor * random_numbers.normal(
+                xp,
+                (chains, density.dim),
+                density.dtype,
+                seed=state.seed,
+                step=step,
+                chains=state.chains,
+                purpose=random_numbers.UPDATE_NOISE,
+            )
+        with errstate(xp):
+            if rule.kind == "friction":
+                push = e * grad + math.sqrt(2.0 * rule.friction * e) * xi
+                first = (1.0 - rule.friction) * first + push
+                new = theta + first
+            elif rule.kind == "adam":
+                first = rule.decay1 * first + (1.0 - rule.decay1) * grad
+                second = rule.decay2 * second + (1.0 - rule.decay2) * grad * grad
+                mean = first * (1.0 / (1.0 - rule.decay1 ** (step + 1)))
+                spread = second * (1.0 / (1.0 - rule.decay2 ** (step + 1)))
+                new = theta + e * mean / (xp.sqrt(spread) + rule.epsilon)
+            elif rule.preconditioned:
+                if step < state.warmup:
+                    scaled = grad * (1.0 / (stepper.num_rows or 1))
+                    second = rule.decay2 * second + (1.0 - rule.decay2) * scaled * scaled
+                metric = 1.0 / (xp.sqrt(second) + rule.epsilon)
+                new = theta + (0.5 * e) * metric * grad + math.sqrt(e) * xp.sqrt(metric) * xi
+            else:
+                new = theta + (0.5 * e) * grad + math.sqrt(e) * xi
+        bad = ~to_host(xp.all(xp.isfinite(new), axis=1))
+        if bad.any():
+            failed[bad] = i
+            sizes = np.abs(to_host(grad))
+            sizes = np.where(np.isfinite(sizes), sizes, -1.0).max(axis=1)
+            largest[bad] = np.where(sizes < 0, np.inf, sizes)[bad]
+            break
+        theta = new
+    return (theta, first, second), failed, largest
+
+
+def _gradient(
+    stepper: Stepper,
+    theta: Array,
+    step: int,
+    state: StochasticState,
+    guard: InterruptGuard | None,
+) -> Array:
+    density, xp = stepper.density, stepper.density.xp
+    num_rows, batch_size = stepper.num_rows, stepper.batch_size
+    if batch_size is None or num_rows is None or batch_size == num_rows:
+        return density.terms_and_grad(theta, guard)[1]
+    epoch, number = divmod(step, stepper.batches)
+    begin = number * batch_size
+    count = min(batch_size, num_rows - begin)
+    return xp.concat(
+        [
+            density.batch_gradient(
+                theta[c : c + 1, :],
+                random_numbers.epoch_rows(
+                    num_rows,
+                    seed=state.seed,
+                    chain=int(chain),
+                    epoch=epoch,
+                    begin=begin,
+                    count=count,
+                ),
+                guard,
+            )
+            for c, chain in enumerate(state.chains)
+        ],
+        axis=0,
+    )

@@ -1,0 +1,127 @@
+"""Stochastic gradient Hamiltonian Monte Carlo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run import options
+from ribbit.samplers.run.base import Sampler
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.stepper import Rule, Stepper, Stepping
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["SGHMC"]
+
+
+class SGHMC(Stepping, Sampler):
+    """Stochastic gradient Hamiltonian Monte Carlo in its friction form (Chen et al. 2014, eq. 15).
+
+    Every step is v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v, with g the gradient of the
+    log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi standard
+    normal; their estimate of the gradient noise is zero. There is no accept step: the law it
+    samples differs from the target by the discretisation and by the noise of the minibatches.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+    step_size : float
+        eps, times the schedule's factor. A step of SGLD with step size 2 eps / a moves as far.
+    friction : float
+        a, in (0, 1).
+    batch_size : int or None
+        Rows per step, drawn without replacement within an epoch; the last batch of an epoch may be
+        smaller and is scaled by its own N/n. None: all rows.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+    track_lp : bool
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, a batch larger than the data, a target with
+        Dropout layers.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        step_size: float = 1e-6,
+        friction: float = 0.1,
+        batch_size: int | None = 128,
+        schedule: schedules.Schedule | None = None,
+        track_lp: bool = False,
+    ) -> None:
+        density = Density(target, function="SGHMC")
+        options.no_dropout("SGHMC", target)
+        super().__init__(density)
+        rule = Rule("friction", friction=checks.fraction("SGHMC", "friction", friction))
+        self._stepper = Stepper(
+            "SGHMC",
+            density,
+            rule,
+            step_size=step_size,
+            batch_size=batch_size,
+            schedule=schedule,
+            track_lp=track_lp,
+        )
+        self.settings = {
+            "step_size": self._stepper.step_size,
+            "friction": rule.friction,
+            "batch_size": self._stepper.batch_size,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: int = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StochasticState:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int
+            64-bit key of all random numbers.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Steps of warmup; SGHMC adapts nothing in them.
+
+        Returns
+        -------
+        StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position without a finite log density and gradient.
+        """
+        return self._init("SGHMC.init", position, seed, chains, warmup, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        start, ids = self._start_arrays(function, position, seed, chains, warmup)
+        return self._stepper.start(function, start, seed, ids, warmup, guard)

@@ -1,0 +1,140 @@
+"""Stochastic gradient Langevin dynamics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run import options
+from ribbit.samplers.run.base import Sampler
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.stepper import Rule, Stepper, Stepping
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["SGLD"]
+
+
+class SGLD(Stepping, Sampler):
+    """Stochastic gradient Langevin dynamics (Welling and Teh 2011, eq. 4).
+
+    Every step is theta += (eps/2) g + sqrt(eps) xi, with g the gradient of the log density
+    estimated on a minibatch (likelihood scaled by N/n) and xi standard normal. There is no accept
+    step: the law it samples differs from the target by the discretisation and by the noise of the
+    minibatches, both vanishing with eps.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
+    step_size : float
+        eps, times the schedule's factor.
+    batch_size : int or None
+        Rows per step, drawn without replacement within an epoch; the last batch of an epoch may be
+        smaller and is scaled by its own N/n. None: all rows.
+    preconditioner : "rmsprop", optional
+        theta += (eps/2) (G g + Gamma) + sqrt(eps G) xi with the diagonal
+        G = 1 / (1e-5 + sqrt(V)), V = 0.99 V + 0.01 (g/N)^2 (Li et al. 2016, section 3). V moves
+        during warmup only and is then kept. With it G does not depend on theta, so the correction
+        term Gamma_i = sum_j dG_ij/dtheta_j is zero for every draw that is kept; implementations
+        that let V move for ever leave out a Gamma that is not zero.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+    track_lp : bool
+        Evaluate the log density on all rows at every draw, for ``stats["lp"]``; NaN otherwise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, a batch larger than the data, a target with
+        Dropout layers.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        step_size: float = 1e-5,
+        batch_size: int | None = 128,
+        preconditioner: str | None = None,
+        schedule: schedules.Schedule | None = None,
+        track_lp: bool = False,
+    ) -> None:
+        density = Density(target, function="SGLD")
+        options.no_dropout("SGLD", target)
+        super().__init__(density)
+        if preconditioner is not None:
+            checks.choice("SGLD", "preconditioner", preconditioner, ("rmsprop",))
+        rule = Rule(
+            "langevin", preconditioned=preconditioner is not None, decay2=0.99, epsilon=1e-5
+        )
+        self._stepper = Stepper(
+            "SGLD",
+            density,
+            rule,
+            step_size=step_size,
+            batch_size=batch_size,
+            schedule=schedule,
+            track_lp=track_lp,
+        )
+        self.settings = {
+            "step_size": self._stepper.step_size,
+            "batch_size": self._stepper.batch_size,
+            "preconditioner": preconditioner,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def init(
+        self,
+        position: Array,
+        *,
+        seed: int = 0,
+        chains: npt.ArrayLike | None = None,
+        warmup: int = 0,
+    ) -> StochasticState:
+        """Start chains at given positions.
+
+        Parameters
+        ----------
+        position : (P,) or (C, P) array
+            Converted to the target's dtype and copied.
+        seed : int
+            64-bit key of all random numbers.
+        chains : (C,) ids, optional
+            Ids of the chains, default 0..C-1.
+        warmup : int
+            Steps during which the preconditioner moves.
+
+        Returns
+        -------
+        StochasticState
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a wrong kind or shape, and for a position without a finite log density and gradient.
+        """
+        return self._init("SGLD.init", position, seed, chains, warmup, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        if self._stepper.rule.preconditioned and warmup == 0:
+            raise ValueError(
+                f"[{function}] expected warmup >= 1 for preconditioner='rmsprop', which moves in "
+                "warmup, got 0"
+            )
+        start, ids = self._start_arrays(function, position, seed, chains, warmup)
+        return self._stepper.start(function, start, seed, ids, warmup, guard)

@@ -1,0 +1,364 @@
+"""Steps along stochastic gradients: what SGLD, SGHMC and the optimisers share.
+
+A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), and noise with
+the address (seed, s, c): chains, threads and restarts change nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ribbit import schedules
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.namespace import errstate, to_host
+from ribbit.errors import NonFiniteError
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run import options
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density, total
+from ribbit.samplers.sgmcmc.python_steps import python_steps
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Rule", "Stepper", "Stepping"]
+
+Kind = Literal["langevin", "friction", "adam"]
+_CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
+# The first velocity has a layer of its own: it shares no number with the noise of a step.
+_VELOCITY_LAYER = 1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a gradient g moves theta; eps is the step size of the step, xi standard normal.
+
+    Attributes
+    ----------
+    kind : {"langevin", "friction", "adam"}
+        langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
+        friction: v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v.
+        adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
+    friction : float
+        The a above.
+    preconditioned : bool
+        G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
+    prior : float
+        Weight of the log prior: 1, or 0 for the likelihood alone.
+    decay1, decay2 : float
+        Of the running first and second moments.
+    epsilon : float
+    """
+
+    kind: Kind
+    friction: float = 0.0
+    preconditioned: bool = False
+    prior: float = 1.0
+    decay1: float = 0.9
+    decay2: float = 0.999
+    epsilon: float = 1e-8
+
+
+class Stepper:
+    """A target, a rule, a batch size and a schedule.
+
+    Parameters
+    ----------
+    function : str
+        Name of the sampler, for errors.
+    density : Density
+    rule : Rule
+    step_size : float
+    batch_size : int or None
+        None: all rows at every step.
+    schedule : Schedule or None
+    track_lp : bool
+        Evaluate the log density on all rows after every call.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        density: Density,
+        rule: Rule,
+        *,
+        step_size: float,
+        batch_size: int | None,
+        schedule: schedules.Schedule | None,
+        track_lp: bool = False,
+    ) -> None:
+        self.function, self.density, self.rule = function, density, rule
+        self.step_size = checks.positive(function, "step_size", step_size)
+        self.schedule = schedules.check(function, schedule)
+        self.track_lp = checks.boolean(function, "track_lp", track_lp)
+        self.num_rows = options.num_rows(function, density.target)
+        self.batch_size = options.batch_size(function, batch_size, self.num_rows)
+        self._native = getattr(density.target, "advance", None)
+        if rule.prior != 1.0 and self._native is None:
+            raise TypeError(
+                f"[{function}] expected a target whose prior can be left out, such as Posterior, "
+                f"got {checks.summary(density.target)}"
+            )
+
+    @property
+    def batches(self) -> int:
+        """Steps of an epoch, M."""
+        if self.batch_size is None or self.num_rows is None:
+            return 1
+        return -(-self.num_rows // self.batch_size)
+
+    def thin(self, function: str, num_draws: int, thin: int) -> int:
+        """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
+        if self.schedule.kind != "cyclical":
+            return thin
+        cycle = self.schedule.num_steps
+        steps = cycle if thin == 1 else thin
+        if steps % cycle:
+            raise ValueError(
+                f"[{function}] expected thin as a multiple of {cycle}, the steps of a cycle, "
+                f"got {thin}"
+            )
+        return steps
+
+    def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
+        """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
+        schedule, begin = self.schedule, max(0, state.step - state.warmup)
+        end = begin // thin * thin + num_draws * thin  # steps after warmup
+        if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
+            raise ValueError(
+                f"[{function}] expected at most {schedule.num_cycles} draws at the ends of cycles "
+                f"of {schedule.num_steps} steps, got {num_draws} draws with thin={thin} after "
+                f"{begin // schedule.num_steps} cycles"
+            )
+        last = state.warmup + end
+        if schedule.kind == "cosine" and schedule.final == 0 and last > schedule.num_steps + thin:
+            warnings.warn(
+                f"[{function}] expected at most {schedule.num_steps} steps, where the step size "
+                f"reaches 0, got {last} with warmup: the draws after that repeat",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def start(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        """First state at `position` (C, P); errors for a gradient that is not finite."""
+        density, xp = self.density, self.density.xp
+        _finite(function, "position", chains, to_host(position))
+        terms, grad = density.terms_and_grad(position, guard)
+        with errstate(xp):
+            logdensity = total(terms)
+        _finite(function, "log density", chains, to_host(logdensity)[:, None])
+        _finite(function, "gradient", chains, to_host(grad))
+        first = second = None
+        if self.rule.kind == "friction":
+            # What the velocity is without gradients, to leading order (Chen et al. 2014, eq. 15).
+            xi = random_numbers.normal(
+                xp,
+                position.shape,
+                density.dtype,
+                seed=seed,
+                step=0,
+                chains=chains,
+                purpose=random_numbers.MOMENTUM,
+                layer=_VELOCITY_LAYER,
+            )
+            first = math.sqrt(self.step_size) * xi
+        elif self.rule.kind == "adam":
+            first = xp.zeros_like(position)
+        if self.rule.kind == "adam" or self.rule.preconditioned:
+            second = xp.zeros_like(position)
+        return StochasticState(
+            position=position,
+            logdensity=logdensity if self.track_lp else xp.full_like(logdensity, xp.nan),
+            first_moment=first,
+            second_moment=second,
+            step=0,
+            seed=seed,
+            chains=chains,
+            warmup=warmup,
+        )
+
+    def adopt(self, function: str, state: object) -> StochasticState:
+        """Check that a state fits this target and rule."""
+        if not isinstance(state, StochasticState):
+            raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
+        options.same_kind(function, self.density, state.position)
+        wants = (
+            self.rule.kind in ("friction", "adam"),
+            self.rule.kind == "adam" or self.rule.preconditioned,
+        )
+        has = (state.first_moment is not None, state.second_moment is not None)
+        if wants != has:
+            raise ValueError(
+                f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
+                "it comes from a sampler of another kind"
+            )
+        return state
+
+    def advance(
+        self, state: StochasticState, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        """Make `num_steps` steps of all chains.
+
+        Raises
+        ------
+        NonFiniteError
+            When a parameter is not finite any more; carries the last finite state.
+        """
+        # Cycles are counted from the end of warmup, so that draws fall on their ends.
+        clock = state.step - (state.warmup if self.schedule.kind == "cyclical" else 0)
+        eps = self.step_size * self.schedule.factors(clock, num_steps)
+        noise = self.schedule.noise(clock, num_steps)
+        if self.rule.kind == "adam":
+            noise[:] = 0.0
+        if self._native is not None:
+            arrays, failed, largest = self._native_steps(state, eps, noise, guard)
+        else:
+            arrays, failed, largest = python_steps(self, state, eps, noise, guard)
+        if (failed >= 0).any():
+            # Nothing hidden decides a step, so the steps before are simply made again.
+            chain = int(np.argmin(np.where(failed >= 0, failed, num_steps)))
+            good = int(failed[chain])
+            if good:
+                state, _ = self.advance(state, good, guard)
+            adam = self.rule.kind == "adam"
+            one, rate = ("member", "learning rate") if adam else ("chain", "step size")
+            raise NonFiniteError(
+                f"[{self.function}] expected finite parameters, got others in {one} "
+                f"{state.chains[chain]} at step {state.step} with {rate} {eps[good]:.3g}, "
+                f"largest |gradient| {largest[chain]:.3g}: use a smaller {rate} "
+                "(the error's `state` is the last finite one)",
+                state=state,
+                step=state.step,
+                step_size=float(eps[good]),
+                largest_gradient=float(largest[chain]),
+            )
+        xp = self.density.xp
+        position, first, second = arrays
+        if self.track_lp:
+            terms, _ = self.density.terms_and_grad(position, guard)
+            with errstate(xp):
+                logdensity = total(terms)
+        else:
+            logdensity = xp.full_like(state.logdensity, xp.nan)
+        state = dataclasses.replace(
+            state,
+            position=position,
+            logdensity=logdensity,
+            first_moment=first,
+            second_moment=second,
+            step=state.step + num_steps,
+        )
+        return state, {
+            "lp": logdensity,
+            "step_size": xp.full_like(logdensity, float(eps[-1])),
+        }
+
+    def _native_steps(
+        self,
+        state: StochasticState,
+        eps: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        guard: InterruptGuard | None,
+    ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        assert self._native is not None
+        rule = self.rule
+        *arrays, failed, largest = self._native(
+            state.position,
+            state.first_moment,
+            state.second_moment,
+            seed=state.seed,
+            chains=state.chains,
+            first_step=state.step,
+            batch_size=self.batch_size,
+            step_size=eps,
+            noise=noise,
+            rule=_CODES[rule.kind],
+            prior=rule.prior,
+            friction=rule.friction,
+            decay=(rule.decay1, rule.decay2),
+            epsilon=rule.epsilon,
+            adapt_until=state.warmup,
+            interrupt=None if guard is None else guard.flag,
+        )
+        return arrays, failed, largest
+
+
+def _moments(first: bool, second: bool) -> str:
+    names = [name for name, there in (("first", first), ("second", second)) if there]
+    return f"{' and '.join(names)} moments" if names else "no moments"
+
+
+def _finite(
+    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
+) -> None:
+    good = np.isfinite(values).all(axis=1)
+    if not good.all():
+        raise ValueError(
+            f"[{function}] expected a finite {what} at the initial positions, got others in chain "
+            f"{chains[int(np.argmin(good))]}"
+        )
+
+
+class Stepping:
+    """The part of a `Sampler` that a `Stepper` does; a base beside it."""
+
+    statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
+
+    _stepper: Stepper
+
+    def step(
+        self, state: StochasticState, *, num_steps: int = 1
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        """Make `num_steps` steps in native code.
+
+        Parameters
+        ----------
+        state : StochasticState
+            Not changed.
+        num_steps : int
+            At least 1.
+
+        Returns
+        -------
+        state : StochasticState
+        info : dict of (C,) arrays
+            lp and step_size of the last step.
+
+        Raises
+        ------
+        NonFiniteError
+            When a parameter is not finite any more; carries the last finite state.
+        """
+        name = f"{type(self).__name__}.step"
+        count = checks.integer(name, "num_steps", num_steps, minimum=1)
+        return self._stepper.advance(self._stepper.adopt(name, state), count, None)
+
+    def _thin(self, function: str, num_draws: int, thin: int) -> int:
+        return self._stepper.thin(function, num_draws, thin)
+
+    def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
+        self._stepper.check_end(function, state, num_draws, thin)
+
+    def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> StochasticState:
+        return self._stepper.adopt(function, state)
+
+    def _advance(
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        return self._stepper.advance(state, num_steps, guard)

@@ -1,0 +1,332 @@
+"""Log densities that are not ours: a Python callable, or a compiled function by its address."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.targets.likelihoods import Array64
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["CallableDensity", "PointerDensity"]
+
+_FLOAT64 = np.dtype(np.float64)
+_MAX_DIM = 2**34
+
+
+def _standard_normals(name: str, seed: int, chains: Any, dim: int) -> Array64:
+    number = checks.seed(name, seed)
+    ids = checks.chain_ids(name, 1 if chains is None else chains)
+    out: Array64 = random_numbers.normal(
+        np, (ids.size, dim), _FLOAT64, seed=number, step=0, chains=ids, purpose=random_numbers.INIT
+    )
+    return out[0] if chains is None else out
+
+
+def _no_rows(name: str, rows: object) -> None:
+    if rows is not None:
+        got = checks.summary(rows)
+        raise ValueError(f"[{name}] expected rows=None for a density without data rows, got {got}")
+
+
+@dataclass(frozen=True)
+class CallableDensity:
+    """A log density given by a Python function, in float64.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(theta)`` with theta (P,) float64 returns ``(lp, grad)``: the log density, a number, and
+        its gradient (P,). A non-finite value is no error: samplers reject it. theta is a copy, the
+        function may keep or change it; what it returns is copied.
+    dim : int
+        Number of parameters P, >= 1.
+    batched : bool, default False
+        True: fn takes (C, P) and returns lp (C,) and grad (C, P).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong. A function that returns something else raises them when it is
+        called; an exception raised inside it comes through as the same object.
+    """
+
+    fn: Callable[[Array64], Any]
+    dim: int
+    batched: bool = field(default=False, kw_only=True)
+    dtype: ClassVar[np.dtype[Any]] = _FLOAT64
+    array_namespace: ClassVar[ModuleType] = np
+    temperature: ClassVar[float] = 1.0
+    shared_prior_sd: ClassVar[float | None] = None
+    dropout_layers: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        name = "CallableDensity"
+        if not callable(self.fn):
+            raise TypeError(f"[{name}] expected fn as a callable, got {checks.summary(self.fn)}")
+        dim = checks.integer(name, "dim", self.dim, minimum=1, maximum=_MAX_DIM)
+        object.__setattr__(self, "dim", dim)
+        object.__setattr__(self, "batched", checks.boolean(name, "batched", self.batched))
+
+    @staticmethod
+    def from_pointer(
+        address: Any, dim: int, user_data: Any = None, *, threadsafe: bool = False
+    ) -> PointerDensity:
+        """Make a density of a compiled function; see `PointerDensity`."""
+        return PointerDensity(address, dim, user_data, threadsafe=threadsafe)
+
+    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
+        """Draw standard normal starts (P,) or (chains, P), chain c the same whatever the others.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        return _standard_normals("CallableDensity.init", seed, chains, self.dim)
+
+    def value_and_grad(self, theta: Array64, rows: None = None) -> tuple[Any, Array64]:
+        """Return the log density, () or (C,), and its gradient, (P,) or (C, P).
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) float64.
+        rows : None
+            A callable has no data rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` does not fit, or the function returns anything but ``(lp, grad)``.
+        """
+        name = "CallableDensity.value_and_grad"
+        _no_rows(name, rows)
+        batch, single = host_position(name, "theta", theta, self.dtype, self.dim)
+        # Copies keep fn from changing its caller's position.
+        if self.batched:
+            lp, grad = self._returned(self.fn(batch.copy()), batch.shape)
+        else:
+            lp, grad = np.empty(batch.shape[0]), np.empty(batch.shape)
+            for chain in range(batch.shape[0]):
+                value, slope = self._returned(self.fn(batch[chain].copy()), (self.dim,))
+                lp[chain], grad[chain] = value, slope
+        return (lp[0], grad[0]) if single else (lp, grad)
+
+    def _returned(self, result: Any, shape: tuple[int, ...]) -> tuple[Array64, Array64]:
+        name = "CallableDensity"
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            got = checks.summary(result)
+            raise TypeError(f"[{name}] expected fn to return (lp, grad), got {got}")
+        parts: list[Array64] = []
+        for what, value, expected in (("lp", result[0], shape[:-1]), ("grad", result[1], shape)):
+            array = checks.numeric(name, f"{what} from fn", value)
+            if array.dtype.kind == "b":
+                raise DTypeError(f"[{name}] expected {what} from fn as numbers, got bool")
+            if array.shape != expected:
+                raise ShapeError(
+                    f"[{name}] expected {what} from fn of shape {expected}, "
+                    f"got {checks.summary(array)}"
+                )
+            parts.append(np.array(array, dtype=np.float64, order="C", copy=True))
+        return parts[0], parts[1]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class PointerDensity:
+    """A log density given by a compiled function, called without the GIL, in float64.
+
+    The function is ``int f(size_t n, const double* x, double* grad, double* lp, void* user)``: it
+    reads x (n,), writes grad (n,) and lp, and returns 0. Any other code raises ValueError.
+
+    Parameters
+    ----------
+    address : int or object
+        Address of the function, or a ctypes function pointer, a numba ``cfunc``, a
+        ``scipy.LowLevelCallable`` or a PyCapsule; objects are kept alive. A wrong address crashes
+        the process: nothing can check it.
+    dim : int
+        Number of parameters n, >= 1.
+    user_data : int or object, optional
+        Passed as ``user``: an address, a ctypes pointer, a ctypes structure or array, or a writable
+        C-contiguous NumPy array; objects are kept alive. None is the capsule's own or NULL.
+    threadsafe : bool, default False
+        True lets several chains call the function at once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong.
+    """
+
+    dim: int
+    address: int
+    user_data: int
+    threadsafe: bool
+    _kept: tuple[Any, ...] = field(repr=False)
+    _native: Any = field(repr=False)
+    dtype: ClassVar[np.dtype[Any]] = _FLOAT64
+    array_namespace: ClassVar[ModuleType] = np
+    interruptible: ClassVar[bool] = True
+    temperature: ClassVar[float] = 1.0
+    shared_prior_sd: ClassVar[float | None] = None
+    dropout_layers: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, address: Any, dim: int, user_data: Any = None, *, threadsafe: bool = False
+    ) -> None:
+        name = "CallableDensity.from_pointer"
+        size = checks.integer(name, "dim", dim, minimum=1, maximum=_MAX_DIM)
+        parallel = checks.boolean(name, "threadsafe", threadsafe)
+        place, context = _function_address(name, address)
+        if user_data is not None and context:
+            raise ValueError(
+                f"[{name}] expected user_data in the callable or as an argument, got both"
+            )
+        user = context if user_data is None else _data_address(name, user_data)
+        native = _core.PointerDensity(place, size, user, parallel)
+        for key, value in {
+            "dim": size,
+            "address": place,
+            "user_data": user,
+            "threadsafe": parallel,
+            "_kept": (address, user_data),
+            "_native": native,
+        }.items():
+            object.__setattr__(self, key, value)
+
+    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> Array64:
+        """Draw standard normal starts (P,) or (chains, P), chain c the same whatever the others.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        return _standard_normals("PointerDensity.init", seed, chains, self.dim)
+
+    def value_and_grad(self, theta: Array64, rows: None = None) -> tuple[Any, Array64]:
+        """Return the log density, () or (C,), and its gradient, (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is not (P,) or (C, P) float64, or `rows` is given.
+        ValueError
+            If the function returns a code other than 0.
+        """
+        name = "PointerDensity.value_and_grad"
+        _no_rows(name, rows)
+        batch, single = host_position(name, "theta", theta, self.dtype, self.dim)
+        lp, grad = self._native.value_and_grad(batch)
+        return (lp[0], grad[0]) if single else (lp, grad)
+
+    def leapfrog(
+        self,
+        position: Array64,
+        momentum: Array64,
+        grad: Array64,
+        step_size: npt.ArrayLike,
+        num_steps: npt.ArrayLike,
+        *,
+        inverse_mass: Array64 | None = None,
+        interrupt: Any = None,
+    ) -> tuple[Array64, Array64, Array64, Array64]:
+        """Run a leapfrog trajectory of every chain in native code; as `Posterior.leapfrog`.
+
+        The terms returned are (C, 1), the log density.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or a number of steps is below one.
+        ValueError
+            If the function returns a code other than 0.
+        """
+        name = "PointerDensity.leapfrog"
+        trajectory = host_trajectory(
+            name, position, momentum, grad, step_size, num_steps, inverse_mass, _FLOAT64, self.dim
+        )
+        position, momentum, lp, grad = self._native.leapfrog(*trajectory, interrupt)
+        return position, momentum, lp[:, None], grad
+
+
+def _function_address(name: str, function: Any) -> tuple[int, int]:
+    """Address of a function and of the user data that its object carries (0 when none)."""
+    if type(function).__name__ == "LowLevelCallable" and isinstance(function, tuple):
+        # Its own indexing raises, on purpose; the first item is what SciPy itself calls.
+        return _capsule(name, tuple.__getitem__(function, 0))
+    if type(function).__name__ == "PyCapsule":
+        return _capsule(name, function)
+    if isinstance(function, numbers.Integral) and not isinstance(function, bool):
+        place = int(function)
+    elif type(getattr(function, "address", None)) is int:  # numba cfunc
+        place = function.address
+    else:
+        import ctypes
+
+        if not isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
+            got = checks.summary(function)
+            raise TypeError(
+                f"[{name}] expected address as an integer, a ctypes function, a numba cfunc, a "
+                f"scipy LowLevelCallable or a PyCapsule, got {got}"
+            )
+        place = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return _pointer(name, "address", place, null=False), 0
+
+
+def _capsule(name: str, capsule: Any) -> tuple[int, int]:
+    import ctypes
+
+    if type(capsule).__name__ != "PyCapsule":
+        got = checks.summary(capsule)
+        raise TypeError(f"[{name}] expected a LowLevelCallable with a capsule, got {got}")
+    api = ctypes.PyDLL(None)
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_GetContext.restype = ctypes.c_void_p
+    api.PyCapsule_GetContext.argtypes = [ctypes.py_object]
+    place = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return int(place or 0), int(api.PyCapsule_GetContext(capsule) or 0)
+
+
+def _data_address(name: str, user_data: Any) -> int:
+    """Address of user data given as an integer, a ctypes object or a NumPy array."""
+    if isinstance(user_data, numbers.Integral) and not isinstance(user_data, bool):
+        return _pointer(name, "user_data", int(user_data), null=True)
+    if isinstance(user_data, np.ndarray):
+        flags = user_data.flags
+        if not (flags.c_contiguous and flags.aligned and flags.writeable):
+            got = "another layout"
+            raise ValueError(f"[{name}] expected user_data C-contiguous and writable, got {got}")
+        return int(user_data.ctypes.data)
+    import ctypes
+
+    if isinstance(user_data, ctypes.c_void_p):
+        return user_data.value or 0
+    if isinstance(user_data, ctypes._Pointer):
+        return ctypes.cast(user_data, ctypes.c_void_p).value or 0
+    if isinstance(user_data, ctypes.Structure | ctypes.Array | ctypes.Union):
+        return ctypes.addressof(user_data)
+    got = checks.summary(user_data)
+    raise TypeError(
+        f"[{name}] expected user_data as an address, a ctypes object or a NumPy array, got {got}"
+    )
+
+
+def _pointer(name: str, what: str, place: int, *, null: bool) -> int:
+    return checks.integer(name, what, place, minimum=0 if null else 1, maximum=2**64 - 1)

@@ -1,0 +1,343 @@
+"""A posterior whose Dropout layers drop: masks by address, in training and in prediction.
+
+Shapes: C chains, S masks, P parameters, N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks
+from ribbit._arrays import positions as positions_
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import from_host, host_dtype, is_device_array, namespace, to_host
+from ribbit._backends.codes import COLUMNS
+from ribbit.models.layers import Activation, Dense, Dropout, Residual
+from ribbit.targets import likelihoods
+from ribbit.targets.likelihoods import Array64
+from ribbit.targets.native import NativeSteps
+from ribbit.targets.predictive import (
+    NumberedPredictive,
+    check_addresses,
+    predictive_from_description,
+)
+from ribbit.targets.priors import Normal
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit.models.model import Model
+    from ribbit.targets.posterior import Posterior
+
+
+__all__ = ["DropoutPredictive", "MaskedPosterior"]
+
+_COLUMN = {name: i for i, name in enumerate(COLUMNS)}
+
+
+class MaskedPosterior(NativeSteps):
+    """A posterior of the weights under random masks (Gal and Ghahramani 2016).
+
+    The log density is that of `Posterior`, of the network whose Dropout layers multiply each unit
+    by 0 with probability `rate`, else by 1 / (1 - rate). Which units are dropped has an address:
+    (seed, step, chain, layer, row of the data, unit).
+
+    Parameters
+    ----------
+    target : Posterior
+    rate : float or "concrete", optional
+        Rate of all Dropout layers; their own when absent. "concrete": their own to start with, then
+        learned (Gal, Hron and Kendall 2017): the masks of training are relaxed at temperature 0.1,
+        and the logits of the rates are L more parameters at the end of theta.
+    length_scale : float, optional
+        Prior length-scale l: weights behind units that are kept with probability k have a normal
+        prior of precision l^2 k, biases of precision l^2 (their appendix, eq. 7, where the weight
+        decay is l^2 k / (2 N tau)); with learned rates l^2 / k, the authors' regulariser of weights
+        that are divided by k. The target's priors when absent, with learned rates divided by k.
+    precision : float, optional
+        tau: the noise is Gaussian with variance 1 / tau. The target's likelihood when absent.
+
+    Attributes
+    ----------
+    rates : numpy.ndarray
+        Rate of each Dropout layer in use, (L,); the first ones where they are learned.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Without Dropout layers; rates outside (0, 1), a `precision` with a likelihood that is not
+        Gaussian, a `length_scale` or `precision` that is not positive; learned rates of a Dropout
+        layer that is not right below a Dense layer, or with priors that are not normal.
+    """
+
+    array_namespace: ModuleType
+    interruptible: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        target: Posterior,
+        *,
+        rate: float | Literal["concrete"] | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> None:
+        name = "MCDropout"
+        if not target.dropout_layers:
+            raise TypeError(
+                f"[{name}] expected a model with Dropout layers, got {target.model!r} without: put "
+                "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
+            )
+        model = target.model
+        drops = model.table[:, 0] == Dropout.op
+        rates = model.rates.copy()
+        concrete = isinstance(rate, str)
+        if concrete and rate != "concrete":
+            raise ValueError(
+                f"[{name}] expected rate as a number in (0, 1) or 'concrete', got {rate!r}"
+            )
+        if rate is not None:
+            rates[drops] = rates[drops] if concrete else checks.fraction(name, "rate", rate)
+        if not (rates[drops] > 0).all():
+            raise ValueError(
+                f"[{name}] expected rates in (0, 1), got layers {', '.join(target.dropout_layers)}"
+            )
+        likelihood = target.likelihood
+        if precision is not None:
+            tau = checks.positive(name, "precision", precision)
+            if not isinstance(likelihood, likelihoods.Gaussian) or likelihood.learns_noise:
+                raise TypeError(
+                    f"[{name}] expected a Gaussian likelihood of known scale for precision, "
+                    f"got {likelihood!r}: use rb.Gaussian(1.0), whose scale precision replaces"
+                )
+            likelihood = likelihoods.Gaussian(tau**-0.5)
+        prior = target._prior_rows
+        if length_scale is not None:
+            scale = checks.positive(name, "length_scale", length_scale)
+            # Learned rates enter the precision in the core.
+            fixed = np.zeros_like(rates) if concrete else rates
+            prior = _length_scale_prior(model, fixed, scale, prior)
+        if concrete:
+            _check_concrete(name, model.table, prior)
+        check_addresses(name, model, target.num_rows)
+        self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
+        self.target, self.model, self.likelihood = target, model, likelihood
+        self.dtype, self.num_rows = target.dtype, target.num_rows
+        self.rates: Array64 = rates[drops]
+        self.learns_rates = concrete
+        self.dim = target.dim + (len(self.rates) if concrete else 0)
+        self._scale = target.likelihood_temperature * target.temperature, target.temperature
+        self.array_namespace = target.array_namespace
+        kind = int(likelihood.learns_noise) or likelihood.code
+        temperatures = target.temperature, target.likelihood_temperature
+        self._native: Any
+        if self.array_namespace is np:
+            native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
+            data = target.x, target.y
+            network = model.table, rates, prior, kind, likelihood.table_scale
+            self._native = native(*network, *data, *temperatures, True, concrete)
+            return
+        from ribbit._backends.density_table import DensityTable
+
+        constants = _core.prior_constants(prior)
+        learned = tuple(int(i) for i in np.flatnonzero(drops)) if concrete else ()
+        parts = model.table, prior, constants, kind, likelihood.table_scale
+        tables = DensityTable(*parts, *temperatures, rates, learned, target.precision)
+        self._native = target._native.with_tables(tables)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The native object is built again.
+        return _rebuild, (self.target, self._options)
+
+    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+        """Draw a starting position, as the target does."""
+        return self.with_rates(self.target.init(seed, chains))
+
+    def with_rates(self, theta: FloatArray) -> FloatArray:
+        """Append the logits of the first rates to weights (..., P) where rates are learned."""
+        if not self.learns_rates:
+            return theta
+        xp = namespace(theta)
+        odds = np.log(self.rates / (1.0 - self.rates)).astype(host_dtype(theta))
+        logits = from_host(xp, odds)
+        shape = (*theta.shape[:-1], odds.size)
+        both: FloatArray = xp.concat([theta, xp.broadcast_to(logits, shape)], axis=-1)
+        return both
+
+    def split(self, position: FloatArray) -> tuple[FloatArray, Array64]:
+        """Return weights (P,) and rates (L,) of a position."""
+        if not self.learns_rates:
+            return position, self.rates
+        logits = to_host(position[self.target.dim :]).astype(np.float64)
+        return position[: self.target.dim], 1.0 / (1.0 + np.exp(-logits))
+
+    def masked_value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None, *, seed: int, step: int
+    ) -> tuple[Any, FloatArray]:
+        """Return the tempered log density and its gradient under the masks of (seed, step).
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype; chain c takes the masks of sample c.
+        rows : array of int, optional
+            Minibatch (n,); the likelihood is scaled by N / n. A row's mask does not depend on the
+            others.
+        seed, step : int
+            64-bit key and 40-bit counter.
+
+        Returns
+        -------
+        lp : numpy.float64 or numpy.ndarray
+            () or (C,).
+        grad : numpy.ndarray
+            (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument does not fit.
+        """
+        function = "MaskedPosterior.masked_value_and_grad"
+        theta, single = positions_.position(
+            self.array_namespace, function, "theta", theta, self.dtype, self.dim
+        )
+        batch = None
+        if rows is not None:
+            batch = checks.integer_array(function, "rows", rows, below=self.num_rows)
+        number = checks.seed(function, seed)
+        place = checks.integer(function, "step", step, minimum=0, maximum=2**40 - 1)
+        likelihood, prior, grad = self._native.masked_value_and_grad(theta, batch, number, place)
+        lp = likelihood / self._scale[0] + prior / self._scale[1]
+        return (lp[0], grad[0, :]) if single else (lp, grad)
+
+    def value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None
+    ) -> tuple[Any, FloatArray]:
+        """Return log density and gradient under the masks of seed 0, step 0."""
+        return self.masked_value_and_grad(theta, rows, seed=0, step=0)
+
+    def mask_predictive(self, seed: int, masks: str, rates: Array64) -> DropoutPredictive:
+        """Return what predicts with masks of `rates` (L,): see `DropoutPredictive`."""
+        drops = self.model.table[:, 0] == Dropout.op
+        layer_rates = np.zeros(len(drops))
+        layer_rates[drops] = rates
+        base = self.target.describe() | {"likelihood": self.likelihood.describe()}
+        return DropoutPredictive(
+            self.model,
+            self.likelihood,
+            base,
+            tuple(float(r) for r in layer_rates),
+            seed,
+            masks,
+        )
+
+
+def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
+    return MaskedPosterior(target, **options)
+
+
+def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
+    """Raise unless the rates of all Dropout layers can be learned."""
+    channels = (table[:, 0] == Dropout.op) & (table[:, _COLUMN["argument"]] == 1)
+    if channels.any() or not np.isin(table[:, 0], (Dense.op, Activation.op, Dropout.op)).all():
+        raise TypeError(
+            f"[{name}] expected a network of dense layers for rate='concrete', got other layers: "
+            "give a number"
+        )
+    for i in np.flatnonzero(table[:, 0] == Dropout.op):
+        if i + 1 == len(table) or table[i + 1, 0] != Dense.op:
+            raise TypeError(
+                f"[{name}] expected every Dropout layer right below a Dense layer for "
+                f"rate='concrete', got layer {i} elsewhere"
+            )
+        row = prior[prior[:, 0] == table[i + 1, _COLUMN["weight"]]][0]
+        if row[2] != Normal.kind:
+            raise ValueError(
+                f"[{name}] expected normal priors of weights behind Dropout layers for "
+                f"rate='concrete', got another for layer {i + 1}"
+            )
+
+
+def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: Array64) -> Array64:
+    """Prior table (G, 6) of independent normals; what is not the network's keeps its prior."""
+    sds = {p.offset: 1.0 / length_scale for p in model.parameters}
+    weights = {p.offset for p in model.parameters if p.is_weight}
+    kept = [1.0]  # of each value: probability that a unit got there past Dropout layers
+    for layer, rate in zip(model.table, rates, strict=True):
+        row = dict(zip(COLUMNS, (int(v) for v in layer), strict=True))
+        keep = kept[row["input"]]
+        if row["op"] == Dropout.op:
+            keep *= 1.0 - float(rate)
+        if row["op"] == Residual.op:
+            keep = min(keep, kept[row["second"]])
+        behind = row["weight"] in weights  # an LSTM's recurrent weights are behind its own states
+        if behind:
+            sds[row["weight"]] = 1.0 / (length_scale * keep**0.5)
+        kept.append(1.0 if behind else keep)
+    rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
+    return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DropoutPredictive(NumberedPredictive):
+    """Predictions of one weight vector under masks; draw number s takes the masks of sample s.
+
+    The draws (S, P) that the methods are given share one weight vector, and the first stands for
+    all.
+
+    Parameters
+    ----------
+    model : Model
+    likelihood : Likelihood
+    description : dict
+        What `describe` adds to.
+    rates : tuple of float
+        Rate of every layer, 0 where it is no Dropout layer.
+    seed : int
+        64-bit key of the masks.
+    masks : {"row", "shared"}
+        A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
+    """
+
+    rates: tuple[float, ...]
+    seed: int
+    masks: str
+
+    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
+        """Return the source of masks."""
+        check_addresses("predict", self.model, row + num_rows)
+        shared = self.masks == "shared"
+        if is_device_array(theta):
+            from ribbit._backends.cuda.samples import Masked
+
+            return Masked(theta, self.rates, self.seed, shared, row)
+        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
+        return source.masked(np.ascontiguousarray(theta), self.seed, shared, row)
+
+    def _layer_rates(self) -> Array64:
+        return np.asarray(self.rates, np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description for `ribbit.load_draws`."""
+        dropout = {"rates": list(self.rates), "seed": self.seed, "masks": self.masks}
+        return dict(self.description) | {"dropout": dropout}
+
+    @staticmethod
+    def from_description(description: dict[str, Any]) -> DropoutPredictive:
+        """Rebuild from `describe`."""
+        base = {k: v for k, v in description.items() if k != "dropout"}
+        plain = predictive_from_description(base)
+        dropout = description["dropout"]
+        return DropoutPredictive(
+            plain.model,
+            plain.likelihood,
+            base,
+            tuple(float(r) for r in dropout["rates"]),
+            int(dropout["seed"]),
+            str(dropout["masks"]),
+        )

@@ -1,0 +1,358 @@
+"""Likelihoods: what the outputs of a network mean, and the checks of y.
+
+The native log density knows each by its code; the pointwise terms here are for predictions and are
+summed in float64, on arrays of any library. Shapes: S draws, N rows, K outputs of the network, J
+columns of y.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
+from ribbit.errors import ShapeError
+from ribbit.protocols import Array, PredictiveTerms
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Likelihood",
+    "Poisson",
+]
+
+_LOG_2PI = math.log(2.0 * math.pi)
+
+Array64: TypeAlias = "npt.NDArray[np.float64]"
+Kind: TypeAlias = Literal["regression", "classification", "count"]
+
+
+class Likelihood:
+    """Base of the likelihoods; one column of y per output unless stated otherwise."""
+
+    code: ClassVar[int]  # in the native log density
+    kind: ClassVar[Kind]
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the target has one more parameter, "log_noise"."""
+        return False
+
+    @property
+    def table_scale(self) -> float:
+        """Known noise sd for the native log density, else 1."""
+        return 1.0
+
+    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+        """Return J, the columns of y for a network with `outputs`; ValueError if none fits."""
+        if len(outputs) != 1:
+            raise ShapeError(f"[{function}] expected a model with flat outputs, got {outputs}")
+        return outputs[0]
+
+    def targets(
+        self,
+        function: str,
+        y: npt.ArrayLike,
+        rows: int,
+        outputs: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> FloatArray:
+        """Return y as a checked (N, J) copy in `dtype`; (N,) means (N, 1).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the shape does not fit the model or a value is outside the likelihood's support.
+        """
+        columns = self.columns(function, outputs)
+        raw = checks.numeric(function, "y", y)
+        array = raw[:, None] if raw.ndim == 1 else raw
+        if array.shape != (rows, columns):
+            flat = f" or ({rows},)" if columns == 1 else ""
+            if isinstance(self, Categorical):
+                flat += " of labels, not one-hot rows,"
+            raise ShapeError(
+                f"[{function}] expected y of shape ({rows}, {columns}){flat} for "
+                f"{type(self).__name__} and {outputs[0]} outputs, got {checks.summary(raw)}"
+            )
+        # A place in the message has the indices of the y that came.
+        values = checks.data(function, "y", raw, dtype)
+        self.support(function, raw, outputs[0])
+        return values.reshape(rows, columns)
+
+    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+        """Raise DataError if a value of y, finite already, cannot occur."""
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return the predictive terms of outputs (S, N, K); log_noise (S,) where it is learned."""
+        raise NotImplementedError
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log density (S, N) float64 of y (N, J) given outputs (S, N, K)."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without the prior of a learned noise."""
+        return {"likelihood": type(self).__name__}
+
+
+def _double(xp: ModuleType, array: Array) -> Array:
+    return xp.astype(array, xp.float64)
+
+
+def _normal_log_density(xp: ModuleType, residual: Array, log_sd: Array | float) -> Array:
+    # (S, N, J) -> (S, N). Overflow means a density of zero: -inf is the right answer.
+    with errstate(xp):
+        # The bound keeps 0 * inf, a NaN, out; e**700 is near the largest float64.
+        if isinstance(log_sd, float):
+            factor: Any = math.exp(min(-log_sd, 700.0))
+        else:
+            factor = xp.exp(xp.minimum(-log_sd, 700.0))
+        scaled = residual * factor
+        values = -0.5 * scaled * scaled - log_sd - 0.5 * _LOG_2PI
+    return xp.sum(values, axis=-1)
+
+
+def _softplus(xp: ModuleType, x: Array) -> Array:
+    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def _sigmoid(xp: ModuleType, x: Array) -> Array:
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """Normal noise with one sd for all rows and outputs: y ~ N(f(x), scale**2).
+
+    Parameters
+    ----------
+    scale : float, optional
+        Known noise sd, > 0. None learns it: the target has one more parameter "log_noise", the
+        logarithm of the sd.
+    log_noise_prior : Prior, optional
+        Prior of "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number, or both arguments are given.
+    """
+
+    code: ClassVar[int] = 0  # 1 when the noise is learned
+    kind: ClassVar[Kind] = "regression"
+    scale: float | None = None
+    log_noise_prior: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            object.__setattr__(self, "scale", checks.positive("Gaussian", "scale", self.scale))
+        if self.log_noise_prior is None:
+            return
+        got = checks.summary(self.log_noise_prior)
+        if isinstance(self.log_noise_prior, type) or not hasattr(
+            self.log_noise_prior, "table_values"
+        ):
+            raise TypeError(f"[Gaussian] expected log_noise_prior as a prior, got {got}")
+        if self.scale is not None:
+            raise ValueError(f"[Gaussian] expected a scale or a log_noise_prior, got both: {got}")
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the target has one more parameter, "log_noise"."""
+        return self.scale is None
+
+    @property
+    def table_scale(self) -> float:
+        """Known noise sd for the native log density, else 1."""
+        return 1.0 if self.scale is None else self.scale
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return mean (S, N, K) and noise sd (S, 1, 1) float64."""
+        xp = namespace(outputs)
+        if log_noise is None:
+            sd = xp.full((outputs.shape[0], 1, 1), self.table_scale, dtype=xp.float64)
+        else:
+            sd = xp.exp(_double(xp, log_noise))[:, None, None]
+        return PredictiveTerms(mean=outputs, noise_sd=sd)
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log density (S, N) float64."""
+        xp = namespace(outputs, y)
+        residual = _double(xp, y) - _double(xp, outputs)
+        if log_noise is None:
+            return _normal_log_density(xp, residual, math.log(self.table_scale))
+        return _normal_log_density(xp, residual, _double(xp, log_noise)[:, None, None])
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without the prior of a learned noise."""
+        return {"likelihood": "Gaussian", "scale": self.scale}
+
+
+@dataclass(frozen=True)
+class HeteroscedasticGaussian(Likelihood):
+    """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus."""
+
+    code: ClassVar[int] = 2
+    kind: ClassVar[Kind] = "regression"
+
+    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+        """Return half the outputs; an odd number of outputs is a ValueError."""
+        count = super().columns(function, outputs)
+        if count % 2:
+            raise ShapeError(
+                f"[{function}] expected an even number of outputs (means, then raw sds) for "
+                f"HeteroscedasticGaussian, got {count}"
+            )
+        return count // 2
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return mean and noise sd, both (S, N, J)."""
+        xp = namespace(outputs)
+        half = outputs.shape[-1] // 2
+        sd = _softplus(xp, _double(xp, outputs[..., half:]))  # float32 underflows at -104
+        return PredictiveTerms(mean=outputs[..., :half], noise_sd=sd)
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log density (S, N) float64."""
+        xp = namespace(outputs, y)
+        half = outputs.shape[-1] // 2
+        values = _double(xp, outputs)
+        raw = values[..., half:]
+        # log(softplus(r)) is r to one part in 1e16 below -37, where softplus underflows later on.
+        log_sd = xp.where(raw < -37.0, raw, xp.log(_softplus(xp, xp.maximum(raw, -40.0))))
+        return _normal_log_density(xp, _double(xp, y) - values[..., :half], log_sd)
+
+
+@dataclass(frozen=True)
+class Categorical(Likelihood):
+    """One of K classes from logits (softmax); y holds integer labels (N,) in [0, K)."""
+
+    code: ClassVar[int] = 3
+    kind: ClassVar[Kind] = "classification"
+
+    def columns(self, function: str, outputs: tuple[int, ...]) -> int:
+        """Return 1; fewer than two outputs are a ValueError."""
+        if super().columns(function, outputs) < 2:
+            raise ShapeError(f"[{function}] expected >= 2 outputs for Categorical, got 1")
+        return 1
+
+    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+        """Raise DataError unless y holds whole numbers in [0, K)."""
+        good = (y >= 0) & (y < outputs) & (np.floor(y) == y)
+        checks.all_true(function, f"y as integer labels in [0, {outputs})", "y", y, good)
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return the probabilities (S, N, K)."""
+        xp = namespace(outputs)
+        e = xp.exp(outputs - xp.max(outputs, axis=-1, keepdims=True))
+        return PredictiveTerms(probs=e / xp.sum(e, axis=-1, keepdims=True))
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log probability (S, N) float64 of the labels."""
+        xp = namespace(outputs, y)
+        logits = _double(xp, outputs)
+        logits = logits - xp.max(logits, axis=-1, keepdims=True)
+        labels = xp.broadcast_to(xp.astype(y, xp.int64)[None, :, :], (*logits.shape[:2], 1))
+        chosen = xp.take_along_axis(logits, labels, axis=2)[:, :, 0]
+        return chosen - xp.log(xp.sum(xp.exp(logits), axis=-1))
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """Independent binary outputs from logits (sigmoid); y holds 0 or 1."""
+
+    code: ClassVar[int] = 4
+    kind: ClassVar[Kind] = "classification"
+
+    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+        """Raise DataError unless y holds zeros and ones."""
+        checks.all_true(function, "y as 0 or 1", "y", y, (y == 0) | (y == 1))
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return the probabilities (S, N, K) of y = 1."""
+        xp = namespace(outputs)
+        return PredictiveTerms(probs=_sigmoid(xp, outputs), binary=True)
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log probability (S, N) float64."""
+        xp = namespace(outputs, y)
+        signed = (1.0 - 2.0 * _double(xp, y)) * _double(xp, outputs)
+        return -xp.sum(_softplus(xp, signed), axis=-1)
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Counts with log rates as outputs; y holds whole numbers >= 0."""
+
+    code: ClassVar[int] = 5
+    kind: ClassVar[Kind] = "count"
+
+    def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
+        """Raise DataError unless y holds whole numbers >= 0."""
+        good = (y >= 0) & (np.floor(y) == y)
+        checks.all_true(function, "y as whole numbers >= 0", "y", y, good)
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return the rate as mean and its square root as noise sd, both (S, N, K)."""
+        xp = namespace(outputs)
+        with errstate(xp):
+            rate = xp.exp(outputs)
+        return PredictiveTerms(mean=rate, noise_sd=xp.sqrt(rate))
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log probability (S, N) float64, log y! included."""
+        xp = namespace(outputs, y)
+        log_factorial = from_host(xp, log_factorials(to_host(y)))
+        log_rate = _double(xp, outputs)
+        with errstate(xp):
+            values = _double(xp, y) * log_rate - xp.exp(log_rate) - log_factorial
+        return xp.sum(values, axis=-1)
+
+
+def log_factorials(counts: npt.NDArray[Any]) -> Array64:
+    """Return log y! of an array of whole numbers, float64."""
+    different, inverse = np.unique(counts, return_inverse=True)
+    values = np.array([math.lgamma(float(v) + 1.0) for v in different])
+    return values[inverse].reshape(counts.shape)
+
+
+_LIKELIHOODS: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (Gaussian, HeteroscedasticGaussian, Categorical, Bernoulli, Poisson)
+}
+
+
+def check(function: str, likelihood: object) -> Likelihood:
+    """Return `likelihood`, or raise TypeError if it is not one."""
+    if not isinstance(likelihood, Likelihood):
+        got = checks.summary(likelihood)
+        raise TypeError(f"[{function}] expected likelihood as a likelihood object, got {got}")
+    return likelihood
+
+
+def from_description(description: object) -> Likelihood:
+    """Rebuild a likelihood from `Likelihood.describe`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the description is not one of a likelihood.
+    """
+    function = "likelihoods.from_description"
+    given = checks.mapping(function, "description", description)
+    likelihood: Likelihood = checks.rebuild(function, "likelihood", given, _LIKELIHOODS)
+    return likelihood

@@ -1,0 +1,349 @@
+"""Values, gradients and steps of a posterior, computed by the native log density.
+
+Shapes: C chains, P = dim parameters, N rows.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays import positions as positions_
+from ribbit._arrays.checks import FloatArray
+from ribbit.targets.likelihoods import Array64
+from ribbit.targets.predictive import NetworkPredictive, check_addresses
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["NativeDensity", "NativeSteps"]
+
+_FIRST_ROW = np.zeros(1, dtype=np.int64)
+
+
+class NativeSteps:
+    """Minibatch steps of a target that has `_native`."""
+
+    _native: Any
+
+    def advance(
+        self,
+        position: FloatArray,
+        first: FloatArray | None,
+        second: FloatArray | None,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        batch_size: int,
+        step_size: npt.NDArray[np.float64],
+        noise: npt.NDArray[np.float64],
+        rule: int,
+        prior: float,
+        friction: float,
+        decay: tuple[float, float],
+        epsilon: float,
+        adapt_until: int,
+        interrupt: Any = None,
+    ) -> tuple[
+        FloatArray,
+        FloatArray | None,
+        FloatArray | None,
+        npt.NDArray[np.int64],
+        Array64,
+    ]:
+        """Make stochastic-gradient steps of every chain in native code.
+
+        See `protocols.NativeSteps`, where the arguments are explained.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit.
+        """
+        out: Any = self._native.advance(
+            position,
+            first,
+            second,
+            seed,
+            chains,
+            first_step,
+            batch_size,
+            step_size,
+            noise,
+            rule,
+            prior,
+            friction,
+            *decay,
+            epsilon,
+            adapt_until,
+            interrupt,
+        )
+        return out  # type: ignore[no-any-return]
+
+
+class NativeDensity:
+    """What `Posterior` evaluates: log density, gradient, trajectories, variational steps."""
+
+    dim: int
+    dtype: np.dtype[Any]
+    array_namespace: ModuleType
+    x: FloatArray
+    temperature: float
+    likelihood_temperature: float
+    _native: Any
+    _predictive: NetworkPredictive
+
+    @property
+    def num_rows(self) -> int:
+        """Number of data rows N."""
+        return int(self.x.shape[0])
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that each thread of a gradient works in, whatever N.
+
+        A gradient of N rows needs this per thread; for each chain that runs at the same time up to
+        16 partial gradients of P numbers and the packed weights, up to 2 P; and for networks of
+        dense layers alone a second copy of the data. For any other network the workspace holds the
+        values of 32 rows: 32 times the bytes of a number times the scalars per row that are needed
+        at the same time. What is not free is refused with a MemoryError.
+        """
+        return int(self._native.workspace_bytes)
+
+    def value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None
+    ) -> tuple[Any, FloatArray]:
+        """Return the tempered log density and its gradient.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype.
+        rows : array of int, optional
+            Minibatch (n,): indices in [0, N), repeats count again. The likelihood is scaled by
+            N / n.
+
+        Returns
+        -------
+        lp : numpy.float64 or numpy.ndarray
+            Log density, () or (C,) float64.
+        grad : numpy.ndarray
+            Its gradient, (P,) or (C, P), in the target's dtype.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` or `rows` has the wrong dtype or shape, or an index is out of range.
+        """
+        function = "Posterior.value_and_grad"
+        theta, single = self._position(function, theta)
+        batch = None if rows is None else self._rows(function, rows)
+        likelihood, prior, grad = self._native.value_and_grad(theta, batch)
+        # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
+        parts, rest = self._temper(likelihood, prior)
+        lp = parts + rest
+        return (lp[0], grad[0]) if single else (lp, grad)
+
+    def terms_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
+        """Return the log density in two parts, tempered likelihood and prior, and its gradient.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype.
+
+        Returns
+        -------
+        terms : numpy.ndarray
+            (2,) or (C, 2) float64; their sum is the log density.
+        grad : numpy.ndarray
+            (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` has the wrong dtype or shape.
+        """
+        function = "Posterior.terms_and_grad"
+        theta, single = self._position(function, theta)
+        likelihood, prior, grad = self._native.value_and_grad(theta, None)
+        terms = self.array_namespace.stack(self._temper(likelihood, prior), axis=-1)
+        return (terms[0], grad[0]) if single else (terms, grad)
+
+    def leapfrog(
+        self,
+        position: FloatArray,
+        momentum: FloatArray,
+        grad: FloatArray | None,
+        step_size: npt.ArrayLike,
+        num_steps: npt.ArrayLike,
+        *,
+        inverse_mass: FloatArray | None = None,
+        interrupt: Any = None,
+    ) -> tuple[FloatArray, FloatArray, Array64, FloatArray]:
+        """Run a leapfrog trajectory of every chain in native code (Neal 2011, section 2.3).
+
+        Parameters
+        ----------
+        position, momentum, grad : numpy.ndarray
+            (C, P) in the target's dtype; `grad` is the gradient at `position`, None has it
+            evaluated first.
+        step_size : array
+            () or (C,), float64.
+        num_steps : array of int
+            () or (C,), >= 1.
+        inverse_mass : numpy.ndarray, optional
+            Diagonal (P,) or (C, P) in the target's dtype; None is the identity.
+        interrupt : InterruptFlag, optional
+            Ends the call from another thread.
+
+        Returns
+        -------
+        position, momentum : numpy.ndarray
+            (C, P), new arrays.
+        terms : numpy.ndarray
+            (C, 2) float64 at the end, as in `terms_and_grad`.
+        grad : numpy.ndarray
+            (C, P) at the end.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or a number of steps is below one.
+        """
+        xp = self.array_namespace
+        if grad is None and xp is not np:
+            grad = self.terms_and_grad(position)[1]
+        trajectory = positions_.trajectory(
+            xp,
+            "Posterior.leapfrog",
+            position,
+            momentum,
+            grad,
+            step_size,
+            num_steps,
+            inverse_mass,
+            self.dtype,
+            self.dim,
+        )
+        out = self._native.leapfrog(*trajectory, interrupt)
+        position, momentum, likelihood, prior, grad = out
+        return position, momentum, xp.stack(self._temper(likelihood, prior), axis=-1), grad
+
+    # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
+    # for no more than the protocol says.
+    leapfrog.evaluates_start = True  # type: ignore[attr-defined]
+
+    def advance_variational(
+        self,
+        state: FloatArray,
+        *,
+        seed: int,
+        first_step: int,
+        batch_size: int,
+        num_samples: int,
+        estimator: int,
+        closed: bool,
+        step_size: npt.NDArray[np.float64],
+        kl_weight: npt.NDArray[np.float64],
+        decay: tuple[float, float],
+        epsilon: float,
+        interrupt: Any = None,
+    ) -> tuple[FloatArray, Array64, int, float]:
+        """Make steps of a mean-field Gaussian in native code; see `protocols.VariationalDensity`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit.
+        """
+        if estimator != 0:  # noise for each row
+            check_addresses("BBB", self._predictive.model, self.num_rows)
+        out: Any = self._native.advance_variational(
+            state,
+            seed,
+            first_step,
+            batch_size,
+            num_samples,
+            estimator,
+            closed,
+            step_size,
+            kl_weight,
+            *decay,
+            epsilon,
+            interrupt,
+        )
+        return out  # type: ignore[no-any-return]
+
+    @overload
+    def log_likelihood(self, theta: FloatArray) -> Any: ...
+    @overload
+    def log_likelihood(self, theta: FloatArray, x: npt.ArrayLike, y: npt.ArrayLike) -> Array64: ...
+    def log_likelihood(
+        self, theta: FloatArray, x: npt.ArrayLike | None = None, y: npt.ArrayLike | None = None
+    ) -> Any:
+        """Return the untempered log likelihood of the data, or of new rows row by row.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype.
+        x, y : array, optional
+            New rows (N', *input_shape) and their targets: both or neither.
+
+        Returns
+        -------
+        numpy.float64 or numpy.ndarray
+            () or (C,), the sum over all N rows; with `x` and `y` the (C, N') terms of each row,
+            for theta (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit, or one of `x` and `y` is missing.
+        """
+        if x is not None and y is not None:
+            return self._predictive.log_likelihood(theta, x, y)
+        function = "Posterior.log_likelihood"
+        if x is not None or y is not None:
+            raise TypeError(f"[{function}] expected both x and y or neither, got one of them")
+        theta, single = self._position(function, theta)
+        value, _ = self._native.value(theta, None)
+        return value[0] if single else value
+
+    def log_prior(self, theta: FloatArray) -> Any:
+        """Return the untempered log prior, () or (C,) float64, normalised.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` has the wrong dtype or shape.
+        """
+        function = "Posterior.log_prior"
+        theta, single = self._position(function, theta)
+        # The prior does not depend on the rows: one is enough.
+        _, value = self._native.value(theta, _FIRST_ROW)
+        return value[0] if single else value
+
+    def _position(self, function: str, theta: Any) -> tuple[Any, bool]:
+        return positions_.position(
+            self.array_namespace, function, "theta", theta, self.dtype, self.dim
+        )
+
+    def _temper(self, likelihood: Array64, prior: Array64) -> tuple[Array64, Array64]:
+        # (C,), (C,): likelihood / (T_l T) and prior / T.
+        scale = self.likelihood_temperature * self.temperature
+        return likelihood / scale, prior / self.temperature
+
+    def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        return checks.integer_array(function, "rows", rows, below=self.num_rows)

@@ -1,0 +1,401 @@
+"""The posterior of a network: prior times likelihood over all rows, tempered as stated.
+
+`Posterior` is where networks and samplers meet; it implements the protocols of ``protocols.py``.
+Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J columns of y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import from_host, is_device_array
+from ribbit._backends import precision as _precision
+from ribbit._backends.precision import Precision
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.models.model import Model
+from ribbit.protocols import PredictiveTerms
+from ribbit.targets import likelihoods, priors
+from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.native import NativeDensity, NativeSteps
+from ribbit.targets.predictive import NetworkPredictive, predictive_from_description
+from ribbit.targets.priors import LOG_NOISE, Normal, Prior, PriorLike
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit.targets.dropout import MaskedPosterior
+
+
+__all__ = ["NetworkPredictive", "Posterior", "predictive_from_description"]
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Posterior(NativeDensity, NativeSteps):
+    """The posterior of a network given data.
+
+    log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
+    all N rows, normalising constants included.
+
+    Parameters
+    ----------
+    model : Model
+        The network.
+    x : array
+        Rows (N, *input_shape): any real dtype, byte order or strides. Images (N, H, W, C) of uint8
+        stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In device
+        memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs on the
+        device, and positions are CuPy arrays.
+    y : array
+        Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`. Where x is.
+    prior : Prior or dict of str to Prior
+        One prior for all parameters, or patterns of names (fnmatch), the first that matches wins.
+        A learned noise takes the likelihood's ``log_noise_prior``, or the entry "log_noise" here.
+    likelihood : Likelihood
+        What the outputs mean.
+    temperature : float, default 1.0
+        Divides the whole log density, > 0 (Wenzel et al. 2020).
+    likelihood_temperature : float, default 1.0
+        Divides the log likelihood alone, > 0.
+    dtype : dtype, optional
+        float32 (default) or float64, of positions and gradients; log densities are float64 always.
+    precision : {"float32", "mixed", "float64", "tf32"}, optional
+        How matrix products are computed. "float32" and "float64" say no more than `dtype`, which
+        decides when absent. The others are for data in device memory, in float32, on tensor cores
+        (compute capability 8.0 or more). "mixed": products of the forward pass from three TF32
+        products each, as accurate as float32, those of gradients in TF32 (10 bits behind the
+        leading one). "tf32": all in TF32, with a `PrecisionWarning`; HMC compares a short
+        trajectory with float32 before a run and warns again when the energies differ. Log
+        densities are as accurate as float32 in all of them, so that HMC stays exact; networks
+        small enough for whole trajectories in one launch, products of 16 columns or fewer and
+        gradients of weights with 16 inputs or fewer are computed in float32 always.
+
+    Attributes
+    ----------
+    dim : int
+        Number of parameters P; one more than the model's when the noise is learned ("log_noise",
+        the last, the logarithm of the noise sd).
+    x, y : array
+        The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
+        read-only: changing the arrays that were passed does not change the target. Arrays in device
+        memory that have the target's dtype already are not copied: leave them unchanged.
+    precision : str
+        "float32", "mixed", "float64" or "tf32".
+    array_namespace : module
+        Library of the arrays: numpy or cupy.
+    normal_prior : bool
+        Whether every parameter's prior is a `Normal`.
+    prior_sd : numpy.ndarray
+        (P,) float64, sd of the prior per parameter, untempered; its scale where that is infinite.
+    shared_prior_sd : float or None
+        The sd that all weights and biases share, None if they do not; "log_noise" not counted.
+    dropout_layers : tuple of str
+        Dropout layers as ``"2: Dropout(0.1)"``; they are the identity here.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit: shapes, dtypes, NaN or infinite data, labels out of range, a
+        parameter without a prior, a temperature that is not positive, a precision that contradicts
+        the dtype or that neither the data's memory nor the device has.
+    ImportError, RuntimeError
+        For data in device memory: when CuPy, ribbit's CUDA module or NVRTC is missing; when there
+        is no driver, or no device that the module has code for.
+
+    Warns
+    -----
+    PrecisionWarning
+        For precision="tf32".
+
+    References
+    ----------
+    Wenzel et al. (2020), "How good is the Bayes posterior in deep neural networks really?",
+    section 2.
+    """
+
+    model: Model
+    prior: PriorLike
+    likelihood: Likelihood
+    temperature: float
+    likelihood_temperature: float
+    dtype: np.dtype[Any]
+    precision: str
+    dim: int
+    x: FloatArray
+    y: FloatArray
+    normal_prior: bool
+    prior_sd: Array64
+    shared_prior_sd: float | None
+    dropout_layers: tuple[str, ...]
+    _native: Any
+    _prior_rows: Array64
+    _predictive: NetworkPredictive
+    array_namespace: ModuleType
+    interruptible: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: Model,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        *,
+        prior: PriorLike,
+        likelihood: Likelihood,
+        temperature: float = 1.0,
+        likelihood_temperature: float = 1.0,
+        dtype: npt.DTypeLike | None = None,
+        precision: Precision | None = None,
+    ) -> None:
+        name = "Posterior"
+        if not isinstance(model, Model):
+            raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+        prior = priors.check(name, prior)
+        likelihood = likelihoods.check(name, likelihood)
+        temperature = checks.positive(name, "temperature", temperature)
+        likelihood_temperature = checks.positive(
+            name, "likelihood_temperature", likelihood_temperature
+        )
+        chosen, how = _precision.resolve(name, dtype, precision)
+        log_noise = _log_noise_prior(name, likelihood)
+        resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
+        resolved.spread.flags.writeable = False
+        kind = int(likelihood.learns_noise) or likelihood.code
+        if is_device_array(x) or is_device_array(y):
+            # Imported where a device is in use: a first draw on the CPU should not wait for it.
+            from ribbit._backends.cuda.data import device_data
+            from ribbit._backends.cuda.density import DeviceDensity
+            from ribbit._backends.density_table import DensityTable
+
+            data = device_data(name, model, likelihood, x, y, chosen)
+            rows, targets, xp = data.x, data.y, data.device.xp
+            _precision.check_memory(name, how, data.device)
+            tables = DensityTable(
+                model.table,
+                resolved.rows,
+                _core.prior_constants(resolved.rows),
+                kind,
+                likelihood.table_scale,
+                temperature,
+                likelihood_temperature,
+                precision=how,
+            )
+            native: Any = DeviceDensity(data.device, tables, rows, targets, data.row_constants)
+        else:
+            _precision.check_memory(name, how, None)
+            rows, xp = model.rows(name, x, chosen), np
+            targets = likelihood.targets(name, y, rows.shape[0], model.output_shape, chosen)
+            for array in (rows, targets):
+                array.flags.writeable = False
+            density = _core.LogDensity32 if chosen == np.float32 else _core.LogDensity64
+            native = density(
+                model.table,
+                model.rates,
+                resolved.rows,
+                kind,
+                likelihood.table_scale,
+                rows,
+                targets,
+                temperature,
+                likelihood_temperature,
+            )
+        description = {
+            "model": model.describe(),
+            "likelihood": likelihood.describe(),
+            "prior": priors.describe(prior),
+            "log_noise_prior": None if log_noise is None else log_noise.describe(),
+            "temperature": temperature,
+            "likelihood_temperature": likelihood_temperature,
+            "dtype": chosen.name,
+            "precision": how,
+            "num_rows": rows.shape[0],
+        }
+        for key, value in {
+            "model": model,
+            "prior": prior,
+            "likelihood": likelihood,
+            "temperature": temperature,
+            "likelihood_temperature": likelihood_temperature,
+            "dtype": chosen,
+            "precision": how,
+            "dim": model.dim + int(likelihood.learns_noise),
+            "x": rows,
+            "y": targets,
+            "normal_prior": bool((resolved.rows[:, 2] == 0).all()),
+            "prior_sd": resolved.spread,
+            "_prior_rows": resolved.rows,
+            "shared_prior_sd": resolved.shared,
+            "dropout_layers": model.dropout_layers,
+            "_native": native,
+            "array_namespace": xp,
+            "_predictive": NetworkPredictive(model, likelihood, description),
+        }.items():
+            object.__setattr__(self, key, value)
+        _precision.warn(name, how)
+
+    def __repr__(self) -> str:
+        return (
+            f"Posterior({self.model!r}, {self.num_rows} rows, prior={self.prior!r}, "
+            f"likelihood={self.likelihood!r}, temperature={self.temperature:g}, "
+            f"likelihood_temperature={self.likelihood_temperature:g}, dtype={self.dtype}, "
+            f"precision={self.precision!r})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The native part cannot be pickled; it is rebuilt from the arguments.
+        x = self.x.reshape((-1, *self.model.input_shape))
+        settings = (self.prior, self.likelihood, self.temperature, self.likelihood_temperature)
+        return _rebuild, (self.model, x, self.y, *settings, self.precision)
+
+    @property
+    def kind(self) -> Kind:
+        """One of "regression", "classification" and "count"."""
+        return self.likelihood.kind
+
+    @property
+    def precision_reference(self) -> Posterior | None:
+        """The same posterior in float32 where this one's gradients are plain TF32, else None."""
+        if self.precision != "tf32" or self._native.precision != "tf32":
+            return None
+        other = object.__new__(Posterior)
+        native = self._native.with_precision("float32")
+        other.__dict__.update(self.__dict__, precision="float32", _native=native)
+        return other
+
+    def init(
+        self,
+        seed: int = 0,
+        chains: int | npt.ArrayLike | None = None,
+        *,
+        scheme: str = "he",
+    ) -> FloatArray:
+        """Draw a starting position: the model's `Model.init`, "log_noise" at 0.
+
+        Parameters
+        ----------
+        seed : int, default 0
+            In [0, 2**64).
+        chains : int or array of int, optional
+            Number of chains, or their ids (C,).
+        scheme : {"he", "small"}, default "he"
+            As in `Model.init`.
+
+        Returns
+        -------
+        numpy.ndarray
+            (P,), or (chains, P), in the target's dtype.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is out of its range.
+        """
+        start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
+        if self.likelihood.learns_noise:
+            noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
+            start = np.concatenate([start, noise], axis=-1)
+        return from_host(self.array_namespace, start)  # type: ignore[no-any-return]
+
+    def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is no array or its last axis is not P.
+        """
+        if not self.likelihood.learns_noise:
+            return self.model.unravel(theta)
+        shape = getattr(theta, "shape", None)
+        if not isinstance(shape, tuple):
+            got = checks.summary(theta)
+            raise DTypeError(f"[Posterior.unravel] expected an array (..., {self.dim}), got {got}")
+        if not shape or shape[-1] != self.dim:
+            raise ShapeError(f"[Posterior.unravel] expected shape (..., {self.dim}), got {shape}")
+        views = self.model.unravel(theta[..., :-1])
+        views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
+        return views
+
+    def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
+        """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""
+        return self._predictive.outputs(theta, x)
+
+    def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
+        """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
+        return self._predictive.predictive(theta, x)
+
+    def check_inputs(self, x: npt.ArrayLike) -> None:
+        """Raise unless `x` can be predicted at; see `NetworkPredictive.check_inputs`."""
+        self._predictive.check_inputs(x)
+
+    def predictive_moments(
+        self, positions: FloatArray, x: npt.ArrayLike
+    ) -> tuple[tuple[Array64, ...], bool]:
+        """Return running sums over draws; see `protocols.NativePredictive`."""
+        return self._predictive.predictive_moments(positions, x)
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """What predicts, without the data."""
+        return self._predictive
+
+    def masked(
+        self,
+        *,
+        rate: float | Literal["concrete"] | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> MaskedPosterior:
+        """Return the same posterior with its Dropout layers active; see `MaskedPosterior`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Without Dropout layers, or for arguments that do not fit.
+        """
+        from ribbit.targets.dropout import MaskedPosterior
+
+        return MaskedPosterior(self, rate=rate, length_scale=length_scale, precision=precision)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without data, for `predictive_from_description`."""
+        return self._predictive.describe()
+
+
+def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
+    if not likelihood.learns_noise:
+        return None
+    prior = getattr(likelihood, "log_noise_prior", None)
+    if prior is None:
+        return Normal(1.0)
+    if not isinstance(prior, Prior):
+        got = checks.summary(prior)
+        raise TypeError(f"[{function}] expected log_noise_prior as a prior, got {got}")
+    return prior
+
+
+def _rebuild(
+    model: Model,
+    x: FloatArray,
+    y: FloatArray,
+    prior: PriorLike,
+    likelihood: Likelihood,
+    temperature: float,
+    likelihood_temperature: float,
+    precision: Precision,
+) -> Posterior:
+    return Posterior(
+        model,
+        x,
+        y,
+        prior=prior,
+        likelihood=likelihood,
+        temperature=temperature,
+        likelihood_temperature=likelihood_temperature,
+        precision=precision,
+    )

@@ -1,0 +1,387 @@
+"""Priors over parameters: independent, centred at zero, normalised.
+
+A prior resolves to rows of the prior table of the native log density, one per parameter array:
+offset, size, kind, a, b, c.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import checks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
+
+LOG_NOISE = "log_noise"
+"""Name of the extra parameter of a likelihood that learns its noise."""
+
+
+class Prior:
+    """Base of the priors.
+
+    With ``fan_in=True`` the scales are divided by sqrt(fan-in) of each parameter array; a bias has
+    fan-in 1 and keeps its scale.
+    """
+
+    kind: ClassVar[int]  # code in the prior table
+    fan_in: bool
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (a, b, c) of the prior table for a parameter with this fan-in."""
+        raise NotImplementedError
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd for a parameter with this fan-in; its scale where the sd is infinite."""
+        raise NotImplementedError
+
+    @property
+    def sd(self) -> float:
+        """Marginal standard deviation at fan-in 1; infinite when there is none."""
+        return self.spread()
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description from which `from_description` rebuilds the prior."""
+        return {"prior": type(self).__name__, **dataclasses.asdict(self)}  # type: ignore[call-overload]
+
+    def _set_positive(self, *names: str) -> None:
+        owner = type(self).__name__
+        for name in names:
+            object.__setattr__(self, name, checks.positive(owner, name, getattr(self, name)))
+        object.__setattr__(self, "fan_in", checks.boolean(owner, "fan_in", self.fan_in))
+
+    def _divisor(self, fan_in: int) -> float:
+        return math.sqrt(fan_in) if self.fan_in else 1.0
+
+
+@dataclass(frozen=True)
+class Normal(Prior):
+    """Normal prior N(0, scale**2).
+
+    Parameters
+    ----------
+    scale : float
+        Standard deviation, > 0.
+    fan_in : bool, default False
+        Divide the scale by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number.
+    """
+
+    kind: ClassVar[int] = 0
+    scale: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        return self.scale / self._divisor(fan_in), 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd, the scale itself."""
+        return self.scale / self._divisor(fan_in)
+
+
+@dataclass(frozen=True)
+class Laplace(Prior):
+    """Laplace prior with density exp(-abs(w) / scale) / (2 scale); sd sqrt(2) scale.
+
+    Parameters
+    ----------
+    scale : float
+        Scale, > 0.
+    fan_in : bool, default False
+        Divide the scale by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number.
+    """
+
+    kind: ClassVar[int] = 1
+    scale: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        return self.scale / self._divisor(fan_in), 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd, sqrt(2) scale."""
+        return math.sqrt(2.0) * self.scale / self._divisor(fan_in)
+
+
+@dataclass(frozen=True)
+class StudentT(Prior):
+    """Student's t prior: scale times a t variate; sd scale sqrt(df / (df - 2)) for df > 2.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, > 0.
+    scale : float
+        Scale, > 0.
+    fan_in : bool, default False
+        Divide the scale by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If df or the scale is not a positive finite number.
+    """
+
+    kind: ClassVar[int] = 2
+    df: float
+    scale: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("df", "scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (df, scale, 0)."""
+        return self.df, self.scale / self._divisor(fan_in), 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd for df > 2, else the scale."""
+        factor = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else 1.0
+        return factor * self.scale / self._divisor(fan_in)
+
+    @property
+    def sd(self) -> float:
+        """Marginal standard deviation at fan-in 1; infinite for df <= 2."""
+        return self.spread() if self.df > 2.0 else math.inf
+
+
+@dataclass(frozen=True)
+class Logistic(Prior):
+    """Logistic prior with density sech(w / (2 scale))**2 / (4 scale); sd pi scale / sqrt(3).
+
+    Parameters
+    ----------
+    scale : float
+        Scale, > 0.
+    fan_in : bool, default False
+        Divide the scale by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number.
+    """
+
+    kind: ClassVar[int] = 3
+    scale: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        return self.scale / self._divisor(fan_in), 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd, pi scale / sqrt(3)."""
+        return math.pi / math.sqrt(3.0) * self.scale / self._divisor(fan_in)
+
+
+@dataclass(frozen=True)
+class ScaleMixture(Prior):
+    """Mixture weight N(0, scale1**2) + (1 - weight) N(0, scale2**2) (Blundell et al. 2015, eq. 7).
+
+    Parameters
+    ----------
+    weight : float
+        Probability of the first component, in (0, 1).
+    scale1, scale2 : float
+        Standard deviations of the components, > 0.
+    fan_in : bool, default False
+        Divide both scales by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the weight is not in (0, 1) or a scale not a positive finite number.
+    """
+
+    kind: ClassVar[int] = 4
+    weight: float
+    scale1: float
+    scale2: float
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        weight = checks.fraction("ScaleMixture", "weight", self.weight)
+        object.__setattr__(self, "weight", weight)
+        self._set_positive("scale1", "scale2")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (weight, scale1, scale2)."""
+        divisor = self._divisor(fan_in)
+        return self.weight, self.scale1 / divisor, self.scale2 / divisor
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the mixture."""
+        rest = 1.0 - self.weight
+        sd = math.hypot(math.sqrt(self.weight) * self.scale1, math.sqrt(rest) * self.scale2)
+        return sd / self._divisor(fan_in)
+
+
+PriorLike: TypeAlias = Prior | Mapping[str, Prior]
+
+
+class _Parameter(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def fan_in(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class PriorTable:
+    """Priors resolved for the parameters of one target.
+
+    Attributes
+    ----------
+    rows : numpy.ndarray
+        (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
+    spread : numpy.ndarray
+        (P,) float64, standard deviation per parameter, its scale where that is infinite.
+    shared : float or None
+        The one sd of all network parameters, None when they differ; "log_noise" not counted.
+    """
+
+    rows: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.float64]
+    shared: float | None
+
+
+def check(function: str, prior: object) -> PriorLike:
+    """Return `prior`, or raise TypeError if it is neither a prior nor a dict of priors."""
+    if isinstance(prior, Prior):
+        return prior
+    if not isinstance(prior, Mapping) or not prior:
+        got = "an empty dict" if isinstance(prior, Mapping) else checks.summary(prior)
+        raise TypeError(f"[{function}] expected prior as a prior or a dict of priors, got {got}")
+    for pattern, value in prior.items():
+        if not isinstance(pattern, str) or not isinstance(value, Prior):
+            got = f"{checks.summary(pattern)}: {checks.summary(value)}"
+            raise TypeError(f"[{function}] expected prior as pattern: prior, got {got}")
+    return dict(prior)
+
+
+def resolve(
+    function: str,
+    prior: PriorLike,
+    parameters: Iterable[_Parameter],
+    *,
+    log_noise: Prior | None = None,
+) -> PriorTable:
+    """Give every parameter its prior.
+
+    Parameters
+    ----------
+    function : str
+        Name for errors.
+    prior : Prior or mapping of str to Prior
+        One prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins.
+    parameters : iterable
+        Parameters with name, offset, size and fan-in, in flat order.
+    log_noise : Prior, optional
+        Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
+        exactly that name in `prior` replaces it: no pattern reaches it.
+
+    Returns
+    -------
+    PriorTable
+
+    Raises
+    ------
+    ValueError
+        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter.
+    """
+    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
+    network = list(parameters)
+    for pattern in patterns:
+        if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
+            names = ", ".join(p.name for p in network)
+            raise ValueError(
+                f"[{function}] expected patterns of prior to match one of {names}, got {pattern!r}"
+            )
+    rows: list[tuple[float, ...]] = []
+    sizes: list[int] = []
+    spreads: list[float] = []
+    for p in network:
+        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
+        if chosen is None:
+            raise ValueError(
+                f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
+            )
+        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
+        sizes.append(p.size)
+        spreads.append(chosen.spread(p.fan_in))
+    shared = spreads[0] if len(set(spreads)) == 1 else None
+    if log_noise is not None:
+        extra = patterns.get(LOG_NOISE, log_noise)
+        rows.append((sum(sizes), 1, extra.kind, *extra.table_values()))
+        sizes.append(1)
+        spreads.append(extra.spread())
+    return PriorTable(np.array(rows, dtype=np.float64), np.repeat(spreads, sizes), shared)
+
+
+_PRIORS: dict[str, type[Any]] = {
+    cls.__name__: cls for cls in (Normal, Laplace, StudentT, Logistic, ScaleMixture)
+}
+
+
+def describe(prior: PriorLike) -> dict[str, Any]:
+    """Return a JSON-able description of a prior or a dict of priors."""
+    if isinstance(prior, Prior):
+        return prior.describe()
+    return {"patterns": {pattern: value.describe() for pattern, value in prior.items()}}
+
+
+def from_description(description: object) -> PriorLike:
+    """Rebuild a prior, or a dict of priors, from `describe`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the description is not one of a prior.
+    """
+    function = "priors.from_description"
+    given = checks.mapping(function, "description", description)
+    if "patterns" in given:
+        patterns = checks.mapping(function, "patterns", given["patterns"])
+        return {
+            pattern: checks.rebuild(
+                function, "prior", checks.mapping(function, pattern, value), _PRIORS
+            )
+            for pattern, value in patterns.items()
+        }
+    prior: Prior = checks.rebuild(function, "prior", given, _PRIORS)
+    return prior

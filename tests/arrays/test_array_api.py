@@ -1,0 +1,149 @@
+"""The samplers, draws and predictions on a strict array type that is not NumPy."""
+
+import numpy as np
+import pytest
+
+from ribbit._arrays.namespace import namespace
+from ribbit.io import load_draws
+from ribbit.samplers import HMC, leapfrog, metropolis
+from tests.support.targets import Gaussian, Line
+
+strict = pytest.importorskip("array_api_strict")
+
+SDS = [1.0, 2.0, 0.3]
+X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+Y = np.zeros((5, 1), np.float32)
+
+
+def line(xp):
+    return Line(SDS, xp, np.float32)
+
+
+def pair(options, **arguments):
+    """The same run on strict arrays and on NumPy."""
+    return [
+        HMC(line(xp), **options).sample(
+            12, seed=4, predict_at=(xp.asarray(X), xp.asarray(Y)), **arguments
+        )
+        for xp in (strict, np)
+    ]
+
+
+def close(a, b, **tolerance):
+    assert isinstance(a, type(strict.asarray(0.0))), type(a)
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), **tolerance)
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"chains": 3}),
+        ({"step_size": 0.2, "trajectory_length": 0.9, "jitter": 0.2}, {"chains": 2, "thin": 3}),
+        ({"step_size": "auto", "inverse_mass_matrix": "adapt"}, {"chains": 2, "warmup": 25}),
+        ({"step_size": 0.3, "inverse_mass_matrix": [1.0, 4.0, 0.1]}, {"init": [0.1, 0.2, 0.3]}),
+        ({"step_size": 0.2, "num_leapfrog_steps": 4}, {"keep_draws": False, "quantiles": [0.5]}),
+    ],
+)
+def test_a_run_is_that_on_numpy(options, arguments):
+    """Equal up to the rounding of sums; trajectories here are short and stable."""
+    a, b = pair(options, **arguments)
+    close(a.positions, b.positions, rtol=1e-3, atol=1e-4)
+    for name in b.stats:
+        close(a.stats[name], b.stats[name], rtol=2e-3, atol=2e-3)
+    for name in ("mean", "std", "epistemic_std", "aleatoric_std"):
+        close(getattr(a.prediction, name), getattr(b.prediction, name), rtol=1e-2, atol=1e-3)
+    assert a.prediction.log_likelihood() == pytest.approx(b.prediction.log_likelihood(), rel=1e-3)
+    close(a.prediction.quantile([0.5]), b.prediction.quantile([0.5]), rtol=1e-2, atol=1e-3)
+    assert repr(a) == repr(b)
+
+
+def test_predict_and_resume():
+    options = {"step_size": 0.2, "num_leapfrog_steps": 4}
+    a, b = pair(options, chains=2)
+    p, q = a.predict(strict.asarray(X)), b.predict(X)
+    close(p.mean, q.mean, rtol=1e-3, atol=1e-4)
+    close(p.quantile([0.1, 0.9]), q.quantile([0.1, 0.9]), rtol=1e-3, atol=1e-4)
+    close(p.quantile(0.1, noise=True), q.quantile(0.1, noise=True), rtol=1e-3, atol=1e-4)
+    assert p.log_likelihood(strict.asarray(Y)) == pytest.approx(q.log_likelihood(Y), rel=1e-3)
+    kept = a.predict(strict.asarray(X), keep=True)
+    close(kept.samples, b.predict(X, keep=True).samples, rtol=1e-3, atol=1e-3)
+    hmc = HMC(line(strict), **options)
+    whole = hmc.sample(6, chains=2, seed=4)
+    rest = hmc.sample(3, resume=hmc.sample(3, chains=2, seed=4))
+    close(rest.positions, whole.positions[:, 3:, :], rtol=0, atol=0)
+
+
+def test_streamed_quantiles_of_a_long_run():
+    hmc = HMC(line(strict), step_size=0.2, num_leapfrog_steps=1)
+    run = hmc.sample(
+        600,
+        chains=2,
+        predict_at=strict.asarray(X),
+        keep_draws=False,
+        quantiles=[0.3],
+        progress=False,
+    )
+    assert run.prediction.quantile_rank_error > 0
+    close(run.prediction.quantile(0.3), run.prediction.quantile([0.3])[0, ...])
+
+
+def test_a_lost_proposal_is_rejected():
+    class Wall(Line):
+        def value_and_grad(self, theta, rows=None):
+            xp = self.array_namespace
+            lp, grad = super().value_and_grad(theta)
+            return xp.where(theta[:, 0] > 0.2, xp.nan, lp), grad
+
+    target = Wall(SDS, strict, np.float32)
+    draws = HMC(target, step_size=0.2, num_leapfrog_steps=4).sample(60, init=[0.0, 0.0, 0.0])
+    assert float(strict.max(draws.positions[:, :, 0])) <= 0.2
+    assert bool(strict.any(draws.stats["diverging"]))
+
+
+def test_save_and_datatree(tmp_path):
+    draws = HMC(line(strict), step_size=0.2, num_leapfrog_steps=2).sample(4, chains=2)
+    object.__setattr__(draws, "predictive", None)  # the description of this target is not ours
+    draws.save(tmp_path / "run")
+    back = load_draws(tmp_path / "run")
+    assert isinstance(back.positions, np.ndarray)
+    close(draws.positions, back.positions, rtol=0, atol=0)
+    if pytest.importorskip("arviz_base"):
+        assert draws.to_datatree()["posterior"]["theta"].shape == (2, 4, 3)
+
+
+def test_progress_of_a_run(monkeypatch):
+    seen = []
+    HMC(line(strict), step_size=0.2, num_leapfrog_steps=2).sample(
+        9, chains=2, progress=seen.append, warmup=0
+    )
+    assert seen[-1]["done"] == 9
+    assert len(seen[-1]["acceptance_rate"]) == 2
+
+
+def test_libraries_are_not_mixed():
+    hmc = HMC(line(strict), step_size=0.2, num_leapfrog_steps=2)
+    with pytest.raises(TypeError, match="position as array_api_strict array"):
+        hmc.init(np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="position as numpy array"):
+        HMC(line(np), num_leapfrog_steps=2).init(strict.zeros(3))
+    with pytest.raises(TypeError, match="inverse_mass_matrix"):
+        HMC(line(np), inverse_mass_matrix=strict.ones(3))
+    draws = HMC(line(np), step_size=0.2, num_leapfrog_steps=2).sample(2, chains=2)
+    with pytest.raises(TypeError, match="state of array_api_strict"):
+        hmc.sample(2, resume=draws)
+    with pytest.raises(TypeError, match="one library, got numpy and array_api_strict"):
+        namespace(np.zeros(2), strict.zeros(2))
+    with pytest.raises(TypeError, match="expected a NumPy or CuPy array, got list"):
+        namespace([1.0])
+
+
+def test_primitives():
+    q, p = np.random.default_rng(1).normal(size=(2, 2, 3)).astype(np.float32)
+    targets = [Gaussian(SDS, xp, np.float32) for xp in (strict, np)]
+    a = leapfrog(targets[0], strict.asarray(q), strict.asarray(p), 0.1, [5, 3])
+    b = leapfrog(targets[1], q, p, 0.1, [5, 3])
+    for left, right in zip(a, b, strict=True):
+        close(left, right, rtol=1e-5, atol=1e-6)
+    error = np.array([-1.0, 0.5, 3.0])
+    for left, right in zip(metropolis(strict.asarray(error)), metropolis(error), strict=True):
+        close(left, right)

@@ -1,0 +1,186 @@
+// Kernels with one planted fault each, and without it: what the tests of all kernels must notice.
+#pragma once
+
+#include "cuda/kernels/block.h"
+
+namespace ribbit::cuda {
+
+// out = in backwards. Fault: no barrier between writing and reading shared memory.
+template <bool Faulty>
+struct MissingBarrier {
+  static constexpr int kBlock = 64;
+  struct Shared {
+    double value[kBlock];
+  };
+  const double* in;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    if constexpr (Faulty) {
+      block.last([&](int t) {
+        shared.value[t] = in[t];
+        out[t] = shared.value[kBlock - 1 - t];
+      });
+    } else {
+      block.phase([&](int t) { shared.value[t] = in[t]; });
+      block.last([&](int t) { out[t] = shared.value[kBlock - 1 - t]; });
+    }
+  }
+};
+
+// The same. Fault: the first phase is called the last one, which has no barrier after it.
+template <bool Faulty>
+struct PhaseCalledLast {
+  static constexpr int kBlock = 64;
+  using Shared = typename MissingBarrier<false>::Shared;
+  const double* in;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    const auto fill = [&](int t) { shared.value[t] = in[t]; };
+    if constexpr (Faulty) {
+      block.last(fill);
+    } else {
+      block.phase(fill);
+    }
+    block.last([&](int t) { out[t] = shared.value[kBlock - 1 - t]; });
+  }
+};
+
+// out = sum of in, plus sum of in^2. Fault: the first sum is read outside phases and nothing waits
+// before its place is written again.
+template <bool Faulty>
+struct ReadBetweenPhases {
+  static constexpr int kBlock = 64;
+  using Shared = BlockSum<kBlock>;
+  const double* in;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    block.phase([&](int t) { sum.value[t] = in[t]; });
+    sum.reduce(block);
+    const double first = sum.value[0];
+    if constexpr (!Faulty) block.phase([&](int) {});
+    block.phase([&](int t) { sum.value[t] = in[t] * in[t]; });
+    sum.reduce(block);
+    block.last([&](int t) { out[t] = first + sum.value[0]; });
+  }
+};
+
+// out = 3, 2, 1: counts down in shared memory. Fault: who comes late leaves the loop before a
+// barrier that the others wait at.
+template <bool Faulty>
+struct BarrierForSome {
+  static constexpr int kBlock = 64;
+  struct Shared {
+    int left;
+  };
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    block.phase([&](int t) {
+      if (t == 0) shared.left = 3;
+    });
+    while (shared.left > 0) {
+      if constexpr (!Faulty) block.phase([&](int) {});
+      block.phase([&](int t) {
+        if (t != 0) return;
+        out[3 - shared.left] = shared.left;
+        --shared.left;
+      });
+    }
+  }
+};
+
+// out[0] = sum of n numbers of in. Fault: one more.
+template <bool Faulty>
+struct ReadPastTheEnd {
+  static constexpr int kBlock = 64;
+  using Shared = BlockSum<kBlock>;
+  const double* in;
+  Index n;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    block.phase([&](int t) {
+      double own = 0.0;
+      for (Index i = t; Faulty ? i <= n : i < n; i += kBlock) own += in[i];
+      sum.value[t] = own;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      if (t == 0) out[0] = sum.value[0];
+    });
+  }
+};
+
+// out[n - 1] = in[n - 1]. Fault: out[n].
+template <bool Faulty>
+struct WritePastTheEnd {
+  static constexpr int kBlock = 64;
+  using Shared = Nothing;
+  const double* in;
+  Index n;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    block.last([&](int t) {
+      if (t == 0) out[Faulty ? n : n - 1] = in[n - 1];
+    });
+  }
+};
+
+// out[0] = in[n - 1], through shared memory. Fault: reads beyond its end.
+template <bool Faulty>
+struct SharedPastTheEnd {
+  static constexpr int kBlock = 64;
+  using Shared = typename MissingBarrier<false>::Shared;
+  const double* in;
+  Index n;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    block.phase([&](int t) { shared.value[t] = in[t < n ? t : n - 1]; });
+    block.last([&](int t) {
+      if (t == 0) out[0] = shared.value[Faulty ? kBlock - 1 + n : n - 1];
+    });
+  }
+};
+
+// out[0] = in[0] + in[1] + .. to n < kBlock. Fault: adds places that nobody wrote.
+template <bool Faulty>
+struct UnwrittenShared {
+  static constexpr int kBlock = 64;
+  using Shared = BlockSum<kBlock>;
+  const double* in;
+  Index n;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    block.phase([&](int t) {
+      if (t < n) sum.value[t] = in[t];
+      if (!Faulty && t >= n) sum.value[t] = 0.0;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      if (t == 0) out[0] = sum.value[0];
+    });
+  }
+};
+
+// out[t] = in[t]. Fault: a thread's own number, which nothing set.
+template <bool Faulty>
+struct UnwrittenRegister {
+  static constexpr int kBlock = 64;
+  using Shared = Nothing;
+  const double* in;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Registers<double, 1> own(block);
+    block.phase([&](int t) {
+      if (!Faulty || t != 5) own(t)[0] = in[t];
+    });
+    block.last([&](int t) { out[t] = own(t)[0]; });
+  }
+};
+
+}  // namespace ribbit::cuda

@@ -1,0 +1,145 @@
+"""What the tests of all kernels would notice: planted faults, each beside its repaired twin.
+
+Races are noticed by the order of threads, memory that nobody wrote by the NaN in it, and addresses
+out of bounds by AddressSanitizer, under which all kernels run here once more.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ribbit
+from tests.support.cuda.cpu_device import NAMESPACE as xp
+from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.paths import ROOT
+
+HEADER = str(Path(__file__).with_name("faulty_kernels.h"))
+THREADS = 64
+RACES = {
+    "MissingBarrier": np.arange(64.0, 0.0, -1.0),
+    "PhaseCalledLast": np.arange(64.0, 0.0, -1.0),
+    "ReadBetweenPhases": np.full(64, 2080.0 + 89440.0),
+    "BarrierForSome": np.array([3.0, 2.0, 1.0]),
+}
+UNWRITTEN = {"UnwrittenShared": (7, 0, 28.0), "UnwrittenRegister": (None, 5, 6.0)}
+
+
+def name_of(kernel, *, faulty):
+    return f"{kernel}<{'true' if faulty else 'false'}>"
+
+
+@pytest.fixture(scope="module")
+def _compiled():
+    """Before the tests: a kernel that does not compile is no fault that they noticed."""
+    kernels = [name_of(k, faulty=f) for k in (*RACES, *UNWRITTEN) for f in (False, True)]
+    compile_all(kernels, (HEADER,))
+
+
+def libasan():
+    """Path of AddressSanitizer's library, None where g++ has none."""
+    found = subprocess.run(
+        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return found if Path(found).is_absolute() else None
+
+
+needs_asan = pytest.mark.skipif(libasan() is None, reason="needs AddressSanitizer (libasan)")
+
+
+def outcome(kernel, *, faulty, n=None):
+    """What a kernel makes of 1, 2, .. in every order."""
+    values = np.arange(1.0, (n or THREADS) + 1)
+    takes_input = kernel != "BarrierForSome"
+
+    def run(device):
+        out = xp.empty(THREADS)
+        fields = [xp.asarray(values)] * takes_input + ([] if n is None else [n])
+        device.launch(name_of(kernel, faulty=faulty), (1, 1, 1), *fields, out)
+        return [out.get()]
+
+    return in_every_order(run, (HEADER,))[0]
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("kernel", RACES)
+def test_races(kernel):
+    expected = RACES[kernel]
+    np.testing.assert_array_equal(outcome(kernel, faulty=False)[: len(expected)], expected)
+    with pytest.raises((AssertionError, RuntimeError)):
+        outcome(kernel, faulty=True)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("kernel", UNWRITTEN)
+def test_memory_that_nobody_wrote(kernel):
+    n, at, expected = UNWRITTEN[kernel]
+    assert outcome(kernel, faulty=False, n=n)[at] == expected
+    try:
+        found = outcome(kernel, faulty=True, n=n)
+    except AssertionError:
+        return  # or it differs from order to order
+    assert np.isnan(found[at])
+
+
+def sanitized(*arguments):
+    """Run Python under AddressSanitizer."""
+    path = [str(Path(ribbit.__file__).parents[1]), str(ROOT)]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            **os.environ,
+            "LD_PRELOAD": libasan(),
+            "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's
+            "RIBBIT_KERNEL_FLAGS": "-fsanitize=address",
+            "PYTHONPATH": os.pathsep.join(path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+@needs_asan
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [
+        ("ReadPastTheEnd", 1),  # NumPy keeps small arrays to itself
+        ("ReadPastTheEnd", 5),
+        ("ReadPastTheEnd", 200_000),
+        ("WritePastTheEnd", 1),
+        ("SharedPastTheEnd", 5),
+    ],
+)
+def test_out_of_bounds(kernel, n):
+    """Aborts at the line of the fault, and only there."""
+    code = f"""
+import numpy as np
+from tests.support.cuda.cpu_device import NAMESPACE as xp, Compiler, CpuDevice
+device = CpuDevice(Compiler(headers=[{HEADER!r}]))
+for _ in range(3):  # arrays that NumPy may use again
+    values, out = xp.asarray(np.ones({n})), xp.empty(1)
+for fault in ("false", "true"):
+    device.launch(f"{kernel}<{{fault}}>", (1, 1, 1), values, {n}, out)
+    print("ran", fault, flush=True)
+"""
+    done = sanitized("-c", code)
+    assert done.stdout.split("\n")[:-1] == ["ran false"], done.stderr
+    assert done.returncode != 0
+    assert "heap-buffer-overflow" in done.stderr
+    assert "faulty_kernels.h" in done.stderr
+
+
+@needs_asan
+def test_all_kernels_under_address_sanitizer():
+    """`faulthandler` and capturing are off: a report must reach the assertion."""
+    tests = [f"tests/backends/cuda/test_{what}.py" for what in ("kernels", "orders")]
+    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s"]
+    done = sanitized("-m", "pytest", *options, *tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "AddressSanitizer" not in done.stderr

@@ -1,0 +1,89 @@
+"""Log densities and gradients from the device's kernels, run on the CPU, against the CPU core.
+
+float64: differences of summation order alone, <= 1e-12 of the largest entry. float32: <= 4e-6 of
+it, both being within a few times that of the float64 answer.
+"""
+
+import numpy as np
+import pytest
+
+from ribbit._backends.cuda.programs import plan
+from tests.support.cuda import kernel_list
+from tests.support.cuda.cpu_device import CpuDevice
+from tests.support.cuda.problems import (
+    LIKELIHOODS,
+    PRIORS,
+    check,
+    evaluate,
+    problem,
+    program_of,
+    starts,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    """All kernels in one go; one library per test takes longer."""
+    CpuDevice().compiler(kernel_list.names())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_likelihoods(rng, likelihood, dtype):
+    target = problem(rng, likelihood, dtype=dtype, temperature=1.3, likelihood_temperature=0.7)
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_priors(rng, prior, dtype):
+    target = problem(rng, prior=prior, dtype=dtype, temperature=0.8)
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize(
+    "activation", ["relu", "tanh", "silu", "sigmoid", "gelu", "softplus", "identity"]
+)
+def test_activations(rng, activation):
+    target = problem(rng, activation=activation, dtype="float64")
+    check(target, starts(rng, target))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 63, 64, 65, 255, 256, 257, 2500])
+@pytest.mark.parametrize("hidden", [(), (1,), (16, 17), (65,)])
+def test_sizes(rng, rows, hidden):
+    """Edges of tiles, blocks of rows and slices of a weight's gradient."""
+    target = problem(rng, rows=rows, hidden=hidden, dtype="float64")
+    check(target, starts(rng, target, chains=2))
+
+
+def test_minibatches(rng):
+    target = problem(rng, rows=40, dtype="float64")
+    check(target, starts(rng, target), rows=[3, 39, 3, 0, 17])
+
+
+def test_panels(rng, monkeypatch):
+    """Several panels, the last one short, add up to one pass."""
+    target = problem(rng, rows=150, hidden=(20,), dtype="float64")
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
+    assert plan.panel_rows(target.model.table, 8) == 64
+    check(target, starts(rng, target))
+    check(target, starts(rng, target), rows=list(range(149, 20, -1)))
+
+
+def test_order_of_threads_and_chains(rng):
+    """The same bits whatever the order of blocks and threads, alone and beside other chains."""
+    target = problem(rng, "categorical", rows=1100, hidden=(33,))
+    theta = starts(rng, target)
+    found = []
+    for seed in (1, 77, 12345):
+        device = CpuDevice()
+        device.seed = seed
+        found.append(evaluate(program_of(target, 3, device=device), theta))
+    found.append(evaluate(program_of(target, 5), theta))
+    for terms, grad in found[1:]:
+        np.testing.assert_array_equal(terms, found[0][0])
+        np.testing.assert_array_equal(grad, found[0][1])
+    terms, grad = evaluate(program_of(target, 1), theta[1:2])
+    np.testing.assert_array_equal(grad, found[0][1][1:2])
+    np.testing.assert_array_equal(terms, found[0][0][1:2])

@@ -1,0 +1,141 @@
+"""Predictions at inputs in device memory against those on NumPy.
+
+float64: 1e-12 of the largest entry; float32: 2e-6, a few roundings of the values themselves.
+"""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit._backends.cuda import forward as cuda_forward
+
+BOUND = {"float64": 1e-12, "float32": 2e-6}
+LIKELIHOODS = {
+    "gaussian": (rb.Gaussian(0.3), 2),
+    "learned": (rb.Gaussian(), 1),
+    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4),
+    "categorical": (rb.Categorical(), 5),
+    "bernoulli": (rb.Bernoulli(), 3),
+    "poisson": (rb.Poisson(), 2),
+}
+
+
+def problem(device, name, dtype, rng, rows=40):
+    likelihood, outputs = LIKELIHOODS[name]
+    model = rb.mlp(3, (9, 6), outputs, activation="tanh")
+    x = rng.normal(size=(rows, 3))
+    columns = likelihood.columns("test", (outputs,))
+    y = rng.normal(size=(rows, columns))
+    if name in ("bernoulli", "poisson"):
+        y = (y > 0).astype(float)
+    if name == "categorical":
+        y = rng.integers(0, outputs, size=rows)
+    options = {"prior": rb.Normal(0.7), "likelihood": likelihood, "dtype": dtype}
+    data = (x, y), (device.asarray(x), device.asarray(y))
+    return data, [rb.Posterior(model, *d, **options) for d in data]
+
+
+def close(a, b, bound):
+    assert not isinstance(a, np.ndarray)
+    np.testing.assert_allclose(a.get(), b, rtol=0, atol=bound * max(1.0, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_what_draws_predict(device, monkeypatch, rng, name, dtype):
+    """In one pass, and in several panels of rows and groups of samples, the same bits."""
+    ((x, y), (dx, dy)), (host, on_device) = problem(device, name, dtype, rng)
+    theta = (0.5 * rng.normal(size=(7, host.dim))).astype(dtype)
+    given, bound = device.asarray(theta), BOUND[dtype]
+    close(on_device.outputs(given, dx), host.outputs(theta, x), bound)
+    close(on_device.outputs(given[0], dx), host.outputs(theta[0], x), bound)
+    terms, expected = on_device.predictive(given, dx), host.predictive(theta, x)
+    close(terms.values, expected.values, bound)
+    if expected.noise_sd is not None:
+        close(terms.noise_sd, expected.noise_sd, bound)
+    density = on_device.log_likelihood(given, dx, dy)
+    close(density, host.log_likelihood(theta, x, y), 10 * bound)
+    positions, stacked = theta.reshape(1, 7, -1), device.reshape(given, (1, 7, host.dim))
+    sums, binary = on_device.predictive_moments(stacked, dx)
+    host_sums, host_binary = host.predictive_moments(positions, x)
+    assert binary == host_binary
+    for a, b in zip(sums, host_sums, strict=True):
+        close(a, b, 20 * bound)
+    monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr(cuda_forward, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
+    pieces, _ = on_device.predictive_moments(stacked, dx)
+    for a, b in zip(pieces, sums, strict=True):
+        np.testing.assert_array_equal(a.get(), b.get())
+
+
+@pytest.mark.parametrize("name", ["learned", "categorical"])
+def test_draws_predict(device, rng, name):
+    """Lazily and while sampling, with quantiles and the density of y."""
+    ((x, y), (dx, dy)), targets = problem(device, name, "float64", rng)
+    options = {"step_size": 0.02, "num_leapfrog_steps": 4}
+    host, on_device = (
+        rb.HMC(t, **options).sample(8, warmup=2, chains=2, seed=1, predict_at=at)
+        for t, at in zip(targets, ((x, y), (dx, dy)), strict=True)
+    )
+    for a, b in (
+        (on_device.predict(dx), host.predict(x)),
+        (on_device.prediction, host.prediction),
+    ):
+        for what in ("mean", "std") if name == "learned" else ("probs", "epistemic_std"):
+            close(getattr(a, what), getattr(b, what), 1e-9)
+    assert on_device.prediction.log_likelihood() == pytest.approx(host.prediction.log_likelihood())
+    p, q = on_device.predict(dx), host.predict(x)
+    assert p.log_likelihood(dy) == pytest.approx(q.log_likelihood(y))
+    if name == "learned":
+        close(p.quantile([0.1, 0.9]), q.quantile([0.1, 0.9]), 1e-9)
+    else:
+        close(p.entropy, q.entropy, 1e-9)
+        close(p.mutual_information, q.mutual_information, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["learned", "heteroscedastic", "bernoulli"])
+def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
+    """What a Gaussian fit predicts: the numbers of its draws, in chunks or not."""
+    ((x, y), (dx, dy)), targets = problem(device, name, "float64", rng)
+    mean = 0.5 * rng.normal(size=targets[0].dim)
+    scale = rng.uniform(0.05, 0.3, size=mean.size)
+    fits = [
+        rb.MeanField(asarray(mean), asarray(scale), predictive=target)
+        for asarray, target in zip((np.asarray, device.asarray), targets, strict=True)
+    ]
+    p, q = (fit.predict(at, 20, seed=4) for fit, at in zip(fits, (x, dx), strict=True))
+    statistics = ("probs", "mutual_information") if name == "bernoulli" else ("mean", "std")
+    for what in statistics:
+        close(getattr(q, what), getattr(p, what), 1e-11)
+    assert q.log_likelihood(dy) == pytest.approx(p.log_likelihood(y), rel=1e-12)
+    levels = q.quantile([0.2, 0.9])
+    close(levels, p.quantile([0.2, 0.9]), 1e-12)
+    stored = fits[1].draws(20, seed=4).predict(dx)
+    np.testing.assert_array_equal(stored.quantile([0.2, 0.9]).get(), levels.get())
+    for what in statistics:
+        np.testing.assert_array_equal(getattr(stored, what).get(), getattr(q, what).get())
+    monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
+    monkeypatch.setattr("ribbit.results.prediction._CHUNK", 150)
+    again = fits[1].predict(dx, 20, seed=4)
+    np.testing.assert_array_equal(again.quantile([0.2, 0.9]).get(), levels.get())
+    for what in statistics:
+        np.testing.assert_array_equal(getattr(again, what).get(), getattr(q, what).get())
+    with pytest.raises(TypeError, match="expected"):
+        fits[1].predict(x, 5).log_likelihood(y)
+
+
+def test_memories_are_not_mixed(device, rng):
+    ((x, y), (dx, _)), (host, on_device) = problem(device, "gaussian", "float64", rng)
+    theta = host.init()
+    given = device.asarray(theta)
+    for call in (
+        lambda: on_device.outputs(given, x),
+        lambda: on_device.outputs(theta, dx),
+        lambda: on_device.predictive(given[None, :], x),
+        lambda: on_device.log_likelihood(given[None, :], dx, y),
+        lambda: host.outputs(given, x),
+    ):
+        with pytest.raises(TypeError, match="expected"):
+            call()
+    with pytest.raises(ValueError, match="expected x of shape"):
+        on_device.outputs(given, dx[:, :2])

@@ -1,0 +1,140 @@
+"""Trajectories in one launch, and launch by launch, against the CPU core's.
+
+float64: rounding of sums alone, 1e-13 of the largest entry; float32: 1e-6 of it.
+"""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit._arrays.namespace import device_of
+from ribbit._backends.cuda import density as cuda_density
+from ribbit._backends.cuda.programs import persistent
+
+BOUND = {"float64": 1e-13, "float32": 1e-6}
+MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
+REST = {"0.*": rb.Logistic(0.8), "*": rb.ScaleMixture(0.4, 1.0, 0.1)}
+CASES = {
+    "gaussian": ((50, 50), 1, rb.Gaussian(0.5), 70, "silu", rb.Normal(0.7), True),
+    "learned": ((17,), 1, rb.Gaussian(), 1, "tanh", REST, True),
+    "heteroscedastic": ((), 4, rb.HeteroscedasticGaussian(), 65, "relu", rb.Normal(0.7), True),
+    "categorical": ((12, 7), 3, rb.Categorical(), 33, "gelu", MIXED, True),
+    "bernoulli": ((16,), 2, rb.Bernoulli(), 64, "softplus", rb.Normal(0.7), False),
+    "poisson": ((5, 5, 5), 1, rb.Poisson(), 31, "sigmoid", rb.Normal(0.7), True),
+}
+
+
+def pair(device, name, dtype, rng):
+    """The same posterior on NumPy and on the device."""
+    hidden, outputs, likelihood, rows, activation, prior, bias = CASES[name]
+    layers = [x for h in hidden for x in (rb.Dense(h, bias=bias), rb.Activation(activation))]
+    model = rb.Model([*layers, rb.Dense(outputs, bias=bias)], input_shape=(5,))
+    x = rng.normal(size=(rows, 5))
+    columns = likelihood.columns("test", (outputs,))
+    y = rng.normal(size=(rows, columns))
+    if name in ("bernoulli", "poisson"):
+        y = (y > 0).astype(float)
+    if name == "categorical":
+        y = rng.integers(0, outputs, size=rows)
+    options = {"prior": prior, "likelihood": likelihood, "dtype": dtype, "temperature": 1.3}
+    data = (x, y), (device.asarray(x), device.asarray(y))
+    return [rb.Posterior(model, *d, likelihood_temperature=0.8, **options) for d in data]
+
+
+def ends(target, xp, arrays, steps, mass):
+    q, p = (xp.asarray(a) for a in arrays)
+    mass = None if mass is None else xp.asarray(mass)
+    found = rb.leapfrog(target, q, p, 0.003, steps, inverse_mass_matrix=mass)
+    return [a if xp is np else a.get() for a in found]
+
+
+@pytest.mark.parametrize("one_launch", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", CASES)
+def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_launch):
+    if not one_launch:
+        monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    host, on_device = pair(device, name, dtype, rng)
+    assert (on_device._native._persistent is not None) == one_launch
+    arrays = [a.astype(dtype) for a in rng.normal(size=(2, 3, host.dim))]
+    arrays[0] *= np.asarray(0.4, dtype)
+    masses = None, np.linspace(0.5, 2, host.dim), rng.uniform(0.5, 2, size=(3, host.dim))
+    for mass in masses:
+        mass = None if mass is None else mass.astype(dtype)
+        found = ends(on_device, device, arrays, [4, 1, 7], mass)
+        for a, b in zip(found, ends(host, np, arrays, [4, 1, 7], mass), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=BOUND[dtype] * np.abs(b).max())
+    # the control: one step more is another end
+    other = ends(on_device, device, arrays, [4, 1, 8], mass)
+    assert np.abs(other[0] - found[0]).max() > 1e-4
+
+
+def test_order_of_threads_changes_nothing(device, rng):
+    target = pair(device, "learned", "float32", rng)[1]
+    arrays = rng.normal(size=(2, 2, target.dim)).astype(np.float32)
+    instance = target._native._device
+    found = []
+    for seed in (3, 77, 1234):
+        instance.seed = seed  # orders the threads of a device made of the CPU
+        found.append(ends(target, device, arrays, [5, 3], None))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_who_takes_which_way():
+    """By shapes alone, so that a chain's bits do not depend on the others."""
+    small, large = (rb.mlp(8, hidden, 1) for hidden in ((50, 50), (400, 400)))
+    network = persistent.network_of(small.table)
+    assert network.units == [8, 50, 50, 1]
+    assert persistent.fits(network, 500, 4)
+    assert not persistent.fits(network, 50_000, 4)
+    assert not persistent.fits(persistent.network_of(large.table), 500, 4)
+    mixed = [rb.Dense(3), rb.Activation("tanh"), rb.Dense(3), rb.Activation("relu"), rb.Dense(1)]
+    assert persistent.network_of(rb.Model(mixed, input_shape=(2,)).table) is None
+    assert persistent.network_of(rb.lenet5().table) is None
+
+
+def test_groups_of_chains(device, monkeypatch, rng):
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    arrays = None
+    found = []
+    for most in (1024, 2):
+        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
+        target = pair(device, "gaussian", "float32", np.random.default_rng(3))[1]
+        if arrays is None:
+            arrays = rng.normal(size=(2, 5, target.dim)).astype(np.float32)
+        found.append(ends(target, device, arrays, [5, 3, 1, 9, 3], None))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_program_that_memory_kept_small_is_made_once(device, monkeypatch, rng):
+    monkeypatch.setattr(persistent, "fits", lambda *_: False)
+    target = pair(device, "gaussian", "float32", rng)[1]
+    monkeypatch.setattr(target._native, "_most_chains", lambda each: 2)
+    arrays = rng.normal(size=(2, 5, target.dim)).astype(np.float32)
+    ends(target, device, arrays, [5, 3, 1, 9, 3], None)
+    program = target._native._programs[0]
+    assert program.chains == 2
+    ends(target, device, arrays, [5, 3, 1, 9, 3], None)
+    assert target._native._programs[0] is program
+
+
+def test_arguments_of_deep_networks(device, monkeypatch, rng):
+    """A kernel has 4096 bytes of arguments at most; more need CUDA 12.1."""
+    x, y = (device.asarray(rng.normal(size=shape)) for shape in ((9, 2), (9, 1)))
+    sizes = []
+
+    def kernels(names):
+        return dict.fromkeys(names, lambda _grid, arguments, _shared: sizes.append(len(arguments)))
+
+    monkeypatch.setattr(device_of(device), "kernels", kernels)
+    for hidden, fits in ((33, True), (34, False)):
+        model = rb.mlp(2, (3,) * hidden, 1)
+        target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0))
+        one = target._native._persistent
+        assert (one is not None) == fits
+        if one is not None:
+            one.value_and_grad(target.init(0, chains=1))
+    assert 4096 - 112 < sizes[0] <= 4096

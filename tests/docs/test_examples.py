@@ -1,0 +1,173 @@
+"""The examples run, on reduced sizes, and give what they say they give."""
+
+import gzip
+import importlib.util
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.paths import EXAMPLES
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_run_here():
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    text = Path(__file__).read_text()
+    assert names == {name for name in names if f'load("{name}")' in text}
+
+
+def test_own_loop(capsys):
+    found = load("own_loop").main(num_draws=100)
+    assert 0.5 < found["acceptance"] <= 1.0
+    assert found["rmse"] < 0.5
+    assert "acceptance" in capsys.readouterr().out
+
+
+def test_numba():
+    pytest.importorskip("numba")
+    found = load("embed_numba").main()
+    assert abs(found["variance"] / found["exact"] - 1) < 0.15
+
+
+def test_torch():
+    pytest.importorskip("torch")
+    found = load("embed_torch").main(num_draws=500)
+    assert abs(found["mean_x"]) < 0.3
+    assert abs(found["mean_y"] - 1) < 0.5
+    assert found["last"] > found["first"] + 100
+
+
+def test_jax():
+    pytest.importorskip("blackjax")
+    found = load("embed_jax").main(num_draws=100)
+    assert found["last"] > found["first"]
+    assert found["rate"] > 0.5
+
+
+def test_compare_methods():
+    table = load("compare_methods").main(scale=0.2)
+    assert set(table) == {"HMC", "SGLD", "BBB", "MC dropout", "ensemble"}
+    assert table["HMC"]["agreement"] == 1.0
+    for name, row in table.items():
+        assert row["accuracy"] > 0.8, name
+        assert row["agreement"] > 0.85, name
+
+
+def test_cold_posteriors():
+    table = load("cold_posteriors").main(scale=0.1)
+    assert table[0.1]["spread"] < table[3.0]["spread"]
+
+
+@pytest.mark.parametrize("name", ["regression_bands", "classification_boundary"])
+def test_pictures(name, tmp_path):
+    pytest.importorskip("matplotlib")
+    module = (
+        load("regression_bands") if name == "regression_bands" else load("classification_boundary")
+    )
+    path = module.main(tmp_path, scale=0.1)
+    assert path.stat().st_size > 20_000
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    """Let an example import the one beside it, as it does when it is run."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+def picture(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.png").stat().st_size > 20_000
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    """Generated images in the form that --data takes."""
+    pytest.importorskip("matplotlib")
+    made = load("fashion_mnist").stand_in(800, 500)
+    path = tmp_path_factory.mktemp("images") / "images.npz"
+    arrays = {"x_train": made.x[..., 0], "y_train": made.y}
+    np.savez(path, **arrays, x_test=made.x_test[..., 0], y_test=made.y_test)
+    return path
+
+
+def test_fashion_mnist(npz, tmp_path):
+    table = load("fashion_mnist").main(tmp_path, npz, quick=True)
+    assert set(table) == {"BBB", "MC dropout", "SGLD", "HMC, short"}
+    for name, row in table.items():
+        assert row["error"] < 0.5, name
+    assert picture(tmp_path, "fashion_mnist")
+
+
+def test_fashion_mnist_of_idx_files(npz, tmp_path):
+    module = load("fashion_mnist")
+    with np.load(npz) as file:
+        for part, arrays in {"train": ("x_train", "y_train"), "t10k": ("x_test", "y_test")}.items():
+            for array, kind in zip(arrays, ("images-idx3", "labels-idx1"), strict=True):
+                a = file[array].astype(np.uint8)
+                head = struct.pack(f">BBBB{a.ndim}I", 0, 0, 8, a.ndim, *a.shape)
+                (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(
+                    gzip.compress(head + a.tobytes())
+                )
+    for got, expected in zip(module.read(tmp_path), module.read(npz), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_out_of_distribution(beside, npz, tmp_path):
+    table = load("out_of_distribution").main(tmp_path, npz, quick=True)
+    for name, row in table.items():
+        assert row["entropy"] > 0.6, name
+    assert picture(tmp_path, "out_of_distribution")
+
+
+def test_covariate_shift(beside, npz, tmp_path):
+    table = load("covariate_shift").main(tmp_path, npz, quick=True)
+    for name, columns in table.items():
+        assert columns["accuracy"][0] > columns["accuracy"][-1], name
+    assert picture(tmp_path, "covariate_shift")
+
+
+def test_resnet_hmc(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = load("resnet_hmc").main(tmp_path, quick=True)
+    assert found["largest_step_size"] is not None
+    json.dumps(found)
+    assert picture(tmp_path, "resnet_hmc")
+
+
+def test_resnet_hmc_without_kinks_is_of_order_two(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = load("resnet_hmc").main(tmp_path, without_kinks=True, quick=True)
+    assert abs(found["order"]["order"] - 2) < 0.02
+
+
+def test_resnet_hmc_reads_folders(tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    module = load("resnet_hmc")
+    x, y = module.blobs(30, 8)
+    for i, (image, label) in enumerate(zip(x, y, strict=True)):
+        (tmp_path / f"class{label}").mkdir(exist_ok=True)
+        pyplot.imsave(tmp_path / f"class{label}" / f"{i:02}.png", image)
+    got_x, got_y = module.read(tmp_path, 20)
+    np.testing.assert_array_equal(got_x, x[:20])
+    np.testing.assert_array_equal(got_y, y[:20])
+
+
+def test_cnn_lstm_text(tmp_path):
+    pytest.importorskip("matplotlib")
+    table = load("cnn_lstm_text").main(tmp_path, quick=True)
+    best = table.pop("the law itself")
+    for name, row in table.items():
+        assert 0.6 < row["accuracy"] <= best["accuracy"] + 0.02, name
+        assert row["nll"] > best["nll"] - 0.02, name
+    assert picture(tmp_path, "cnn_lstm_text")

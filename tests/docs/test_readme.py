@@ -1,0 +1,66 @@
+"""The README's examples run as they stand."""
+
+import re
+import sys
+import tomllib
+
+import pytest
+
+from tests.support.cuda import cpu_device
+from tests.support.paths import ROOT
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+@pytest.mark.parametrize("page", ["README.md", "docs/gpu.md", "CONTRIBUTING.md"])
+def test_lines_fit_the_page(page):
+    lines = (README.parent / page).read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if len(line) > 100 and not line.startswith("|")]
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+def test_extras_are_named():
+    """Every extra of the package, by its name, and every one that a page installs exists."""
+    extras = set(
+        tomllib.loads((README.parent / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
+    )
+    text = README.read_text(encoding="utf-8")
+    line = re.search(
+        r"^Extras: (.*?)\. ", text.replace("\n", " ").replace(" Extras", "\nExtras"), re.M
+    )
+    assert set(re.findall(r"`(\w+)`", line.group(1))) == extras
+    installed = [text, (README.parent / "docs/gpu.md").read_text(encoding="utf-8")]
+    installed += [p.read_text(encoding="utf-8") for p in (README.parent / "python").rglob("*.py")]
+    for names in re.findall(r"\.\[([\w,]+)\]\"", "".join(installed)):
+        assert set(names.split(",")) <= extras, names
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+def test_example(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    first, *rest = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    names = {}
+    exec(compile(first, "README.md", "exec"), names)
+    assert (tmp_path / "draws.npz").is_file()
+    assert names["draws"].positions.shape[:2] == (4, 500)
+    y = names["y"].reshape(-1, 1)
+    constant = abs(y - y.mean()).mean()  # the control: what a model that learned nothing gets
+    assert abs(names["p"].mean - y).mean() < 0.7 * constant
+    assert "R-hat" in capsys.readouterr().out
+    assert rest
+    # what the README does with CuPy, on a device made of the CPU
+    monkeypatch.setitem(sys.modules, "cupy", cpu_device.register())
+    for code in rest:
+        exec(compile(code, "README.md", "exec"), names)
+    on_device = names["on_device"]
+    theta = on_device.init()
+    lp, _ = names["target"].value_and_grad(theta.get())
+    assert float(on_device.value_and_grad(theta)[0]) == pytest.approx(float(lp), rel=1e-6)
+    x, y = names["x"], names["y"].reshape(-1, 1)
+    constant = abs(y - y.mean()).mean()
+    for found in ("fit", "dropout", "ensemble", "draws"):
+        assert abs(names[found].predict(x).mean - y).mean() < 0.4 * constant, found

@@ -1,0 +1,172 @@
+"""Gate "conjugate regression": no hidden layer and Gaussian noise have a closed form.
+
+HMC means within 5.5 Monte Carlo standard errors (256 batch means: false-fail rate 1e-7 per
+parameter, 8 parameters) and standard deviations within 5 % (38,400 draws: their own relative error
+is about 0.4 %). Controls: the same draws against closed forms that are slightly wrong.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from tests.support.gates import Table, agreement
+
+NUM_ROWS, NUM_IN, NUM_OUT, NOISE, PRIOR = 20, 3, 2, 0.7, 1.5
+CHAINS, DRAWS = 64, 600
+
+
+def data():
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(NUM_ROWS, NUM_IN)) * (0.5, 1.0, 2.0)
+    y = x @ rng.normal(size=(NUM_IN, NUM_OUT)) + 0.3 + NOISE * rng.normal(size=(NUM_ROWS, NUM_OUT))
+    return x, y
+
+
+def closed_form(noise=NOISE, prior=PRIOR, shift=0.0, temperature=1.0, likelihood_temperature=1.0):
+    """Posterior mean and sd, flat: weight (3, 2) then bias (2,), which is one (4, 2) block."""
+    x, y = data()
+    design = np.column_stack([x, np.ones(NUM_ROWS)])
+    weight = 1 / (noise**2 * likelihood_temperature)
+    covariance = np.linalg.inv(weight * design.T @ design + np.eye(NUM_IN + 1) / prior**2)
+    mean = covariance @ (weight * design.T @ (y + shift))
+    sd = np.sqrt(temperature * np.diag(covariance))
+    return mean.reshape(-1), np.repeat(sd, NUM_OUT)
+
+
+def posterior(dtype=np.float32, **temperatures):
+    x, y = data()
+    return rb.Posterior(
+        rb.mlp(NUM_IN, (), NUM_OUT),
+        x,
+        y,
+        prior=rb.Normal(PRIOR),
+        likelihood=rb.Gaussian(NOISE),
+        dtype=dtype,
+        **temperatures,
+    )
+
+
+def sample(target, chains=CHAINS, draws=DRAWS, warmup=100, seed=3, **options):
+    hmc = rb.HMC(target, **options)
+    return hmc.sample(draws, warmup=warmup, chains=chains, seed=seed, progress=False)
+
+
+EXPLICIT = np.repeat([0.04, 0.02, 0.006, 0.03], NUM_OUT)
+
+# Without jitter no tau / sd may be near a multiple of pi: such a mode only flips its sign.
+CASES = {
+    "unit mass": {"step_size": 0.05, "num_leapfrog_steps": 7},
+    "default trajectory length": {"step_size": 0.08, "jitter": 0.2},
+    "trajectory length and jitter": {"step_size": 0.06, "trajectory_length": 0.5, "jitter": 0.5},
+    "float64": {"step_size": 0.05, "num_leapfrog_steps": 7, "dtype": np.float64},
+    "automatic step size": {"step_size": "auto", "num_leapfrog_steps": 10},
+    "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior", "jitter": 0.2},
+    "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt", "jitter": 0.2},
+    "explicit mass": {"step_size": 0.5, "inverse_mass_matrix": EXPLICIT, "jitter": 0.3},
+    "cold": {"step_size": 0.03, "num_leapfrog_steps": 12, "temperature": 0.25},
+    "warm": {"step_size": 0.08, "jitter": 0.2, "temperature": 2.0},
+    "likelihood temperature": {
+        "step_size": 0.06,
+        "num_leapfrog_steps": 12,
+        "likelihood_temperature": 3.0,
+    },
+    "both temperatures, adapted": {
+        "step_size": "auto",
+        "inverse_mass_matrix": "adapt",
+        "temperature": 0.5,
+        "likelihood_temperature": 2.0,
+    },
+}
+
+
+@functools.cache
+def run(name):
+    """Draws of one case, and the temperatures that it had."""
+    options = dict(CASES[name])
+    dtype = options.pop("dtype", np.float32)
+    temperatures = {k: options.pop(k) for k in list(options) if "temperature" in k}
+    adapting = options["step_size"] == "auto"
+    draws = sample(posterior(dtype, **temperatures), warmup=400 if adapting else 100, **options)
+    return draws, temperatures
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_posterior_has_its_closed_form(name):
+    draws, temperatures = run(name)
+    mean, sd = closed_form(**temperatures)
+    found = agreement(draws.positions, mean, sd)
+    assert found.mean_errors <= 5.5
+    assert found.sd_error <= 0.05
+    assert np.mean(draws.stats["acceptance_rate"]) > 0.5
+    assert not np.any(draws.stats["diverging"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"noise": 1.1 * NOISE},
+        {"prior": PRIOR / 10},
+        {"shift": 0.1},
+        {"temperature": 1.15},
+        {"likelihood_temperature": 1.2},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_wrong_closed_form_is_refused(wrong):
+    draws, _ = run("unit mass")
+    assert not agreement(draws.positions, *closed_form(**wrong)).holds
+
+
+@pytest.mark.slow
+def test_a_single_chain_is_enough():
+    draws = sample(posterior(), chains=1, draws=20_000, step_size=0.05, num_leapfrog_steps=7)
+    mean, sd = closed_form()
+    batched = draws.positions.reshape(100, 200, -1)  # batches longer than the correlation time
+    assert agreement(batched, mean, sd).holds
+
+
+def test_learned_noise_agrees_with_quadrature():
+    # theta and log_noise: the marginal of log_noise on a grid, theta integrated out in closed form
+    x, y = data()
+    design = np.column_stack([x, np.ones(NUM_ROWS)])
+    grid = np.linspace(-2.5, 2.0, 3001)
+    log_p = np.empty_like(grid)
+    for i, log_noise in enumerate(grid):
+        covariance = PRIOR**2 * design @ design.T + np.exp(2 * log_noise) * np.eye(NUM_ROWS)
+        factor = np.linalg.cholesky(covariance)
+        z = np.linalg.solve(factor, y)
+        log_p[i] = (
+            -0.5 * np.sum(z**2) - NUM_OUT * np.sum(np.log(np.diag(factor))) - 0.5 * log_noise**2
+        )
+    weight = np.exp(log_p - log_p.max())
+    weight /= weight.sum()
+    mean = weight @ grid
+    sd = np.sqrt(weight @ (grid - mean) ** 2)
+    target = rb.Posterior(
+        rb.mlp(NUM_IN, (), NUM_OUT), x, y, prior=rb.Normal(PRIOR), likelihood=rb.Gaussian()
+    )
+    draws = sample(target, warmup=400, step_size="auto", inverse_mass_matrix="adapt")
+    log_noise = draws.positions[:, :, -1:]
+    assert agreement(log_noise, np.array([mean]), np.array([sd])).holds
+    assert not agreement(log_noise, np.array([mean + 0.02]), np.array([sd])).holds  # control
+
+
+def results():
+    table = Table(
+        "Conjugate regression",
+        ("case", "largest error of a mean (MCSE)", "largest error of a sd", "acceptance"),
+        note=f"{CHAINS} chains x {DRAWS} draws; gate: 5.5 MCSE and 5 %.",
+    )
+    for name in CASES:
+        draws, temperatures = run(name)
+        found = agreement(draws.positions, *closed_form(**temperatures))
+        table.add(
+            name,
+            f"{found.mean_errors:.2f}",
+            f"{100 * found.sd_error:.2f} %",
+            f"{np.mean(draws.stats['acceptance_rate']):.3f}",
+            holds=found.holds,
+        )
+    return [table]

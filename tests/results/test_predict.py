@@ -1,0 +1,319 @@
+"""Predictions against brute force, whole and streamed."""
+
+import math
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.results import prediction
+from ribbit.results import running as _running
+from ribbit.results.prediction import Prediction
+from ribbit.samplers import HMC
+from tests.support.targets import Classes, Gaussian, Line, same
+
+SDS = [1.0, 2.0, 0.3]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(11, 3)), rng.normal(size=(11, 1))
+
+
+@pytest.fixture(scope="module")
+def draws():
+    return HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=6).sample(50, chains=3, seed=1)
+
+
+def flat(draws):
+    """(S, P), draw by draw."""
+    return np.swapaxes(draws.positions, 0, 1).reshape(-1, draws.positions.shape[-1])
+
+
+def logmeanexp(values):
+    top = values.max(axis=0)
+    return top + np.log(np.exp(values - top).mean(axis=0))
+
+
+def test_regression_statistics(draws, data):
+    x, y = data
+    p = draws.predict(x)
+    mean = (flat(draws) @ x.T)[:, :, None]  # (S, N, 1)
+    np.testing.assert_allclose(p.mean, mean.mean(axis=0), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(p.epistemic_std, mean.std(axis=0), rtol=1e-11)
+    np.testing.assert_allclose(p.aleatoric_std, 0.5, rtol=1e-14)
+    np.testing.assert_allclose(p.std, np.sqrt(mean.var(axis=0) + 0.25), rtol=1e-11)
+    density = -0.5 * ((y - mean) / 0.5) ** 2 - math.log(0.5 * math.sqrt(2 * math.pi))
+    expected = logmeanexp(density.sum(axis=-1)).mean()
+    assert isinstance(p.log_likelihood(y), float)
+    assert p.log_likelihood(y) == pytest.approx(expected, rel=1e-12)
+    assert p.mean.shape == p.std.shape == (11, 1)
+    assert p.num_draws == 150
+
+
+def test_quantiles_of_the_mean_function(draws, data):
+    mean = (flat(draws) @ data[0].T)[:, :, None]
+    p = draws.predict(data[0])
+    found = p.quantile([0.05, 0.5, 0.95])
+    np.testing.assert_allclose(found, np.quantile(mean, [0.05, 0.5, 0.95], axis=0), rtol=1e-11)
+    assert same(p.quantile(0.5), found[1])
+    assert p.quantile_rank_error == 0
+
+
+def test_quantiles_of_the_predictive_distribution(draws, data):
+    mean = (flat(draws) @ data[0].T)[:, :, None]
+    found = draws.predict(data[0]).quantile([0.05, 0.95], noise=True)
+    assert found.shape == (2, 11, 1)
+    erfc = np.vectorize(math.erfc)
+    cdf = 0.5 * erfc(-(found[:, None] - mean) / 0.5 / math.sqrt(2)).mean(axis=1)
+    np.testing.assert_allclose(cdf[0], 0.05, rtol=1e-13)
+    np.testing.assert_allclose(cdf[1], 0.95, rtol=1e-13)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_classification_statistics(binary):
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(7, 2)), rng.integers(0, 3, size=7)
+    draws = HMC(Classes([1.0] * 6, 3, binary=binary), step_size=0.5, num_leapfrog_steps=3).sample(
+        40, chains=2
+    )
+    p = draws.predict(x)
+    probs = draws.predictive.predictive(flat(draws), x).probs
+
+    def entropy(q):
+        parts = -q * np.log(q) - ((1 - q) * np.log(1 - q) if binary else 0.0)
+        return parts.sum(axis=-1)
+
+    np.testing.assert_allclose(p.probs, probs.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(p.entropy, entropy(probs.mean(axis=0)), rtol=1e-12)
+    information = entropy(probs.mean(axis=0)) - entropy(probs).mean(axis=0)
+    np.testing.assert_allclose(p.mutual_information, information, rtol=1e-9)
+    assert p.entropy.shape == p.mutual_information.shape == (7,)
+    expected = logmeanexp(np.log(probs[:, np.arange(7), y])).mean()
+    assert p.log_likelihood(y) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(p.quantile(0.9), np.quantile(probs, 0.9, axis=0), rtol=1e-11)
+
+
+def test_certain_probabilities_have_no_entropy():
+    class Certain(Classes):
+        def predictive(self, theta, x):
+            probs = np.zeros((len(theta), len(x), 2))
+            probs[..., 1] = 1.0
+            return rb.protocols.PredictiveTerms(probs=probs)
+
+    draws = HMC(Certain([1.0, 1.0], 2), step_size=0.5, num_leapfrog_steps=2).sample(5, chains=2)
+    p = draws.predict(np.ones((3, 1)))
+    assert (p.entropy == 0).all()
+    assert (p.mutual_information == 0).all()
+
+
+def test_a_rejected_proposal_counts_again(data):
+    """Big steps: many rejections. The mean over accepted draws alone is another number."""
+    draws = HMC(Line(SDS), step_size=0.6, num_leapfrog_steps=3).sample(60, chains=2, seed=2)
+    accepted = draws.stats["accepted"]
+    assert 0.1 < accepted.mean() < 0.9
+    mean = draws.predict(data[0]).mean
+    np.testing.assert_allclose(mean, (flat(draws) @ data[0].T).mean(axis=0)[:, None], atol=1e-13)
+    only = (draws.positions[accepted] @ data[0].T).mean(axis=0)[:, None]
+    assert not np.allclose(mean, only, atol=1e-3)
+    running = HMC(Line(SDS), step_size=0.6, num_leapfrog_steps=3).sample(
+        60, chains=2, seed=2, predict_at=data[0], keep_draws=False
+    )
+    assert same(running.prediction.mean, mean)
+
+
+STATISTICS = ("mean", "std", "epistemic_std", "aleatoric_std")
+
+
+def test_chunks_change_no_bit(draws, data, monkeypatch):
+    whole = draws.predict(data[0])
+    expected = [getattr(whole, name) for name in STATISTICS]
+    quantile, noisy = whole.quantile([0.1, 0.9]), whole.quantile(0.3, noise=True)
+    density = whole.log_likelihood(data[1])
+    for chunk in (1, 40, 300, 1000):
+        monkeypatch.setattr(prediction, "_CHUNK", chunk)
+        p = draws.predict(data[0])
+        for name, value in zip(STATISTICS, expected, strict=True):
+            assert same(getattr(p, name), value)
+        assert same(p.quantile([0.1, 0.9]), quantile)
+        assert same(p.quantile(0.3, noise=True), noisy)
+        assert p.log_likelihood(data[1]) == density
+
+
+def test_predict_at_is_predict(draws, data, monkeypatch):
+    x, y = data
+    hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=6)
+    arguments = {"chains": 3, "seed": 1, "predict_at": (x, y), "quantiles": [0.1, 0.9]}
+    after = draws.predict(x)
+    for call in (_running._CALL, 1):  # rows all at once, and 32 at a time
+        monkeypatch.setattr(_running, "_CALL", call)
+        for keep in (True, False):
+            run = hmc.sample(50, keep_draws=keep, **arguments)
+            p = run.prediction
+            for name in STATISTICS:
+                assert same(getattr(p, name), getattr(after, name))
+            assert p.log_likelihood() == after.log_likelihood(y)
+            assert same(p.quantile([0.1, 0.9]), after.quantile([0.1, 0.9]))
+            assert p.quantile_rank_error == 0
+            assert p.num_draws == 150
+    assert run.positions.shape == (3, 0, 3)
+    assert len(run) == 50
+
+
+def test_predict_at_with_many_rows_per_call():
+    x = np.random.default_rng(0).normal(size=(100, 3))
+    hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=6)
+    whole = hmc.sample(5, chains=2, predict_at=x).prediction
+    patch = pytest.MonkeyPatch()
+    with patch.context() as inside:
+        inside.setattr(_running, "_CALL", 1)
+        parts = hmc.sample(5, chains=2, predict_at=x).prediction
+    assert same(whole.mean, parts.mean)
+    assert same(whole.std, parts.std)
+
+
+def test_streamed_quantiles_keep_their_bound(data):
+    hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
+    run = hmc.sample(700, chains=2, predict_at=data[0], keep_draws=False, quantiles=[0.05, 0.5])
+    kept = hmc.sample(700, chains=2)
+    mean = kept.predictive.outputs(flat(kept), data[0])  # the same bits: ranks are compared
+    found, bound = run.prediction.quantile([0.05, 0.5]), run.prediction.quantile_rank_error
+    assert 0 < bound < 0.01 * 1400
+    # a draw that was rejected repeats a value, which then takes several ranks
+    last = (mean[None] <= found[:, None]).sum(axis=1)
+    first = (mean[None] < found[:, None]).sum(axis=1) + 1
+    want = np.array([0.05, 0.5])[:, None, None] * 1399 + 1
+    assert 0 < np.maximum(first - want, want - last).max() <= bound
+
+
+def test_memory_does_not_grow_with_the_draws():
+    import tracemalloc
+
+    x = np.random.default_rng(0).normal(size=(2000, 3))
+    hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=1)
+    peaks = []
+    for draws in (50, 400):
+        tracemalloc.start()
+        hmc.sample(draws, chains=1, predict_at=x, keep_draws=False, progress=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
+
+
+def test_keep(draws, data):
+    p = draws.predict(data[0], keep=True)
+    assert p.samples.shape == (3, 50, 11, 1)
+    np.testing.assert_allclose(p.samples[1, 7, :, 0], data[0] @ draws.positions[1, 7])
+    calls = []
+    p._predictive = type("Counted", (), {"kind": "regression", "predictive": calls.append})()
+    lazy = draws.predict(data[0])
+    assert same(p.mean, lazy.mean)
+    assert calls == []
+    p._predictive = draws.predictive
+    assert same(p.quantile(0.2), lazy.quantile(0.2))
+    assert same(p.quantile(0.2, noise=True), lazy.quantile(0.2, noise=True))
+
+
+def test_nothing_is_computed_before_it_is_asked_for(draws, data):
+    class Never:
+        kind = "regression"
+
+    p = Prediction(Never(), data[0], positions=draws.positions)
+    assert "11 rows, 150 draws" in repr(p)
+
+
+def test_errors(draws, data):
+    x, y = data
+    p = draws.predict(x)
+    with pytest.raises(TypeError, match=r"\[Prediction\.probs\] expected a classification"):
+        _ = p.probs
+    classes = HMC(Classes([1.0] * 4, 2), step_size=0.5, num_leapfrog_steps=2).sample(4, chains=2)
+    q = classes.predict(np.ones((3, 2)))
+    for name in set(STATISTICS) - {"epistemic_std"}:
+        with pytest.raises(TypeError, match="ask for probs"):
+            getattr(q, name)
+    with pytest.raises(TypeError, match="Gaussian likelihood for noise=True, got classification"):
+        q.quantile(0.5, noise=True)
+    for bad in (-0.1, 1.5, [0.5, math.nan], [], [[0.5]]):
+        with pytest.raises(ValueError, match="q "):
+            p.quantile(bad)
+    for bad in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"\(0, 1\)"):
+            p.quantile(bad, noise=True)
+    with pytest.raises(ValueError, match=r"y with 11 rows, got shape \(3, 1\)"):
+        p.log_likelihood(y[:3])
+    with pytest.raises(ValueError, match="expected y"):
+        p.log_likelihood()
+    with pytest.raises(ValueError, match="keep=True"):
+        _ = p.samples
+    with pytest.raises(ValueError, match="N >= 1"):
+        draws.predict(x[:0])
+    plain = HMC(Gaussian(SDS), step_size=0.5, num_leapfrog_steps=2).sample(3, init=np.zeros(3))
+    with pytest.raises(TypeError, match="target with predictions"):
+        plain.predict(x)
+
+
+def test_errors_without_kept_draws(data):
+    x, y = data
+    hmc = HMC(Line(SDS), step_size=0.25, num_leapfrog_steps=2)
+    run = hmc.sample(5, chains=2, predict_at=x, keep_draws=False)
+    with pytest.raises(ValueError, match="keep_draws=False"):
+        run.predict(x)
+    with pytest.raises(ValueError, match="quantiles= named in sample"):
+        run.prediction.quantile(0.5)
+    with pytest.raises(ValueError, match=r"predict_at=\(x, y\)"):
+        run.prediction.log_likelihood(y)
+    with pytest.raises(ValueError, match="y with 11 rows"):
+        hmc.sample(5, predict_at=(x, y[:4]))
+    with pytest.raises(ValueError, match=r"\(x, y\)"):
+        hmc.sample(5, predict_at=(x, y, 3))
+    with pytest.raises(ValueError, match=r"q in \[0, 1\]"):
+        hmc.sample(5, predict_at=x, quantiles=[2.0], keep_draws=False)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [rb.Gaussian(0.3), rb.Gaussian(), rb.HeteroscedasticGaussian(), rb.Poisson()]
+)
+def test_posteriors(likelihood):
+    """The real thing: streamed statistics against the oracle of all outputs at once."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(40, 2))
+    y = rng.poisson(2.0, size=40) if isinstance(likelihood, rb.Poisson) else np.sin(x[:, 0])
+    outputs = 2 if isinstance(likelihood, rb.HeteroscedasticGaussian) else 1
+    target = rb.Posterior(
+        rb.mlp(2, (6,), outputs), x, y, prior=rb.Normal(0.5), likelihood=likelihood
+    )
+    draws = HMC(target, step_size=0.001, num_leapfrog_steps=10).sample(
+        30, chains=2, predict_at=(x[:9], y[:9])
+    )
+    p = draws.predict(x[:9])
+    terms = target.predictive(flat(draws), x[:9])
+    mean = terms.mean.astype(float)
+    noise = np.broadcast_to(terms.noise_sd.astype(float), mean.shape)
+    exact = 1e-6 if isinstance(likelihood, rb.Poisson) else 1e-10
+    np.testing.assert_allclose(p.mean, mean.mean(axis=0), rtol=exact)
+    np.testing.assert_allclose(p.aleatoric_std**2, (noise**2).mean(axis=0), rtol=exact)
+    total = mean.var(axis=0) + (noise**2).mean(axis=0)
+    np.testing.assert_allclose(p.std**2, total, rtol=max(exact, 1e-8))
+    if isinstance(likelihood, rb.Poisson):  # its rates round as NumPy's exp and as ours
+        np.testing.assert_allclose(draws.prediction.mean, p.mean, rtol=1e-6)
+    else:
+        assert same(draws.prediction.mean, p.mean)
+        assert same(draws.prediction.epistemic_std, p.epistemic_std)
+        # so does the exp of a learned noise, in float64
+        np.testing.assert_allclose(draws.prediction.std, p.std, rtol=1e-14)
+    if likelihood == rb.Gaussian(0.3):
+        assert same(draws.prediction.std, p.std)
+    density = target.log_likelihood(flat(draws), x[:9], y[:9])
+    assert p.log_likelihood(y[:9]) == pytest.approx(logmeanexp(density).mean(), rel=1e-10)
+    assert draws.prediction.log_likelihood() == p.log_likelihood(y[:9])
+
+
+def test_log_mean_exp_takes_any_order_of_magnitude():
+    values = np.array([[-1e5, -np.inf], [-1.0, -np.inf], [-2e5, -np.inf]])
+    running = _running.LogMeanExp()
+    running.add(values[:1])
+    running.add(values[1:])
+    assert running._top[0] + math.log(running._sum[0] / 3) == pytest.approx(-1.0 - math.log(3))
+    assert running.mean_over_rows() == -math.inf

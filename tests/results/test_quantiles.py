@@ -1,0 +1,131 @@
+"""Quantiles against NumPy, mixtures against bisection, the sketch against its own bound."""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from ribbit.results import quantiles
+from ribbit.results.quantiles import (
+    QuantileSketch,
+    gaussian_mixture_quantile,
+    normal_cdf,
+    sorted_quantile,
+)
+
+LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 101])
+def test_sorted_quantile_is_numpys(size, rng):
+    values = rng.normal(size=(4, 2, size))
+    found = sorted_quantile(np, np.sort(values, axis=-1), LEVELS)
+    np.testing.assert_allclose(found, np.quantile(values, LEVELS, axis=-1), rtol=1e-13, atol=1e-14)
+
+
+def test_normal_cdf(rng):
+    z = np.concatenate([np.linspace(-12, 12, 40_001), rng.normal(size=40_000)])
+    expected = [0.5 * math.erfc(-v / math.sqrt(2)) for v in z]
+    assert np.abs(normal_cdf(np, z) - expected).max() <= 3e-16
+
+
+def bisect(mean, sd, p):
+    low, high = (mean - 40 * sd).min(), (mean + 40 * sd).max()
+    for _ in range(200):
+        x = 0.5 * (low + high)
+        cdf = math.fsum(0.5 * math.erfc(-v) for v in (x - mean) / sd / math.sqrt(2)) / mean.size
+        low, high = (x, high) if cdf < p else (low, x)
+    return x
+
+
+def test_gaussian_mixture_quantile_is_bisection(rng):
+    """Unimodal, bimodal with a gap, and very unequal components."""
+    mean = np.stack(
+        [rng.normal(size=60), np.where(np.arange(60) < 20, -50.0, 50.0), 1e3 * rng.normal(size=60)]
+    )
+    sd = np.stack([np.full(60, 0.3), np.full(60, 0.5), np.exp(3 * rng.normal(size=60))])
+    levels = [1e-6, 0.025, 0.3, 0.5, 0.9, 1 - 1e-6]
+    found = gaussian_mixture_quantile(np, mean, sd, levels)
+    assert found.shape == (6, 3)
+    for row in range(3):
+        for q, p in enumerate(levels):
+            x = bisect(mean[row], sd[row], p)
+            density = np.mean(
+                [NormalDist(m, s).pdf(x) for m, s in zip(mean[row], sd[row], strict=True)]
+            )
+            # as far as rounding of the distribution function lets one see
+            tolerance = 1e-13 * max(1.0, abs(x)) + 1e-15 / max(density, 1e-300)
+            assert abs(found[q, row] - x) <= tolerance, (row, p)
+
+
+def test_gaussian_mixture_of_one():
+    levels = [1e-9, 0.1, 0.5, 0.9]
+    found = gaussian_mixture_quantile(np, np.array([[3.0]]), np.array([[2.0]]), levels)[:, 0]
+    np.testing.assert_allclose(found, [NormalDist(3, 2).inv_cdf(p) for p in levels], rtol=1e-13)
+
+
+def streams(size, rng):
+    """(size, 5, 1): sorted, reversed, random, a random walk, many ties."""
+    walk = rng.normal(size=size).cumsum()
+    columns = [np.arange(size), -np.arange(size), rng.normal(size=size), walk, walk.round(-1)]
+    return np.stack(columns, axis=1)[:, :, None].astype(float)
+
+
+@pytest.mark.parametrize("budget", [48, 256])
+@pytest.mark.parametrize("size", [257, 1000, 5000, 20_011])
+def test_sketch_keeps_its_bound(size, budget, rng):
+    data = streams(size, rng)
+    sketch = QuantileSketch(np, (5, 1), np.float64, size=size, budget=budget)
+    for row in data:
+        sketch.add(row)
+    found = sketch.quantile(LEVELS)
+    error = rank_error(data, found)
+    assert 0 < error <= sketch.rank_error
+    # The bound says something: under a tenth of the stream, at 80 times the budget too.
+    assert budget == 48 or sketch.rank_error < 0.1 * size
+    held = sum(b.shape[-1] for b in sketch._buffers.values()) + sketch._filling.shape[-1]
+    assert held <= budget
+
+
+def rank_error(data, found):
+    """Largest distance from the rank asked for to the ranks that a value takes."""
+    size, worst = len(data), 0.0
+    for q, values in zip(LEVELS, found, strict=True):
+        want = q * (size - 1) + 1
+        first, last = (data < values).sum(axis=0) + 1, (data <= values).sum(axis=0)
+        worst = max(worst, (first - want).max(), (want - last).max())
+    return worst
+
+
+def test_control_a_sketch_that_drops_buffers_breaks_the_bound(rng, monkeypatch):
+    monkeypatch.setattr(QuantileSketch, "_merge", lambda self, buffers, weights, first: buffers[0])
+    data = streams(5000, rng)
+    sketch = QuantileSketch(np, (5, 1), np.float64, size=5000, budget=256)
+    for row in data:
+        sketch.add(row)
+    assert rank_error(data, sketch.quantile(LEVELS)) > sketch.rank_error
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 255, 256])
+def test_sketch_is_exact_within_its_budget(size, rng):
+    data = streams(size, rng)
+    sketch = QuantileSketch(np, (5, 1), np.float64, size=size, budget=256)
+    for row in data:
+        sketch.add(row)
+    assert sketch.rank_error == 0
+    expected = np.quantile(data, LEVELS, axis=0)
+    np.testing.assert_allclose(sketch.quantile(LEVELS), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_sketch_of_a_stream_longer_than_planned(rng):
+    data = streams(5000, rng)
+    sketch = QuantileSketch(np, (5, 1), np.float64, size=10, budget=256)
+    for row in data:
+        sketch.add(row)
+    assert 0 < rank_error(data, sketch.quantile(LEVELS)) <= sketch.rank_error
+
+
+def test_plan_is_quick_for_a_long_stream():
+    buffers, length = quantiles._best_plan(10**9, 1024)
+    assert (buffers + 1) * length <= 1024

@@ -1,0 +1,189 @@
+"""HMC: its options and their defaults, bad options, bad arguments, bad starts."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from ribbit.samplers import HMC
+from tests.oracle import reference
+from tests.support.targets import SDS, START, Gaussian
+
+
+def tau(target, **options):
+    return HMC(target, **options).settings["trajectory_length"]
+
+
+def test_default_trajectory_length():
+    target = Gaussian(SDS)
+    with pytest.raises(ValueError, match=r"trajectory_length or num_leapfrog_steps.*'prior'"):
+        HMC(target)
+    target.shared_prior_sd, target.temperature = 0.3, 4.0
+    assert tau(target) == pytest.approx(math.pi / 2 * 0.3 * 2.0)
+    assert tau(target, inverse_mass_matrix="adapt") == math.pi / 2
+    assert tau(target, inverse_mass_matrix=np.ones(3)) == math.pi / 2
+    assert tau(target, trajectory_length=1.5) == 1.5
+    assert tau(target, num_leapfrog_steps=5) is None
+    target.prior_sd = np.array(SDS)
+    hmc = HMC(target, inverse_mass_matrix="prior")
+    assert hmc.settings["trajectory_length"] == math.pi / 2
+    state = hmc.init(np.zeros(3))
+    np.testing.assert_allclose(state.inverse_mass, 4.0 * np.square(SDS))  # tempered variances
+    target.shared_prior_sd = np.inf
+    with pytest.raises(ValueError, match="finite prior sd"):
+        HMC(target)
+
+
+def test_number_of_steps_is_the_ceiling_per_chain():
+    hmc = HMC(Gaussian(SDS), step_size=np.array([0.1, 0.3, 2.0]), trajectory_length=0.9)
+    state, info = hmc.step(hmc.init(np.zeros((3, 3))))
+    assert state.num_steps.tolist() == [9, 3, 1]  # 0.9 / 0.3 rounds to just above 3
+    assert info["n_steps"].tolist() == [9, 3, 1]
+    assert info["step_size"].tolist() == [0.1, 0.3, 2.0]
+    with pytest.raises(ValueError, match=r"step_size as a number or \(2,\)"):
+        hmc.init(np.zeros((2, 3)))
+
+
+def test_cap_warns_and_is_a_statistic():
+    with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):
+        hmc = HMC(Gaussian(SDS), step_size=0.01, trajectory_length=1.0, max_num_leapfrog_steps=50)
+    draws = hmc.sample(3, init=START)
+    assert draws.stats["capped"].all()
+    assert (draws.stats["n_steps"] == 50).all()
+    with pytest.raises(ValueError, match="max_num_leapfrog_steps"):
+        HMC(Gaussian(SDS), num_leapfrog_steps=51, max_num_leapfrog_steps=50)
+
+
+def test_jitter_changes_step_size_but_not_length():
+    hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2)
+    draws = hmc.sample(300, init=START, warmup=0)
+    steps = draws.stats["step_size"]
+    assert (draws.stats["n_steps"] == 10).all()
+    assert steps.min() >= 0.08
+    assert steps.max() <= 0.12
+    assert np.ptp(steps) > 0.039
+    assert np.unique(steps).size == steps.size
+    u = reference.uniform(1, seed=0, step=17, chain=1, purpose=reference.JITTER)[0]
+    assert steps[1, 17] == pytest.approx(0.1 * (0.8 + 0.4 * u), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"step_size": 0.0}, ValueError, "step_size > 0"),
+        ({"step_size": -1.0}, ValueError, "step_size > 0"),
+        ({"step_size": math.nan}, ValueError, "step_size finite"),
+        ({"step_size": "fast"}, ValueError, "'auto'"),
+        ({"step_size": None}, TypeError, "step_size as a number"),
+        ({"step_size": True}, TypeError, "step_size as a number"),
+        ({"step_size": [[0.1]]}, ValueError, "step_size as a number"),
+        ({"step_size": []}, ValueError, "step_size"),
+        ({"step_size": [0.1, 0.0]}, ValueError, "step_size > 0"),
+        ({"trajectory_length": 0.0}, ValueError, "trajectory_length > 0"),
+        ({"trajectory_length": 1.0, "num_leapfrog_steps": 3}, ValueError, "at most one"),
+        ({"num_leapfrog_steps": 0}, ValueError, "num_leapfrog_steps >= 1"),
+        ({"num_leapfrog_steps": 2.0}, TypeError, "num_leapfrog_steps as an integer"),
+        ({"inverse_mass_matrix": "unit"}, ValueError, "'prior' or 'adapt'"),
+        ({"inverse_mass_matrix": "prior"}, ValueError, "prior_sd"),
+        ({"inverse_mass_matrix": np.ones(2)}, ValueError, r"inverse_mass_matrix \(3,\)"),
+        ({"inverse_mass_matrix": np.eye(3)}, ValueError, r"inverse_mass_matrix \(3,\)"),
+        ({"inverse_mass_matrix": [1.0, 0.0, 1.0]}, ValueError, r"inverse_mass_matrix\[1\] is 0"),
+        ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "finite and > 0"),
+        ({"jitter": 1.0}, ValueError, "jitter"),
+        ({"jitter": -0.1}, ValueError, "jitter"),
+        ({"target_acceptance": 1.0}, ValueError, "target_acceptance"),
+        ({"max_num_leapfrog_steps": 0}, ValueError, "max_num_leapfrog_steps"),
+        ({"divergence_threshold": 0.0}, ValueError, "divergence_threshold"),
+    ],
+)
+def test_bad_options(options, error, text):
+    keys = {"trajectory_length", "num_leapfrog_steps", "inverse_mass_matrix"}
+    if not keys & set(options):
+        options = {"num_leapfrog_steps": 3, **options}
+    with pytest.raises(error, match=r"^\[HMC\] expected .*got") as caught:
+        HMC(Gaussian(SDS), **options)
+    assert re.search(text, str(caught.value))
+
+
+def test_unknown_option_and_bad_targets():
+    with pytest.raises(TypeError, match="momentum"):
+        HMC(Gaussian(SDS), momentum=1)
+    with pytest.raises(TypeError, match="value_and_grad"):
+        HMC(object())
+    target = Gaussian(SDS)
+    target.dim = 3.0
+    with pytest.raises(TypeError, match=r"target\.dim"):
+        HMC(target)
+    target = Gaussian(SDS)
+    target.dropout_layers = ("2: Dropout(0.1)",)
+    with pytest.raises(TypeError, match=r"2: Dropout\(0\.1\)"):
+        HMC(target, num_leapfrog_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"num_draws": 0}, ValueError, "num_draws >= 1"),
+        ({"num_draws": 2.5}, TypeError, "num_draws as an integer"),
+        ({"warmup": -1}, ValueError, "warmup >= 0"),
+        ({"thin": 0}, ValueError, "thin >= 1"),
+        ({"chains": 0}, ValueError, "chains >= 1"),
+        ({"chains": [1, 1]}, ValueError, "distinct"),
+        ({"chains": 3}, ValueError, r"init \(3,\) or \(3, 3\)"),
+        ({"seed": -1}, ValueError, "seed >= 0"),
+        ({"seed": 2**64}, ValueError, "seed <="),
+        ({"init": None}, ValueError, "init="),
+        ({"init": np.zeros(4)}, ValueError, "position"),
+        ({"init": np.zeros((0, 3))}, ValueError, "position"),
+        ({"init": np.zeros(3) * 1j}, TypeError, "real numbers"),
+        ({"init": "start"}, TypeError, "real numbers"),
+        ({"max_seconds": 0}, ValueError, "max_seconds > 0"),
+        ({"keep_draws": 1}, TypeError, "keep_draws"),
+        ({"quantiles": [0.5]}, ValueError, "predict_at"),
+        ({"predict_at": np.zeros((2, 3))}, TypeError, "predictions"),
+        ({"progress": 3}, TypeError, "progress"),
+        ({"resume": 3}, TypeError, "State"),
+    ],
+)
+def test_bad_sample_arguments(arguments, error, text):
+    target = Gaussian(SDS)
+    hmc = HMC(target, step_size=0.1, num_leapfrog_steps=3)
+    arguments = {"num_draws": 5, "init": START, **arguments}
+    with pytest.raises(error, match=text):
+        hmc.sample(arguments.pop("num_draws"), **arguments)
+    assert target.calls <= 1  # before any work
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_bad_initial_positions_name_the_place(bad):
+    hmc = HMC(Gaussian(SDS), num_leapfrog_steps=3)
+    start = START.copy()
+    start[1, 2] = bad
+    with pytest.raises(ValueError, match=r"initial position, got .* for chain 1, parameter 2"):
+        hmc.init(start)
+    with pytest.raises(ValueError, match=r"for chain 9, parameter 2"):
+        hmc.sample(2, init=start, chains=[4, 9])
+
+    class Bad(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            lp, grad = super().value_and_grad(theta)
+            return np.where(theta[:, 0] == 0, bad, lp), grad
+
+    with pytest.raises(ValueError, match=r"finite log density .* for chain 1"):
+        HMC(Bad(SDS), num_leapfrog_steps=3).init(START)
+
+    class BadGradient(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            lp, grad = super().value_and_grad(theta)
+            return lp, np.where(theta == 0.2, bad, grad)
+
+    with pytest.raises(ValueError, match=r"gradient, got .* for chain 0, parameter 2"):
+        HMC(BadGradient(SDS), num_leapfrog_steps=3).init(START)
+
+
+def test_float32_overflow_of_the_start_is_named():
+    hmc = HMC(Gaussian(SDS, dtype=np.float32), num_leapfrog_steps=3)
+    with pytest.raises(ValueError, match="chain 0, parameter 1"):
+        hmc.init([0.0, 1e300, 0.0])
+    assert hmc.init([0.0, 1.0, 0.0]).position.dtype == np.float32

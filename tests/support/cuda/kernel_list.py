@@ -1,0 +1,286 @@
+"""Kernels that must compile and run: those of representative posteriors, and all others.
+
+A new layer adds posteriors to `cases`, a kernel that samplers launch themselves its name to
+`OUTSIDE_POSTERIORS`; a test fails for a kernel of ``cpp/cuda`` that is in neither.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+import ribbit as rb
+from ribbit._arrays.device import THREADS
+from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL
+from ribbit._backends.cuda.programs.gradient import Program
+from ribbit._backends.cuda.programs.persistent import Persistent
+from ribbit.models.layers import ACTIVATIONS
+from tests.support import layer_problems
+from tests.support.cuda.cpu_device import NAMESPACE
+from tests.support.cuda.problems import (
+    LIKELIHOODS,
+    PRIORS,
+    paired_of,
+    persistent_of,
+    problem,
+    program_of,
+    starts,
+)
+from tests.support.layer_problems import SILU, TANH, net
+from tests.support.paths import CPP
+
+DTYPES = ("float32", "float64")
+CHAINS = 2
+RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
+OUTSIDE_POSTERIORS = (
+    "FillUniform",
+    "Accept",
+    "VariationalRows",
+    "VariationalRecord",
+    *(
+        f"{name}<{scalar}>"
+        for scalar in ("float", "double")
+        for name in (
+            "FillNormal",
+            "KickDrift",
+            "KineticEnergy",
+            "FiniteRows",
+            "Select",
+            "NextStep",
+            "AddEntropies",
+            "VariationalScale",
+            "VariationalUpdate",
+        )
+    ),
+    *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
+    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
+    *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
+    *(
+        f"NoiseGradient<{s}, {kind}, {gradients}>"
+        for s in ("float", "double")
+        for kind in range(-1, 5)
+        for gradients in (
+            f"DrawnGradient<{s}>",
+            f"PathGradients<{s}, true>",
+            f"PathGradients<{s}, false>",
+        )
+    ),
+    *(f"DrawPaths<{s}, {flips}>" for s in ("float", "double") for flips in ("false", "true")),
+    *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
+)
+LAYERS = {
+    "images": net(
+        (6, 5, 2),
+        rb.Conv2D(5, 3, padding="same"),
+        rb.FilterResponseNorm(),
+        SILU,
+        rb.MaxPool2D(2),
+        rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
+        rb.AvgPool2D(2, stride=1),
+        rb.LayerNorm(),
+    ),
+    "sequences": net(
+        (6,),
+        rb.Embedding(70, 35),
+        rb.LSTM(17, sequence=True),
+        rb.Dropout(0.3),
+        rb.LSTM(5),
+    ),
+}
+PAIRED = {  # layers with noise for each row, and others between them
+    "dense": net((3,), rb.Dense(20), TANH, rb.Dense(4), SILU),
+    "images": net(
+        (3, 2, 2),
+        rb.Conv2D(17, 2, padding="same"),
+        rb.Residual([rb.Conv2D(17, 3, padding="same"), TANH, rb.LayerNorm()]),
+        SILU,
+    ),
+}
+WIDE = {  # layers that tensor cores multiply
+    "convolutions": net((4, 4, 2), rb.Conv2D(18, 2), SILU, rb.Conv2D(20, 2, padding="same"), TANH),
+    "lstm": net((4, 18), rb.LSTM(17, sequence=True), rb.LSTM(20)),
+}
+RATES = net((3,), rb.Dropout(0.2), rb.Dense(5), TANH, rb.Dropout(0.4), outputs=2)  # all learned
+MASKS = (2**64 - 3, 2**40 - 1, 5)  # seed, step and sample of the masks
+
+
+@dataclass(frozen=True)
+class Case:
+    """A posterior and what is asked of its kernels.
+
+    Attributes
+    ----------
+    label : str
+    target : Posterior
+    theta : (CHAINS, P) array
+    rows : tuple of int, optional
+        Of a minibatch; None: all.
+    moves : bool
+        Whole trajectories are run in one launch, too.
+    masked : bool
+        Dropout is on.
+    learns : bool
+        Its rates are learned.
+    precision : str
+        Of products in float32.
+    """
+
+    label: str
+    target: rb.Posterior
+    theta: np.ndarray
+    rows: tuple[int, ...] | None = None
+    moves: bool = False
+    masked: bool = False
+    learns: bool = False
+    precision: str = "float32"
+
+    def program(self, device=None) -> Program:
+        """The program of `CHAINS` chains."""
+        rates = self.target.model.rates if self.masked else None
+        drops = np.flatnonzero(self.target.model.table[:, 0] == rb.Dropout.op)
+        program = program_of(
+            self.target,
+            CHAINS,
+            device=device,
+            rows=self.rows,
+            rates=rates,
+            learned=tuple(drops.tolist()) if self.learns else (),
+            precision=self.precision,
+        )
+        if self.masked:
+            program.masks[...] = NAMESPACE.asarray(np.array(MASKS, dtype=np.uint64))
+        return program
+
+    def persistent(self, device=None) -> Persistent:
+        """What runs whole trajectories in one launch."""
+        return persistent_of(self.target, device=device)
+
+
+def cases() -> Iterator[Case]:
+    """Posteriors of the fewest rows and units that reach every kernel of posteriors."""
+    for dtype in DTYPES:
+        yield from _dense(dtype)
+        for name, model in LAYERS.items():
+            small = layer_problems.problem(model, num_rows=3, chains=CHAINS)
+            target = small.native(np.dtype(dtype))
+            yield Case(f"{name}-{dtype}", target, small.theta.astype(dtype), masked=True)
+        small = layer_problems.problem(RATES, num_rows=17, chains=CHAINS)
+        logits = np.array([[-1.2, 0.3], [0.7, -2.0]])
+        theta = np.concatenate([small.theta, logits], axis=1).astype(dtype)
+        target = small.native(np.dtype(dtype))
+        yield Case(f"learned rates-{dtype}", target, theta, masked=True, learns=True)
+    for precision in ("mixed", "tf32"):
+        yield from _tensor(precision)
+
+
+def _tensor(precision) -> Iterator[Case]:
+    """Tiles of all shapes on tensor cores, whole and cut into slices."""
+    rng = np.random.default_rng(8)
+    for label, rows, hidden in (
+        ("wide", 70, (3, 40, 33)),
+        ("few rows", 5, (40, 33)),
+        ("sliced", 2050, (17, 20)),
+    ):
+        target = problem(rng, rows=rows, hidden=hidden, dtype="float32")
+        theta = starts(rng, target, CHAINS)
+        yield Case(f"{label}-{precision}", target, theta, precision=precision)
+    for name, model in WIDE.items():
+        small = layer_problems.problem(model, num_rows=19, chains=CHAINS)
+        target = small.native(np.dtype(np.float32))
+        yield Case(f"{name}-{precision}", target, small.theta.astype("f"), precision=precision)
+
+
+def paired_problem(name: str, dtype: str) -> layer_problems.Problem:
+    """A network of `PAIRED` with learned noise, on 17 rows."""
+    made = layer_problems.problem(PAIRED[name], likelihood=1, num_rows=17)
+    return replace(made, theta=made.theta.astype(dtype))
+
+
+def _dense(dtype) -> Iterator[Case]:
+    """Likelihoods, priors, activations and tiles of all shapes."""
+    rng = np.random.default_rng(7)
+
+    def case(label, target, **options):
+        return Case(f"{label}-{dtype}", target, starts(rng, target, CHAINS), **options)
+
+    def made(*arguments, **options):
+        return problem(rng, *arguments, dtype=dtype, **options)
+
+    for activation in ACTIVATIONS:
+        yield case(activation, made(rows=5, hidden=(17,), activation=activation))
+    for name, activation in zip(LIKELIHOODS, ACTIVATIONS, strict=False):
+        target = made(name, rows=20, hidden=(3,), activation=activation, prior="several")
+        # trajectories are the largest kernels: not of every likelihood
+        yield case(name, target, moves=name in ("learned", "categorical"))
+    for prior in PRIORS:
+        yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
+    for name, rows in (("wide", 70), ("few rows", 5)):
+        yield case(name, made(rows=rows, hidden=(3, 40, 33)))
+    yield case("large", made(rows=70, hidden=(50, 50)), moves=True)
+    sliced = made(rows=2050, hidden=(3,))
+    yield case("sliced", sliced)
+    yield case("minibatch", sliced, rows=(3, 2049, 3, 0, 17))
+    yield case("bytes", _bytes(rng, dtype))
+    yield case("no bias", _no_bias(rng, dtype))
+
+
+def _bytes(rng, dtype):
+    model = rb.Model([rb.Flatten(), rb.Dense(3)], input_shape=(3, 2, 2))
+    x = rng.integers(0, 256, size=(9, 3, 2, 2), dtype=np.uint8)
+    return rb.Posterior(
+        model, x, rng.integers(0, 3, 9), prior=rb.Normal(0.7), likelihood=rb.Categorical(),
+        dtype=dtype,
+    )  # fmt: skip
+
+
+def _no_bias(rng, dtype):
+    """And an activation after the last layer."""
+    layers = [rb.Dense(2, bias=False), rb.Activation("tanh")]
+    model = rb.Model(layers, input_shape=(3,))
+    return rb.Posterior(
+        model, rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), prior=rb.Normal(0.7),
+        likelihood=rb.Gaussian(0.4), dtype=dtype,
+    )  # fmt: skip
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of all kernels that must compile."""
+    found = list(OUTSIDE_POSTERIORS)
+    for case in cases():
+        found += case.program().names
+        if case.moves:
+            found.append(case.persistent().name)
+    for dtype in DTYPES:
+        precisions = ("float32", "mixed", "tf32") if dtype == "float32" else (dtype,)
+        for name, precision in itertools.product(PAIRED, precisions):
+            target = paired_problem(name, dtype).native(np.dtype(dtype))
+            for estimator in (LOCAL, FLIPOUT):
+                found += paired_of(target, CHAINS, estimator, precision=precision).names
+    return tuple(dict.fromkeys(found))
+
+
+def template(name: str) -> str:
+    """Name of the struct behind a kernel such as ``KickDrift<float>``."""
+    return name.partition("<")[0]
+
+
+def structs() -> dict[str, int]:
+    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need."""
+    found = {}
+    for path in sorted((CPP / "cuda/kernels").glob("*_kernels.h")):
+        for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.M | re.S):
+            block = re.search(r"\bkBlock = (\w+)[;,]", body)
+            if block:
+                found[name] = THREADS if block[1] == "kThreads" else int(block[1])
+    return found
+
+
+def operands() -> set[str]:
+    """What kernels are made of: the structs that give or take an element of a matrix."""
+    pattern = r"^struct (\w+) \{\n((?:(?!^\};).)*?RIBBIT_DEVICE \w+ (?:get|put)\()"
+    texts = (path.read_text() for path in (CPP / "cuda/kernels").glob("*_kernels.h"))
+    return {name for text in texts for name, _ in re.findall(pattern, text, re.M | re.S)}

@@ -1,0 +1,279 @@
+"""Small networks of every layer, as pairs: the oracle's target and the native posterior."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+import ribbit as rb
+from tests.oracle.dropout_reference import MASK, mask
+from tests.oracle.reference import Target
+from tests.support.problems import NOISE, labels, native_labels, native_likelihood
+
+ROWS = (1, 2, 31, 33, 70)
+PRIOR_SD = 0.8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network with data, for the oracle and for the native library."""
+
+    model: rb.Model
+    reference: Target
+    theta: np.ndarray  # (P,) or (C, P)
+
+    def native(self, dtype=np.float64, **changes):
+        x = self.reference.x.reshape(-1, *self.model.input_shape)
+        options = {
+            "prior": rb.Normal(PRIOR_SD),
+            "likelihood": native_likelihood(self.reference),
+            "temperature": self.reference.temperature,
+            "likelihood_temperature": self.reference.likelihood_temperature,
+            "dtype": dtype,
+        }
+        y = native_labels(self.reference)
+        return rb.Posterior(self.model, x, y, **{**options, **changes})
+
+
+def weights(model, rng, chains=None):
+    """He-like weights, norms near 1, the rest of order 0.2: outputs of order one at any width."""
+    shape = (model.dim,) if chains is None else (chains, model.dim)
+    theta = 0.2 * rng.normal(size=shape)
+    for p in model.parameters:
+        part = theta[..., p.offset : p.offset + p.size]
+        if p.is_weight:
+            part *= 5 * math.sqrt(1.5 / p.fan_in)
+        else:
+            part += p.initial
+    return theta
+
+
+def inputs(model, rng, num_rows):
+    shape = (num_rows, math.prod(model.input_shape))
+    if model.tokens:
+        return rng.integers(0, model.tokens, size=shape).astype(float)
+    return rng.normal(size=shape)
+
+
+def problem(model, *, likelihood=0, num_rows=5, chains=None, seed=0, **temperatures):
+    """A `Problem` with random data and weights of fixed seed."""
+    rng = np.random.default_rng((seed, *model.input_shape, model.dim, likelihood, num_rows))
+    segments = [(0, model.dim, 0, PRIOR_SD, 0, 0)]
+    theta = weights(model, rng, chains)
+    if likelihood == 1:
+        segments.append((model.dim, 1, 0, 1, 0, 0))
+        theta = np.concatenate([theta, 0.2 * rng.normal(size=(*theta.shape[:-1], 1))], axis=-1)
+    reference = Target(
+        table=model.table,
+        prior=np.array(segments, float),
+        kind=likelihood,
+        x=inputs(model, rng, num_rows),
+        y=labels(likelihood, rng, num_rows, model.output_shape[0]),
+        scale=NOISE,
+        **temperatures,
+    )
+    return Problem(model, reference, theta)
+
+
+def net(shape, *layers, outputs=2):
+    """The layers, flattened, and a dense layer behind them."""
+    return rb.Model([*layers, rb.Flatten(), rb.Dense(outputs)], input_shape=shape)
+
+
+def mask_factors(model, rows, *, seed, step, sample=0, purpose=MASK):
+    """Factors of each Dropout row of the table for these rows of the data, by their addresses."""
+    found = {}
+    for r, entries in enumerate(model.table):
+        row = dict(zip(rb.layers.COLUMNS, map(int, entries), strict=True))
+        if row["op"] != 2:
+            continue
+        units = row["channels"] if row["argument"] else row["out_size"]
+        where = {"seed": seed, "step": step, "sample": sample, "layer": row["index"]}
+        drawn = mask(rows, units, model.rates[r], purpose=purpose, **where)  # (n, units)
+        found[r] = np.tile(drawn, (1, row["out_size"] // units))  # channels run fastest
+    return found
+
+
+# --- networks by name ----------------------------------------------------------------------------
+
+TANH, SILU, RELU = (rb.Activation(name) for name in ("tanh", "silu", "relu"))
+
+
+def conv_models():
+    """Kernels 1 to 5, strides 1 to 3, both paddings, on images of odd sizes; by name."""
+    kernels = [1, 2, 3, (1, 4), (5, 2), (3, 5), 4, 5]
+    strides = [1, 2, (2, 1), 3, (1, 3)]
+    shapes = [(5, 7, 1), (6, 5, 3), (7, 5, 2), (5, 8, 17)]
+    found = {}
+    for k, size in enumerate(kernels):
+        for s, stride in enumerate(strides):
+            for padding in ("same", "valid"):
+                layer = rb.Conv2D(
+                    (1, 3, 2, 9)[(k + s) % 4],
+                    size,
+                    stride=stride,
+                    padding=padding,
+                    bias=(k + s) % 3 > 0,
+                )
+                shape = shapes[(k + 2 * s + (padding == "same")) % 4]
+                name = f"{size}/{stride}/{padding} on {shape}".replace(" ", "")
+                found[name] = net(shape, layer, TANH)
+    return found
+
+
+SMOOTH = {  # networks without kinks
+    "one cell": net((1, 1, 1), rb.Conv2D(1, 1), TANH),
+    "row of pixels": net((1, 9, 2), rb.Conv2D(3, (1, 3), padding="same"), TANH),
+    "column of pixels": net((9, 1, 1), rb.Conv2D(3, 3, stride=2, padding="same"), TANH),
+    "kernel larger than the image": net((2, 3, 2), rb.Conv2D(3, 5, padding="same"), SILU),
+    "two convolutions": net(
+        (6, 5, 2), rb.Conv2D(4, 3, padding="same"), TANH, rb.Conv2D(3, 2, stride=2), SILU
+    ),
+    "convolution alone": rb.Model([rb.Conv2D(2, 3), rb.Flatten()], input_shape=(4, 3, 2)),
+    "conv1d": net((9, 3), rb.Conv1D(5, 4, stride=2), TANH),
+    "conv1d same": net((7, 1), rb.Conv1D(2, 3, stride=3, padding="same", bias=False), TANH),
+    "average pool": net((7, 5, 2), rb.Conv2D(3, 2), rb.AvgPool2D(2), TANH),
+    "average pool same": net(
+        (7, 6, 3), TANH, rb.Conv2D(2, 1), rb.AvgPool2D((3, 2), stride=(2, 1), padding="same")
+    ),
+    "average pool of the input": net((5, 4, 2), rb.AvgPool2D(3, stride=1, padding="same")),
+    "global average": rb.Model(
+        [rb.Conv2D(4, 3, padding="same"), SILU, rb.GlobalAvgPool2D(), rb.Dense(3)],
+        input_shape=(5, 3, 2),
+    ),
+    "frn without threshold": net(
+        (4, 5, 3), rb.Conv2D(2, 3), rb.FilterResponseNorm(threshold=False), TANH
+    ),
+    "frn of a sequence": net(
+        (7, 2), rb.Conv1D(3, 3, padding="same"), rb.FilterResponseNorm(threshold=False)
+    ),
+    "layer norm of a row": rb.Model(
+        [rb.Dense(7), rb.LayerNorm(), TANH, rb.Dense(2)], input_shape=(3,)
+    ),
+    "layer norm of a sequence": net((5, 4), rb.LayerNorm(), rb.Conv1D(3, 2), rb.LayerNorm()),
+    "layer norm of an image": net((4, 3, 5), rb.Conv2D(4, 2), rb.LayerNorm(), SILU),
+    "layer norm of one channel": net((4, 3, 2), rb.Conv2D(1, 2), rb.LayerNorm()),
+    "identity shortcut": net(
+        (5, 4, 2), rb.Conv2D(3, 1), TANH, rb.Residual([rb.Conv2D(3, 3, padding="same"), TANH]), SILU
+    ),
+    "conv shortcut": net(
+        (5, 4, 2),
+        TANH,
+        rb.Residual(
+            [rb.Conv2D(4, 3, stride=2, padding="same"), SILU, rb.Conv2D(4, 2, padding="same")],
+            [rb.Conv2D(4, 1, stride=2, bias=False)],
+        ),
+        TANH,
+    ),
+    "shortcut of the input": net((4, 4, 2), rb.Residual([rb.Conv2D(2, 3, padding="same"), TANH])),
+    "main of one norm": net(
+        (4, 3, 2), rb.Conv2D(3, 2), rb.Residual([rb.FilterResponseNorm(threshold=False)]), TANH
+    ),
+    "main of one norm, dropout": net(
+        (4, 3, 2), rb.Conv2D(3, 2), rb.Residual([rb.Dropout(0.5), rb.FilterResponseNorm()])
+    ),
+    "two norms of one value": net(
+        (4, 3, 2),
+        rb.Conv2D(3, 2),
+        rb.Residual([rb.FilterResponseNorm(threshold=False)], [rb.FilterResponseNorm()]),
+        SILU,
+    ),
+    "main of one activation": net((4, 3, 2), rb.Conv2D(2, 2), rb.Residual([TANH]), SILU),
+    "nested": net(
+        (4, 4, 2),
+        rb.Residual(
+            [
+                rb.Conv2D(2, 3, padding="same"),
+                rb.Residual([TANH, rb.Conv2D(2, 2, padding="same")], [rb.Conv2D(2, 1)]),
+                rb.Residual([SILU]),
+            ]
+        ),
+        TANH,
+    ),
+    "residual of dense layers": rb.Model(
+        [rb.Dense(5), rb.Residual([TANH, rb.Dense(5)]), rb.Residual([SILU]), rb.Dense(2)],
+        input_shape=(3,),
+    ),
+    "two activations": net((4, 3, 2), rb.Conv2D(3, 2), TANH, SILU, rb.Activation("gelu")),
+    "activation of the input": net((4, 3, 2), SILU, TANH, rb.Conv2D(3, 2)),
+    "dense after flatten": net((3, 4, 2), rb.Flatten(), rb.Dense(6), TANH),
+    "embedding": net((6,), rb.Embedding(5, 3), TANH),
+    "embedding of one token": net((1,), rb.Embedding(1, 2), TANH),
+    "embedding and conv1d": net((9,), rb.Embedding(7, 4), rb.Conv1D(3, 3), SILU),
+    "lstm": rb.Model([rb.LSTM(4), rb.Dense(2)], input_shape=(6, 3)),
+    "lstm of one step": rb.Model([rb.LSTM(3), rb.Dense(2)], input_shape=(1, 2)),
+    "lstm of one unit": rb.Model([rb.LSTM(1)], input_shape=(5, 1)),
+    "lstm states": net((5, 2), rb.LSTM(3, sequence=True), TANH),
+    "lstm after lstm": net((5, 2), rb.LSTM(3, sequence=True), rb.LSTM(4)),
+    "embedding and lstm": net((7,), rb.Embedding(6, 3), rb.LSTM(5), outputs=3),
+    "wide lstm": rb.Model([rb.LSTM(17), rb.Dense(2)], input_shape=(4, 9)),
+    "dropout": net((4, 3, 2), rb.Dropout(0.3), rb.Conv2D(3, 2), rb.Dropout(0.4), TANH),
+    "spatial dropout": net(
+        (4, 3, 3), rb.Conv2D(5, 2), TANH, rb.Dropout(0.4, spatial=True), rb.Conv2D(2, 2), SILU
+    ),
+    "dropout of sequences": net(
+        (6, 3), rb.Dropout(0.3, spatial=True), rb.LSTM(5, sequence=True), rb.Dropout(0.2)
+    ),
+    "dropout in a residual": net(
+        (4, 3, 2),
+        rb.Residual([rb.Conv2D(2, 3, padding="same"), TANH, rb.Dropout(0.5, spatial=True)]),
+        rb.Dropout(0.25),
+    ),
+}
+KINKED = {  # max pools, thresholds and relu
+    "max pool": net((7, 5, 2), rb.Conv2D(3, 2), TANH, rb.MaxPool2D(2)),
+    "max pool same": net((7, 6, 2), rb.Conv2D(3, 2), rb.MaxPool2D((2, 3), padding="same")),
+    "overlapping max pool": net((7, 6, 2), rb.Conv2D(3, 2), TANH, rb.MaxPool2D(3, stride=(1, 2))),
+    "overlapping max pool same": net(
+        (6, 5, 1), rb.Conv2D(3, 2), rb.MaxPool2D(3, stride=2, padding="same"), SILU, rb.Conv2D(2, 2)
+    ),
+    "max pool of the input": net((5, 6, 2), rb.MaxPool2D(2, stride=1)),
+    "max pool larger than its stride": net(
+        (9, 8, 2), rb.Conv2D(2, 1), rb.MaxPool2D(2, stride=3), TANH
+    ),
+    "max pool 1d": net((11, 2), rb.Conv1D(3, 2), rb.MaxPool1D(3, stride=2), TANH),
+    "max pool 1d same": net((7, 3), rb.Conv1D(2, 3), rb.MaxPool1D(2, padding="same")),
+    "relu": net((5, 5, 2), rb.Conv2D(4, 3), RELU, rb.MaxPool2D(2), rb.Flatten(), rb.Dense(5), RELU),
+    "pre-activation residual": net(
+        (4, 4, 2),
+        rb.Conv2D(3, 3, padding="same"),
+        rb.Residual([rb.FilterResponseNorm(), RELU, rb.Conv2D(3, 3, padding="same")]),
+        rb.FilterResponseNorm(),
+        RELU,
+    ),
+    **{
+        f"frn and {name}": net(
+            (4, 5, 3), rb.Conv2D(3, 2), rb.FilterResponseNorm(), rb.Activation(name)
+        )
+        for name in rb.layers.ACTIVATIONS
+    },
+    "frn of one cell": net((1, 1, 3), rb.FilterResponseNorm(), rb.Conv2D(2, 1)),
+    "frn of the input": net((3, 4, 2), rb.FilterResponseNorm(), TANH),
+    "cnn and lstm": net(
+        (11,), rb.Embedding(6, 4), rb.Conv1D(3, 3), RELU, rb.MaxPool1D(2), rb.LSTM(4)
+    ),
+}
+ZOO = {
+    "lenet5": lambda: rb.lenet5((15, 15, 1), 3),
+    "resnet20_frn": lambda: rb.resnet20_frn(3, input_shape=(8, 8, 3)),
+    "cnn_lstm": lambda: rb.cnn_lstm(30, 12, 2),
+}
+
+
+def directions(dim, count=6, seed=0):
+    """Signs (count, P): a wrong entry of a gradient shows along every one."""
+    return np.random.default_rng((seed, dim)).choice([-1.0, 1.0], size=(count, dim))
+
+
+def check_slopes(function, gradient, theta, h, bound=1e-7):
+    """The gradient (P,) is the derivative of a function of (n, P), over the gradient's norm.
+
+    Fourth-order central differences along `directions`, which round with the values.
+    """
+    along = directions(theta.size)
+    stencil = np.concatenate([theta + k * h * along for k in (-2, -1, 1, 2)])
+    values = np.reshape(function(stencil), (4, len(along)))
+    found = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
+    rounding = 8 * np.finfo(float).eps * np.max(np.abs(values)) / h
+    error = np.max(np.abs(found - along @ gradient))
+    assert error <= bound * np.linalg.norm(gradient) + rounding

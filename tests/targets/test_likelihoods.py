@@ -1,0 +1,208 @@
+"""Likelihoods: checks of y, predictive terms, pointwise log densities."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import ribbit as rb
+from ribbit.targets import likelihoods
+from tests.oracle import reference
+
+F64 = np.dtype(np.float64)
+
+
+def targets(likelihood, y, outputs, dtype=F64):
+    return likelihood.targets("f", y, len(y), (outputs,), np.dtype(dtype))
+
+
+@pytest.fixture
+def outputs(rng):
+    return 2 * rng.normal(size=(4, 9, 2))
+
+
+def test_gaussian_terms_and_density(outputs, rng):
+    y = rng.normal(size=(9, 2))
+    expected = stats.norm(outputs, 0.3).logpdf(y).sum(axis=-1)
+    known = rb.Gaussian(0.3)
+    np.testing.assert_allclose(known.log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    terms = known.terms(outputs, None)
+    np.testing.assert_array_equal(terms.mean, outputs)
+    assert np.all(terms.noise_sd == 0.3)
+    log_noise = rng.normal(size=4)
+    learned = rb.Gaussian()
+    sd = np.exp(log_noise)[:, None, None]
+    expected = stats.norm(outputs, sd).logpdf(y).sum(axis=-1)
+    np.testing.assert_allclose(learned.log_likelihood(outputs, y, log_noise), expected, rtol=1e-12)
+    np.testing.assert_allclose(learned.terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
+
+
+def test_heteroscedastic_terms_and_density(outputs, rng):
+    y = rng.normal(size=(9, 1))
+    mean, sd = outputs[..., :1], np.log1p(np.exp(outputs[..., 1:]))
+    likelihood = rb.HeteroscedasticGaussian()
+    expected = stats.norm(mean, sd).logpdf(y).sum(axis=-1)
+    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-12)
+    terms = likelihood.terms(outputs, None)
+    np.testing.assert_array_equal(terms.mean, mean)
+    np.testing.assert_allclose(terms.noise_sd, sd, rtol=1e-14)
+
+
+def test_categorical_terms_and_density(outputs):
+    y = np.array([[0], [1], [1], [0], [0], [1], [0], [1], [1]], float)
+    likelihood = rb.Categorical()
+    log_p = special.log_softmax(outputs, axis=-1)
+    np.testing.assert_allclose(likelihood.terms(outputs, None).probs, np.exp(log_p), rtol=1e-13)
+    expected = np.where(y[:, 0] == 1, log_p[..., 1], log_p[..., 0])
+    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-12)
+
+
+def test_bernoulli_terms_and_density(outputs, rng):
+    y = rng.integers(0, 2, size=(9, 2)).astype(float)
+    likelihood = rb.Bernoulli()
+    p = special.expit(outputs)
+    terms = likelihood.terms(outputs, None)
+    assert terms.binary
+    np.testing.assert_allclose(terms.probs, p, rtol=1e-13)
+    expected = stats.bernoulli(p).logpmf(y).sum(axis=-1)
+    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-11)
+
+
+def test_poisson_terms_and_density(outputs, rng):
+    y = rng.integers(0, 30, size=(9, 2)).astype(float)
+    likelihood = rb.Poisson()
+    terms = likelihood.terms(outputs, None)
+    np.testing.assert_allclose(terms.mean, np.exp(outputs), rtol=1e-14)
+    np.testing.assert_allclose(terms.noise_sd**2, np.exp(outputs), rtol=1e-13)
+    expected = stats.poisson(np.exp(outputs)).logpmf(y).sum(axis=-1)
+    np.testing.assert_allclose(likelihood.log_likelihood(outputs, y, None), expected, rtol=1e-11)
+
+
+def test_float32_outputs_are_summed_in_float64(outputs, rng):
+    y = rng.normal(size=(9, 2))
+    value = rb.Gaussian(0.3).log_likelihood(outputs.astype(np.float32), y, None)
+    assert value.dtype == np.float64
+
+
+def test_far_tails_are_finite_and_right():
+    far = np.array([[[1e3, -1e3]]])
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    assert rb.Categorical().log_likelihood(far, one, None) == -2e3
+    assert rb.Categorical().log_likelihood(far, zero, None) == 0.0
+    np.testing.assert_array_equal(rb.Categorical().terms(far, None).probs, [[[1, 0]]])
+    assert rb.Bernoulli().log_likelihood(far, np.array([[0.0, 1.0]]), None) == -2e3
+    np.testing.assert_array_equal(rb.Bernoulli().terms(far, None).probs, [[[1, 0]]])
+    hetero = rb.HeteroscedasticGaussian()
+    for raw in (-36.9, -37.1, -300.0):
+        got = hetero.log_likelihood(np.array([[[0.0, raw]]]), zero, None)
+        assert got == pytest.approx(-raw - 0.5 * math.log(2 * math.pi), rel=1e-13)
+    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), zero, None) == pytest.approx(
+        1e4, rel=1e-3
+    )
+    assert hetero.log_likelihood(np.array([[[0.0, -1e4]]]), one, None) == -math.inf
+    assert rb.Poisson().log_likelihood(far[..., :1], one, None) == -math.inf
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_pointwise_terms_are_those_of_the_oracle(kind, rng):
+    likelihood = [
+        rb.Gaussian(0.3),
+        rb.Gaussian(),
+        rb.HeteroscedasticGaussian(),
+        rb.Categorical(),
+        rb.Bernoulli(),
+        rb.Poisson(),
+    ][kind]
+    f = rng.normal(size=(1, 9, 4))
+    y = rng.integers(0, 2, size=(9, likelihood.columns("f", (4,)))).astype(float)
+    log_noise = np.array([0.4]) if kind == 1 else None
+    expected, _, _ = reference.log_likelihood_terms(kind, 0.3, f[0], y, 0.4)
+    got = likelihood.log_likelihood(f, y, log_noise)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("y", [[0, 1, 2], np.array([0, 1, 2], np.uint8), [0.0, 1.0, 2.0]])
+def test_labels_of_any_whole_dtype(y):
+    np.testing.assert_array_equal(targets(rb.Categorical(), y, 3), [[0], [1], [2]])
+
+
+def test_shapes_of_y():
+    flat = targets(rb.Gaussian(1), [1, 2, 3], 1, np.float32)
+    assert (flat.shape, flat.dtype) == ((3, 1), np.float32)
+    assert targets(rb.Gaussian(1), np.ones((3, 2)), 2).shape == (3, 2)
+    assert targets(rb.HeteroscedasticGaussian(), np.ones((3, 2)), 4).shape == (3, 2)
+    assert targets(rb.Bernoulli(), [True, False], 1).tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "outputs", "error", "text"),
+    [
+        (rb.Gaussian(1), np.ones((3, 2)), 1, ValueError, r"\(3, 1\) or \(3,\) for Gaussian and 1"),
+        (rb.Gaussian(1), np.ones(3), 2, ValueError, r"shape \(3, 2\) for Gaussian"),
+        (rb.Gaussian(1), [1, math.inf], 1, ValueError, r"y\[1\] is inf"),
+        (rb.Gaussian(1), [[1], [math.nan]], 1, ValueError, r"y\[1, 0\] is nan"),
+        (rb.Gaussian(1), ["a", "b"], 1, TypeError, "real numbers"),
+        (rb.Gaussian(1), [1j, 2j], 1, TypeError, "real numbers, got complex128"),
+        (rb.Gaussian(1), [None, 1], 1, TypeError, "real numbers, got list"),
+        (rb.Gaussian(1), [[1], [1, 2]], 1, TypeError, "real numbers, got list"),
+        (rb.HeteroscedasticGaussian(), [1, 2], 3, ValueError, "even number of outputs"),
+        (rb.Categorical(), [0, 3], 3, ValueError, r"labels in \[0, 3\).* y\[1\] is 3"),
+        (rb.Categorical(), [0, -1], 3, ValueError, r"y\[1\] is -1"),
+        (rb.Categorical(), [0, 0.5], 3, ValueError, r"y\[1\] is 0.5"),
+        (rb.Categorical(), np.eye(3), 3, ValueError, r"\(3, 1\) or|shape \(3, 1\)"),
+        (rb.Categorical(), [0, 1], 1, ValueError, ">= 2 outputs"),
+        (rb.Bernoulli(), [0, 2], 1, ValueError, r"y as 0 or 1.* y\[1\] is 2"),
+        (rb.Poisson(), [0, -2], 1, ValueError, r"y\[1\] is -2"),
+        (rb.Poisson(), [0, 2.5], 1, ValueError, r"y\[1\] is 2.5"),
+    ],
+)
+def test_refuses_y(likelihood, y, outputs, error, text):
+    with pytest.raises(error, match=rf"^\[f\] expected .*({text})"):
+        targets(likelihood, y, outputs)
+
+
+def test_masked_values_are_refused():
+    y = np.ma.masked_array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(ValueError, match="masked"):
+        targets(rb.Gaussian(1), y, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: rb.Gaussian(0.1, log_noise_prior=rb.Normal(1)), ValueError),
+        (lambda: rb.Gaussian(log_noise_prior=1.0), TypeError),
+        (lambda: rb.Gaussian(log_noise_prior=rb.Normal), TypeError),
+        (lambda: rb.Gaussian("0.1"), TypeError),
+        (lambda: rb.Gaussian(True), TypeError),
+    ],
+)
+def test_gaussian_refuses(make, error):
+    with pytest.raises(error, match=r"^\[Gaussian\] expected .*, got"):
+        make()
+
+
+def test_description_survives_json():
+    for likelihood in (
+        rb.Gaussian(0.3),
+        rb.Gaussian(),
+        rb.HeteroscedasticGaussian(),
+        rb.Categorical(),
+        rb.Bernoulli(),
+        rb.Poisson(),
+    ):
+        text = json.dumps(likelihood.describe())
+        assert likelihoods.from_description(json.loads(text)) == likelihood
+
+
+def test_one_hot_labels_are_told_so():
+    with pytest.raises(ValueError, match="of labels, not one-hot rows, for Categorical"):
+        rb.Posterior(
+            rb.mlp(2, (), 3),
+            np.zeros((4, 2)),
+            np.eye(4)[:, :3],
+            prior=rb.Normal(1.0),
+            likelihood=rb.Categorical(),
+        )

@@ -1,0 +1,37 @@
+"""Writes the stubs of the native modules, `python -m tools.stubs`: of `_cuda` where it is built."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "python" / "ribbit"
+MODULES = ("_core", "_cuda")
+
+
+def generate(module: str) -> str:
+    """Return the text of the stub that pybind11-stubgen makes of a native module of ribbit."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-m", "pybind11_stubgen", f"ribbit.{module}", "-o", folder],
+            check=True,
+            capture_output=True,
+        )
+        text = (Path(folder) / "ribbit" / f"{module}.pyi").read_text()
+    # A null pointer is what the binding takes for None.
+    text = text.replace("interrupt: InterruptFlag = None", "interrupt: InterruptFlag | None = None")
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--stdin-filename", f"{module}.pyi", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    for name in MODULES:
+        if importlib.util.find_spec(f"ribbit.{name}") is not None:
+            (FOLDER / f"{name}.pyi").write_text(generate(name))
