@@ -1,4 +1,4 @@
-"""Counts of the roofline by hand, the reading of a profile, a sentence for every workload."""
+"""Counts of the roofline by hand, the reading of a profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from benchmarks.studies.roofline_counts import (
     Count,
     Elements,
 )
-from benchmarks.studies.roofline_words import NEEDED
 from benchmarks.workloads import networks
 from benchmarks.workloads.table import WORKLOADS
 
@@ -47,11 +46,6 @@ def test_floor_is_the_larger_part() -> None:
     assert count.floor(peak=10.0, bandwidth=1.0, cache=40.0) == (20.0, "arithmetic")
 
 
-def test_every_workload_has_a_sentence() -> None:
-    assert set(NEEDED) == set(roofline.NAMES)
-    assert all(text.endswith(".") for text in NEEDED.values())
-
-
 LIBRARY = "_core.cpython-311-x86_64-linux-gnu.so"
 INNER = "ribbit::cpu::(anonymous namespace)"
 REPORT = f"""
@@ -78,4 +72,3 @@ def test_page(tmp_path: Path) -> None:
     assert roofline.main(arguments) == 0
     text = page.read_text()
     assert "| normals | normal | 1 | 0 flop | 28.5 |" in text
-    assert NEEDED["normals"] in text

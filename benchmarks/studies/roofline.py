@@ -27,7 +27,6 @@ from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
-from benchmarks.studies.roofline_words import NEEDED
 from benchmarks.workloads.table import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "roofline.md"
@@ -43,7 +42,8 @@ its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random word, 4 per par
 once per gradient or run; they set a floor only where the working set is larger than the last-level
 cache. Both peaks are those of the same threads in the same run. No code reaches 100 %: products
 read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
-of all threads; "barrier" is one thread waiting for the other.
+of all threads; "barrier" is one thread waiting for the other, "the kernel" is mostly the system
+handing out fresh pages.
 """
 
 
@@ -151,8 +151,8 @@ def amount(number: float) -> str:
 
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
-    """Floors and shares, profiles, and what is missing."""
-    floors, costs, needed = [], [], []
+    """Floors and shares, profiles."""
+    floors, costs = [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
         if row.failure:
@@ -177,12 +177,10 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         )
         top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
         costs.append([name, *(top or [without, "", ""])])
-        needed.append([name, NEEDED[name]])
     head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
     return [
         ("Floors", [*head, "set by", "ribbit", "share"], floors),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
-        ("What would be needed for the rest", ["workload", "what"], needed),
     ]
 
 
