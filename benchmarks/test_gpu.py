@@ -80,6 +80,7 @@ def test_without_a_device(monkeypatch, capsys):
 
 def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
     """Whatever is committed is told as verified or as changed since; numbers need a file."""
+    assert all(any(gpu_digest.ROOT.glob(pattern)) for pattern in gpu_digest.SOURCES)
     lines = gpu_digest.verdicts()
     assert all("verified at" in line or "changed since" in line for line in lines) or lines == [
         "no device has run these sources yet"
@@ -88,8 +89,8 @@ def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     facts = {"device": {"name": "A"}, "date": "2026-01-01", "commit": "0123456789abc"}
     monkeypatch.setattr(gpu_digest, "ROOT", tmp_path)
-    (tmp_path / "cpp" / "cuda").mkdir(parents=True)
-    source = tmp_path / "cpp" / "cuda" / "a.h"
+    (tmp_path / "cpp" / "cuda" / "kernels").mkdir(parents=True)
+    source = tmp_path / "cpp" / "cuda" / "kernels" / "a.h"
     source.write_text("1")
     (folder / "a.json").write_text(json.dumps(facts | {"digest": gpu_digest.digest()}))
     assert gpu_digest.verdicts() == ["A, 2026-01-01: verified at 0123456789"]
