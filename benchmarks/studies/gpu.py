@@ -148,13 +148,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the stages that were asked for; return 0 when every test passed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    summary = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=summary)
     parser.add_argument("--stage", choices=("tests", "ceilings", "rows"), action="append")
     parser.add_argument("--rows", nargs="+", choices=tuple(gpu_rows.ROWS), help="some rows only")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, nothing kept")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.rehearse:
         for row in gpu_rows.rehearse(given.rows):
             print(f"{row['name']}: ran")
