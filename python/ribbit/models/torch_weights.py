@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from ribbit.models import layers
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
-
-    from ribbit.models.model import Model
 
 _BATCH_NORM = ("running_mean", "running_var", "num_batches_tracked")
 _DENSE, _CONV, _ADD, _LSTM = (
@@ -43,6 +41,30 @@ _RENAMED: dict[int, dict[str, tuple[str, ...]]] = {
 }
 
 
+class Network(Protocol):
+    """What is read of a model; see `ribbit.Model`."""
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of a data row."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[layers.Parameter, ...]:
+        """Arrays of parameters, in flat order."""
+        ...
+
+    @property
+    def table(self) -> npt.NDArray[np.int64]:
+        """Layer table (R, columns)."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Entry:
     # One array of a model, and its names in torch: of several, it is the sum.
@@ -52,7 +74,9 @@ class _Entry:
     shapes: tuple[tuple[int, ...], ...]  # in torch, the first is the usual one
 
 
-def from_torch(function: str, model: Model, state_dict: object, dtype: npt.DTypeLike) -> FloatArray:
+def from_torch(
+    function: str, model: Network, state_dict: object, dtype: npt.DTypeLike
+) -> FloatArray:
     """Return the flat vector (dim,) of `state_dict`; `function` names the caller in errors."""
     given = checks.mapping(function, "state_dict", state_dict)
     chosen = checks.float_dtype(function, dtype)
@@ -91,7 +115,7 @@ def from_torch(function: str, model: Model, state_dict: object, dtype: npt.DType
     return theta
 
 
-def to_torch(function: str, model: Model, theta: object) -> dict[str, torch.Tensor]:
+def to_torch(function: str, model: Network, theta: object) -> dict[str, torch.Tensor]:
     """Return a state dict of `theta` (dim,), copied; `function` names the caller in errors."""
     got = checks.summary(theta)
     if not isinstance(theta, np.ndarray) or theta.dtype not in (np.float32, np.float64):
@@ -123,7 +147,7 @@ def _host(value: Any) -> Any:
     return (value.double() if value.is_floating_point() else value).numpy()
 
 
-def _entries(function: str, model: Model) -> Iterator[_Entry]:
+def _entries(function: str, model: Network) -> Iterator[_Entry]:
     """Give the arrays of a model in flat order."""
     arrays = {p.offset: p for p in model.parameters}
     # Of each value (places, channels), where torch has the channels first: images, and sequences

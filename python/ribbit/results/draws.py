@@ -11,6 +11,7 @@ import numpy as np
 
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit.protocols import Array, Predictive
+from ribbit.results import archive
 from ribbit.results.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -132,10 +133,38 @@ class Draws:
         ----------
         path
             Used as it is, no suffix is added. An existing file is replaced.
-        """
-        from ribbit.io import save_draws
 
-        save_draws(self, path)
+        Raises
+        ------
+        TypeError
+            When `path` is no path.
+        OSError
+            When the folder is missing or cannot be written to.
+        """
+        positions = to_host(self.positions)
+        # Draws that differ by their number alone, as dropout masks do, share one position.
+        repeated = positions.shape[1] if positions.strides[1] == 0 and len(positions[0]) > 1 else 0
+        arrays: dict[str, Any] = {"positions": positions[:, :1] if repeated else positions}
+        archive.put(arrays, "stats", self.stats)
+        if self.warmup_positions is not None:
+            arrays["warmup_positions"] = to_host(self.warmup_positions)
+            archive.put(arrays, "warmup_stats", self.warmup_stats or {})
+        running = None if self.prediction is None else self.prediction.running
+        gathered: dict[str, Any] | None = None
+        if running is not None:
+            gathered, found = running.pack()
+            archive.put(arrays, "prediction", found)
+        header: dict[str, Any] = {
+            "complete": self.complete,
+            "settings": self.settings,
+            "predictive": None if self.predictive is None else self.predictive.describe(),
+            "prediction": gathered,
+            "state": None,
+            "repeated": repeated,
+        }
+        if self.state is not None:
+            archive.put_state(arrays, header, self.state)
+        archive.write("Draws.save", path, header, arrays)
 
     def to_datatree(self) -> Any:
         """Convert to an ``xarray.DataTree`` as ArviZ uses it.

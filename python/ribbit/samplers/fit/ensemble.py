@@ -14,7 +14,8 @@ from ribbit.samplers.fit.training import begin, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
-from ribbit.samplers.sgmcmc.stepper import Rule, Stepper
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper
 
 __all__ = ["DeepEnsemble"]
 

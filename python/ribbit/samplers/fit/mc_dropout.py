@@ -16,7 +16,8 @@ from ribbit.results.state import StochasticState
 from ribbit.samplers.fit.training import begin, train
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
-from ribbit.samplers.sgmcmc.stepper import Rule, Stepper
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper
 
 __all__ = ["MCDropout"]
 

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
-
-if TYPE_CHECKING:
-    from ribbit.samplers.run.base import Sampler
-
+from ribbit.samplers.run.target import Density
 
 __all__ = ["ProgressOption", "Run"]
 
@@ -32,12 +29,39 @@ _FAR = 20.0  # prior standard deviations
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
 
+class Transitions(Protocol):
+    """What a run needs of a sampler."""
+
+    _density: Density  # what is sampled
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Options as plain values."""
+        ...
+
+    @property
+    def statistics(self) -> dict[str, str]:
+        """Names and dtypes of what a step reports."""
+        ...
+
+    @property
+    def chunked(self) -> bool:
+        """Whether several steps are made in one call where no draw lies between."""
+        ...
+
+    def _advance(
+        self, state: Any, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[AnyState, dict[str, Array]]:
+        """Make steps; a pure function of `state`."""
+        ...
+
+
 class Run:
     """One call of ``sample``: buffers, and where they are filled to."""
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: Transitions,
         state: AnyState,
         num_draws: int,
         thin: int,

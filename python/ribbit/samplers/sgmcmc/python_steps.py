@@ -1,6 +1,6 @@
 """Steps along stochastic gradients of a target without native steps.
 
-The formulas are those of :class:`ribbit.samplers.sgmcmc.stepper.Rule`.
+The formulas are those of :class:`ribbit.samplers.sgmcmc.rule.Rule`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.rule import Batches, Rule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from ribbit.samplers.sgmcmc.stepper import Stepper
 
 
 __all__ = ["python_steps"]
 
 
 def python_steps(
-    stepper: Stepper,
+    density: Density,
+    rule: Rule,
+    batches: Batches,
     state: StochasticState,
     eps: npt.NDArray[np.float64],
     noise: npt.NDArray[np.float64],
     guard: InterruptGuard | None,
 ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Make the steps of native code from gradients alone."""
-    density, xp, rule = stepper.density, stepper.density.xp, stepper.rule
+    xp = density.xp
     theta = state.position
     first: Array = state.first_moment
     second: Array = state.second_moment
@@ -44,7 +46,7 @@ def python_steps(
         if guard is not None and guard.requested:
             raise Interrupted
         step = state.step + i
-        grad = _gradient(stepper, theta, step, state, guard)
+        grad = _gradient(density, batches, theta, step, state, guard)
         xi = 0.0
         if factor:
             xi = factor * random_numbers.normal(
@@ -69,7 +71,7 @@ def python_steps(
                 new = theta + e * mean / (xp.sqrt(spread) + rule.epsilon)
             elif rule.preconditioned:
                 if step < state.warmup:
-                    scaled = grad * (1.0 / (stepper.num_rows or 1))
+                    scaled = grad * (1.0 / (batches.num_rows or 1))
                     second = rule.decay2 * second + (1.0 - rule.decay2) * scaled * scaled
                 metric = 1.0 / (xp.sqrt(second) + rule.epsilon)
                 new = theta + (0.5 * e) * metric * grad + math.sqrt(e) * xp.sqrt(metric) * xi
@@ -87,25 +89,24 @@ def python_steps(
 
 
 def _gradient(
-    stepper: Stepper,
+    density: Density,
+    batches: Batches,
     theta: Array,
     step: int,
     state: StochasticState,
     guard: InterruptGuard | None,
 ) -> Array:
-    density, xp = stepper.density, stepper.density.xp
-    num_rows, batch_size = stepper.num_rows, stepper.batch_size
-    if batch_size is None or num_rows is None or batch_size == num_rows:
+    places = batches.places(step)
+    if places is None:
         return density.terms_and_grad(theta, guard)[1]
-    epoch, number = divmod(step, stepper.batches)
-    begin = number * batch_size
-    count = min(batch_size, num_rows - begin)
-    return xp.concat(
+    assert batches.num_rows is not None
+    epoch, begin, count = places
+    return density.xp.concat(
         [
             density.batch_gradient(
                 theta[c : c + 1, :],
                 random_numbers.epoch_rows(
-                    num_rows,
+                    batches.num_rows,
                     seed=state.seed,
                     chain=int(chain),
                     epoch=epoch,

@@ -12,7 +12,8 @@ from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
-from ribbit.samplers.sgmcmc.stepper import Rule, Stepper, Stepping
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,47 +23,17 @@ from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
+from ribbit.samplers.sgmcmc.rule import Batches, Rule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Rule", "Stepper", "Stepping"]
+__all__ = ["Stepper", "Stepping"]
 
-Kind = Literal["langevin", "friction", "adam"]
 _CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How a gradient g moves theta; eps is the step size of the step, xi standard normal.
-
-    Attributes
-    ----------
-    kind : {"langevin", "friction", "adam"}
-        langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
-        friction: v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v.
-        adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
-    friction : float
-        The a above.
-    preconditioned : bool
-        G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
-    prior : float
-        Weight of the log prior: 1, or 0 for the likelihood alone.
-    decay1, decay2 : float
-        Of the running first and second moments.
-    epsilon : float
-    """
-
-    kind: Kind
-    friction: float = 0.0
-    preconditioned: bool = False
-    prior: float = 1.0
-    decay1: float = 0.9
-    decay2: float = 0.999
-    epsilon: float = 1e-8
 
 
 class Stepper:
@@ -111,9 +80,7 @@ class Stepper:
     @property
     def batches(self) -> int:
         """Steps of an epoch, M."""
-        if self.batch_size is None or self.num_rows is None:
-            return 1
-        return -(-self.num_rows // self.batch_size)
+        return Batches(self.num_rows, self.batch_size).count
 
     def thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
@@ -229,7 +196,10 @@ class Stepper:
         if self._native is not None:
             arrays, failed, largest = self._native_steps(state, eps, noise, guard)
         else:
-            arrays, failed, largest = python_steps(self, state, eps, noise, guard)
+            batches = Batches(self.num_rows, self.batch_size)
+            arrays, failed, largest = python_steps(
+                self.density, self.rule, batches, state, eps, noise, guard
+            )
         if (failed >= 0).any():
             # Nothing hidden decides a step, so the steps before are simply made again.
             chain = int(np.argmin(np.where(failed >= 0, failed, num_steps)))
