@@ -9,9 +9,9 @@
 
 namespace ribbit::cpu {
 template <class T>
-LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood,
-                          double scale, const Rows<T>& x, const T* y, std::int64_t rows,
-                          Temperatures temperatures, bool masks, bool concrete)
+LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior,
+                          LikelihoodKind likelihood, double scale, const Rows<T>& x, const T* y,
+                          std::int64_t rows, Temperatures temperatures, bool masks, bool concrete)
     : network_(std::move(network)),
       masked_(masks),
       concrete_(concrete),
@@ -21,16 +21,15 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
                                     : std::make_unique<const Walk>(network_, masks, false)),
       prior_(std::move(prior)),
       likelihood_(likelihood),
+      traits_(traits_of(likelihood)),
       scale_(scale),
       x_(x),
       y_(y),
       rows_(rows),
-      dim_(network_.dim() + (likelihood == Likelihood::kGaussianLearned ? 1 : 0) + plan_.rates),
-      targets_(likelihood == Likelihood::kCategorical       ? 1
-               : likelihood == Likelihood::kHeteroscedastic ? network_.output_size() / 2
-                                                            : network_.output_size()),
+      dim_(network_.dim() + (traits_.learns_noise ? 1 : 0) + plan_.rates),
+      targets_(columns_of(traits_.shape, network_.output_size())),
       temperatures_(temperatures) {
-  if (likelihood == Likelihood::kHeteroscedastic && network_.output_size() % 2 != 0) {
+  if (traits_.shape == LikelihoodShape::kMeanAndScale && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
   }
@@ -55,13 +54,12 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior, Like
       if (!paired || bias) drawn_[static_cast<std::size_t>(Estimator::kFlipout)].push_back(array);
     }
   }
-  if (likelihood == Likelihood::kPoisson) {
+  if (traits_.has_constants) {
     row_constant_.resize(static_cast<std::size_t>(rows));
     for (std::int64_t n = 0; n < rows; ++n) {
       double sum = 0;
       for (std::int64_t k = 0; k < targets_; ++k) {
-        int sign = 0;
-        sum -= lgamma_r(static_cast<double>(y[n * targets_ + k]) + 1.0, &sign);
+        sum += constant_of(likelihood, static_cast<double>(y[n * targets_ + k]));
       }
       row_constant_[static_cast<std::size_t>(n)] = sum;
     }

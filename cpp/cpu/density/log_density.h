@@ -12,7 +12,9 @@
 #include <mutex>
 #include <vector>
 
+#include "core/likelihood_hd.h"
 #include "core/network.h"
+#include "core/prior_hd.h"
 #include "cpu/density/stochastic_steps.h"
 #include "cpu/density/variational.h"
 #include "cpu/layers/row_blocks.h"
@@ -26,17 +28,8 @@ namespace ribbit::cpu {
 // A run of parameters under one prior (kinds and constants of core/prior_hd.h).
 struct PriorSegment {
   std::int64_t offset, size;
-  int kind;
+  PriorKind kind;
   double a, b, c;
-};
-
-enum class Likelihood : int {
-  kGaussian = 0,
-  kGaussianLearned = 1,  // one more parameter after the network's: log of the noise sd
-  kHeteroscedastic = 2,
-  kCategorical = 3,
-  kBernoulli = 4,
-  kPoisson = 5
 };
 
 struct Temperatures {
@@ -70,9 +63,9 @@ class LogDensity {
   // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
   // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
   // Kendall 2017, eq. 3 and 4, with W divided by 1 - p).
-  LogDensity(Network network, std::vector<PriorSegment> prior, Likelihood likelihood, double scale,
-             const Rows<T>& x, const T* y, std::int64_t rows, Temperatures temperatures,
-             bool masks = false, bool concrete = false);
+  LogDensity(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
+             double scale, const Rows<T>& x, const T* y, std::int64_t rows,
+             Temperatures temperatures, bool masks = false, bool concrete = false);
   ~LogDensity();
 
   std::int64_t dim() const { return dim_; }
@@ -164,7 +157,8 @@ class LogDensity {
   std::unique_ptr<const Walk> walk_;         // of a network that is not plain, else null
   std::unique_ptr<const Walk> paired_walk_;  // the same, whose layers work on their own
   std::vector<PriorSegment> prior_;
-  Likelihood likelihood_;
+  LikelihoodKind likelihood_;
+  LikelihoodTraits traits_;
   double scale_;
   Rows<T> x_;
   const T* y_;

@@ -162,7 +162,7 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
   }
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const bool learned = traits_.learns_noise;
   // The gradients by the two paths: of a single shard where they lie.
   T *all_first = s.pair_grads.data(), *all_second = all_first + dim_;
   if (m.shards > 1) {

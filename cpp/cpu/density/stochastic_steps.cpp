@@ -27,10 +27,13 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
       u.noise = static_cast<T>(noise * std::sqrt(2.0 * steps.friction * eps));
       u.keep = static_cast<T>(1.0 - steps.friction);
       break;
-    default:
+    case kRuleAdam:
       u.step = static_cast<T>(eps);
       u.correct1 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay1, count)));
       u.correct2 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay2, count)));
+      break;
+    case kRuleCount:
+      unreachable();
   }
   u.decay1 = static_cast<T>(steps.decay1);
   u.decay2 = static_cast<T>(steps.decay2);

@@ -113,15 +113,16 @@ struct LogDensity<T>::Member {
 // N / n and divided by the temperatures.
 template <class T>
 struct LogDensity<T>::PanelLikelihood {
-  int kind, outputs;
+  LikelihoodKind kind;
+  int outputs;
   bool learned, values;
   double weight;  // of the gradient
   T scale;        // sd of Gaussian noise, or its log where that is learned
 
   PanelLikelihood(const LogDensity& density, const Batch& batch, const T* theta, bool wanted)
-      : kind(static_cast<int>(density.likelihood_)),
+      : kind(density.likelihood_),
         outputs(static_cast<int>(density.network_.output_size())),
-        learned(density.likelihood_ == Likelihood::kGaussianLearned),
+        learned(density.traits_.learns_noise),
         values(wanted),
         weight(batch.scale / (density.temperatures_.likelihood * density.temperatures_.posterior)),
         scale(learned ? theta[density.noise_at()] : static_cast<T>(density.scale_)) {}

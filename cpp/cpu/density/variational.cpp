@@ -91,7 +91,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
   const bool paired = steps.estimator != Estimator::kReparam;
   // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
   const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
-                     likelihood_ == Likelihood::kGaussianLearned ||
+                     traits_.learns_noise ||
                      !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
   if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);

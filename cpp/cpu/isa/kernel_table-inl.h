@@ -7,13 +7,20 @@
 
 #include "core/window_hd.h"
 
+namespace ribbit {
+enum class LikelihoodKind : int;  // core/likelihood_hd.h
+enum class PriorKind : int;       // core/prior_hd.h
+}  // namespace ribbit
+
 namespace ribbit::cpu {
 
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
 inline constexpr int kPanel = 32;
 
 // How a gradient moves parameters; the formulas are in update-inl.h.
-enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2 };
+enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2, kRuleCount };
+inline constexpr const char* kRuleNames[] = {"langevin", "friction", "adam"};
+static_assert(sizeof kRuleNames == kRuleCount * sizeof *kRuleNames);
 
 // The constants of one step. Unused ones are ignored.
 template <class T>
@@ -61,7 +68,13 @@ struct MaskStream {
 // What a multiplication does to its sums on the way out: nothing, max(0, .), or for the derivative
 // of that, 0 where the value above was not positive; or they are added to what is there. Otherwise
 // they are multiplied by `scale`.
-enum Finish : int { kFinishPlain = 0, kFinishRelu = 1, kFinishStep = 2, kFinishAdd = 3 };
+enum Finish : int {
+  kFinishPlain = 0,
+  kFinishRelu = 1,
+  kFinishStep = 2,
+  kFinishAdd = 3,
+  kFinishCount
+};
 
 // One pass of a convolution over images (height, width, channels, kPanel): at places (i, j),
 //   destination = sum over taps r, s of source(i step + r - pad, j step + s - pad) W[r, s],
@@ -225,16 +238,16 @@ struct KernelTable {
   void (*step_in_place)(T* a, const T* b, std::int64_t n);  // a = 0 where b is not positive
   // y = (y + factor a b) d; d null: 1.
   void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
-  void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
-                        double weight, double* logp, T* grad);
-  void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,
-                           double weight, T* delta, double* ll, double* noise_grad);
+  void (*prior_segment)(PriorKind kind, double a, double b, double c, const T* theta,
+                        std::int64_t n, double weight, double* logp, T* grad);
+  void (*likelihood_panel)(LikelihoodKind kind, const T* f, const T* y, int outputs, int rows,
+                           T scale, double weight, T* delta, double* ll, double* noise_grad);
   // One draw's outputs f (outputs, kPanel) into running moments over draws, in double: first, sum
   // and squares of the means or probabilities relative to the first draw's (begin: this one), extra
   // += variance of the noise, or for classification the rows' entropies (kPanel). sd: Gaussian
   // noise. values: (outputs, kPanel) to work in.
-  void (*moments_panel)(int kind, const T* f, int outputs, double sd, bool begin, T* values,
-                        double* first, double* sum, double* squares, double* extra);
+  void (*moments_panel)(LikelihoodKind kind, const T* f, int outputs, double sd, bool begin,
+                        T* values, double* first, double* sum, double* squares, double* extra);
   double (*dot_weighted)(const T* p, const T* m, std::int64_t n);
 
   void (*fill_normal)(T* out, std::int64_t n, std::uint64_t first_element, std::uint64_t key,
@@ -245,7 +258,7 @@ struct KernelTable {
   void (*softplus)(const T* x, T* out, std::int64_t n);
   // Moves theta (n,) and its moments along g; second null: no preconditioner. False when a
   // parameter is not finite any more.
-  bool (*update)(int rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
+  bool (*update)(UpdateRule rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
                  T* first, T* second);
 
   // mean += g, scale += g z with z the normals of an address; first: assigned instead.

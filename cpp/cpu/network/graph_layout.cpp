@@ -44,9 +44,18 @@ bool reads_again(const Step& step) {
       return false;
     case Op::kAdd:
       return step.activation >= 0;
-    default:
+    case Op::kDense:
+    case Op::kActivation:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kFilterResponseNorm:
+    case Op::kLayerNorm:
+    case Op::kEmbedding:
+    case Op::kLstm:
+    case Op::kCount:
       return true;
   }
+  unreachable();
 }
 
 // Whether the delta of what the layer read may be written over that of what it gave.
@@ -57,9 +66,17 @@ bool works_in_place(const Step& step) {
     case Op::kDropout:
     case Op::kFilterResponseNorm:
       return true;
-    default:
+    case Op::kDense:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kLayerNorm:
+    case Op::kEmbedding:
+    case Op::kLstm:
+    case Op::kCount:
       return false;
   }
+  unreachable();
 }
 
 }  // namespace

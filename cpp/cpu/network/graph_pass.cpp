@@ -18,9 +18,18 @@ std::int64_t state_size(const Step& step) {
       return 6 * layer.window.channels;
     case Op::kLstm:  // gates, cells and states of all moments
       return 6 * layer.window.width * layer.window.out_channels;
-    default:
+    case Op::kDense:
+    case Op::kActivation:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kLayerNorm:
+    case Op::kAdd:
+    case Op::kEmbedding:
+    case Op::kCount:
       return 0;
   }
+  unreachable();
 }
 
 template <class T>
@@ -42,9 +51,15 @@ std::int64_t scratch_size(const Step& step) {
       return w.channels * kPanel;
     case Op::kLstm:  // transposed deltas, and deltas of state and cell
       return (padded(4 * w.out_channels) * w.width + 2 * w.out_channels) * kPanel;
-    default:
+    case Op::kActivation:
+    case Op::kDropout:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kAdd:
+    case Op::kCount:
       return kSlopeScratch;
   }
+  unreachable();
 }
 
 }  // namespace
@@ -204,7 +219,10 @@ void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* pack
       return embedding_forward(step, theta, x, y);
     case Op::kLstm:
       return lstm_forward(step, theta, packed, x, y, space.state(s));
+    case Op::kCount:
+      break;
   }
+  unreachable();
 }
 
 template <class T>
@@ -275,7 +293,10 @@ void step_backward(const Step& step, const WayBack<T>& way) {
       return embedding_backward(step, way);
     case Op::kLstm:
       return lstm_layer_backward(step, way);
+    case Op::kCount:
+      break;
   }
+  unreachable();
 }
 
 template <class T>

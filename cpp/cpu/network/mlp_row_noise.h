@@ -5,13 +5,17 @@
 //   flipout (Wen et al. 2018, eq. 4): z = x M + ((x s) (S e)) t, e normal for each weight, signs s
 //     and t for each row; the second path carries x s and S e. Biases have one noise for all rows.
 
+#include <cstddef>
+#include <iterator>
 #include <memory>
 
 #include "cpu/network/mlp_pass.h"
 
 namespace ribbit::cpu {
 
-enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2 };
+enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2, kCount };
+inline constexpr const char* kEstimatorNames[] = {"reparam", "local", "flipout"};
+static_assert(std::size(kEstimatorNames) == static_cast<std::size_t>(Estimator::kCount));
 
 template <class T>
 class PairedWalkSpace;

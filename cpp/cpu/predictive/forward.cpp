@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/likelihood_hd.h"
 #include "core/philox_hd.h"
 #include "cpu/system/memory.h"
 
@@ -237,15 +236,16 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
 }
 
 template <class T>
-bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
+bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
                         double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   Forward<T> forward(network, source, x, rows, samples, poll);
   const std::int64_t outputs = forward.outputs();
-  const std::int64_t wanted = kind == kHeteroscedastic ? outputs / 2 : outputs;
-  const std::int64_t extras = kind == kCategorical || kind == kBernoulli ? 1 : wanted;
-  const bool learned = kind == kGaussianLearned;
+  const LikelihoodTraits traits = traits_of(kind);
+  const std::int64_t wanted = means_of(traits.shape, outputs);
+  const std::int64_t extras = traits.classes ? 1 : wanted;
+  const bool learned = traits.learns_noise;
   // Outputs of a block of samples at a block of rows wait here. Weights are loaded once per sample
   // and block of rows, the layers before a mask are done once per row and block of samples: so the
   // blocks take all rows, or under masks as many samples as there are.
@@ -307,10 +307,10 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, i
   return true;
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                           \
-  template class Forward<T>;                                                            \
-  template bool predictive_moments(const Network&, const WeightSource<T>&, int, double, \
-                                   std::int64_t, const Rows<T>&, std::int64_t,          \
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template class Forward<T>;                                                                       \
+  template bool predictive_moments(const Network&, const WeightSource<T>&, LikelihoodKind, double, \
+                                   std::int64_t, const Rows<T>&, std::int64_t,                     \
                                    const PredictiveMoments&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

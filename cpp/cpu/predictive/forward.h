@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "core/likelihood_hd.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/graph_pass.h"
 #include "cpu/network/mlp_pass.h"
@@ -112,7 +113,7 @@ struct PredictiveMoments {
 // Over `samples` samples of the source in their order, so that the number of threads changes no
 // bit. kind: a LikelihoodKind; scale: known sd of the noise. False when cancelled.
 template <class T>
-bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
+bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
                         double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll);
 
