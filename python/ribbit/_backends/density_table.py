@@ -49,12 +49,18 @@ class LikelihoodTable:
         J, the columns of y and of the means of predictions.
     classes : bool
         Whether outputs become probabilities.
+    learns_noise : bool
+        Whether the last parameter is the logarithm of the noise.
+    transforms : bool
+        Whether what is predicted is a function of the outputs, not the outputs themselves.
     """
 
     kind: int
     scale: float
     columns: int
     classes: bool
+    learns_noise: bool
+    transforms: bool
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,7 @@ class DensityTable:
         offset, size, kind, a, b, c of each segment.
     constants : (segments, 5) float64 array
         Those of ``core/prior_hd.h``, made on the host.
-    kind : int
-        Of the likelihood; ``core/likelihood_hd.h``.
-    scale : float
-        Known sd of the noise.
+    likelihood : LikelihoodTable
     temperature, likelihood_temperature : float
     rates : (rows,) float64 array, optional
         Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
@@ -86,8 +89,7 @@ class DensityTable:
     table: npt.NDArray[np.int64]
     prior: npt.NDArray[np.float64]
     constants: npt.NDArray[np.float64]
-    kind: int
-    scale: float
+    likelihood: LikelihoodTable
     temperature: float
     likelihood_temperature: float
     rates: npt.NDArray[np.float64] | None = None
@@ -112,7 +114,7 @@ class DensityTable:
     @property
     def learns_noise(self) -> bool:
         """Whether the last parameter but the logits is the logarithm of the noise."""
-        return self.kind == 1
+        return self.likelihood.learns_noise
 
 
 def prior_constants(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

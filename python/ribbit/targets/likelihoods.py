@@ -44,7 +44,6 @@ Kind: TypeAlias = Literal["regression", "classification", "count"]
 class Likelihood:
     """Base of the likelihoods; one column of y per output unless stated otherwise."""
 
-    name: ClassVar[str]  # of codes.LIKELIHOODS
     kind: ClassVar[Kind]
 
     @property
@@ -60,10 +59,12 @@ class Likelihood:
     def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
         """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
         return LikelihoodTable(
-            LIKELIHOODS[f"{self.name}_learned" if self.learns_noise else self.name],
+            LIKELIHOODS[type(self).__name__ + ("Learned" if self.learns_noise else "")],
             self.table_scale,
             self.columns(function, outputs),
-            self.kind == "classification",
+            classes=self.kind == "classification",
+            learns_noise=self.learns_noise,
+            transforms=self.kind != "regression",
         )
 
     def constants(self, y: npt.NDArray[Any]) -> Array64 | None:
@@ -171,7 +172,6 @@ class Gaussian(Likelihood):
         If the scale is not a positive finite number, or both arguments are given.
     """
 
-    name: ClassVar[str] = "gaussian"
     kind: ClassVar[Kind] = "regression"
     scale: float | None = None
     log_noise_prior: Any = field(default=None, kw_only=True)
@@ -225,7 +225,6 @@ class Gaussian(Likelihood):
 class HeteroscedasticGaussian(Likelihood):
     """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus."""
 
-    name: ClassVar[str] = "heteroscedastic"
     kind: ClassVar[Kind] = "regression"
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
@@ -260,7 +259,6 @@ class HeteroscedasticGaussian(Likelihood):
 class Categorical(Likelihood):
     """One of K classes from logits (softmax); y holds integer labels (N,) in [0, K)."""
 
-    name: ClassVar[str] = "categorical"
     kind: ClassVar[Kind] = "classification"
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
@@ -294,7 +292,6 @@ class Categorical(Likelihood):
 class Bernoulli(Likelihood):
     """Independent binary outputs from logits (sigmoid); y holds 0 or 1."""
 
-    name: ClassVar[str] = "bernoulli"
     kind: ClassVar[Kind] = "classification"
 
     def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
@@ -317,7 +314,6 @@ class Bernoulli(Likelihood):
 class Poisson(Likelihood):
     """Counts with log rates as outputs; y holds whole numbers >= 0."""
 
-    name: ClassVar[str] = "poisson"
     kind: ClassVar[Kind] = "count"
 
     def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
+from ribbit._backends.codes import ESTIMATORS, RULES
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -43,7 +44,7 @@ class NativeSteps:
         batch_size: int,
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
-        rule: int,
+        rule: str,
         prior: float,
         friction: float,
         decay: tuple[float, float],
@@ -76,7 +77,7 @@ class NativeSteps:
             batch_size,
             step_size,
             noise,
-            rule,
+            RULES[rule],
             prior,
             friction,
             *decay,
@@ -249,7 +250,7 @@ class NativeDensity:
         first_step: int,
         batch_size: int,
         num_samples: int,
-        estimator: int,
+        estimator: str,
         closed: bool,
         step_size: npt.NDArray[np.float64],
         kl_weight: npt.NDArray[np.float64],
@@ -264,7 +265,7 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        if estimator != 0:  # noise for each row
+        if estimator != "reparam":  # noise for each row
             check_addresses("BBB", self._predictive.model, self.num_rows)
         out: Any = self._native.advance_variational(
             state,
@@ -272,7 +273,7 @@ class NativeDensity:
             first_step,
             batch_size,
             num_samples,
-            estimator,
+            ESTIMATORS[estimator],
             closed,
             step_size,
             kl_weight,

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
-from ribbit._backends.codes import LIKELIHOODS
 from ribbit._backends.cuda.layers.panel import Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
 from ribbit._backends.cuda.samples import Masked, Samples
@@ -179,7 +178,8 @@ class _Moments:
         xp = forward.device.xp
         self._forward, self._device, self._outputs = forward, forward.device, outputs
         self._kind, self._scale = likelihood.kind, float(likelihood.scale)
-        self._classes = likelihood.classes
+        self._classes, self._learned = likelihood.classes, likelihood.learns_noise
+        self._transforms = likelihood.transforms
         means = outputs if likelihood.classes else likelihood.columns
         shape = forward.count, means
         first, total, squares = (xp.empty(shape, dtype=xp.float64) for _ in range(3))
@@ -194,12 +194,12 @@ class _Moments:
         samples, stride = values.shape[0], values.shape[1]
         scalar, outputs, kind = self._forward.scalar, self._outputs, self._kind
         noise = None
-        if kind == LIKELIHOODS["gaussian_learned"]:
+        if self._learned:
             theta = self._forward.theta
             itemsize = host_dtype(theta).itemsize
             noise = self._device.pointer(theta) + (theta.shape[1] - 1) * itemsize
         launches = []
-        if self._classes or kind == LIKELIHOODS["poisson"]:
+        if self._transforms:
             launches.append(
                 Launch(
                     f"PredictiveValues<{scalar}, {kind}>",
