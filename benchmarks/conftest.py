@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import rivals
+from benchmarks.harness import framework as entry
 from benchmarks.harness import machine
+from benchmarks.harness.framework import OURS, Framework
 from benchmarks.harness.workload import on_threads
-from benchmarks.rivals import OURS, Framework
 from benchmarks.workloads.table import WORKLOADS
 
 Measure = Callable[[str, Framework], None]
@@ -50,7 +50,7 @@ def measure(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> Measure:
         workload = WORKLOADS[name]
         if benchmark.disabled:
             workload = workload.reduced
-            monkeypatch.setattr(rivals, "racing", False)
+            monkeypatch.setattr(entry, "racing", False)
         module = framework.load()
         left_out = framework.obstacle()
         if left_out:

@@ -7,22 +7,21 @@ the rounds with their range.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.harness import first_draw, machine
-from benchmarks.rivals import FRAMEWORKS, OURS, Framework
-from benchmarks.workloads.catalogue import find
+from benchmarks.harness.framework import OURS, Framework
+from benchmarks.harness.workload import save
 
 Say = Callable[[str], None]
 
@@ -62,7 +61,9 @@ class Process:
 
     def __init__(self, framework: Framework, threads: int) -> None:
         self.name = framework.name
-        command = [sys.executable, "-m", "benchmarks.harness.worker", framework.name, str(threads)]
+        self._folder = tempfile.TemporaryDirectory()
+        described = json.dumps(dataclasses.asdict(framework))
+        command = [sys.executable, "-m", "benchmarks.harness.worker", described, str(threads)]
         environment = os.environ | machine.thread_environment(threads) | framework.env
         self._child = subprocess.Popen(
             command,
@@ -93,6 +94,12 @@ class Process:
         reply: dict[str, Any] = json.loads(line)
         return reply
 
+    def prepare(self, workload: Any) -> dict[str, Any]:
+        """Hand over a workload, with its reference where it has been computed."""
+        path = Path(self._folder.name) / "workload"
+        save(workload, path)
+        return self.ask("prepare", file=str(path))
+
     def close(self) -> None:
         """End the child."""
         if self._child.stdin is not None:
@@ -104,11 +111,12 @@ class Process:
             self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()
+        self._folder.cleanup()
 
 
 def compare(
-    names: list[str],
-    entries: list[str],
+    workloads: Iterable[Any],
+    entries: Sequence[Framework],
     rounds: int,
     seconds: float,
     say: Say,
@@ -119,9 +127,10 @@ def compare(
 
     Parameters
     ----------
-    names, entries : list of str
-        Names in `benchmarks.workloads.catalogue`, keys of FRAMEWORKS; an entry that has no such
-        workload is left out.
+    workloads : iterable of Workload
+        What is computed.
+    entries : sequence of Framework
+        Who computes it; an entry that has no such workload is left out.
     rounds : int
         Turns per workload.
     seconds : float
@@ -142,8 +151,8 @@ def compare(
     processes: dict[tuple[str, int], Process] = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            for name in names:
-                workload = find(name)
+            for workload in workloads:
+                name = workload.name
                 threads = min(workload.threads, available)
                 comparison = Comparison(workload, threads, {})
                 say(f"{name}: reference")
@@ -153,15 +162,13 @@ def compare(
                     _processes(comparison, entries, rounds, Path(folder), say)
                     yield comparison
                     continue
-                path = Path(folder) / f"{name}.npz"
-                if workload.expected:
-                    np.savez(path, **workload.expected)
                 running = {}
-                for entry in entries:
+                for framework in entries:
+                    entry = framework.name
                     if (entry, threads) not in processes:
-                        processes[entry, threads] = Process(FRAMEWORKS[entry], threads)
+                        processes[entry, threads] = Process(framework, threads)
                     process = processes[entry, threads]
-                    reading = _prepare(process, name, str(path) if workload.expected else "")
+                    reading = _prepare(process, workload)
                     if reading is None:
                         continue
                     comparison.readings[entry] = reading
@@ -180,12 +187,15 @@ def compare(
                 process.close()
 
 
-def _prepare(process: Process, name: str, expected: str) -> Reading | None:
-    reply = process.ask("prepare", workload=name, expected=expected)
+def _prepare(process: Process, workload: Any) -> Reading | None:
+    reply = process.prepare(workload)
     if "missing" in reply:
         return None
     reading = Reading(
-        process.name, name, failure=reply.get("error", ""), left_out=reply.get("left_out", "")
+        process.name,
+        workload.name,
+        failure=reply.get("error", ""),
+        left_out=reply.get("left_out", ""),
     )
     if not reading.failure and not reading.left_out:
         reading.build_seconds = reply["build_and_first_call_s"]
@@ -200,9 +210,7 @@ def _round(
     """One turn for each entry; a failed one is dropped."""
     workload = comparison.workload
     for entry in list(running):
-        reply = running[entry].ask(
-            "time", workload=workload.name, seconds=seconds, processor=processor
-        )
+        reply = running[entry].ask("time", seconds=seconds, processor=processor)
         if "error" in reply:
             comparison.readings[entry].failure = reply["error"]
             del running[entry]
@@ -214,17 +222,17 @@ def _round(
 
 
 def _processes(
-    comparison: Comparison, entries: list[str], rounds: int, folder: Path, say: Say
+    comparison: Comparison, entries: Sequence[Framework], rounds: int, folder: Path, say: Say
 ) -> None:
     """Measure first-draw: every run is a process of its own."""
     workload = comparison.workload
     spec = folder / "first_draw.npz"
     first_draw.write_spec(workload, spec)
-    running = [entry for entry in entries if entry in first_draw.ENTRIES]
+    running = [entry for entry in entries if entry.fresh]
     for number in range(rounds + 1):  # round 0 checks, leaves bytecode and files in memory
         say(f"{workload.name}: round {number} of {rounds}")
         for entry in list(running):
-            reading = comparison.readings.setdefault(entry, Reading(entry, workload.name))
+            reading = comparison.readings.setdefault(entry.name, Reading(entry.name, workload.name))
             try:
                 seconds, answer = first_draw.time_process(entry, spec, comparison.threads)
                 reading.errors = workload.check(answer)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
-from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.harness.framework import Framework
 
-# Those whose module has `first_draw`, and ours.
-ENTRIES = (OURS, "jax", "blackjax", "numpyro", "torch")
+# What an entry is given of the posterior: its network, prior, likelihood, and how it is sampled.
+OF = ("sizes", "activation", "likelihood", "prior_scale", "noise_scale", "step_size", "dim", "seed")
 
 
 def write_spec(workload: Any, path: Path) -> None:
@@ -25,31 +25,25 @@ def write_spec(workload: Any, path: Path) -> None:
     import numpy as np
 
     x, y = workload.of.data
-    of = workload.of
     settings = {
-        "name": workload.name,
-        "sizes": of.sizes,
-        "activation": of.activation,
-        "prior_scale": of.prior_scale,
-        "noise_scale": of.noise_scale,
-        "step_size": of.step_size,
         "num_steps": workload.num_steps,
         "draws": workload.draws,
+        "of": {key: getattr(workload.of, key) for key in OF},
     }
-    np.savez(path, x=x, y=y, start=of.start[0][0], settings=json.dumps(settings))
+    np.savez(path, x=x, y=y, start=workload.of.start[0][0], settings=json.dumps(settings))
 
 
-def time_process(name: str, spec: Path, threads: int) -> tuple[float, dict[str, float]]:
+def time_process(framework: Framework, spec: Path, threads: int) -> tuple[float, dict[str, float]]:
     """Wall seconds of one fresh process from start to exit, and its answer.
 
     Every entry finds the bytecode of an earlier process beside `spec`, as a user of installed
     packages does: whether a checkout or an environment lets Python write it changes nothing.
     """
-    environment = os.environ | machine.thread_environment(threads) | FRAMEWORKS[name].env
+    environment = os.environ | machine.thread_environment(threads) | framework.env
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPYCACHEPREFIX"] = str(spec.parent / "bytecode")
-    module = "" if name == OURS else FRAMEWORKS[name].module
-    command = [sys.executable, "-m", "benchmarks.harness.first_draw_child", module, str(spec)]
+    child = "benchmarks.harness.first_draw_child"
+    command = [sys.executable, "-m", child, framework.fresh, str(spec)]
     started = time.perf_counter()
     done = subprocess.run(
         command, cwd=machine.ROOT, env=environment, capture_output=True, text=True, check=False
@@ -57,6 +51,6 @@ def time_process(name: str, spec: Path, threads: int) -> tuple[float, dict[str, 
     seconds = time.perf_counter() - started
     if done.returncode != 0:
         last = (done.stderr.strip() or "nothing said").splitlines()[-1]
-        raise RuntimeError(f"[first_draw] {name} exited with {done.returncode}: {last}")
+        raise RuntimeError(f"[first_draw] {framework.name} exited with {done.returncode}: {last}")
     answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return seconds, answer

@@ -1,8 +1,9 @@
 """The child process of the report: one entry, asked over a pipe to prepare and to time.
 
-``python -m benchmarks.harness.worker ENTRY THREADS`` confines itself to THREADS cores before the
-framework is imported, then answers one JSON line per JSON line: {"do": "prepare", "workload",
-"expected"}, {"do": "time", "seconds"}, {"do": "peak", "seconds"}. It ends with its input.
+``python -m benchmarks.harness.worker FRAMEWORK THREADS``, FRAMEWORK in JSON, confines itself to
+THREADS cores before the framework is imported, then answers one JSON line per JSON line: {"do":
+"prepare", "file"} (a workload as `benchmarks.harness.workload.save` writes it), {"do": "time",
+"seconds"}, {"do": "peak", "seconds"}. It ends with its input.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
-from benchmarks.rivals import FRAMEWORKS, Framework, Prepared
+from benchmarks.harness.framework import Framework, Prepared
 
 
 class Worker:
@@ -23,33 +25,26 @@ class Worker:
     def __init__(self, framework: Framework, threads: int) -> None:
         self.framework = framework
         self.threads = threads
-        self.prepared: dict[str, Prepared] = {}
+        self.prepared: Prepared | None = None
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build a workload and hold its first answer against the reference."""
-        import numpy as np
+        from benchmarks.harness.workload import load, on_threads  # with NumPy, on the chosen cores
 
-        from benchmarks.harness.workload import on_threads
-        from benchmarks.workloads.catalogue import find
-
-        name = request["workload"]
-        self.prepared.clear()  # one at a time: large ones need the memory
+        self.prepared = None  # one at a time: large ones need the memory
+        workload = on_threads(load(Path(request["file"])), self.threads)
         module = self.framework.load()
-        workload = on_threads(find(name), self.threads)
         if workload.kind not in module.PREPARE:
             return {"missing": True}
         left_out = self.framework.obstacle()
         if left_out:
             return {"left_out": left_out}
-        if request["expected"]:
-            with np.load(request["expected"]) as expected:
-                workload.use_expected(dict(expected))
         started = time.perf_counter()
         prepared = self.framework.prepare(workload)
         first = prepared.run()
         seconds = time.perf_counter() - started - prepared.tuning_seconds
         errors = workload.check(prepared.answer(first))
-        self.prepared[name] = prepared
+        self.prepared = prepared
         return {
             "build_and_first_call_s": seconds,
             "errors": errors,
@@ -64,7 +59,9 @@ class Worker:
         run of a second or more is counted: caches are nothing to it.
         """
         clock = time.process_time if request.get("processor") else time.perf_counter
-        run = self.prepared[request["workload"]].run
+        if self.prepared is None:
+            raise RuntimeError("[worker] expected a workload to be prepared, got none")
+        run = self.prepared.run
         started = clock()
         run()
         first = clock() - started
@@ -80,12 +77,12 @@ class Worker:
         return {"flops": self.framework.load().fma_peak(request["seconds"])}
 
 
-def main(name: str, threads: int) -> None:
+def main(framework: str, threads: int) -> None:
     """Answer requests until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints must not get between the replies
     machine.pin(machine.pick(machine.cores(), threads))
-    worker = Worker(FRAMEWORKS[name], threads)
+    worker = Worker(Framework(**json.loads(framework)), threads)
     for line in sys.stdin:
         request = json.loads(line)
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,18 @@ class Workload:
         """Take the reference from another process instead of computing it again."""
         if expected:
             self.__dict__["expected"] = expected
+
+
+def save(workload: Any, path: Path) -> None:
+    """Write what a workload is, and its reference where it has been computed, for a process."""
+    bare = replace(workload)  # its fields: data are made again where they are needed
+    bare.use_expected(workload.__dict__.get("expected", {}))
+    path.write_bytes(pickle.dumps(bare))
+
+
+def load(path: Path) -> Any:
+    """Read a workload that `save` has written."""
+    return pickle.loads(path.read_bytes())
 
 
 def on_threads(workload: Any, threads: int) -> Any:

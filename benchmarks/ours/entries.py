@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
-from benchmarks.rivals import Prepared
+from benchmarks.harness.framework import Prepared
 from benchmarks.workloads import networks
 from benchmarks.workloads.langevin import Langevin
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.predictive import MaskDraws, WeightDraws
 from benchmarks.workloads.random_weights import Normals, Reparam
-from benchmarks.workloads.table import Leapfrog
 from benchmarks.workloads.variational import BayesByBackprop
 from ribbit import _core
 

@@ -2,109 +2,15 @@
 
 A module has ``PREPARE``, a dict from a workload's kind to a function ``workload -> Prepared``, and
 ``versions()``; and, where being installed is not enough, ``obstacle(variant)``: the reason to leave
-it out, or "". A kind "first_draw" is not prepared but run: ``first_draw(path) -> statistics``,
-called by `benchmarks.harness.first_draw` in a fresh process. To add a sampler or a rival, add a
-kind or a module; nothing else changes.
+it out, or "". A kind "first_draw" is not prepared but run, in a fresh process: ``first_draw(given,
+x, y, start) -> positions, log densities, acceptance rate``, called by
+`benchmarks.harness.first_draw_child`. To add a sampler or a rival, add a kind or a module; nothing
+else changes.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Work that is ready to be timed.
-
-    Attributes
-    ----------
-    run : callable
-        Does the whole workload once and returns when the result is there.
-    answer : callable
-        Turns what `run` returned into NumPy arrays for the workload's `check`; not timed.
-    form : str
-        How this entry is written, for the record.
-    tuning_seconds : float
-        Part of the preparation that went into forms which were not taken.
-    """
-
-    run: Callable[[], Any]
-    answer: Callable[[Any], dict[str, Any]]
-    form: str
-    tuning_seconds: float = 0.0
-
-
-racing = True  # False: `fastest` takes the first form, where only the answer is wanted
-
-
-def fastest(
-    forms: dict[str, Callable[[], Any]], turns: int = 5, patience: float = 20.0
-) -> tuple[str, float]:
-    """Race several forms of one entry; the best of `turns` interleaved runs decides.
-
-    No turn begins when the race has taken `patience` seconds, but each form has one. Returns the
-    winner's name and the seconds spent that its user would not spend: the other forms' first
-    calls, and the race.
-    """
-    if len(forms) == 1 or not racing:
-        return next(iter(forms)), 0.0
-    started = time.perf_counter()
-    first = {}
-    for name, run in forms.items():
-        first[name] = _seconds(run)  # compiles
-    best = {name: _seconds(run) for name, run in forms.items()}
-    for _ in range(turns - 1):
-        if time.perf_counter() - started > patience:
-            break
-        for name, run in forms.items():
-            best[name] = min(best[name], _seconds(run))
-    winner = min(best, key=lambda name: best[name])
-    return winner, time.perf_counter() - started - first[winner]
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun
-
-
-@dataclass(frozen=True)
-class Framework:
-    """An entry: where its code is, what it needs, what its process is started with."""
-
-    name: str
-    module: str
-    needs: tuple[str, ...]
-    variant: str = ""
-    env: dict[str, str] = field(default_factory=dict)
-
-    def installed(self) -> bool:
-        """Whether every package it needs can be found."""
-        return all(importlib.util.find_spec(name) is not None for name in self.needs)
-
-    def load(self) -> ModuleType:
-        """Import its module, and with it the framework."""
-        return importlib.import_module(self.module)
-
-    def obstacle(self) -> str:
-        """Why it cannot run on this machine although it is installed; "" when it can."""
-        find = getattr(self.load(), "obstacle", None)
-        return str(find(self.variant)) if find else ""
-
-    def prepare(self, workload: Any) -> Prepared:
-        """Build the workload; raises KeyError for a kind it does not do."""
-        prepare = self.load().PREPARE[workload.kind]
-        prepared: Prepared = prepare(workload, self.variant) if self.variant else prepare(workload)
-        return prepared
-
-
-OURS = "ribbit"
+from benchmarks.harness.framework import OURS, Framework
 
 # NumPy's OpenBLAS takes some AVX-512 processors for a Haswell: measured both ways, each in its
 # own process, since the variable is read when the library is loaded.
@@ -120,14 +26,30 @@ OURS_AVX2 = Framework("ribbit-avx2", "benchmarks.ours.entries", (OURS,), env={"R
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
-        Framework(OURS, "benchmarks.ours.entries", ("ribbit",)),
+        Framework(OURS, "benchmarks.ours.entries", (OURS,), fresh="benchmarks.ours.first_draw"),
         Framework("numpy", "benchmarks.rivals.numpy_", ("numpy",)),
         NUMPY_SKYLAKEX,
-        Framework("jax", "benchmarks.rivals.jax_", ("jax",)),
+        Framework("jax", "benchmarks.rivals.jax_", ("jax",), fresh="benchmarks.rivals.jax_"),
         Framework("jax-plain", "benchmarks.rivals.jax_plain_", ("jax",)),
-        Framework("blackjax", "benchmarks.rivals.blackjax_", ("jax", "blackjax")),
-        Framework("numpyro", "benchmarks.rivals.numpyro_", ("jax", "numpyro")),
-        Framework("torch", "benchmarks.rivals.torch_", ("torch",), "eager"),
+        Framework(
+            "blackjax",
+            "benchmarks.rivals.blackjax_",
+            ("jax", "blackjax"),
+            fresh="benchmarks.rivals.blackjax_",
+        ),
+        Framework(
+            "numpyro",
+            "benchmarks.rivals.numpyro_",
+            ("jax", "numpyro"),
+            fresh="benchmarks.rivals.numpyro_",
+        ),
+        Framework(
+            "torch",
+            "benchmarks.rivals.torch_",
+            ("torch",),
+            "eager",
+            fresh="benchmarks.rivals.torch_",
+        ),
         Framework("torch-compile", "benchmarks.rivals.torch_", ("torch",), "compile"),
         Framework("posteriors", "benchmarks.rivals.posteriors_", ("torch", "posteriors")),
         # Ribbit held to narrower instruction sets, never a rival; baseline by ``--entries`` alone.
@@ -135,7 +57,7 @@ FRAMEWORKS = {
         Framework(
             "ribbit-baseline",
             "benchmarks.ours.entries",
-            ("ribbit",),
+            (OURS,),
             env={"RIBBIT_ISA": "baseline"},
         ),
     )

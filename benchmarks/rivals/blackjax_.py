@@ -11,9 +11,10 @@ import numpy as np
 from blackjax.mcmc import integrators, metrics
 from jax import lax
 
-from benchmarks.rivals import Prepared, jax_, jax_bayes, jax_net
+from benchmarks.harness.framework import Prepared
+from benchmarks.rivals import jax_, jax_bayes, jax_net
 from benchmarks.workloads.langevin import Langevin
-from benchmarks.workloads.table import FirstDraw, Leapfrog
+from benchmarks.workloads.leapfrog import Leapfrog
 
 
 def versions() -> dict[str, str]:
@@ -44,7 +45,7 @@ def leapfrog(workload: Leapfrog) -> Prepared:
     return jax_.chains(workload, make, "velocity_verlet in jit, fori_loop")
 
 
-def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
+def first_draw(workload: Any, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
     """`blackjax.hmc` in one compiled scan."""
     value = jax_net.logdensity(workload.of)
     sizes = workload.of.sizes

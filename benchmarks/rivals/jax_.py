@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.rivals import Prepared, fastest, jax_bayes, jax_networks
+from benchmarks.harness.framework import Prepared, fastest
+from benchmarks.rivals import jax_bayes, jax_networks
 from benchmarks.rivals.jax_net import Layers, logdensity, ravel, ready, unravel, versions
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.random_weights import Normals, Reparam
-from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 Chain = Callable[[Layers, Layers, Any, Any], tuple[Layers, Any]]
 
@@ -133,7 +134,7 @@ def normals(workload: Normals) -> Prepared:
     return Prepared(run, lambda z: {"normals": np.asarray(z)}, "jit, threefry")
 
 
-def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
+def first_draw(workload: Any, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
     """HMC in one compiled scan over the draws: positions (draws, P), log densities, acceptance."""
     value_and_grad = jax.value_and_grad(logdensity(workload.of))
     sizes, eps = workload.of.sizes, workload.of.step_size

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.rivals import Prepared, fastest
+from benchmarks.harness.framework import Prepared, fastest
 from benchmarks.rivals.jax_net import forward, loglikelihood, logprior, ravel, ready, unravel
 from benchmarks.workloads.langevin import Langevin
 from benchmarks.workloads.predictive import MaskDraws, WeightDraws

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.rivals import Prepared, fastest
+from benchmarks.harness.framework import Prepared, fastest
 from benchmarks.rivals.jax_net import logprior, ready
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.networks import lenet5, same_padding

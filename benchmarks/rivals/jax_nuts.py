@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.rivals import fastest
+from benchmarks.harness.framework import fastest
 from benchmarks.workloads.effective_problems import Posterior
 
 Step = Callable[[Any], tuple[Any, Any, Any]]  # state -> state, theta (P,), leapfrogs

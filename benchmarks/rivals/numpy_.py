@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.rivals import Prepared
+from benchmarks.harness.framework import Prepared
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.random_weights import Normals, Reparam
-from benchmarks.workloads.table import Leapfrog
 
 
 def versions() -> dict[str, str]:

@@ -15,8 +15,9 @@ from numpyro.infer import HMC, MCMC
 from numpyro.infer.hmc_util import euclidean_kinetic_energy, velocity_verlet
 from numpyro.infer.util import potential_energy
 
-from benchmarks.rivals import Prepared, jax_, jax_net
-from benchmarks.workloads.table import FirstDraw, Leapfrog
+from benchmarks.harness.framework import Prepared
+from benchmarks.rivals import jax_, jax_net
+from benchmarks.workloads.leapfrog import Leapfrog
 
 
 def versions() -> dict[str, str]:
@@ -74,7 +75,7 @@ def leapfrog(workload: Leapfrog) -> Prepared:
     return jax_.chains(workload, make, "velocity_verlet in jit, fori_loop")
 
 
-def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
+def first_draw(workload: Any, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
     """`MCMC(HMC(...))` without adaptation."""
     of = workload.of
     kernel = HMC(

@@ -8,7 +8,8 @@ from typing import Any
 import posteriors
 import torch
 
-from benchmarks.rivals import Prepared, torch_bayes, torch_net
+from benchmarks.harness.framework import Prepared
+from benchmarks.rivals import torch_bayes, torch_net
 from benchmarks.workloads.langevin import Langevin
 
 

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.rivals import Prepared, torch_bayes, torch_networks
+from benchmarks.harness.framework import Prepared
+from benchmarks.rivals import torch_bayes, torch_networks
 from benchmarks.rivals.torch_net import unravel, versions
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.random_weights import Normals, Reparam
-from benchmarks.workloads.table import FirstDraw, Leapfrog
 
 
 def logdensity(workload: Leapfrog) -> Callable[[Any, Any, Any], Any]:
@@ -151,7 +152,7 @@ def normals(workload: Normals, variant: str) -> Prepared:
     return Prepared(compiled, answer, "torch.compile of randn")
 
 
-def first_draw(workload: FirstDraw, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
+def first_draw(workload: Any, x: Any, y: Any, start: Any) -> tuple[Any, Any, float]:
     """Eager HMC: compiling would not pay within one second of work."""
     value = logdensity(workload.of)
     eps = workload.of.step_size

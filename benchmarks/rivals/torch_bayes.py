@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.rivals import Prepared, fastest
+from benchmarks.harness.framework import Prepared, fastest
 from benchmarks.rivals.torch_net import batch_logdensity, outputs, ravel, unravel
 from benchmarks.workloads.langevin import Langevin
 from benchmarks.workloads.predictive import MaskDraws, WeightDraws

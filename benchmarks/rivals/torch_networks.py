@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.rivals import Prepared, fastest
+from benchmarks.harness.framework import Prepared, fastest
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.networks import Array, same_padding
 

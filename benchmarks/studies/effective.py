@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import machine
+from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.rivals import FRAMEWORKS
 from benchmarks.workloads.effective_problems import PROBLEMS, Digits, MissingDataError, Posterior
 
 DOCUMENT = machine.ROOT / "docs" / "effective.md"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
+from benchmarks.harness.device_events import event_times
 from benchmarks.studies import gpu_rows
 from benchmarks.studies.gpu_digest import digest
 from ribbit._cli.versions import device_status
@@ -99,21 +100,6 @@ def run_tests() -> dict[str, Any]:
     return {"counts": counts, "failed": failed, "returncode": done.returncode}
 
 
-def event_times(cupy: Any, call: Any, inputs: int, repeats: int) -> list[float]:
-    """Seconds of `call(i)` between two device events, inputs taking turns, after a warm-up."""
-    for i in range(inputs):
-        call(i)
-    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    found = []
-    for i in range(repeats):
-        begin.record()
-        call(i % inputs)
-        end.record()
-        end.synchronize()
-        found.append(cupy.cuda.get_elapsed_time(begin, end) * 1e-3)
-    return found
-
-
 def ceilings() -> dict[str, float]:
     """Bytes per second of a device copy (read plus written) and flop/s of large products.
 
@@ -162,13 +148,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the stages that were asked for; return 0 when every test passed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    summary = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=summary)
     parser.add_argument("--stage", choices=("tests", "ceilings", "rows"), action="append")
     parser.add_argument("--rows", nargs="+", choices=tuple(gpu_rows.ROWS), help="some rows only")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU, nothing kept")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.rehearse:
         for row in gpu_rows.rehearse(given.rows):
             print(f"{row['name']}: ran")

@@ -7,21 +7,21 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_SOURCES = (
+SOURCES = (
     "cpp/core/*_hd.h",
     "cpp/cuda/*/*",
     "cpp/bindings/cuda_*",
-    "python/ribbit/_cupy.py",
-    "python/ribbit/_device*.py",
-    "python/ribbit/gradients.py",
-    "python/ribbit/kernels/*.py",
+    "python/ribbit/_arrays/cupy.py",
+    "python/ribbit/_arrays/device.py",
+    "python/ribbit/_arrays/kernel_sources.py",
+    "python/ribbit/_backends/cuda/**/*.py",
 )
 
 
 def digest() -> str:
     """Return the SHA-256 of the names and contents of all sources."""
     found = hashlib.sha256()
-    for path in sorted({p for pattern in _SOURCES for p in ROOT.glob(pattern) if p.is_file()}):
+    for path in sorted({p for pattern in SOURCES for p in ROOT.glob(pattern) if p.is_file()}):
         found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
-from benchmarks.harness import machine
+from benchmarks.harness.device_events import event_times
 from ribbit.errors import PrecisionWarning
 from ribbit.targets.likelihoods import Likelihood
 
@@ -241,11 +241,9 @@ ROWS: dict[str, Row] = {
 
 def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:
     """Run every row at a small size on the device that the tests make of the CPU."""
-    import sys
+    from tests.support.cuda import cpu_device
 
-    sys.path.insert(0, str(machine.ROOT / "tests"))
-    cpu_device: Any = importlib.import_module("cpu_device")
-    xp = cpu_device.register()
+    xp: Any = cpu_device.register()
     found = []
     for name in names or ROWS:
         ROWS[name].prepare(xp, True)(0)
@@ -256,8 +254,6 @@ def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:
 def measure(names: Iterable[str] | None, ceilings: Mapping[str, float]) -> list[dict[str, Any]]:
     """Time every row and its rivals on CuPy's device: seconds of one unit, medians."""
     import cupy
-
-    from benchmarks.studies.gpu import event_times
 
     found = []
     for name in names or ROWS:

@@ -21,8 +21,9 @@ from typing import Any
 
 from benchmarks.harness import machine, pages
 from benchmarks.harness.compare import Comparison, Reading, compare
+from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS, OURS_AVX2
+from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS_AVX2
 from benchmarks.workloads.table import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
@@ -276,7 +277,8 @@ def main(arguments: list[str] | None = None) -> int:
     comparisons: list[Comparison] = []
     say = functools.partial(print, file=sys.stderr)
     begun = time.monotonic()
-    for comparison in compare(names, entries, rounds, seconds, say):
+    workloads, frameworks = [WORKLOADS[n] for n in names], [FRAMEWORKS[e] for e in entries]
+    for comparison in compare(workloads, frameworks, rounds, seconds, say):
         comparisons.append(comparison)
         # After every workload: a run that is cut short leaves what it has measured.
         minutes = (time.monotonic() - begun) / 60

@@ -23,10 +23,10 @@ import numpy as np
 
 from benchmarks.harness import machine, profiles
 from benchmarks.harness.compare import Process
+from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
-from benchmarks.studies.roofline_words import NEEDED
 from benchmarks.workloads.table import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "roofline.md"
@@ -42,7 +42,8 @@ its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random word, 4 per par
 once per gradient or run; they set a floor only where the working set is larger than the last-level
 cache. Both peaks are those of the same threads in the same run. No code reaches 100 %: products
 read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
-of all threads; "barrier" is one thread waiting for the other.
+of all threads; "barrier" is one thread waiting for the other, "the kernel" is mostly the system
+handing out fresh pages.
 """
 
 
@@ -122,7 +123,7 @@ def measure(
                 processes[threads] = Process(FRAMEWORKS[OURS], threads)
             process = processes[threads]
             say(f"{name}: reference and answer")
-            reply = process.ask("prepare", workload=name, expected="")
+            reply = process.prepare(workload)
             if "error" in reply:
                 row.failure = reply["error"]
                 yield row
@@ -130,10 +131,10 @@ def measure(
             for number in range(rounds):
                 say(f"{name}: round {number + 1} of {rounds}")
                 row.peaks.append(process.ask("peak", seconds=0.1)["flops"])
-                timed = process.ask("time", workload=name, seconds=seconds, processor=processor)
+                timed = process.ask("time", seconds=seconds, processor=processor)
                 row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
-                busy = functools.partial(process.ask, "time", workload=name, seconds=0.2)
+                busy = functools.partial(process.ask, "time", seconds=0.2)
                 row.costs = profiles.profile(process.pid, watch, busy)
             yield row
     finally:
@@ -150,8 +151,8 @@ def amount(number: float) -> str:
 
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
-    """Floors and shares, profiles, and what is missing."""
-    floors, costs, needed = [], [], []
+    """Floors and shares, profiles."""
+    floors, costs = [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
         if row.failure:
@@ -176,12 +177,10 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         )
         top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
         costs.append([name, *(top or [without, "", ""])])
-        needed.append([name, NEEDED[name]])
     head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
     return [
         ("Floors", [*head, "set by", "ribbit", "share"], floors),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
-        ("What would be needed for the rest", ["workload", "what"], needed),
     ]
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import ribbit as rb
 from benchmarks.harness import machine
+from benchmarks.harness.pages import print_table
 from benchmarks.studies import scaling_curves
-from benchmarks.studies.report import print_table
 from benchmarks.studies.scaling_curves import Curve
 from ribbit import _core
 

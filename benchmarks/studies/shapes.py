@@ -17,11 +17,12 @@ from pathlib import Path
 
 from benchmarks.harness import machine
 from benchmarks.harness.compare import Comparison, compare
+from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, markdown, print_table
-from benchmarks.rivals import FRAMEWORKS, OURS
+from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.report import facts, failures, judge, raw
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.shapes import SHAPES
-from benchmarks.workloads.table import Leapfrog
 
 DOCUMENT = machine.ROOT / "docs" / "shapes.md"
 ENTRIES = (OURS, "numpy", "jax", "torch", "torch-compile")
@@ -103,7 +104,11 @@ def main(arguments: list[str] | None = None) -> int:
     say = functools.partial(print, file=sys.stderr)
     seconds = 0.05 if options.quick else 0.15
     processor = options.processor_time
-    for comparison in compare(names, entries, rounds, seconds, say, options.threads, processor):
+    frameworks = [FRAMEWORKS[e] for e in entries]
+    workloads = [SHAPES[n] for n in names]
+    for comparison in compare(
+        workloads, frameworks, rounds, seconds, say, options.threads, processor
+    ):
         comparisons.append(comparison)
         minutes = (time.perf_counter() - started) / 60
         lines = verdict_lines(comparisons) + facts(comparisons, command, rounds, minutes)

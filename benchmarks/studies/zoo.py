@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 import ribbit as rb
 from benchmarks.harness.workload import WrongAnswerError, check_errors, check_scores, relative_error
 from benchmarks.workloads import network_reference
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.random_weights import check_normal
-from benchmarks.workloads.table import WORKLOADS, Leapfrog
+from benchmarks.workloads.table import WORKLOADS
 
 F64 = NDArray[np.float64]
 SEED = 7

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from benchmarks.harness.workload import Goal, Workload, gradient_flops
 from benchmarks.workloads import networks
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
-from benchmarks.workloads.table import Leapfrog
 
 # width, hidden layers, rows, chains: every value, and the corners that a few seconds allow
 # (widths from 129 at 100,000 rows and 16 chains do not)

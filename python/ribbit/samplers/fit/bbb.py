@@ -269,7 +269,7 @@ class BBB:
             first_step=step,
             batch_size=self._batch_size,
             num_samples=self._num_samples,
-            estimator=ESTIMATORS.index(self._estimator),
+            estimator=self._estimator,
             closed=self._kl == "closed",
             step_size=self._rates(step, count),
             kl_weight=self._weights(step, count),

@@ -117,7 +117,7 @@ class Persistent:
         scalar = "float" if self._dtype == np.float32 else "double"
         rows = network.rows(self._dtype.itemsize)
         assert rows is not None
-        self.name = network.name(scalar, tables.kind, rows)
+        self.name = network.name(scalar, tables.likelihood.kind, rows)
         size = shared_bytes(network.units, rows, self._dtype.itemsize)
         self._shared = size if size > STATIC_SHARED else 0
         # of each array: the constants of the segment it lies in, its kind, its offset
@@ -164,7 +164,7 @@ class Persistent:
                 step_size[some],
                 steps[some],
                 dim,
-                float(tables.scale),
+                float(tables.likelihood.scale),
                 1.0 / (tables.likelihood_temperature * tables.temperature),
                 1.0 / tables.temperature,
                 terms[some, :],

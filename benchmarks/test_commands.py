@@ -1,0 +1,86 @@
+"""One run of each command, at its smallest: it ends well, and its page has what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import machine
+from benchmarks.harness.framework import OURS
+from benchmarks.studies import effective, gpu_rows, scaling, scaling_curves
+from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
+
+
+def run(command: str, *arguments: str) -> int:
+    """``python -m benchmarks.COMMAND ARGUMENTS``, in this process."""
+    status: int = importlib.import_module(f"benchmarks.{command}").main(list(arguments))
+    return status
+
+
+def test_report(tmp_path: Path) -> None:
+    page, readings = tmp_path / "benchmarks.md", tmp_path / "readings.json"
+    arguments = ["--workloads", "hmc-small-1", "--entries", OURS, "numpy", "--quick", "--rounds"]
+    arguments += ["1", "--write", str(page), "--json", str(readings)]
+    assert run("report", *arguments) == 0
+    assert "| hmc-small-1 | leapfrog and chain | " in page.read_text()
+    assert "hmc-small-1" in readings.read_text()
+
+
+def test_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "shapes.md"
+    arguments = ["--shapes", "mlp2-w7-n50-c1", "--entries", OURS, "numpy", "--rounds", "1"]
+    assert run("shapes", *arguments, "--threads", "1", "--write", str(page)) == 0
+    text = page.read_text()
+    for what in ("| 8-7-7-1 | 50 | 1 |", "1 shapes, ", "1 rounds", "Threads of every entry: 1"):
+        assert what in text
+    assert "1 shapes, " in capsys.readouterr().out
+
+
+def test_roofline(tmp_path: Path) -> None:
+    page = tmp_path / "roofline.md"
+    arguments = ["--workloads", "normals", "--quick", "--threads", "1", "--write", str(page)]
+    assert run("roofline", *arguments) == 0
+    assert "| normals | normal | 1 | 0 flop | 28.5 |" in page.read_text()
+
+
+def test_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ribbit alone: NUTS of a rival takes minutes."""
+    pytest.importorskip("arviz_stats")
+    monkeypatch.setattr(effective, "SAMPLERS", {OURS: effective.SAMPLERS[OURS]})
+    page = tmp_path / "effective.md"
+    assert run("effective", "--problems", "bnn", "--quick", "--write", str(page)) == 0
+    assert f"| {OURS} | 4 x 400 | " in page.read_text()
+
+
+def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page and picture, of curves that are not measured."""
+    pytest.importorskip("matplotlib")
+    line = Curve("a", [2**k for k in range(7)], [2.0**k for k in range(7)])
+    memory = [Curve(name, DRAWS, [1.0 + 1e-3 * n for n in DRAWS]) for name in KINDS.values()]
+    found = scaling.Measured([line], [line], [line], line, [line], [line], memory)
+    monkeypatch.setattr(scaling, "measure", lambda rounds: found)
+    assert run("scaling", "--write", str(tmp_path / "scaling.md")) == 0
+    assert "exponent in N: a | N >= 1 | 1.000 |" in (tmp_path / "scaling.md").read_text()
+    assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_of_scaling_are_made_in_a_process(kind: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.studies.scaling_curves", kind, "20"]
+    done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert 0.0 < found["seconds"] < 60.0
+    assert 0.0 <= found["megabytes"] < 100.0
+    assert scaling_curves.draw(kind, 20)().shape == (1_000, 1)
+
+
+def test_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every row, on a device made of the CPU."""
+    pytest.importorskip("pybind11")  # builds the module of the kernels
+    assert run("gpu", "--rehearse") == 0
+    assert capsys.readouterr().out.splitlines() == [f"{name}: ran" for name in gpu_rows.ROWS]

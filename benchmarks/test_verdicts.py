@@ -1,0 +1,265 @@
+"""What the studies say of what was measured: who is best, what misses, what is no evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from benchmarks.harness import machine, profiles
+from benchmarks.harness.compare import Comparison, Reading
+from benchmarks.harness.framework import OURS
+from benchmarks.rivals import OURS_AVX2
+from benchmarks.studies import effective, gpu, gpu_digest, gpu_rows, report, scaling, shapes
+from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
+from benchmarks.workloads.effective_problems import PROBLEMS, Digits, MissingDataError, data_folder
+from benchmarks.workloads.shapes import SHAPES
+from benchmarks.workloads.table import WORKLOADS
+
+# --- report, shapes -------------------------------------------------------------------------------
+
+
+def test_avx2_stands_beside_and_is_no_rival() -> None:
+    """Faster than every rival, it is not the best of them, and has a column of its own."""
+    name = "hmc-small-1"
+    times = {OURS: 1e-5, OURS_AVX2.name: 2e-5, "jax": 6e-5, "torch": 9e-5}
+    readings = {entry: Reading(entry, name, [t, t, t]) for entry, t in times.items()}
+    comparison = Comparison(WORKLOADS[name], 2, readings)
+    verdict = report.judge(comparison)
+    assert verdict.best is readings["jax"]
+    assert verdict.ratio == pytest.approx(6.0)
+    assert verdict.met
+    tables = report.summary([comparison], [*times, "posteriors"], "", 3, 1.0)[0]
+    assert tables[1][1:] == (["workload", *times], [[name, "10 us", "20 us", "60 us", "90 us"]])
+
+
+@pytest.mark.parametrize("sets", ["AVX-512", "AVX2"])
+def test_avx2_is_measured_where_it_is_not_the_same(sets: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(machine, "vector_sets", lambda: sets)
+    entries = report.default_entries()
+    assert entries[0] == OURS
+    assert entries[1:2] == ([OURS_AVX2.name] if sets == "AVX-512" else ["numpy"])
+
+
+def test_the_named_rival_has_its_ratio_and_its_form() -> None:
+    """bbb-seed has a goal against eager PyTorch, whoever is the best."""
+    name = "bbb-seed"
+    times = {OURS: 1.0, "jax": 4.0, "torch": 10.9}
+    readings = {e: Reading(e, name, [t, t], form=f"form of {e}") for e, t in times.items()}
+    comparison = Comparison(WORKLOADS[name], 2, readings)
+    row = report.ratio_table([comparison])[2][0]
+    assert "4.00x, 10.90x torch" in row
+    assert "NO" in row
+    forms = [[name, entry, f"form of {entry}"] for entry in times]
+    assert report.form_table([comparison])[2] == forms
+    readings["torch"].rounds = [11.1, 11.1]
+    assert "yes" in report.ratio_table([comparison])[2][0]
+    readings["jax"].rounds = [12.0, 12.0]  # the best is the named one: once
+    assert len(report.form_table([comparison])[2]) == 2
+
+
+def test_worst_comes_first() -> None:
+    names = ("mlp2-w7-n50-c1", "mlp2-w33-n1000-c1", "lenet5-n50")
+    comparisons = [
+        Comparison(
+            SHAPES[name],
+            1,
+            {
+                OURS: Reading(OURS, name, rounds=[1.0, 1.0]),
+                "jax": Reading("jax", name, rounds=[ratio, ratio]),
+            },
+            peaks=[1e12, 1e12],
+        )
+        for name, ratio in zip(names, (3.0, 0.5, 2.0), strict=True)
+    ]
+    rows = shapes.table(comparisons, [OURS, "jax"])[2]
+    assert [row[-3] for row in rows] == ["0.50x", "2.00x", "3.00x"]
+    assert "1 slower" in shapes.verdict_lines(comparisons)[0]
+
+
+# --- effective ------------------------------------------------------------------------------------
+
+
+def found(entry: str, held_out: float, rhat: float = 1.0) -> effective.Found:
+    return effective.Found(entry, {}, rhat=rhat, held_out=held_out, error=0.01)
+
+
+def test_agreement() -> None:
+    """Equal ones pass; one that is ten errors off, or has not converged, is not reported."""
+    good = [found("a", -1.0), found("b", -1.01), found("c", -0.99)]
+    effective.assert_agreement(good)
+    assert not any(entry.failure for entry in good)
+    wrong = [found("a", -1.0), found("b", -1.0), found("c", -0.9)]
+    effective.assert_agreement(wrong)
+    assert "held out" in wrong[2].failure
+    slow = [found("a", -1.0), found("b", -1.0, rhat=1.3), found("c", -1.0)]
+    effective.assert_agreement(slow)
+    assert [entry.failure for entry in slow] == ["", "R-hat 1.30", ""]
+
+
+def test_level_that_is_not_reached_has_no_time() -> None:
+    problem = PROBLEMS["mnist-sgld"]
+    assert isinstance(problem, Digits)
+    run = {"seconds": [1.0, 2.0], "errors": [0.5, problem.level], "compile": 0.0, "form": "x"}
+    assert effective.learning_row("mnist-sgld", problem, "jax", [run])[3] == "3 s"
+    short = run | {"errors": [0.5, 0.4]}
+    row = effective.learning_row("mnist-sgld", problem, "jax", [run, short])
+    assert (row[3], row[-1]) == ("-", "NOT REACHED: 40.0%")
+
+
+def test_missing_data_are_said(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("RIBBIT_SHARED_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(MissingDataError, match="RIBBIT_SHARED_DATA"):
+        data_folder()
+    fresh = dataclasses.replace(PROBLEMS["concrete"])
+    monkeypatch.setitem(PROBLEMS, "concrete", fresh)
+    tables, _, notes = effective.measure(["concrete"], quick=True)
+    assert notes == ["Left out: concrete, no development data (set RIBBIT_SHARED_DATA)"]
+    assert [title for title, _, _ in tables] == ["Forms"]
+
+
+# --- scaling --------------------------------------------------------------------------------------
+
+
+def power(name: str, exponent: float, begin: int = 0) -> Curve:
+    """Return a power law with something else below `begin`."""
+    sizes = [2**k for k in range(8)]
+    return Curve(name, sizes, [n**exponent if n >= begin else 7.0 for n in sizes], begin)
+
+
+def curves(exponent: float, speed: float, bytes_per_draw: float) -> scaling.Measured:
+    """Return a run as it could be found."""
+    memory = [
+        Curve(name, DRAWS, [1.0 + n * size * 1e-6 for n in DRAWS])
+        for name, size in zip(KINDS.values(), (10_000.0, bytes_per_draw, 0.0), strict=True)
+    ]
+    chains = Curve("2 threads", [2**k for k in range(7)], [speed] * 7)
+    threads = [Curve("chains", [1, 2], [1.0, speed])]
+    line = [power("a", exponent, 4)]
+    return scaling.Measured(line, line, [power("1 thread", 1.0)], chains, threads, line, memory)
+
+
+def test_exponents_are_fitted_from_where_they_begin() -> None:
+    assert power("all", 1.3).exponent == pytest.approx(1.3)
+    assert power("part", 0.7, 8).exponent == pytest.approx(0.7)
+    whole = dataclasses.replace(power("part", 0.7, 8), begin=0)
+    assert abs(whole.exponent - 0.7) > 0.05
+
+
+def test_what_misses_is_said(monkeypatch: Any) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: [0, 1])
+    right = scaling.statements(curves(1.0, 1.95, 50.0))
+    assert [row[-1] for row in right] == ["yes", "yes", "yes", "yes", "-", "yes", "yes"]
+    assert [row[2] for row in right] == ["1.000", "1.000", "1.95x", "1.95x", "10,000", "50", "0"]
+    wrong = scaling.statements(curves(1.06, 1.89, 101.0))
+    assert [row[-1] for row in wrong] == ["NO", "NO", "NO", "NO", "-", "NO", "yes"]
+
+
+# --- roofline -------------------------------------------------------------------------------------
+
+
+LIBRARY = "_core.cpython-311-x86_64-linux-gnu.so"
+INNER = "ribbit::cpu::(anonymous namespace)"
+REPORT = f"""
+# Samples: 10
+     6;{LIBRARY};[.] {INNER}::lanes<float, 4>;-      -
+     2;{LIBRARY};[.] {INNER}::lanes<float, 8>;-      -
+     1;{LIBRARY};[.] ribbit::cpu::Team::barrier;-      -
+     1;[kernel.kallsyms];[k] _raw_spin_lock;-      -
+"""
+
+
+def test_profile_is_read() -> None:
+    assert profiles.shares(REPORT) == [
+        ("lanes", pytest.approx(0.8)),
+        ("Team::barrier", pytest.approx(0.1)),
+        ("the kernel", pytest.approx(0.1)),
+    ]
+
+
+# --- gpu ------------------------------------------------------------------------------------------
+
+
+def test_floors():
+    ceilings = {"copy_bytes_per_s": 4e12, "matmul_float32_flop_per_s": 5e13}
+    update = gpu_rows.ROWS["leapfrog-update"].floor(ceilings)
+    assert update == pytest.approx(20 * 100 * 478_410 / 4e12)
+    assert gpu_rows.ROWS["resnet20"].floor({}) is None
+    tf32 = ceilings | {"matmul_tf32_flop_per_s": 3e14}
+    forward = [gpu_rows.ROWS[f"mc-forward{kind}"].floor(tf32) for kind in ("", "-3xtf32", "-tf32")]
+    assert forward[0] == pytest.approx(2e7 * (784 * 400 + 400 * 400 + 400 * 10) / 5e13)
+    assert forward[1] == pytest.approx(3 * forward[2])
+    assert forward[2] == pytest.approx(forward[0] / 6)
+
+
+def test_table():
+    row = {"name": "x", "seconds": 2e-3, "floor": 1e-3, "target": "fast"}
+    rival = row | {"rival": {"name": "torch", "seconds": 8e-3}}
+    lines = gpu.table([row, rival]).splitlines()
+    assert "50%" in lines[2]
+    assert "4.00x" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("code", "out"),
+    [
+        (3, "INTERNALERROR> crash"),
+        (1, ""),  # pytest is not installed
+        (5, "no tests ran"),
+        (0, "12 skipped, 900 deselected in 3 s"),
+        (0, "SKIPPED [3] tests/conftest.py:50: no CUDA device\n9 passed, 3 skipped in 3 s"),
+        (0, "SKIPPED [3] tests/conftest.py:48: could not import 'cupy': x\n9 passed, 3 skipped"),
+        (2, "9 passed in 3 s\n!!! KeyboardInterrupt !!!"),
+    ],
+)
+def test_tests_that_did_not_run_are_no_evidence(monkeypatch, capsys, code, out):
+    done = subprocess.CompletedProcess([], code, out, "what went wrong")
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(SystemExit, match="expected the tests to run on a device, got exit status"):
+        gpu.run_tests()
+    assert "what went wrong" in capsys.readouterr().err
+
+
+def test_tests_that_ran(monkeypatch):
+    """The control: passed, and passed or failed, are evidence."""
+    out = "FAILED tests/test_a.py::test_b - x\nSKIPPED [1] tests/a.py:1: slow\n1 failed, 9 passed"
+    done = subprocess.CompletedProcess([], 1, out, "")
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: done)
+    found = gpu.run_tests()
+    assert found["failed"] == ["tests/test_a.py::test_b"]
+    assert found["counts"] == {"failed": 1, "passed": 9}
+    assert found["returncode"] == 1
+
+
+def test_without_a_device(monkeypatch, capsys):
+    """One line, and nothing is run."""
+    monkeypatch.setattr(gpu, "device_status", lambda: "cudaErrorNoDevice")
+    assert gpu.main([]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "no CUDA device (cudaErrorNoDevice): --rehearse runs the rows on the CPU\n"
+    )
+
+
+def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
+    """Whatever is committed is told as verified or as changed since; numbers need a file."""
+    assert all(any(gpu_digest.ROOT.glob(pattern)) for pattern in gpu_digest.SOURCES)
+    lines = gpu_digest.verdicts()
+    assert all("verified at" in line or "changed since" in line for line in lines) or lines == [
+        "no device has run these sources yet"
+    ]
+    folder = tmp_path / "benchmarks" / "evidence" / "gpu"
+    folder.mkdir(parents=True)
+    facts = {"device": {"name": "A"}, "date": "2026-01-01", "commit": "0123456789abc"}
+    monkeypatch.setattr(gpu_digest, "ROOT", tmp_path)
+    (tmp_path / "cpp" / "cuda" / "kernels").mkdir(parents=True)
+    source = tmp_path / "cpp" / "cuda" / "kernels" / "a.h"
+    source.write_text("1")
+    (folder / "a.json").write_text(json.dumps(facts | {"digest": gpu_digest.digest()}))
+    assert gpu_digest.verdicts() == ["A, 2026-01-01: verified at 0123456789"]
+    source.write_text("2")
+    assert gpu_digest.verdicts() == ["A, 2026-01-01: changed since 0123456789"]
