@@ -1,10 +1,22 @@
 // Dropout of units or of whole channels; its state holds the factors.
 
 #include <algorithm>
+#include <cmath>
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
+
+MaskStream Masks::stream(const Layer& layer) const {
+  const auto index = static_cast<Word>(layer.index);
+  return {seed,
+          counter_step(step),
+          sample,
+          counter_purpose(purpose, index, step),
+          static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
+          1.0 / (1.0 - layer.rate),
+          shared};
+}
 
 template <class T>
 void dropout_forward(const GraphNode& node, const Masks& masks, std::int64_t first,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {

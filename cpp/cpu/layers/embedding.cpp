@@ -1,6 +1,6 @@
 // Embeddings: tokens ride in the lanes as numbers; a vector of the table is a row of data.
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {

@@ -60,17 +60,6 @@ void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member
   }
 }
 
-MaskStream Masks::stream(const Layer& layer) const {
-  const auto index = static_cast<Word>(layer.index);
-  return {seed,
-          counter_step(step),
-          sample,
-          counter_purpose(purpose, index, step),
-          static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
-          1.0 / (1.0 - layer.rate),
-          shared};
-}
-
 namespace {
 
 template <class T>

@@ -2,7 +2,6 @@
 // Goes through the layer table forwards and backwards for a block of panels in a workspace of its
 // own.
 
-#include "core/philox_hd.h"
 #include "cpu/layers/layers.h"
 #include "cpu/network/mlp_plan.h"
 #include "cpu/system/buffer.h"
@@ -37,21 +36,6 @@ class Workspace {
   std::vector<std::int64_t> values_, derivatives_, deltas_;
   std::int64_t narrow_ = 0, scratch_ = 0, tile_ = 0;
   Buffer<T> slab_;
-};
-
-// Which masks a pass of a masked plan draws: those of (seed, step, sample). rows: numbers of the
-// pass's rows, null: first, first + 1, ...
-struct Masks {
-  std::uint64_t seed = 0;
-  std::uint64_t step = 0;
-  std::uint32_t sample = 0;
-  bool shared = false;
-  const std::int64_t* rows = nullptr;
-  const std::uint32_t* samples = nullptr;  // of each row, instead of `sample`
-  Word purpose = kPurposeMask;
-  std::int64_t logits = 0;  // where in theta those of learned rates lie
-
-  MaskStream stream(const Layer& layer) const;
 };
 
 template <class T>
