@@ -1,27 +1,25 @@
-// What the calls on a LogDensity work in: kept between calls, asked for before it is taken.
+// What the calls on a Evaluator work in: kept between calls, asked for before it is taken.
 
 #include <algorithm>
 #include <string>
 
-#include "cpu/density/team_evaluation.h"
+#include "cpu/density/evaluator.h"
 #include "cpu/network/graph_row_noise.h"
 #include "cpu/system/memory.h"
 
 namespace ribbit::cpu {
 
 template <class T>
-std::int64_t LogDensity<T>::workspace_bytes() const {
+std::int64_t Evaluator<T>::workspace_bytes() const {
   return graph_ ? graph_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
 }
 
 // Workspaces for all threads, and what the first thread of each team shares with the others.
 template <class T>
-std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire(int threads,
-                                                                          std::int64_t chains,
-                                                                          std::int64_t shards,
-                                                                          std::int64_t rows,
-                                                                          bool row_noise) const {
-  std::unique_ptr<CallSpace> space;
+std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t chains,
+                                                    std::int64_t shards, std::int64_t rows,
+                                                    bool row_noise) const {
+  std::unique_ptr<CallSpace<T>> space;
   {
     std::scoped_lock lock(spaces_mutex_);
     if (!spaces_.empty()) {
@@ -29,7 +27,7 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire(int th
       spaces_.pop_back();
     }
   }
-  if (!space) space = std::make_unique<CallSpace>();
+  if (!space) space = std::make_unique<CallSpace<T>>();
   const auto have =
       static_cast<std::int64_t>(row_noise ? space->row_noise.size() : space->graphs.size());
   const std::int64_t missing = std::max<std::int64_t>(0, threads - have);
@@ -44,7 +42,7 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire(int th
       // Two paths have two of each, and sums of them.
       shared += row_noise ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
       if (number >= space->teams.size()) continue;
-      const TeamSpace& team = *space->teams[number];
+      const TeamSpace<T>& team = *space->teams[number];
       shared -= row_noise
                     ? team.row_noise_grads.size() + team.packed_second.size() + team.packed.size()
                     : team.shard_grads.size() + team.packed.size();
@@ -64,11 +62,11 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire(int th
   }
   while (static_cast<int>(space->threads.size()) < threads) {
     space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
-    space->teams.push_back(std::make_unique<TeamSpace>());
+    space->teams.push_back(std::make_unique<TeamSpace<T>>());
   }
   for (int t = 0; t < threads; ++t) {
     if (!leads_team(t, threads, chains)) continue;
-    TeamSpace& team = *space->teams[static_cast<std::size_t>(t)];
+    TeamSpace<T>& team = *space->teams[static_cast<std::size_t>(t)];
     team.packed.resize(packed);
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     if (row_noise) continue;
@@ -81,16 +79,16 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire(int th
 }
 
 template <class T>
-void LogDensity<T>::release(std::unique_ptr<CallSpace> space) const {
+void Evaluator<T>::release(std::unique_ptr<CallSpace<T>> space) const {
   std::scoped_lock lock(spaces_mutex_);
   spaces_.push_back(std::move(space));
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                         \
-  template std::int64_t LogDensity<T>::workspace_bytes() const;                       \
-  template std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::acquire( \
-      int, std::int64_t, std::int64_t, std::int64_t, bool) const;                     \
-  template void LogDensity<T>::release(std::unique_ptr<CallSpace>) const;
+#define RIBBIT_INSTANTIATE(T)                                                                   \
+  template std::int64_t Evaluator<T>::workspace_bytes() const;                                  \
+  template std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int, std::int64_t, std::int64_t, \
+                                                               std::int64_t, bool) const;       \
+  template void Evaluator<T>::release(std::unique_ptr<CallSpace<T>>) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE
