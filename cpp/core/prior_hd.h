@@ -163,11 +163,17 @@ RIBBIT_HD auto with_prior(PriorKind kind, const Body& body) {
     case PriorKind::kCount:
       break;
   }
+#if defined(__CUDA_ARCH__)
+  return nan_of<decltype(body(NormalPrior{}))>();  // a trap takes registers from trajectories
+#else
   unreachable();
+#endif
 }
 
+#if !defined(__CUDACC__)
 RIBBIT_HD PriorConstants prior_constants(PriorKind kind, double a, double b, double c) {
   return with_prior(kind, [=](auto prior) { return prior.constants(a, b, c); });
 }
+#endif
 
 }  // namespace ribbit
