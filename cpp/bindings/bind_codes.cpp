@@ -29,21 +29,17 @@ Numbers numbered(const char* const (&names)[N]) {
 }
 
 // Of a list of functors.
-template <class List>
-Numbers numbered() {
-  Numbers numbers;
-  for (int i = 0; i < List::kCount; ++i) {
-    List::visit(i, [&](auto functor) { numbers[decltype(functor)::kName] = i; });
-  }
-  return numbers;
+template <class... Functors>
+Numbers numbered(Kinds<Functors...>) {
+  return {{Functors::kName, static_cast<int>(Functors::kKind)}...};
 }
 
 std::map<std::string, Numbers> codes() {
   return {{"OPS", numbered(kOpNames)},
           {"COLUMNS", numbered(kColumnNames)},
           {"ACTIVATIONS", numbered(kActivationNames)},
-          {"PRIORS", numbered<Priors>()},
-          {"LIKELIHOODS", numbered<Likelihoods>()},
+          {"PRIORS", numbered(Priors{})},
+          {"LIKELIHOODS", numbered(Likelihoods{})},
           {"PURPOSES", numbered(kPurposeNames)},
           {"RULES", numbered(cpu::kRuleNames)},
           {"ESTIMATORS", numbered(cpu::kEstimatorNames)}};

@@ -1,5 +1,4 @@
-// A list of types whose place is their number: what a number that crosses a boundary stands for is
-// looked up here alone, at compile time (At<2>) or when the program runs (visit).
+// A list of types whose place is their number: what a number stands for in a kernel's name.
 #pragma once
 
 #include "core/ops_hd.h"
@@ -15,30 +14,23 @@ struct TypeAt<0, First, Rest...> {
   using Type = First;
 };
 
+// Whether each type states its place: kKind, of an enum class.
+template <int Number, class First, class... Rest>
+struct InOrder {
+  static constexpr bool kValue =
+      static_cast<int>(First::kKind) == Number && InOrder<Number + 1, Rest...>::kValue;
+};
+template <int Number, class... Rest>
+struct InOrder<Number, void, Rest...> {
+  static constexpr bool kValue = true;
+};
+
 template <class... Types>
 struct Kinds {
   static constexpr int kCount = static_cast<int>(sizeof...(Types));
+  static constexpr bool kInOrder = InOrder<0, Types..., void>::kValue;
   template <int Number>
   using At = typename TypeAt<Number, Types...>::Type;
-  // body(object of the type that has the number); a number that none has stops the program.
-  template <int First = 0, class Body>
-  RIBBIT_HD_MEMBER auto visit(int number, const Body& body) {
-    if (number == First) return body(At<First>{});
-    if constexpr (First + 1 < kCount) {
-      return visit<First + 1>(number, body);
-    } else {
-      unreachable();
-    }
-  }
-  // Whether each type states its place: kKind of an enum class.
-  template <int First = 0>
-  static constexpr bool in_order() {
-    if constexpr (First == kCount) {
-      return true;
-    } else {
-      return static_cast<int>(At<First>::kKind) == First && in_order<First + 1>();
-    }
-  }
 };
 
 }  // namespace ribbit

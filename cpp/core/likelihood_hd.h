@@ -1,6 +1,7 @@
 // Likelihoods: log likelihood terms of the outputs f of a row and their derivatives, and what
 // outputs mean when predicting. Terms leave out what depends on y alone (Poisson: -log y!). A
-// likelihood is one functor below, an enumerator and its place in `Likelihoods`.
+// likelihood is one functor below, an enumerator, a line of `Likelihoods` and one of
+// with_likelihood.
 #pragma once
 
 #include "core/kinds_hd.h"
@@ -204,12 +205,28 @@ struct PoissonLikelihood : LikelihoodBase {
 using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
                           CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood>;
 static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
-              Likelihoods::in_order());
+              Likelihoods::kInOrder);
 
 // body(functor of the kind)
 template <class Body>
 RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
-  return Likelihoods::visit(static_cast<int>(kind), body);
+  switch (kind) {
+    case LikelihoodKind::kGaussian:
+      return body(GaussianLikelihood{});
+    case LikelihoodKind::kGaussianLearned:
+      return body(LearnedGaussianLikelihood{});
+    case LikelihoodKind::kHeteroscedastic:
+      return body(HeteroscedasticLikelihood{});
+    case LikelihoodKind::kCategorical:
+      return body(CategoricalLikelihood{});
+    case LikelihoodKind::kBernoulli:
+      return body(BernoulliLikelihood{});
+    case LikelihoodKind::kPoisson:
+      return body(PoissonLikelihood{});
+    case LikelihoodKind::kCount:
+      break;
+  }
+  unreachable();
 }
 
 // What callers ask of a kind.

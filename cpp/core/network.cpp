@@ -55,11 +55,11 @@ bool fits(const Layer& layer) {
   }
   // Every window covers at least one cell.
   const auto covers = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                         std::int64_t pad, std::int64_t places) {
-    return pad >= 0 && pad < kernel && (places - 1) * stride - pad < size;
+                         std::int64_t pad, std::int64_t sites) {
+    return pad >= 0 && pad < kernel && (sites - 1) * stride - pad < size;
   };
   return layer.in_size == w.height * w.width * w.channels &&
-         layer.out_size == w.places() * w.out_channels &&
+         layer.out_size == w.sites() * w.out_channels &&
          covers(w.height, w.kernel_height, w.stride_height, w.pad_top, w.out_height) &&
          covers(w.width, w.kernel_width, w.stride_width, w.pad_left, w.out_width);
 }
@@ -144,7 +144,7 @@ std::int64_t Layer::multiplications() const {
     case Op::kDense:
       return sizes.weight;
     case Op::kConv:
-      return sizes.weight * window.places();
+      return sizes.weight * window.sites();
     case Op::kLstm:
       return (sizes.weight + sizes.third) * window.width;
     case Op::kActivation:

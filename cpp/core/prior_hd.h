@@ -1,5 +1,5 @@
 // Prior densities: normalised log density and its derivative (the score), per parameter. A prior is
-// one functor below, an enumerator and its place in `Priors`.
+// one functor below, an enumerator, a line of `Priors` and one of with_prior.
 #pragma once
 
 #include "core/kinds_hd.h"
@@ -144,12 +144,26 @@ struct ScaleMixturePrior {
 };
 
 using Priors = Kinds<NormalPrior, LaplacePrior, StudentTPrior, LogisticPrior, ScaleMixturePrior>;
-static_assert(Priors::kCount == static_cast<int>(PriorKind::kCount) && Priors::in_order());
+static_assert(Priors::kCount == static_cast<int>(PriorKind::kCount) && Priors::kInOrder);
 
 // body(functor of the kind)
 template <class Body>
 RIBBIT_HD auto with_prior(PriorKind kind, const Body& body) {
-  return Priors::visit(static_cast<int>(kind), body);
+  switch (kind) {
+    case PriorKind::kNormal:
+      return body(NormalPrior{});
+    case PriorKind::kLaplace:
+      return body(LaplacePrior{});
+    case PriorKind::kStudentT:
+      return body(StudentTPrior{});
+    case PriorKind::kLogistic:
+      return body(LogisticPrior{});
+    case PriorKind::kScaleMixture:
+      return body(ScaleMixturePrior{});
+    case PriorKind::kCount:
+      break;
+  }
+  unreachable();
 }
 
 RIBBIT_HD PriorConstants prior_constants(PriorKind kind, double a, double b, double c) {

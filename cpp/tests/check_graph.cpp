@@ -67,12 +67,12 @@ class Writer {
     columns[Column::kBiasOffset] = take(oc);
     row(Op::kConv, h * w * c, oh * ow * oc, columns);
   }
-  void norm(Op op, std::int64_t places, std::int64_t c) {
+  void norm(Op op, std::int64_t sites, std::int64_t c) {
     Columns columns{{Column::kChannels, c}};
     columns[Column::kWeightOffset] = take(c);
     columns[Column::kBiasOffset] = take(c);
     if (op == Op::kFilterResponseNorm) columns[Column::kThirdOffset] = take(c);
-    row(op, places * c, places * c, columns);
+    row(op, sites * c, sites * c, columns);
   }
   void activation(std::int64_t size, std::int64_t code) {
     row(Op::kActivation, size, size, {{Column::kArgument, code}});

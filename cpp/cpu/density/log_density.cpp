@@ -16,9 +16,9 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior,
       masked_(masks),
       concrete_(concrete),
       plan_(network_, masks, concrete),
-      walk_(network_.plain() ? nullptr : std::make_unique<const Walk>(network_, masks)),
-      paired_walk_(network_.plain() ? nullptr
-                                    : std::make_unique<const Walk>(network_, masks, false)),
+      graph_(network_.plain() ? nullptr : std::make_unique<const GraphPlan>(network_, masks)),
+      row_noise_plan_(network_.plain() ? nullptr
+                                       : std::make_unique<const GraphPlan>(network_, masks, false)),
       prior_(std::move(prior)),
       likelihood_(likelihood),
       traits_(traits_of(likelihood)),
@@ -33,7 +33,7 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior,
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
   }
-  if (concrete && walk_) {
+  if (concrete && graph_) {
     throw std::invalid_argument("[LogDensity] expected a network of dense layers to learn rates");
   }
   std::int64_t end = 0;
@@ -49,9 +49,10 @@ LogDensity<T>::LogDensity(Network network, std::vector<PriorSegment> prior,
   }
   for (const Layer& layer : network_.layers()) {
     for (const Layer::Array& array : layer.arrays()) {
-      const bool paired = is_paired(layer), bias = array.offset == layer.bias_offset;
-      if (!paired) drawn_[static_cast<std::size_t>(Estimator::kLocal)].push_back(array);
-      if (!paired || bias) drawn_[static_cast<std::size_t>(Estimator::kFlipout)].push_back(array);
+      const bool row_noise = has_row_noise(layer), bias = array.offset == layer.bias_offset;
+      if (!row_noise) drawn_[static_cast<std::size_t>(Estimator::kLocal)].push_back(array);
+      if (!row_noise || bias)
+        drawn_[static_cast<std::size_t>(Estimator::kFlipout)].push_back(array);
     }
   }
   if (traits_.has_constants) {
@@ -76,7 +77,7 @@ std::int64_t LogDensity<T>::shard_count(std::int64_t rows) const {
   const std::int64_t rows_per_shard =
       dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 256;
   std::int64_t shards = 1;
-  if (walk_) {
+  if (graph_) {
     // A panel is work enough for a shard, as long as adding up the shards costs little beside it.
     constexpr std::int64_t kPerParameter = 16;  // multiplications
     const std::int64_t work = 3 * rows * network_.multiplications();
@@ -99,7 +100,7 @@ template <class T>
 const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
   std::call_once(packed_once_, [this] {
     auto batch = std::make_unique<Batch>();
-    if (walk_) {
+    if (graph_) {
       batch->x.rows = rows_;  // packed panel by panel: a copy of images would double their memory
     } else {
       pack_rows(x_, network_.input_size(), nullptr, rows_, batch->x);
@@ -114,7 +115,7 @@ const typename LogDensity<T>::Batch& LogDensity<T>::full_batch() const {
 template <class T>
 void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shard,
                               Wanted wanted) const {
-  if (walk_) return walk_shard(m, theta, shard, wanted);
+  if (graph_) return graph_shard(m, theta, shard, wanted);
   const Batch& batch = m.batch;
   const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
   const PanelLikelihood likelihood(*this, batch, theta, wanted.values);
@@ -169,7 +170,7 @@ void LogDensity<T>::run_shard(const Member& m, const T* theta, std::int64_t shar
 template <class T>
 bool LogDensity<T>::packs(const Member& m) const {
   constexpr std::int64_t kFewPanels = 4;
-  return walk_ || m.team.size() > 1 || m.shards > 1 || plan_.packs_small(sizeof(T)) ||
+  return graph_ || m.team.size() > 1 || m.shards > 1 || plan_.packs_small(sizeof(T)) ||
          panel_count(m.batch.x.rows) > kFewPanels;
 }
 
@@ -179,8 +180,8 @@ template <class T>
 bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) const {
   T* packed = m.shared.packed.data();
   const auto pack = [&](int member, int members) {
-    if (walk_) {
-      pack_walk(*walk_, theta, wanted.gradient, member, members, packed);
+    if (graph_) {
+      pack_graph(*graph_, theta, wanted.gradient, member, members, packed);
     } else {
       pack_weights(plan_, theta, wanted.gradient, member, members, packed);
     }
@@ -197,7 +198,7 @@ bool LogDensity<T>::run_shards(const Member& m, const T* theta, Wanted wanted) c
     pack(m.index, m.team.size());
   }
   if (!m.barrier()) return false;
-  if (m.spread()) return spread_shard(m, theta, wanted);
+  if (m.splits()) return split_shard(m, theta, wanted);
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
     run_shard(m, theta, s, wanted);
   }
@@ -263,7 +264,7 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                              Poll* poll, const Masks* masks) const {
   Batch minibatch;
   if (subset != nullptr) {
-    if (walk_) {
+    if (graph_) {
       minibatch.x.rows = count;
       minibatch.numbers = subset;
     } else {

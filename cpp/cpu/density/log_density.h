@@ -112,31 +112,31 @@ class LogDensity {
   const Batch& full_batch() const;
   std::int64_t shard_count(std::int64_t rows) const;
   std::int64_t chunk_count() const;
-  std::unique_ptr<CallSpace> borrow(int threads, std::int64_t chains, std::int64_t shards,
-                                    std::int64_t rows, bool paired = false) const;
-  void give_back(std::unique_ptr<CallSpace> space) const;
+  std::unique_ptr<CallSpace> acquire(int threads, std::int64_t chains, std::int64_t shards,
+                                     std::int64_t rows, bool row_noise = false) const;
+  void release(std::unique_ptr<CallSpace> space) const;
 
   template <class Body>
   bool on_chains(std::int64_t chains, const Batch& batch, double passes, T* grad, Poll* poll,
                  const Body& body) const;  // passes: gradients in all
   bool run_shards(const Member& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
-  const T* walk_input(const Batch& batch, std::int64_t panel, WalkSpace<T>& space) const;
-  void walk_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  const T* graph_input(const Batch& batch, std::int64_t panel, GraphSpace<T>& space) const;
+  void graph_shard(const Member& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   bool packs(const Member& m) const;
   template <class Next>
   void combine(const Member& m, const T* theta, Wanted wanted, const Next& next) const;
   void take_batch(const Member& m, EpochRows& epoch, std::uint64_t step, bool scaled) const;
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;
-  void prepare_spread(TeamSpace& space, std::int64_t rows, int members) const;
-  bool spread_shard(const Member& m, const T* theta, Wanted wanted) const;
+  void prepare_split(TeamSpace& space, std::int64_t rows, int members) const;
+  bool split_shard(const Member& m, const T* theta, Wanted wanted) const;
   void closed_values(const Member& m, const T* mean, bool prior) const;
-  std::int64_t pair_shards(std::int64_t rows) const;
-  bool spread_pair(const Member& m, const PairedWeights<T>& weights) const;
-  bool paired_gradient(const Member& m, PairSpace<T>* space, const VariationalSteps& steps,
-                       std::int64_t i, std::int64_t sample, const T* mean) const;
-  void paired_shard(const Member& m, PairSpace<T>& space, const PairedWeights<T>& weights,
-                    std::int64_t shard) const;
+  std::int64_t row_noise_shards(std::int64_t rows) const;
+  bool split_row_noise(const Member& m, const RowNoiseWeights<T>& weights) const;
+  bool row_noise_gradient(const Member& m, RowNoiseSpace<T>* space, const VariationalSteps& steps,
+                          std::int64_t i, std::int64_t sample, const T* mean) const;
+  void row_noise_shard(const Member& m, RowNoiseSpace<T>& space, const RowNoiseWeights<T>& weights,
+                       std::int64_t shard) const;
   bool move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
                         const VariationalState<T>& state) const;
   void prepare(TeamSpace& space, std::int64_t batch_rows) const;
@@ -153,9 +153,9 @@ class LogDensity {
 
   Network network_;
   bool masked_, concrete_;
-  Plan plan_;
-  std::unique_ptr<const Walk> walk_;         // of a network that is not plain, else null
-  std::unique_ptr<const Walk> paired_walk_;  // the same, whose layers work on their own
+  MlpPlan plan_;
+  std::unique_ptr<const GraphPlan> graph_;           // of a network that is not plain, else null
+  std::unique_ptr<const GraphPlan> row_noise_plan_;  // the same, whose layers work on their own
   std::vector<PriorSegment> prior_;
   LikelihoodKind likelihood_;
   LikelihoodTraits traits_;

@@ -1,5 +1,5 @@
-// Mean-field steps whose rows go along two paths (paired.h): shards of a batch, or a batch spread
-// over the team.
+// Mean-field steps whose rows go along two paths (mlp_row_noise.h): shards of a batch, or a batch
+// split over the team.
 
 #include <numeric>
 
@@ -12,8 +12,8 @@ namespace ribbit::cpu {
 
 // Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
 template <class T>
-std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
-  if (walk_) return shard_count(rows);
+std::int64_t LogDensity<T>::row_noise_shards(std::int64_t rows) const {
+  if (graph_) return shard_count(rows);
   constexpr std::int64_t kRows = 2 * kPanel, kScalars = std::int64_t{4} << 20;
   std::int64_t shards = 1;
   while (shards < kMostShards && rows >= 2 * shards * kRows && 4 * shards * dim_ <= kScalars) {
@@ -23,47 +23,48 @@ std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
 }
 
 template <class T>
-void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
-                                 const PairedWeights<T>& weights, std::int64_t shard) const {
+void LogDensity<T>::row_noise_shard(const Member& m, RowNoiseSpace<T>& space,
+                                    const RowNoiseWeights<T>& weights, std::int64_t shard) const {
   const Batch& batch = m.batch;
   const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
   const PanelLikelihood likelihood(*this, batch, m.shared.theta.data(), true);
   const std::int64_t outputs = network_.output_size();
-  T* first = m.shared.pair_grads.data() + 2 * shard * dim_;
+  T* first = m.shared.row_noise_grads.data() + 2 * shard * dim_;
   T* second = first + dim_;
   std::fill_n(first, 2 * dim_, T(0));
   double ll = 0, noise = 0;
   const auto numbers = [&](std::int64_t p) {
     return m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
   };
-  for (std::int64_t p = begin; walk_ && p < end; ++p) {
-    PairedWalkSpace<T>& walk = *space.walk;
+  for (std::int64_t p = begin; graph_ && p < end; ++p) {
+    GraphRowNoiseSpace<T>& walk = *space.graph;
     const std::int64_t at = p * kPanel, count = batch.x.rows - at;
-    const T *drawn = m.shared.theta.data(), *input = walk_input(batch, p, walk.first);
-    const T* f =
-        paired_walk_forward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk);
-    likelihood(batch, p, f, walk.first.delta(paired_walk_->output), ll, noise);
-    paired_walk_backward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk, first,
-                         second);
+    const T *drawn = m.shared.theta.data(), *input = graph_input(batch, p, walk.first);
+    const T* f = graph_row_noise_forward(*row_noise_plan_, weights, drawn, input, numbers(p), at,
+                                         count, walk);
+    likelihood(batch, p, f, walk.first.delta(row_noise_plan_->output), ll, noise);
+    graph_row_noise_backward(*row_noise_plan_, weights, drawn, input, numbers(p), at, count, walk,
+                             first, second);
     if (m.team.cancel().check()) return;
   }
-  for (std::int64_t p = begin; !walk_ && p < end; p += space.block()) {
+  for (std::int64_t p = begin; !graph_ && p < end; p += space.block()) {
     const std::int64_t count = std::min(space.block(), end - p), left = batch.x.rows - p * kPanel;
-    const T* f = paired_forward(plan_, weights, batch.x.panel(p), 0, count, numbers(p), p * kPanel,
-                                left, space);
+    const T* f = row_noise_forward(plan_, weights, batch.x.panel(p), 0, count, numbers(p),
+                                   p * kPanel, left, space);
     T* delta = output_delta(plan_, 0, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t place = i * outputs * kPanel;
       likelihood(batch, p + i, f + place, delta + place, ll, noise);
     }
-    paired_backward(plan_, weights, 0, count, space);
-    paired_gradients(plan_, weights.estimator, batch.x.panel(p), 0, std::min(count * kPanel, left),
-                     0, 1, space, space.first.scratch(), first, second);
+    row_noise_backward(plan_, weights, 0, count, space);
+    row_noise_gradients(plan_, weights.estimator, batch.x.panel(p), 0,
+                        std::min(count * kPanel, left), 0, 1, space, space.first.scratch(), first,
+                        second);
     if (m.team.cancel().check()) return;
   }
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
   for (const Layer::Array& array : drawn_[static_cast<std::size_t>(weights.estimator)]) {
-    if (walk_) std::copy_n(first + array.offset, array.size, second + array.offset);
+    if (graph_) std::copy_n(first + array.offset, array.size, second + array.offset);
   }
   m.shared.shard_noise[shard] = likelihood.weight * noise;
   m.shared.shard_ll[shard] = ll;
@@ -72,18 +73,18 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
 // The same for a batch of one shard, every member its panels, then its part of each layer. What
 // follows needs a barrier; false when cancelled.
 template <class T>
-bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights) const {
+bool LogDensity<T>::split_row_noise(const Member& m, const RowNoiseWeights<T>& weights) const {
   TeamSpace& s = m.shared;
   const Batch& batch = m.batch;
-  PairSpace<T>& space = *s.pair;
+  RowNoiseSpace<T>& space = *s.row_noise;
   const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
   const PanelLikelihood likelihood(*this, batch, s.theta.data(), true);
   const std::int64_t last = m.last(panels), block = m.own.block();
   for (std::int64_t p = m.first(panels); p < last; p += block) {
     const std::int64_t count = std::min(block, last - p);
-    const T* f = paired_forward(plan_, weights, batch.x.panel(p), p, count,
-                                s.rows.empty() ? nullptr : s.rows.data() + p * kPanel, p * kPanel,
-                                batch.x.rows - p * kPanel, space);
+    const T* f = row_noise_forward(plan_, weights, batch.x.panel(p), p, count,
+                                   s.rows.empty() ? nullptr : s.rows.data() + p * kPanel,
+                                   p * kPanel, batch.x.rows - p * kPanel, space);
     T* delta = output_delta(plan_, p, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::size_t>(p + i);
@@ -91,17 +92,17 @@ bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights
       s.panel_noise[number] = s.panel_ll[number] = 0;
       likelihood(batch, p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
     }
-    paired_backward(plan_, weights, p, count, space);
+    row_noise_backward(plan_, weights, p, count, space);
     if (m.team.cancel().check()) return false;
   }
   if (!m.barrier()) return false;
-  T *first = s.pair_grads.data(), *second = first + dim_;
+  T *first = s.row_noise_grads.data(), *second = first + dim_;
   clear_part(plan_, m.index, m.team.size(), first);
   clear_part(plan_, m.index, m.team.size(), second);
   for (std::int64_t p = 0; p < panels; p += block) {
     const std::int64_t rows = std::min(block * kPanel, batch.x.rows - p * kPanel);
-    paired_gradients(plan_, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
-                     space, m.own.scratch(), first, second);
+    row_noise_gradients(plan_, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
+                        space, m.own.scratch(), first, second);
     if (m.team.cancel().check()) return false;
   }
   if (m.index != 0) return true;
@@ -119,9 +120,9 @@ bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
 // weights. False when cancelled; ends with a barrier.
 template <class T>
-bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
-                                    const VariationalSteps& steps, std::int64_t i,
-                                    std::int64_t sample, const T* mean) const {
+bool LogDensity<T>::row_noise_gradient(const Member& m, RowNoiseSpace<T>* space,
+                                       const VariationalSteps& steps, std::int64_t i,
+                                       std::int64_t sample, const T* mean) const {
   const KernelTable<T>& k = kernels<T>();
   TeamSpace& s = m.shared;
   const bool local = steps.estimator == Estimator::kLocal;
@@ -139,32 +140,32 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
-  if (walk_) {
-    pack_paired_walk(*paired_walk_, mean, s.second.data(), s.theta.data(), m.index, m.team.size(),
-                     s.packed.data(), s.packed_second.data());
+  if (graph_) {
+    pack_graph_row_noise(*row_noise_plan_, mean, s.second.data(), s.theta.data(), m.index,
+                         m.team.size(), s.packed.data(), s.packed_second.data());
   } else {
     pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
     pack_weights(plan_, s.second.data(), true, m.index, m.team.size(), s.packed_second.data());
   }
   if (!m.barrier()) return false;
-  const PairedWeights<T> weights{steps.estimator,
-                                 local ? mean : s.theta.data(),
-                                 s.second.data(),
-                                 s.packed.data(),
-                                 s.packed_second.data(),
-                                 steps.seed,
-                                 step,
-                                 c2};
-  if (space == nullptr && !spread_pair(m, weights)) return false;
+  const RowNoiseWeights<T> weights{steps.estimator,
+                                   local ? mean : s.theta.data(),
+                                   s.second.data(),
+                                   s.packed.data(),
+                                   s.packed_second.data(),
+                                   steps.seed,
+                                   step,
+                                   c2};
+  if (space == nullptr && !split_row_noise(m, weights)) return false;
   for (std::int64_t shard = m.first(m.shards); space != nullptr && shard < m.last(m.shards);
        ++shard) {
-    paired_shard(m, *space, weights, shard);
+    row_noise_shard(m, *space, weights, shard);
   }
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
   const bool learned = traits_.learns_noise;
   // The gradients by the two paths: of a single shard where they lie.
-  T *all_first = s.pair_grads.data(), *all_second = all_first + dim_;
+  T *all_first = s.row_noise_grads.data(), *all_second = all_first + dim_;
   if (m.shards > 1) {
     all_first = s.grad.data();
     all_second = s.second_gradient.data();
@@ -173,7 +174,7 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
     const std::int64_t n = std::min(kChunk, end - at);
     T *first = all_first + at, *second = all_second + at;
     if (m.shards > 1) {
-      const T* shards = s.pair_grads.data() + at;
+      const T* shards = s.row_noise_grads.data() + at;
       k.tree_sum(shards, 2 * dim_, m.shards, n, first);
       k.tree_sum(shards + dim_, 2 * dim_, m.shards, n, second);
     }
@@ -215,14 +216,14 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
-  template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
-                                            std::int64_t) const;                                   \
-  template bool LogDensity<T>::spread_pair(const Member&, const PairedWeights<T>&) const;          \
-  template bool LogDensity<T>::paired_gradient(                                                    \
-      const Member&, PairSpace<T>*, const VariationalSteps&, std::int64_t, std::int64_t, const T*) \
-      const;
+#define RIBBIT_INSTANTIATE(T)                                                                   \
+  template std::int64_t LogDensity<T>::row_noise_shards(std::int64_t) const;                    \
+  template void LogDensity<T>::row_noise_shard(const Member&, RowNoiseSpace<T>&,                \
+                                               const RowNoiseWeights<T>&, std::int64_t) const;  \
+  template bool LogDensity<T>::split_row_noise(const Member&, const RowNoiseWeights<T>&) const; \
+  template bool LogDensity<T>::row_noise_gradient(const Member&, RowNoiseSpace<T>*,             \
+                                                  const VariationalSteps&, std::int64_t,        \
+                                                  std::int64_t, const T*) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

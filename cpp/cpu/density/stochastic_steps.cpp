@@ -98,7 +98,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(*this, steps.batch_rows, steps.num_steps, chains);
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, pass.shards, pass.rows);
+  std::unique_ptr<CallSpace> space = acquire(crew.size(), chains, pass.shards, pass.rows);
   for (int t = 0; t < crew.size(); ++t) {
     if (!leads_team(t, crew.size(), chains)) continue;
     prepare(*space->teams[static_cast<std::size_t>(t)], pass.rows);
@@ -115,7 +115,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                             pass.all ? *everything : shared.batch,
                             pass.shards,
                             shared.grad.data(),
-                            space->walk(thread),
+                            space->graph(thread),
                             pass.pieces};
                    const std::uint32_t id = steps.chain_ids[chain];
                    T* position = theta + chain * dim_;
@@ -164,7 +164,7 @@ bool LogDensity<T>::advance(const StochasticSteps& steps, T* theta, T* first, T*
                    if (index == 0) outcomes[chain] = {-1, 0.0};
                    return true;
                  });
-  give_back(std::move(space));
+  release(std::move(space));
   return !cancel.cancelled();
 }
 

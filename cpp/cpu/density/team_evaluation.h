@@ -37,7 +37,7 @@ struct LogDensity<T>::TeamSpace {
   double shard_ll[kMostShards];
   std::vector<double> chunk_prior;  // (chunks of theta,)
 
-  // A shard that is spread over the team only.
+  // A shard that is split over the team only.
   std::unique_ptr<Workspace<T>> whole;  // values and deltas of the panels that are on their way
   std::vector<double> panel_noise;      // (panels,)
   std::vector<double> panel_ll;         // (panels,)
@@ -55,8 +55,8 @@ struct LogDensity<T>::TeamSpace {
 
   // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
   // by the weights of the two paths (shards, 2, dim) and of the log noise.
-  Buffer<T> noise, second, second_gradient, packed_second, pair_grads;
-  std::unique_ptr<PairSpace<T>> pair;  // of a whole small batch
+  Buffer<T> noise, second, second_gradient, packed_second, row_noise_grads;
+  std::unique_ptr<RowNoiseSpace<T>> row_noise;  // of a whole small batch
   double shard_noise[kMostShards];
 };
 
@@ -64,12 +64,12 @@ template <class T>
 struct LogDensity<T>::CallSpace {
   std::vector<std::unique_ptr<Workspace<T>>> threads;
   std::vector<std::unique_ptr<TeamSpace>> teams;  // indexed by the team's first thread
-  std::vector<std::unique_ptr<PairSpace<T>>> pairs;
-  std::vector<std::unique_ptr<WalkSpace<T>>> walks;  // one per thread, or none
+  std::vector<std::unique_ptr<RowNoiseSpace<T>>> row_noise;
+  std::vector<std::unique_ptr<GraphSpace<T>>> graphs;  // one per thread, or none
 
-  WalkSpace<T>* walk(int thread) const {
+  GraphSpace<T>* graph(int thread) const {
     const auto t = static_cast<std::size_t>(thread);
-    return t < walks.size() ? walks[t].get() : nullptr;
+    return t < graphs.size() ? graphs[t].get() : nullptr;
   }
 };
 
@@ -82,9 +82,9 @@ struct LogDensity<T>::Member {
   Workspace<T>& own;
   const Batch& batch;
   std::int64_t shards;
-  T* grad;              // (dim,) of the chain; null: not wanted
-  WalkSpace<T>* walk;   // null for a plain network
-  std::int64_t pieces;  // that a chain is worth
+  T* grad;               // (dim,) of the chain; null: not wanted
+  GraphSpace<T>* graph;  // null for a plain network
+  std::int64_t pieces;   // that a chain is worth
   const Masks* masks = nullptr;
 
   // The panels [first, last) of a shard.
@@ -97,8 +97,8 @@ struct LogDensity<T>::Member {
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
     return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
   }
-  // Whether its one shard is spread over the team.
-  bool spread() const { return team.size() > 1 && shards == 1 && pieces > 1; }
+  // Whether its one shard is split over the team.
+  bool splits() const { return team.size() > 1 && shards == 1 && pieces > 1; }
   bool barrier() const { return team.barrier(); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
@@ -239,7 +239,7 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
   const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
   const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), chains, shards, batch.x.rows);
+  std::unique_ptr<CallSpace> space = acquire(crew.size(), chains, shards, batch.x.rows);
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
@@ -250,11 +250,11 @@ bool LogDensity<T>::on_chains(std::int64_t chains, const Batch& batch, double pa
                                  batch,
                                  shards,
                                  grad != nullptr ? grad + chain * dim_ : nullptr,
-                                 space->walk(thread),
+                                 space->graph(thread),
                                  parts};
                    return body(member, chain);
                  });
-  give_back(std::move(space));
+  release(std::move(space));
   return !cancel.cancelled();
 }
 

@@ -88,48 +88,48 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                                         const VariationalState<T>& state,
                                         StochasticOutcome* outcome, Poll* poll) const {
   const KernelTable<T>& k = kernels<T>();
-  const bool paired = steps.estimator != Estimator::kReparam;
+  const bool row_noise = steps.estimator != Estimator::kReparam;
   // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
   const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
                      traits_.learns_noise ||
                      !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
   if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
-  // Two paths of a batch of one shard are spread over the team, all of their panels kept at once.
+  // Two paths of a batch of one shard are split over the team, all of their panels kept at once.
   constexpr std::int64_t kMostWhole = 64;
   const std::int64_t panels = panel_count(pass.rows);
-  const bool spread = paired && !walk_ && pass.shards == 1 && panels <= kMostWhole;
-  const bool sharded = paired && !spread;
-  if (sharded) pass.shards = pair_shards(pass.rows);
-  if (paired) {
+  const bool split = row_noise && !graph_ && pass.shards == 1 && panels <= kMostWhole;
+  const bool sharded = row_noise && !split;
+  if (sharded) pass.shards = row_noise_shards(pass.rows);
+  if (row_noise) {
     // Beside the two products there is noise or signs for every row, so that a thread is worth
     // having for fewer of them than those of Pass (measured: 8-50-1 on 500 rows).
-    constexpr double kWorthPair = 2e6;
+    constexpr double kWorthRowNoise = 2e6;
     const double flops = 2.0 * gradient_flops(pass.rows);
-    pass.pieces =
-        spread ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthPair)) : pass.shards;
+    pass.pieces = split ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthRowNoise))
+                        : pass.shards;
     pass.threads = static_cast<int>(std::min<std::int64_t>(
         threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, pass.rows, sharded);
+  std::unique_ptr<CallSpace> space = acquire(crew.size(), 1, pass.shards, pass.rows, sharded);
   TeamSpace& shared = *space->teams[0];
   prepare(shared, pass.rows);
   for (Buffer<T>* buffer :
        {&shared.theta, &shared.scale, &shared.mean_gradient, &shared.scale_gradient}) {
     buffer->resize(dim_);
   }
-  if (paired) {
+  if (row_noise) {
     for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
       buffer->resize(dim_);
     }
-    shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
-    shared.pair_grads.resize(2 * pass.shards * dim_);
+    shared.packed_second.resize(graph_ ? row_noise_plan_->packed_size : plan_.packed_size);
+    shared.row_noise_grads.resize(2 * pass.shards * dim_);
     if (pass.all) shared.rows.clear();
-    if (spread && (!shared.pair || shared.pair->block() < panels)) {
-      shared.pair = std::make_unique<PairSpace<T>>(plan_, panels);
+    if (split && (!shared.row_noise || shared.row_noise->block() < panels)) {
+      shared.row_noise = std::make_unique<RowNoiseSpace<T>>(plan_, panels);
     }
-    if (spread) {
+    if (split) {
       shared.panel_noise.resize(static_cast<std::size_t>(panels));
       shared.panel_ll.resize(static_cast<std::size_t>(panels));
     }
@@ -146,7 +146,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
                    pass.all ? *everything : shared.batch,
                    pass.shards,
                    shared.grad.data(),
-                   space->walk(thread),
+                   space->graph(thread),
                    pass.pieces};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
@@ -170,10 +170,10 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
           k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
                            steps.seed, c1, c2, c3);
         }
-        if (paired) {
-          PairSpace<T>* pair =
-              sharded ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
-          if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
+        if (row_noise) {
+          RowNoiseSpace<T>* own =
+              sharded ? space->row_noise[static_cast<std::size_t>(thread)].get() : nullptr;
+          if (!row_noise_gradient(m, own, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
           if (!run_shards(m, theta, wanted)) return false;
@@ -209,7 +209,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     if (index == 0) *outcome = {-1, 0.0};
     return true;
   });
-  give_back(std::move(space));
+  release(std::move(space));
   return !cancel.cancelled();
 }
 

@@ -31,10 +31,10 @@ struct Stage {
   bool is_relu() const { return layer.op == Op::kActivation && layer.activation == kRelu; }
 };
 
-struct Plan {
+struct MlpPlan {
   // masks: dropout layers take part; otherwise they are the identity. concrete: with relaxed masks
   // whose rates are parameters; each dropout layer must lie right below a dense one.
-  explicit Plan(const Network& network, bool masks = false, bool concrete = false);
+  explicit MlpPlan(const Network& network, bool masks = false, bool concrete = false);
 
   std::vector<Stage> stages;
   std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored

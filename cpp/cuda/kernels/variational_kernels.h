@@ -156,7 +156,7 @@ struct DrawnGradient {
 // and sd, sample by sample and in this order whatever the groups of samples are. With a prior:
 // weight * score of each weight drawn is part of its gradient, and terms (blocks,) become sums of
 // log densities over the samples; sums: one number per thread, kept from group to group. Nothing
-// changes once a step has failed. Gradients: DrawnGradient, or one of paired_kernels.h. Grid:
+// changes once a step has failed. Gradients: DrawnGradient, or one of row_noise_kernels.h. Grid:
 // (any).
 template <class T, int Kind, class Gradients>
 struct NoiseGradient {
