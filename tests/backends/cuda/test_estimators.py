@@ -188,8 +188,8 @@ def test_faults_are_noticed(device, monkeypatch, fault):
     assert found
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 2])
-@pytest.mark.parametrize("right", [0, 1, 2])
+@pytest.mark.parametrize("wrong", NAMES)
+@pytest.mark.parametrize("right", NAMES)
 def test_estimators_differ(device, right, wrong):
     host, there = pair(device)
     a = advance(host, steps=1, estimator=right)
