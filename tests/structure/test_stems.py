@@ -104,7 +104,8 @@ NAMES = re.compile(r"^_?[A-Z][A-Z_]*$")
 
 def typed_codes(text: str) -> list[str]:
     """Names of operations, purposes and kinds that a module gives literal numbers."""
-    known = {name.upper() for table in _core.codes().values() for name in table}
+    tables = {name: table for name, table in _core.codes().items() if name != "COLUMNS"}
+    known = {name.upper() for table in tables.values() for name in table}
     found = []
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Assign):

@@ -42,7 +42,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
 
 def _root() -> Path:
     package = Path(__file__).resolve().parents[1]
-    if (package / "kernels").is_dir():
+    if (package / "kernels/cuda").is_dir():
         return package / "kernels"
     return package.parents[1] / "cpp"  # a source tree
 

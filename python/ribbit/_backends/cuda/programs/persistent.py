@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
-from ribbit._backends.codes import COLUMNS
+from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit.protocols import Array
 
 __all__ = ["Network", "Persistent", "fits", "network_of", "shared_bytes"]
@@ -22,8 +22,8 @@ _MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _SIDE = 16
-_DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
-_IDENTITY = 0
+_DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
+_IDENTITY = ACTIVATIONS["identity"]
 
 
 class Network:
