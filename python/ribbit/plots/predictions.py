@@ -1,0 +1,240 @@
+"""Pictures of predictions: bands, boundaries, calibration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit import metrics
+from ribbit._arrays import checks
+from ribbit.diagnostics import as_host
+from ribbit.errors import ShapeError
+from ribbit.plots.style import COLORS, GREY, INK, finish, has, line, new_axes, palette_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+
+__all__ = ["decision_boundary", "regression_band", "reliability"]
+
+
+def regression_band(
+    p: Any,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    ax: Axes | None = None,
+    output: int = 0,
+) -> Axes:
+    """Draw the predictive mean with bands of two standard deviations against a single input.
+
+    Parameters
+    ----------
+    p : Prediction
+        ``draws.predict(x)`` of a regression.
+    x : (N,) or (N, 1) array_like
+        The inputs, in any order.
+    y : (N,) or (N, K) array_like, optional
+        Observations at `x`, or a pair (x, y) of observations elsewhere.
+    ax : matplotlib Axes, optional
+    output : int
+        Which of the K outputs.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The inner band is the uncertainty of the mean function, the outer one adds the noise.
+
+    Raises
+    ------
+    ImportError, ValueError
+        Without matplotlib; if `x` has more than one column or not as many rows as `p`.
+    """
+    name = "plots.regression_band"
+    has(name, "p", p, "epistemic_std", "a Prediction (draws.predict(x))")
+    ax = new_axes(name, ax)
+    mean = as_host(p.mean)
+    place = line(name, "x", x, rows=len(mean))
+    column = checks.integer(name, "output", output, minimum=0, maximum=mean.shape[1] - 1)
+    order = np.argsort(place, kind="stable")
+    place, mean = place[order], mean[order, column]
+    total = 2.0 * as_host(p.std)[order, column]
+    inner = 2.0 * as_host(p.epistemic_std)[order, column]
+    blue = COLORS[0]
+    ax.fill_between(
+        place, mean - total, mean + total, color=blue, alpha=0.16, lw=0, label="± 2 sd with noise"
+    )
+    ax.fill_between(
+        place, mean - inner, mean + inner, color=blue, alpha=0.34, lw=0, label="± 2 sd of the mean"
+    )
+    ax.plot(place, mean, color=blue, lw=1.8, label="mean")
+    if y is not None:
+        if isinstance(y, tuple):
+            if len(y) != 2:
+                raise ValueError(f"[{name}] expected y or a pair (x, y), got {len(y)} arrays")
+            at = line(name, "x of y", y[0])
+            seen = checks.numeric(name, "y", y[1])
+        else:
+            at, seen = line(name, "x", x), checks.numeric(name, "y", y)
+        seen = seen.reshape(len(seen), -1)
+        if len(seen) != len(at) or seen.shape[1] <= column:
+            raise ShapeError(f"[{name}] expected y with {len(at)} rows, got shape {seen.shape}")
+        ax.plot(at, seen[:, column], ".", color=INK, ms=5, alpha=0.55, mew=0, label="data")
+    ax.set_xlabel("x")
+    ax.set_ylabel("y")
+    ax.margins(x=0)
+    finish(ax, legend=True)
+    return ax
+
+
+def decision_boundary(
+    draws: Any,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    ax: Axes | None = None,
+    resolution: int = 150,
+    margin: float = 0.5,
+) -> Axes:
+    """Draw the predictive class probabilities over two inputs.
+
+    Parameters
+    ----------
+    draws : Draws or Fit
+        Anything with ``predict(x)`` of a classification.
+    x : (N, 2) array_like
+        Points to show; the picture reaches `margin` beyond them.
+    y : (N,) array_like of int
+        Their labels.
+    ax : matplotlib Axes, optional
+    resolution : int
+        Grid points per direction.
+    margin : float
+        In units of x.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Two classes: the probability of class 1 with contours at 0.1, 0.5 and 0.9. More: the colour
+        of the most probable class, paler where the entropy is larger.
+    """
+    name = "plots.decision_boundary"
+    has(name, "draws", draws, "predict", "Draws")
+    ax = new_axes(name, ax)
+    points = checks.numeric(name, "x", x)
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
+        raise ShapeError(f"[{name}] expected x of shape (N, 2), got {points.shape}")
+    labels = checks.numeric(name, "y", y).reshape(-1)
+    if len(labels) != len(points):
+        raise ShapeError(f"[{name}] expected {len(points)} labels in y, got {len(labels)}")
+    resolution = checks.integer(name, "resolution", resolution, minimum=2, maximum=4000)
+    low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
+    first, second = (np.linspace(low[i], high[i], resolution) for i in range(2))
+    grid = np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2)
+    probs = metrics.class_probabilities(name, "probs", as_host(draws.predict(grid).probs))
+    classes = probs.shape[1]
+    box = (low[0], high[0], low[1], high[1])
+    if classes == 2:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        colors = LinearSegmentedColormap.from_list("ribbit", [COLORS[0], "#f7f7f7", COLORS[1]])
+        p = probs[:, 1].reshape(resolution, resolution)
+        image = ax.imshow(
+            p,
+            extent=box,
+            origin="lower",
+            cmap=colors,
+            vmin=0,
+            vmax=1,
+            aspect="auto",
+            interpolation="bilinear",
+            alpha=0.6,
+        )
+        ax.contour(
+            first,
+            second,
+            p,
+            levels=[0.1, 0.5, 0.9],
+            colors=INK,
+            linewidths=[0.7, 1.6, 0.7],
+            linestyles=["dashed", "solid", "dashed"],
+        )
+        if ax.figure is not None:
+            ax.figure.colorbar(image, ax=ax, label="probability of class 1", pad=0.02)
+    else:
+        palette = palette_of(classes)
+        entropy = -np.sum(np.where(probs > 0, probs * np.log(np.maximum(probs, 1e-300)), 0), axis=1)
+        strength = 0.7 * (1.0 - entropy / np.log(classes))[:, None]
+        shade = 1.0 - strength * (1.0 - palette[probs.argmax(axis=1)])
+        ax.imshow(
+            shade.reshape(resolution, resolution, 3), extent=box, origin="lower", aspect="auto"
+        )
+    palette = palette_of(classes)
+    for label in range(classes):
+        mine = labels == label
+        ax.scatter(
+            points[mine, 0],
+            points[mine, 1],
+            s=16,
+            color=palette[label],
+            edgecolors="white",
+            linewidths=0.6,
+            label=f"class {label}",
+            zorder=3,
+        )
+    ax.set_xlabel("x 0")
+    ax.set_ylabel("x 1")
+    finish(ax, legend=True, grid=False)
+    return ax
+
+
+def reliability(
+    y: npt.ArrayLike, probs: npt.ArrayLike, *, ax: Axes | None = None, bins: int = 20
+) -> Axes:
+    """Draw accuracy against confidence of the top label, in the bins of :func:`metrics.ece`.
+
+    Parameters
+    ----------
+    y : (N,) array_like of int
+    probs : (N, K) array_like
+        (N,) or (N, 1): probability of class 1 of two.
+    ax : matplotlib Axes, optional
+    bins : int
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Dots have an area that grows with the rows in the bin; the red lines are the gaps whose
+        weighted mean is the ECE.
+    """
+    name = "plots.reliability"
+    ax = new_axes(name, ax)
+    error = metrics.ece(y, probs, bins=bins)
+    p = metrics.class_probabilities(name, "probs", probs)
+    labels = np.asarray(y).reshape(-1).astype(np.int64)
+    confidence, correct, rows = metrics.calibration_bins(labels, p, bins)
+    used = rows > 0
+    mean_confidence, accuracy = confidence[used] / rows[used], correct[used] / rows[used]
+    ax.plot([0, 1], [0, 1], color=GREY, ls="--", lw=1.2, label="calibrated")
+    ax.vlines(
+        mean_confidence, accuracy, mean_confidence, color=COLORS[3], lw=1.6, alpha=0.6, label="gap"
+    )
+    ax.plot(mean_confidence, accuracy, color=COLORS[0], lw=1.2, alpha=0.7)
+    ax.scatter(
+        mean_confidence,
+        accuracy,
+        s=12 + 160 * rows[used] / rows.max(),
+        color=COLORS[0],
+        edgecolors="white",
+        linewidths=0.8,
+        zorder=3,
+        label="bin (area: rows)",
+    )
+    ax.set_xlim(min(1.0 / p.shape[1], mean_confidence.min()) - 0.02, 1.02)
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel("confidence")
+    ax.set_ylabel("accuracy")
+    ax.set_title(f"ECE {error:.3f}, accuracy {metrics.accuracy(y, probs):.3f}", fontsize="medium")
+    finish(ax, legend=True)
+    return ax
