@@ -15,7 +15,7 @@ from pathlib import Path
 from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import STATIC_SHARED
 from tests.support.cuda import kernel_list
-from tests.support.cuda.cpu_device import PHASES, kept
+from tests.support.cuda.compiler import PHASES, kept
 from tests.support.cuda.thread_orders import compiler
 from tests.support.paths import CPP
 

@@ -142,6 +142,7 @@ class PythonPoll : public cpu::Poll {
   bool main_thread_;
 };
 
+void bind_codes(py::module_& module);
 void bind_density(py::module_& module);
 void bind_forward(py::module_& module);
 void bind_pointer(py::module_& module);

@@ -16,9 +16,12 @@ std::vector<cpu::PriorSegment> prior_of(const py::object& prior) {
   std::vector<cpu::PriorSegment> segments;
   for (py::ssize_t i = 0; i < p.shape(0); ++i) {
     const double* row = data<double>(p) + 6 * i;
-    if (row[2] < 0 || row[2] > 4) throw py::value_error("[_core] expected a prior kind in 0..4");
+    if (!(row[2] >= 0 && row[2] < Priors::kCount)) {
+      throw py::value_error("[_core] expected a prior kind in 0.." +
+                            std::to_string(Priors::kCount - 1));
+    }
     segments.push_back({static_cast<std::int64_t>(row[0]), static_cast<std::int64_t>(row[1]),
-                        static_cast<int>(row[2]), row[3], row[4], row[5]});
+                        static_cast<PriorKind>(row[2]), row[3], row[4], row[5]});
   }
   return segments;
 }
@@ -30,15 +33,13 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete) {
-    if (kind < 0 || kind > 5) throw py::value_error("[_core] expected a likelihood kind in 0..5");
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
     if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
     native_ = std::make_unique<cpu::LogDensity<T>>(
-        std::move(network), prior_of(prior), static_cast<cpu::Likelihood>(kind), scale, rows,
-        data<T>(y_), x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks,
-        concrete);
+        std::move(network), prior_of(prior), likelihood_kind(kind), scale, rows, data<T>(y_),
+        x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete);
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -87,7 +88,7 @@ class Density {
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array factor = checked<double>(noise, "noise", {eps.shape(0)});
     const auto count = static_cast<std::uint64_t>(eps.shape(0));
-    if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule > 2 || count < 1 ||
+    if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
         (first_step + count) >> 40 != 0) {
       throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
     }
@@ -150,7 +151,8 @@ class Density {
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
     const auto count = static_cast<std::int64_t>(eps.shape(0));
     if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
-        estimator > 2 || (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
+        estimator >= static_cast<int>(cpu::Estimator::kCount) ||
+        (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
       throw py::value_error(
           "[_core] expected 1 <= batch_rows <= N, samples >= 1, estimator in 0..2, steps < 2^40");
     }

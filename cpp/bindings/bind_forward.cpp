@@ -106,24 +106,25 @@ Arrays<double, double, double, double> predictive_moments(const py::object& tabl
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
-  if (kind < 0 || kind > kPoisson || samples < 1 || rows.shape(0) < 1) {
-    throw py::value_error("[_core] expected a likelihood kind in 0..5, samples and rows >= 1");
+  const LikelihoodKind likelihood = likelihood_kind(kind);
+  const LikelihoodTraits traits = traits_of(likelihood);
+  if (samples < 1 || rows.shape(0) < 1) {
+    throw py::value_error("[_core] expected samples and rows >= 1");
   }
-  source.check(0, samples, network.dim() + (kind == kGaussianLearned ? 1 : 0));
+  source.check(0, samples, network.dim() + (traits.learns_noise ? 1 : 0));
   const std::int64_t n = rows.shape(0);
-  const std::int64_t width = network.output_size() / (kind == kHeteroscedastic ? 2 : 1);
-  const bool classes = kind == kCategorical || kind == kBernoulli;
+  const std::int64_t width = means_of(traits.shape, network.output_size());
   py::array_t<double> first = empty<double>({n, width}), sum = empty<double>({n, width}),
                       squares = empty<double>({n, width}),
-                      extra = classes ? empty<double>({n}) : empty<double>({n, width});
+                      extra = traits.classes ? empty<double>({n}) : empty<double>({n, width});
   const cpu::PredictiveMoments out{first.mutable_data(), sum.mutable_data(), squares.mutable_data(),
                                    extra.mutable_data()};
   PythonPoll poll(nullptr);
   bool done = false;
   {
     const py::gil_scoped_release release;
-    done = cpu::predictive_moments(network, source.source, kind, scale, samples, data_rows, n, out,
-                                   &poll);
+    done = cpu::predictive_moments(network, source.source, likelihood, scale, samples, data_rows, n,
+                                   out, &poll);
   }
   if (!done) poll.rethrow();
   return py::make_tuple(first, sum, squares, extra);

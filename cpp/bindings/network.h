@@ -1,7 +1,8 @@
 #pragma once
-// A network from the table of its layers.
+// A network from the table of its layers, and what its outputs mean.
 
 #include "bindings/array.h"
+#include "core/likelihood_hd.h"
 #include "core/network.h"
 
 namespace ribbit::bindings {
@@ -12,6 +13,15 @@ inline Network network_of(const py::object& table, const py::object& rates) {
   const py::array t = checked<std::int64_t>(table, "table", {kAny, kColumns});
   const py::array r = checked<double>(rates, "rates", {t.shape(0)});
   return Network::from_table(data<std::int64_t>(t), data<double>(r), t.shape(0));
+}
+
+inline LikelihoodKind likelihood_kind(int kind) {
+  if (kind < 0 || kind >= Likelihoods::kCount) {
+    throw py::value_error("[_core] expected a likelihood kind in 0.." +
+                          std::to_string(Likelihoods::kCount - 1) + ", got " +
+                          std::to_string(kind));
+  }
+  return static_cast<LikelihoodKind>(kind);
 }
 
 }  // namespace ribbit::bindings

@@ -14,7 +14,13 @@ enum ActivationCode : int {
   kSigmoid = 4,
   kGelu = 5,  // exact: x Phi(x), Phi by erf
   kSoftplus = 6,
+  kActivationCount
 };
+#if !defined(__CUDACC__)
+constexpr const char* kActivationNames[] = {"identity", "relu", "tanh",    "silu",
+                                            "sigmoid",  "gelu", "softplus"};
+static_assert(sizeof kActivationNames == kActivationCount * sizeof *kActivationNames);
+#endif
 
 // value = f(z), derivative = f'(z). NaN passes into the value. Limits at +-inf: relu, silu, gelu
 // and softplus give 0 (magnitude below 1e-35, 1e-296 in double) and inf.

@@ -1,63 +1,249 @@
-// Log likelihood terms of one output of one row and their derivatives with respect to the network's
-// outputs f. Terms leave out what depends on y alone (Poisson: -log y!) and the Gaussian constant.
+// Likelihoods: log likelihood terms of the outputs f of a row and their derivatives, and what
+// outputs mean when predicting. Terms leave out what depends on y alone (Poisson: -log y!). A
+// likelihood is one functor below, an enumerator, a line of `Likelihoods` and one of
+// with_likelihood.
 #pragma once
 
+#include "core/kinds_hd.h"
 #include "core/math_hd.h"
 
 namespace ribbit {
 
-enum LikelihoodKind : int {
+// A number never changes: it crosses from Python and stands in names of kernels.
+enum class LikelihoodKind : int {
   kGaussian = 0,         // known scale
   kGaussianLearned = 1,  // log noise is a parameter
-  kHeteroscedastic = 2,  // outputs [:K] mean, [K:] raw; sd = softplus(raw)
+  kHeteroscedastic = 2,
   kCategorical = 3,
-  kBernoulli = 4,  // logits
-  kPoisson = 5,    // log rates
+  kBernoulli = 4,
+  kPoisson = 5,
+  kCount
 };
 
-constexpr double kHalfLogTwoPi = 0.91893853320467274;
+// Which outputs make a term, and how terms are made. Kernels have one loop for each.
+enum class LikelihoodShape : int {
+  kQuadratic,     // one output per column of y; precision times squares, summed in double
+  kElementwise,   // one output per column of y; a term each
+  kMeanAndScale,  // outputs [:J] and [J:] belong to column j of y together
+  kSoftmax,       // all outputs belong to one label
+  kCount
+};
 
-// y log p + (1 - y) log(1 - p), p = sigmoid(f), and its derivative y - p. exp(-|f|) serves both.
-template <class T>
-RIBBIT_HD void bernoulli_term(T f, T y, T& term, T& derivative) {
-  using O = Ops<T>;
-  const T zero = O::set(0.0);
-  const T one = O::set(1.0);
-  const T e = exp_minus_abs<T>(f);
-  // y f - max(f, 0) is exact for y = 1, f > 0
-  term = O::mul_sub(e, log1p_ratio<T>(e), y * f - O::max(zero, f));
-  const T r = O::reciprocal(one + e);
-  derivative = y - O::select(f < zero, e * r, r);
+// Columns of y, and means per row of a prediction, of a network with K outputs.
+template <class Size>
+RIBBIT_HD Size columns_of(LikelihoodShape shape, Size outputs) {
+  return shape == LikelihoodShape::kSoftmax        ? Size(1)
+         : shape == LikelihoodShape::kMeanAndScale ? outputs / 2
+                                                   : outputs;
+}
+template <class Size>
+RIBBIT_HD Size means_of(LikelihoodShape shape, Size outputs) {
+  return shape == LikelihoodShape::kMeanAndScale ? outputs / 2 : outputs;
 }
 
-// y f - exp(f) and y - exp(f).
-template <class T>
-RIBBIT_HD void poisson_term(T f, T y, T& term, T& derivative) {
-  const T rate = exp<T>(f);
-  term = y * f - rate;
-  derivative = y - rate;
-}
+// Functions for constants: of the C library, or of this project, which a device has too.
+struct LibraryFunctions {
+  RIBBIT_HD_MEMBER double exp(double a) { return library_exp(a); }
+  RIBBIT_HD_MEMBER double log(double a) { return library_log(a); }
+};
+struct OwnFunctions {
+  RIBBIT_HD_MEMBER double exp(double a) { return ribbit::exp<double>(a); }
+  RIBBIT_HD_MEMBER double log(double a) { return ribbit::log<double>(a); }
+};
+
+// Every functor has, by its shape,
+//   quadratic      precision, log_scale, total, noise_derivative
+//   elementwise    term(f, y, term, derivative)
+//   mean and scale term(mean, raw, y, term, mean_derivative, raw_derivative), kLogNorm of a term
+// and for predictions
+//   kClasses       outputs mean probabilities. Else variance(value, raw, sd): of the noise, in
+//                  double; raw is the second output of a mean and scale, sd the noise's
+//   kTransforms    values are not the outputs themselves: elementwise value(f), or of classes
+//                  value(f, value, entropy)
+// kLearnsNoise: log noise is one more parameter. kHasConstants: constant(y) is what a term leaves
+// out.
+struct LikelihoodBase {
+  static constexpr bool kLearnsNoise = false;
+  static constexpr bool kClasses = false;
+  static constexpr bool kTransforms = false;
+  static constexpr bool kHasConstants = false;
+  RIBBIT_HD_MEMBER double constant(double) { return 0.0; }
+};
+
+// N(f, scale^2); a sum of squares of residuals makes the terms of any number of outputs.
+template <bool Learned>
+struct GaussianBase : LikelihoodBase {
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kQuadratic;
+  static constexpr bool kLearnsNoise = Learned;
+  // noise: the scale, or its logarithm where that is learned
+  template <class Functions>
+  RIBBIT_HD_MEMBER double precision(double noise) {
+    return Learned ? Functions::exp(-2.0 * noise) : 1.0 / (noise * noise);
+  }
+  template <class Functions>
+  RIBBIT_HD_MEMBER double log_scale(double noise) {
+    return Learned ? noise : Functions::log(noise);
+  }
+  // Of `count` outputs with quadratic = precision times their squares: the log likelihood, and its
+  // derivative by the log noise.
+  RIBBIT_HD_MEMBER double total(double quadratic, double count, double log_scale) {
+    return -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+  }
+  RIBBIT_HD_MEMBER double noise_derivative(double quadratic, double count) {
+    return quadratic - count;
+  }
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V, V, V sd) {
+    return sd * sd;
+  }
+};
+struct GaussianLikelihood : GaussianBase<false> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kGaussian;
+  static constexpr const char* kName = "Gaussian";
+};
+struct LearnedGaussianLikelihood : GaussianBase<true> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kGaussianLearned;
+  static constexpr const char* kName = "GaussianLearned";
+};
 
 // -(y - mean)^2 / (2 sd^2) - log sd with sd = softplus(raw), and both derivatives. For raw << 0,
 // sd = e L with e = exp(raw), L = log1p(e) / e -> 1: log sd = raw + log L and sigmoid(raw) / sd
 // = 1 / ((1 + e) L) keep their accuracy after e has vanished.
-template <class T>
-RIBBIT_HD void heteroscedastic_term(T mean, T raw, T y, T& term, T& mean_derivative,
-                                    T& raw_derivative) {
-  using O = Ops<T>;
-  const T zero = O::set(0.0);
-  const T one = O::set(1.0);
-  const T magnitude = O::min(O::set(kExpLimit<T>), O::abs(raw));
-  const T e = exp_bounded<T>(-magnitude);
-  const T ratio = log1p_ratio<T>(e);
-  const auto negative = raw < zero;
-  const T base = O::select(negative, ratio, O::mul_add(e, ratio, raw));  // sd = base * (e or 1)
-  const T inverse_base = one / base;
-  const T inverse_sd = O::select(negative, inverse_base * exp_bounded<T>(magnitude), inverse_base);
-  const T u = (y - mean) * inverse_sd;
-  term = O::mul_add(O::set(-0.5) * u, u, -log<T>(base) - O::min(zero, raw));
-  mean_derivative = u * inverse_sd;
-  raw_derivative = O::mul_add(u, u, -one) * (inverse_base / (one + e));
+struct HeteroscedasticLikelihood : LikelihoodBase {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kHeteroscedastic;
+  static constexpr const char* kName = "HeteroscedasticGaussian";
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kMeanAndScale;
+  static constexpr double kLogNorm = kHalfLogTwoPi;
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T mean, T raw, T y, T& term, T& mean_derivative, T& raw_derivative) {
+    using O = Ops<T>;
+    const T zero = O::set(0.0);
+    const T one = O::set(1.0);
+    const T magnitude = O::min(O::set(kExpLimit<T>), O::abs(raw));
+    const T e = exp_bounded<T>(-magnitude);
+    const T ratio = log1p_ratio<T>(e);
+    const auto negative = raw < zero;
+    const T base = O::select(negative, ratio, O::mul_add(e, ratio, raw));  // sd = base * (e or 1)
+    const T inverse_base = one / base;
+    const T inverse_sd =
+        O::select(negative, inverse_base * exp_bounded<T>(magnitude), inverse_base);
+    const T u = (y - mean) * inverse_sd;
+    term = O::mul_add(O::set(-0.5) * u, u, -log<T>(base) - O::min(zero, raw));
+    mean_derivative = u * inverse_sd;
+    raw_derivative = O::mul_add(u, u, -one) * (inverse_base / (one + e));
+  }
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V, V raw, V) {
+    const V sd = softplus<V>(raw);  // in double: float underflows at -104
+    return sd * sd;
+  }
+};
+
+// log softmax(f)[y]
+struct CategoricalLikelihood : LikelihoodBase {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kCategorical;
+  static constexpr const char* kName = "Categorical";
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kSoftmax;
+  static constexpr bool kClasses = true;
+  static constexpr bool kTransforms = true;
+};
+
+// y log p + (1 - y) log(1 - p), p = sigmoid(f), and its derivative y - p. exp(-|f|) serves both.
+struct BernoulliLikelihood : LikelihoodBase {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kBernoulli;
+  static constexpr const char* kName = "Bernoulli";
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kElementwise;
+  static constexpr bool kClasses = true;
+  static constexpr bool kTransforms = true;
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T f, T y, T& term, T& derivative) {
+    using O = Ops<T>;
+    const T zero = O::set(0.0);
+    const T one = O::set(1.0);
+    const T e = exp_minus_abs<T>(f);
+    // y f - max(f, 0) is exact for y = 1, f > 0
+    term = O::mul_sub(e, log1p_ratio<T>(e), y * f - O::max(zero, f));
+    const T r = O::reciprocal(one + e);
+    derivative = y - O::select(f < zero, e * r, r);
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER void value(T f, T& value, T& entropy) {
+    using O = Ops<T>;
+    const T e = exp_minus_abs<T>(f);
+    const T r = O::reciprocal(O::set(1.0) + e);  // probability of the likelier outcome
+    value = O::select(f < O::set(0.0), e * r, r);
+    // With p = e r: -(1 - p) log(1 - p) - p log p = log(1 + e) + |f| p
+    const T distance = O::min(O::set(kExpLimit<T>), O::abs(f));
+    entropy = O::mul_add(e, log1p_ratio<T>(e), distance * (e * r));
+  }
+};
+
+// y f - exp(f) and y - exp(f): f is the log rate.
+struct PoissonLikelihood : LikelihoodBase {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kPoisson;
+  static constexpr const char* kName = "Poisson";
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kElementwise;
+  static constexpr bool kTransforms = true;
+  static constexpr bool kHasConstants = true;
+  RIBBIT_HD_MEMBER double constant(double y) { return -library_lgamma(y + 1.0); }
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T f, T y, T& term, T& derivative) {
+    const T rate = exp<T>(f);
+    term = y * f - rate;
+    derivative = y - rate;
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T value(T f) {
+    return exp<T>(f);
+  }
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V value, V, V) {
+    return value;
+  }
+};
+
+using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
+                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood>;
+static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
+              Likelihoods::kInOrder);
+
+// body(functor of the kind)
+template <class Body>
+RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
+  switch (kind) {
+    case LikelihoodKind::kGaussian:
+      return body(GaussianLikelihood{});
+    case LikelihoodKind::kGaussianLearned:
+      return body(LearnedGaussianLikelihood{});
+    case LikelihoodKind::kHeteroscedastic:
+      return body(HeteroscedasticLikelihood{});
+    case LikelihoodKind::kCategorical:
+      return body(CategoricalLikelihood{});
+    case LikelihoodKind::kBernoulli:
+      return body(BernoulliLikelihood{});
+    case LikelihoodKind::kPoisson:
+      return body(PoissonLikelihood{});
+    case LikelihoodKind::kCount:
+      break;
+  }
+  unreachable();
+}
+
+// What callers ask of a kind.
+struct LikelihoodTraits {
+  LikelihoodShape shape;
+  bool learns_noise, classes, has_constants;
+};
+RIBBIT_HD LikelihoodTraits traits_of(LikelihoodKind kind) {
+  return with_likelihood(kind, [](auto likelihood) {
+    using L = decltype(likelihood);
+    return LikelihoodTraits{L::kShape, L::kLearnsNoise, L::kClasses, L::kHasConstants};
+  });
+}
+
+// What the terms of one y leave out.
+RIBBIT_HD double constant_of(LikelihoodKind kind, double y) {
+  return with_likelihood(kind, [=](auto likelihood) { return likelihood.constant(y); });
 }
 
 }  // namespace ribbit

@@ -9,6 +9,8 @@
 
 namespace ribbit {
 
+constexpr double kHalfLogTwoPi = 0.91893853320467274;
+
 // c[0] + x (c[1] + x (c[2] + ..)), constants given in double.
 template <class T>
 RIBBIT_HD T horner(T, double c0) {

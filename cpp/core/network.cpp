@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/activation_hd.h"
+
 namespace ribbit {
 namespace {
 
@@ -32,9 +34,15 @@ Arrays arrays_of(const Layer& layer) {
     case Op::kLstm:
       return {w.channels * 4 * w.out_channels, 4 * w.out_channels,
               4 * w.out_channels * w.out_channels};
-    default:
+    case Op::kActivation:
+    case Op::kDropout:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kAdd:
+    case Op::kCount:
       return {};
   }
+  unreachable();
 }
 
 // Whether the window stays on the image that the sizes state.
@@ -47,11 +55,11 @@ bool fits(const Layer& layer) {
   }
   // Every window covers at least one cell.
   const auto covers = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                         std::int64_t pad, std::int64_t places) {
-    return pad >= 0 && pad < kernel && (places - 1) * stride - pad < size;
+                         std::int64_t pad, std::int64_t sites) {
+    return pad >= 0 && pad < kernel && (sites - 1) * stride - pad < size;
   };
   return layer.in_size == w.height * w.width * w.channels &&
-         layer.out_size == w.places() * w.out_channels &&
+         layer.out_size == w.sites() * w.out_channels &&
          covers(w.height, w.kernel_height, w.stride_height, w.pad_top, w.out_height) &&
          covers(w.width, w.kernel_width, w.stride_width, w.pad_left, w.out_width);
 }
@@ -64,7 +72,9 @@ std::string fault(const Layer& layer) {
     case Op::kDense:
       break;
     case Op::kActivation:
-      if (layer.activation < 0 || layer.activation > 6) return "an activation code in 0..6";
+      if (layer.activation < 0 || layer.activation >= kActivationCount) {
+        return "an activation code in 0.." + std::to_string(kActivationCount - 1);
+      }
       [[fallthrough]];
     case Op::kAdd:
       if (layer.in_size != layer.out_size) return "equal sizes of an elementwise layer";
@@ -102,6 +112,8 @@ std::string fault(const Layer& layer) {
       }
       if (layer.bias_offset < 0 || layer.third_offset < 0) return "offsets inside theta";
       break;
+    case Op::kCount:
+      return "an op";
   }
   if (arrays_of(layer).weight > 0 && layer.weight_offset < 0) return "offsets inside theta";
   if (layer.bias_offset < -1 || layer.third_offset < -1) return "offsets inside theta";
@@ -132,12 +144,21 @@ std::int64_t Layer::multiplications() const {
     case Op::kDense:
       return sizes.weight;
     case Op::kConv:
-      return sizes.weight * window.places();
+      return sizes.weight * window.sites();
     case Op::kLstm:
       return (sizes.weight + sizes.third) * window.width;
-    default:
+    case Op::kActivation:
+    case Op::kDropout:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kFilterResponseNorm:
+    case Op::kLayerNorm:
+    case Op::kAdd:
+    case Op::kEmbedding:
+    case Op::kCount:
       return out_size;
   }
+  unreachable();
 }
 
 Network Network::from_table(const std::int64_t* table, const double* rates, std::int64_t rows) {
@@ -151,7 +172,10 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
       throw std::invalid_argument("[Network] expected " + what + " in table row " +
                                   std::to_string(r));
     };
-    if (at(Column::kOp) < 0 || at(Column::kOp) > 10) fail("an op in 0..10");
+    constexpr auto kOps = static_cast<std::int64_t>(Op::kCount);
+    if (at(Column::kOp) < 0 || at(Column::kOp) >= kOps) {
+      fail("an op in 0.." + std::to_string(kOps - 1));
+    }
     const Layer layer{
         static_cast<Op>(at(Column::kOp)),
         at(Column::kInSize),

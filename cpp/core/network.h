@@ -2,6 +2,7 @@
 // The layer table: what a model compiles to. Every interpreter of a network reads these rows.
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "core/window_hd.h"
@@ -19,8 +20,14 @@ enum class Op : std::int64_t {
   kLayerNorm = 7,
   kAdd = 8,
   kEmbedding = 9,
-  kLstm = 10
+  kLstm = 10,
+  kCount
 };
+inline constexpr const char* kOpNames[] = {
+    "dense",        "activation",           "dropout",    "conv", "max_pool",
+    "average_pool", "filter_response_norm", "layer_norm", "add",  "embedding",
+    "lstm"};
+static_assert(std::size(kOpNames) == static_cast<std::size_t>(Op::kCount));
 
 struct Layer {
   Op op;
@@ -76,6 +83,12 @@ enum class Column : std::int64_t {
   kOutChannels,
   kCount
 };
+inline constexpr const char* kColumnNames[] = {
+    "op",       "in_size",       "out_size",     "weight",        "bias",         "argument",
+    "index",    "input",         "second",       "third",         "height",       "width",
+    "channels", "kernel_height", "kernel_width", "stride_height", "stride_width", "pad_top",
+    "pad_left", "out_height",    "out_width",    "out_channels"};
+static_assert(std::size(kColumnNames) == static_cast<std::size_t>(Column::kCount));
 
 class Network {
  public:

@@ -16,6 +16,40 @@
 
 namespace ribbit {
 
+// The end of what lists every case: a number that none of them has stops the program.
+[[noreturn]] RIBBIT_HD void unreachable() {
+#if defined(__CUDA_ARCH__)
+  __trap();
+  __builtin_unreachable();
+#else
+  __builtin_trap();
+#endif
+}
+
+// Functions of the C library, for constants that the host makes once.
+RIBBIT_HD double library_log(double a) {
+#if defined(__CUDA_ARCH__)
+  return ::log(a);
+#else
+  return __builtin_log(a);
+#endif
+}
+RIBBIT_HD double library_exp(double a) {
+#if defined(__CUDA_ARCH__)
+  return ::exp(a);
+#else
+  return __builtin_exp(a);
+#endif
+}
+RIBBIT_HD double library_lgamma(double a) {
+#if defined(__CUDA_ARCH__)
+  return ::lgamma(a);
+#else
+  int sign = 0;  // lgamma itself has a global variable
+  return __builtin_lgamma_r(a, &sign);
+#endif
+}
+
 using Word = unsigned int;          // 32 bits on every platform of the project
 using Word64 = unsigned long long;  // 64 bits
 

@@ -24,7 +24,28 @@ enum Purpose : Word {
   kPurposePredictiveMask = 14,  // dropout when predicting
   kPurposeRowNoise = 15,        // of a row's activations: local reparameterisation
   kPurposeSigns = 16,           // flipout
+  kPurposeCount
 };
+#if !defined(__CUDACC__)
+constexpr const char* kPurposeNames[] = {nullptr,
+                                         "momentum",
+                                         "accept",
+                                         "jitter",
+                                         "init",
+                                         "weight_noise",
+                                         "mask",
+                                         "batch_order",
+                                         "update_noise",
+                                         "public",
+                                         "predictive_noise",
+                                         "replicate",
+                                         "dataset",
+                                         "fit_draw",
+                                         "predictive_mask",
+                                         "row_noise",
+                                         "signs"};
+static_assert(sizeof kPurposeNames == kPurposeCount * sizeof *kPurposeNames);
+#endif
 
 // Element e of a stream is word (or normal) e % 4 of the block whose counter is
 //   c0 = e / 4, c1 = low 32 bits of step, c2 = chain or sample,

@@ -1,91 +1,136 @@
-// Prior densities: normalised log density and its derivative (the score), per parameter.
+// Prior densities: normalised log density and its derivative (the score), per parameter. A prior is
+// one functor below, an enumerator, a line of `Priors` and one of with_prior.
 #pragma once
 
+#include "core/kinds_hd.h"
 #include "core/math_hd.h"
 
 namespace ribbit {
 
-enum PriorKind : int {
-  kNormal = 0,        // a = scale
-  kLaplace = 1,       // a = scale
-  kStudentT = 2,      // a = degrees of freedom, b = scale
-  kLogistic = 3,      // a = scale
-  kScaleMixture = 4,  // a N(0, b^2) + (1 - a) N(0, c^2)
+// A number never changes: it stands in prior tables and in names of kernels.
+enum class PriorKind : int {
+  kNormal = 0,
+  kLaplace = 1,
+  kStudentT = 2,
+  kLogistic = 3,
+  kScaleMixture = 4,
+  kCount
 };
 
-// What a segment needs, made once per segment; p[] by kind:
-//   normal     1 / s, 1 / s^2            laplace   1 / s
-//   student-t  1 / (df s^2), df s^2, df + 1          logistic  1 / s, 1 / (2 s)
-//   mixture    1 / (2 s1^2), 1 / (2 s2^2), log(w / s1), log((1 - w) / s2)
+// What a segment needs, made once per segment by constants(a, b, c); p[] as each functor says.
 // log_norm is the part of the log density that does not depend on theta.
 struct PriorConstants {
   double p[4];
   double log_norm;
 };
 
-#if !defined(__CUDACC_RTC__)
-static inline PriorConstants prior_constants(int kind, double a, double b, double c) {
-  constexpr double kHalfLog2Pi = 0.91893853320467274;
-  switch (kind) {
-    case kNormal:
-      return {{1.0 / a, 1.0 / (a * a), 0, 0}, -__builtin_log(a) - kHalfLog2Pi};
-    case kLaplace:
-      return {{1.0 / a, 0, 0, 0}, -__builtin_log(2.0 * a)};
-    case kStudentT: {
-      int sign = 0;
-      const double gammas =
-          __builtin_lgamma_r(0.5 * (a + 1.0), &sign) - __builtin_lgamma_r(0.5 * a, &sign);
-      return {{1.0 / (a * b * b), a * b * b, a + 1.0, 0},
-              gammas - 0.5 * __builtin_log(a * 3.14159265358979324) - __builtin_log(b)};
-    }
-    case kLogistic:
-      return {{1.0 / a, 0.5 / a, 0, 0}, -__builtin_log(a)};
-    default:
-      return {{0.5 / (b * b), 0.5 / (c * c), __builtin_log(a) - __builtin_log(b),
-               __builtin_log(1.0 - a) - __builtin_log(c)},
-              -kHalfLog2Pi};
-  }
-}
-#endif
+// Every functor has
+//   constants(a, b, c)     from the parameters of the prior
+//   log_density(theta, k)  less log_norm
+//   score(theta, k)        d log density / d theta; relative error a few ulp
 
-// log density less log_norm.
-template <int Kind, class T>
-RIBBIT_HD T prior_log_density(T theta, const PriorConstants& k) {
-  using O = Ops<T>;
-  if constexpr (Kind == kNormal) {
+// N(0, a^2); p: 1 / s, 1 / s^2
+struct NormalPrior {
+  static constexpr PriorKind kKind = PriorKind::kNormal;
+  static constexpr const char* kName = "Normal";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double, double) {
+    return {{1.0 / a, 1.0 / (a * a), 0, 0}, -library_log(a) - kHalfLogTwoPi};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
     const T u = theta * O::set(k.p[0]);
     return O::set(-0.5) * u * u;
-  } else if constexpr (Kind == kLaplace) {
-    return O::abs(theta) * O::set(-k.p[0]);
-  } else if constexpr (Kind == kStudentT) {
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T theta, const PriorConstants& k) {
+    return theta * Ops<T>::set(-k.p[1]);
+  }
+};
+
+// Scale a; p: 1 / s
+struct LaplacePrior {
+  static constexpr PriorKind kKind = PriorKind::kLaplace;
+  static constexpr const char* kName = "Laplace";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double, double) {
+    return {{1.0 / a, 0, 0, 0}, -library_log(2.0 * a)};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T theta, const PriorConstants& k) {
+    return Ops<T>::abs(theta) * Ops<T>::set(-k.p[0]);
+  }
+  // 0 at 0
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
+    const T zero = O::set(0.0);
+    const T slope = O::set(k.p[0]);
+    // theta itself in the last arm: 0 stays 0, NaN stays NaN
+    return O::select(theta > zero, -slope, O::select(theta < zero, slope, theta));
+  }
+};
+
+// a degrees of freedom, scale b; p: 1 / (df s^2), df s^2, df + 1
+struct StudentTPrior {
+  static constexpr PriorKind kKind = PriorKind::kStudentT;
+  static constexpr const char* kName = "StudentT";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double b, double) {
+    const double gammas = library_lgamma(0.5 * (a + 1.0)) - library_lgamma(0.5 * a);
+    return {{1.0 / (a * b * b), a * b * b, a + 1.0, 0},
+            gammas - 0.5 * library_log(a * 3.14159265358979324) - library_log(b)};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
     return O::set(-0.5 * k.p[2]) * log1p<T>(theta * theta * O::set(k.p[0]));
-  } else if constexpr (Kind == kLogistic) {
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
+    return (O::set(-k.p[2]) * theta) / O::mul_add(theta, theta, O::set(k.p[1]));
+  }
+};
+
+// Scale a; p: 1 / s, 1 / (2 s)
+struct LogisticPrior {
+  static constexpr PriorKind kKind = PriorKind::kLogistic;
+  static constexpr const char* kName = "Logistic";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double, double) {
+    return {{1.0 / a, 0.5 / a, 0, 0}, -library_log(a)};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
     const T u = O::abs(theta) * O::set(k.p[0]);
     return O::mul_add(O::set(-2.0), softplus<T>(-u), -u);
-  } else {
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
+    return O::set(-k.p[0]) * tanh<T>(theta * O::set(k.p[1]));
+  }
+};
+
+// a N(0, b^2) + (1 - a) N(0, c^2); p: 1 / (2 s1^2), 1 / (2 s2^2), log(w / s1), log((1 - w) / s2)
+struct ScaleMixturePrior {
+  static constexpr PriorKind kKind = PriorKind::kScaleMixture;
+  static constexpr const char* kName = "ScaleMixture";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double b, double c) {
+    return {{0.5 / (b * b), 0.5 / (c * c), library_log(a) - library_log(b),
+             library_log(1.0 - a) - library_log(c)},
+            -kHalfLogTwoPi};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
     const T square = theta * theta;
     const T first = O::mul_add(square, O::set(-k.p[0]), O::set(k.p[2]));
     const T second = O::mul_add(square, O::set(-k.p[1]), O::set(k.p[3]));
     return O::max(first, second) + softplus<T>(-O::abs(first - second));
   }
-}
-
-// d log density / d theta. Laplace: 0 at 0. Relative error a few ulp.
-template <int Kind, class T>
-RIBBIT_HD T prior_score(T theta, const PriorConstants& k) {
-  using O = Ops<T>;
-  if constexpr (Kind == kNormal) {
-    return theta * O::set(-k.p[1]);
-  } else if constexpr (Kind == kLaplace) {
-    const T zero = O::set(0.0);
-    const T slope = O::set(k.p[0]);
-    // theta itself in the last arm: 0 stays 0, NaN stays NaN
-    return O::select(theta > zero, -slope, O::select(theta < zero, slope, theta));
-  } else if constexpr (Kind == kStudentT) {
-    return (O::set(-k.p[2]) * theta) / O::mul_add(theta, theta, O::set(k.p[1]));
-  } else if constexpr (Kind == kLogistic) {
-    return O::set(-k.p[0]) * tanh<T>(theta * O::set(k.p[1]));
-  } else {
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T theta, const PriorConstants& k) {
+    using O = Ops<T>;
     // responsibilities, the smaller one as exp(-|d|) / (1 + exp(-|d|)) so that both are accurate
     const T one = O::set(1.0);
     const T d = O::mul_add(theta * theta, O::set(k.p[1] - k.p[0]), O::set(k.p[2] - k.p[3]));
@@ -96,6 +141,39 @@ RIBBIT_HD T prior_score(T theta, const PriorConstants& k) {
     const T precision = weighted / (one + e);
     return -theta * precision;
   }
+};
+
+using Priors = Kinds<NormalPrior, LaplacePrior, StudentTPrior, LogisticPrior, ScaleMixturePrior>;
+static_assert(Priors::kCount == static_cast<int>(PriorKind::kCount) && Priors::kInOrder);
+
+// body(functor of the kind)
+template <class Body>
+RIBBIT_HD auto with_prior(PriorKind kind, const Body& body) {
+  switch (kind) {
+    case PriorKind::kNormal:
+      return body(NormalPrior{});
+    case PriorKind::kLaplace:
+      return body(LaplacePrior{});
+    case PriorKind::kStudentT:
+      return body(StudentTPrior{});
+    case PriorKind::kLogistic:
+      return body(LogisticPrior{});
+    case PriorKind::kScaleMixture:
+      return body(ScaleMixturePrior{});
+    case PriorKind::kCount:
+      break;
+  }
+#if defined(__CUDA_ARCH__)
+  return nan_of<decltype(body(NormalPrior{}))>();  // a trap takes registers from trajectories
+#else
+  unreachable();
+#endif
 }
+
+#if !defined(__CUDACC__)
+RIBBIT_HD PriorConstants prior_constants(PriorKind kind, double a, double b, double c) {
+  return with_prior(kind, [=](auto prior) { return prior.constants(a, b, c); });
+}
+#endif
 
 }  // namespace ribbit

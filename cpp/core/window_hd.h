@@ -12,7 +12,7 @@ struct Window {
   std::int64_t pad_top, pad_left;
   std::int64_t out_height, out_width, out_channels;
 
-  std::int64_t places() const { return out_height * out_width; }
+  std::int64_t sites() const { return out_height * out_width; }
 };
 
 }  // namespace ribbit

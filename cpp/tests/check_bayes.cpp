@@ -100,11 +100,12 @@ void check_forward() {
     }
   }
   CHECK(same(outputs(stored, x, kRows, samples), outputs(fresh, x, kRows, samples)));
-  for (int kind = 0; kind <= 5; ++kind) {
+  for (int number = 0; number < Likelihoods::kCount; ++number) {
+    const auto kind = static_cast<LikelihoodKind>(number);
     std::vector<double> m(4 * kRows * kOut);
     const PredictiveMoments out{m.data(), m.data() + kRows * kOut, m.data() + 2 * kRows * kOut,
                                 m.data() + 3 * kRows * kOut};
-    if (kind == ribbit::kGaussianLearned) continue;  // has one more parameter
+    if (traits_of(kind).learns_noise) continue;  // has one more parameter
     CHECK(predictive_moments(network(), fresh, kind, 0.3, samples, Rows<float>(x.data()), kRows,
                              out, nullptr));
     for (const double v : m) CHECK(std::isfinite(v));
@@ -115,8 +116,8 @@ void check_forward() {
 void check_variational(Estimator estimator, std::int64_t hidden, std::int64_t rows) {
   const std::int64_t dim = dim_of(hidden);
   const Values x = waves(rows * kIn, 1.0), y = waves(rows * kOut, 1.0);
-  const LogDensity<float> density(network(hidden), {{0, dim, 0, 0.7, 0, 0}}, Likelihood::kGaussian,
-                                  0.5, x.data(), y.data(), rows, {});
+  const LogDensity<float> density(network(hidden), {{0, dim, PriorKind::kNormal, 0.7, 0, 0}},
+                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {});
   const auto run = [&](std::int64_t batch) {
     constexpr int kSteps = 6;
     const std::vector<double> rate(kSteps, 0.01), weight(kSteps, 0.25);
@@ -164,12 +165,12 @@ void check_learned_rates(std::int64_t hidden, std::int64_t rows) {
   const Values x = waves(rows * kIn, 1.0), y = waves(rows * kOut, 1.0);
   const std::int64_t weights = kIn * hidden, second = weights + hidden;
   const LogDensity<float> density(network(hidden),
-                                  {{0, weights, 0, 0.7, 0, 0},
-                                   {weights, hidden, 0, 0.7, 0, 0},
-                                   {second, hidden * kOut, 0, 0.7, 0, 0},
-                                   {dim - kOut, kOut, 0, 0.7, 0, 0}},
-                                  Likelihood::kGaussian, 0.5, x.data(), y.data(), rows, {}, true,
-                                  true);
+                                  {{0, weights, PriorKind::kNormal, 0.7, 0, 0},
+                                   {weights, hidden, PriorKind::kNormal, 0.7, 0, 0},
+                                   {second, hidden * kOut, PriorKind::kNormal, 0.7, 0, 0},
+                                   {dim - kOut, kOut, PriorKind::kNormal, 0.7, 0, 0}},
+                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {},
+                                  true, true);
   CHECK(density.dim() == dim + 2);
   const auto run = [&](std::int64_t batch) {
     constexpr int kSteps = 6;

@@ -53,7 +53,7 @@ void check_known_answers() {
 
 // One pair of words: scalar normals against the formula in long double.
 template <class T>
-void check_pair(std::uint32_t w0, std::uint32_t w1, double* worst) {
+void check_row_noise(std::uint32_t w0, std::uint32_t w1, double* worst) {
   T z0, z1;
   ribbit::box_muller<T>(w0, w1, z0, z1);
   // -2 ln u1 without cancellation near 1
@@ -76,15 +76,15 @@ void check_normals() {
                                       0xe0000000, 0xfffffffe, 0xffffffff};
   double worst = 0.0;
   for (const std::uint32_t w0 : edges)
-    for (const std::uint32_t w1 : edges) check_pair<T>(w0, w1, &worst);
+    for (const std::uint32_t w1 : edges) check_row_noise<T>(w0, w1, &worst);
   std::vector<std::uint32_t> words(1 << 20);
   ribbit::cpu::instruction_set().fill_words(words.data(), 1 << 20, 0, 7, 1, 2, 3);
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
-    check_pair<T>(words[i], words[i + 1], &worst);
+    check_row_noise<T>(words[i], words[i + 1], &worst);
     // small and large u1: shift the word towards either end
     const unsigned shift = words[i + 1] & 31u;
-    check_pair<T>(words[i] >> shift, words[i + 1], &worst);
-    check_pair<T>(~(words[i] >> shift), words[i + 1], &worst);
+    check_row_noise<T>(words[i] >> shift, words[i + 1], &worst);
+    check_row_noise<T>(~(words[i] >> shift), words[i + 1], &worst);
   }
   const double bound = sizeof(T) == 4 ? 2.6e-7 : 5e-16;
   T largest, unused;

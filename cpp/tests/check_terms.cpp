@@ -16,35 +16,36 @@
 
 namespace {
 
+using ribbit::LikelihoodKind;
 using ribbit::cpu::KernelTable;
 
 // ---- priors -------------------------------------------------------------------------------------
 struct PriorCase {
-  int kind;
+  ribbit::PriorKind kind;
   double a, b, c;
   const char* name;
 };
-const PriorCase kPriors[] = {{ribbit::kNormal, 0.7, 0, 0, "normal"},
-                             {ribbit::kLaplace, 0.3, 0, 0, "laplace"},
-                             {ribbit::kStudentT, 3.5, 0.8, 0, "studentt"},
-                             {ribbit::kLogistic, 0.4, 0, 0, "logistic"},
-                             {ribbit::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"}};
+const PriorCase kPriors[] = {{ribbit::PriorKind::kNormal, 0.7, 0, 0, "normal"},
+                             {ribbit::PriorKind::kLaplace, 0.3, 0, 0, "laplace"},
+                             {ribbit::PriorKind::kStudentT, 3.5, 0.8, 0, "studentt"},
+                             {ribbit::PriorKind::kLogistic, 0.4, 0, 0, "logistic"},
+                             {ribbit::PriorKind::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"}};
 
 Real prior_ref(const PriorCase& p, Real x, bool score) {
   const Real a = p.a, b = p.b, c = p.c;
   switch (p.kind) {
-    case ribbit::kNormal:
+    case ribbit::PriorKind::kNormal:
       return score ? -x / (a * a) : -x * x / (2 * a * a) - std::log(a * std::sqrt(2 * kPi));
-    case ribbit::kLaplace:
+    case ribbit::PriorKind::kLaplace:
       return score ? (x == 0 ? 0 : (x > 0 ? -1 : 1) / a) : -std::fabs(x) / a - std::log(2 * a);
-    case ribbit::kStudentT:
+    case ribbit::PriorKind::kStudentT:
       return score ? -(a + 1) * x / (a * b * b + x * x)
                    : std::lgamma((a + 1) / 2) - std::lgamma(a / 2) - std::log(a * kPi) / 2 -
                          std::log(b) - (a + 1) / 2 * std::log1p(x * x / (a * b * b));
-    case ribbit::kLogistic:
+    case ribbit::PriorKind::kLogistic:
       return score ? -std::tanh(x / (2 * a)) / a
                    : -std::fabs(x) / a - 2 * std::log1p(std::exp(-std::fabs(x) / a)) - std::log(a);
-    default: {
+    case ribbit::PriorKind::kScaleMixture: {
       const Real p1 = 1 / (b * b), p2 = 1 / (c * c);
       const Real l1 = std::log(a / b) - x * x * p1 / 2, l2 = std::log((1 - a) / c) - x * x * p2 / 2;
       const Real m = std::fmax(l1, l2);
@@ -52,7 +53,10 @@ Real prior_ref(const PriorCase& p, Real x, bool score) {
       return score ? -x * (e1 * p1 + e2 * p2) / (e1 + e2)
                    : m + std::log(e1 + e2) - std::log(2 * kPi) / 2;
     }
+    case ribbit::PriorKind::kCount:
+      break;
   }
+  return std::nan("");
 }
 
 template <class T>
@@ -69,9 +73,9 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
           table.prior_segment(p.kind, p.a, p.b, p.c, x, m, 1.0, nullptr, y);
         },
         [&](Real x) { return prior_ref(p, x, true); },
-        p.kind == ribbit::kScaleMixture ? 20.0
-        : fused                         ? 5.0
-                                        : 8.0,
+        p.kind == ribbit::PriorKind::kScaleMixture ? 20.0
+        : fused                                    ? 5.0
+                                                   : 8.0,
         sizeof(T) == 4 ? 1e-36 : 1e-300);
     // one by one: the log density is computed in double whatever T is
     double worst = 0.0;
@@ -113,36 +117,36 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
 
 // ---- likelihoods --------------------------------------------------------------------------------
 // Row log likelihood (without what depends on y alone) and its gradient, all in long double.
-Real likelihood_ref(int kind, const Real* f, const Real* y, int outputs, Real parameter,
+Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outputs, Real parameter,
                     Real* gradient, Real* noise) {
   const Real half_log_two_pi = std::log(2 * kPi) / 2;
   Real ll = 0;
   *noise = 0;
-  if (kind <= ribbit::kGaussianLearned) {
-    const Real scale = kind == ribbit::kGaussian ? parameter : std::exp(parameter);
+  if (kind <= LikelihoodKind::kGaussianLearned) {
+    const Real scale = kind == LikelihoodKind::kGaussian ? parameter : std::exp(parameter);
     for (int k = 0; k < outputs; ++k) {
       const Real r = (y[k] - f[k]) / scale;
       ll += -r * r / 2 - std::log(scale) - half_log_two_pi;
       gradient[k] = r / scale;
       *noise += r * r - 1;
     }
-  } else if (kind == ribbit::kHeteroscedastic) {
+  } else if (kind == LikelihoodKind::kHeteroscedastic) {
     for (int k = 0; k < outputs / 2; ++k) {
       const Real raw = f[outputs / 2 + k], sd = softplus_ref(raw), r = (y[k] - f[k]) / sd;
       ll += -r * r / 2 - std::log(sd) - half_log_two_pi;
       gradient[k] = r / sd;
       gradient[outputs / 2 + k] = (r * r - 1) * sigmoid_ref(raw) / sd;
     }
-  } else if (kind == ribbit::kCategorical) {
+  } else if (kind == LikelihoodKind::kCategorical) {
     Real m = f[0], sum = 0;
     for (int k = 1; k < outputs; ++k) m = std::fmax(m, f[k]);
     for (int k = 0; k < outputs; ++k) sum += std::exp(f[k] - m);
     for (int k = 0; k < outputs; ++k)
       gradient[k] = (static_cast<Real>(k) == y[0] ? 1 : 0) - std::exp(f[k] - m) / sum;
     ll = f[static_cast<int>(y[0])] - m - std::log(sum);
-  } else {
+  } else if (kind == LikelihoodKind::kBernoulli || kind == LikelihoodKind::kPoisson) {
     for (int k = 0; k < outputs; ++k) {
-      const bool bernoulli = kind == ribbit::kBernoulli;
+      const bool bernoulli = kind == LikelihoodKind::kBernoulli;
       ll += y[k] * f[k] - (bernoulli ? softplus_ref(f[k]) : std::exp(f[k]));
       gradient[k] = y[k] - (bernoulli ? sigmoid_ref(f[k]) : std::exp(f[k]));
     }
@@ -163,12 +167,13 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
     state ^= state << 17;
     return static_cast<double>(state >> 11) * 0x1p-53;
   };
-  for (int kind = 0; kind <= ribbit::kPoisson; ++kind) {
+  for (int number = 0; number < ribbit::Likelihoods::kCount; ++number) {
+    const auto kind = static_cast<LikelihoodKind>(number);
     double worst_ll = 0.0, worst_delta = 0.0, worst_noise = 0.0;
     for (int trial = 0; trial < 3000; ++trial) {
       const int rows = 1 + trial % 32;
       int outputs = 1 + trial % kMost;
-      if (kind == ribbit::kHeteroscedastic) outputs += outputs % 2;
+      if (kind == LikelihoodKind::kHeteroscedastic) outputs += outputs % 2;
       const double spread = trial % 7 == 0 ? 30.0 : 3.0;
       alignas(64) T f[kMost * 32], y[kMost * 32], delta[kMost * 32];
       for (int i = 0; i < kMost * 32; ++i) {
@@ -178,14 +183,15 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
                     : std::numeric_limits<T>::quiet_NaN();
         delta[i] = std::numeric_limits<T>::quiet_NaN();
         double target = 4.0 * uniform() - 2.0;
-        if (kind == ribbit::kCategorical) target = std::floor(uniform() * outputs);
-        if (kind == ribbit::kBernoulli) target = uniform() < 0.5 ? 0.0 : 1.0;
-        if (kind == ribbit::kPoisson) target = std::floor(20.0 * uniform());
+        if (kind == LikelihoodKind::kCategorical) target = std::floor(uniform() * outputs);
+        if (kind == LikelihoodKind::kBernoulli) target = uniform() < 0.5 ? 0.0 : 1.0;
+        if (kind == LikelihoodKind::kPoisson) target = std::floor(20.0 * uniform());
         y[i] = used ? static_cast<T>(target) : std::numeric_limits<T>::quiet_NaN();
       }
-      if (kind == ribbit::kHeteroscedastic && trial % 7 == 0)  // keep the residual over sd finite
+      if (kind == LikelihoodKind::kHeteroscedastic &&
+          trial % 7 == 0)  // keep the residual over sd finite
         for (int i = 0; i < outputs / 2 * 32; ++i) f[i] = y[i] + f[i] * T(1e-9);
-      const T parameter = kind == ribbit::kGaussian ? T(0.3) : T(-1.2);
+      const T parameter = kind == LikelihoodKind::kGaussian ? T(0.3) : T(-1.2);
       const double weight = 1.75;
       double ll = 5.0, noise = 2.0;
       table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, delta, &ll, &noise);
@@ -202,9 +208,10 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         want_noise += row_noise;
         magnitude += std::fabs(row) + outputs;
         for (int k = 0; k < outputs; ++k) {
-          const Real scale = std::fabs(gradient[k]) + (kind >= ribbit::kCategorical ? 1 : 0) +
-                             (kind == ribbit::kPoisson ? row_y[k] : 0) +
-                             (kind == ribbit::kHeteroscedastic ? 1 : 0);
+          const Real scale = std::fabs(gradient[k]) +
+                             (kind >= LikelihoodKind::kCategorical ? 1 : 0) +
+                             (kind == LikelihoodKind::kPoisson ? row_y[k] : 0) +
+                             (kind == LikelihoodKind::kHeteroscedastic ? 1 : 0);
           const Real e = std::fabs(static_cast<Real>(delta[k * 32 + r]) / weight - gradient[k]);
           worst_delta = std::fmax(worst_delta, static_cast<double>(e / scale) / eps);
           if (std::isnan(delta[k * 32 + r])) worst_delta = INFINITY;
@@ -212,39 +219,39 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       }
       for (int k = 0; k < outputs; ++k)
         for (int r = rows; r < 32; ++r)
-          if (delta[k * 32 + r] != T(0)) fail(names[kind], "an unused lane is not zero");
+          if (delta[k * 32 + r] != T(0)) fail(names[number], "an unused lane is not zero");
       const double e = static_cast<double>(std::fabs(ll - 5.0 - want_ll) / magnitude) / eps;
       worst_ll = std::fmax(worst_ll, e);
       if (std::isnan(ll)) worst_ll = INFINITY;
-      if (kind == ribbit::kGaussianLearned)
+      if (kind == LikelihoodKind::kGaussianLearned)
         worst_noise =
             std::fmax(worst_noise,
                       static_cast<double>(std::fabs(noise - 2.0 - want_noise) / magnitude) / eps);
       else if (noise != 2.0)
-        fail(names[kind], "touched the noise gradient");
+        fail(names[number], "touched the noise gradient");
       // a NaN in a row in use reaches ll and delta; null ll gives the same delta
       if (trial % 50 == 0) {
         alignas(64) T again[kMost * 32];
         table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, nullptr,
                                nullptr);
         for (int i = 0; i < outputs * 32; ++i)
-          if (again[i] != delta[i]) fail(names[kind], "delta depends on ll being asked for");
+          if (again[i] != delta[i]) fail(names[number], "delta depends on ll being asked for");
         for (int k = 0; k < outputs; ++k) {
           const T kept = f[k * 32 + rows - 1];
           f[k * 32 + rows - 1] = std::numeric_limits<T>::quiet_NaN();
           ll = 0.0;
           table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, &ll, &noise);
           if (!std::isnan(ll) || !std::isnan(again[k * 32 + rows - 1]))
-            fail(names[kind], "a NaN did not come through");
+            fail(names[number], "a NaN did not come through");
           f[k * 32 + rows - 1] = kept;
           noise = 2.0;
         }
       }
     }
     std::printf("%-9s %s %-28s ll %.2f delta %.2f noise %.2f (in epsilon, relative)\n", where,
-                type_name<T>(), names[kind], worst_ll, worst_delta, worst_noise);
+                type_name<T>(), names[number], worst_ll, worst_delta, worst_noise);
     if (!(worst_ll < 6.0) || !(worst_delta < 10.0) || !(worst_noise < 6.0))
-      fail(names[kind], "accuracy");
+      fail(names[number], "accuracy");
   }
 }
 

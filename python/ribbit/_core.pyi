@@ -17,6 +17,7 @@ __all__: list[str] = [
     "WeightSource64",
     "available_isas",
     "build_info",
+    "codes",
     "draw_weights32",
     "draw_weights64",
     "epoch_rows",
@@ -337,6 +338,11 @@ class PointerDensity:
 
 def available_isas() -> list[str]: ...
 def build_info() -> dict[str, typing.Any]: ...
+def codes() -> dict[str, dict[str, int]]:
+    """
+    Tables of numbers by name, by the name of the table.
+    """
+
 def draw_weights32(
     mean: typing.Any,
     scale: typing.Any,

@@ -11,7 +11,6 @@ from ribbit.results import archive
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
-from ribbit.targets.dropout import DropoutPredictive
 from ribbit.targets.predictive import predictive_from_description
 
 if TYPE_CHECKING:
@@ -57,10 +56,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
     predictive: Any = None
     if header["predictive"] is not None:
-        if "dropout" in header["predictive"]:
-            predictive = DropoutPredictive.from_description(header["predictive"])
-        else:
-            predictive = predictive_from_description(header["predictive"])
+        predictive = predictive_from_description(header["predictive"])
     prediction = None
     if header["prediction"] is not None and predictive is not None:
         found = archive.get(arrays, "prediction")

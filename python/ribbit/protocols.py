@@ -189,7 +189,7 @@ class NativeSteps(Protocol):
         batch_size: int,
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
-        rule: int,
+        rule: str,
         prior: float,
         friction: float,
         decay: tuple[float, float],
@@ -211,8 +211,8 @@ class NativeSteps(Protocol):
         step_size : (n,) float64 NumPy array
         noise : (n,) float64 NumPy array
             Factors of the noise's sd.
-        rule : int
-            0 Langevin, 1 friction, 2 Adam; see ``samplers/stochastic.py`` for the formulas.
+        rule : {"langevin", "friction", "adam"}
+            See ``samplers/sgmcmc/rule.py`` for the formulas.
         prior : float
             Weight of the log prior: 1, or 0 for the likelihood alone.
         friction, decay, epsilon
@@ -367,7 +367,7 @@ class VariationalDensity(Protocol):
         first_step: int,
         batch_size: int,
         num_samples: int,
-        estimator: int,
+        estimator: str,
         closed: bool,
         step_size: npt.NDArray[np.float64],
         kl_weight: npt.NDArray[np.float64],
@@ -390,8 +390,8 @@ class VariationalDensity(Protocol):
         batch_size : int
             As in :class:`NativeSteps`.
         num_samples : int
-        estimator : int
-            0 reparameterised weights, 1 local reparameterisation, 2 flipout.
+        estimator : {"reparam", "local", "flipout"}
+            Reparameterised weights, local reparameterisation, flipout.
         closed : bool
             E[log prior] in closed form, else from the weight samples.
         step_size, kl_weight : (n,) float64 NumPy array

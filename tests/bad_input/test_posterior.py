@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import ribbit as rb
-from ribbit.targets.posterior import Posterior, predictive_from_description
+from ribbit.targets.posterior import Posterior
+from ribbit.targets.predictive import predictive_from_description
 from tests.support.rubbish import (
     DIM,
     MODEL,

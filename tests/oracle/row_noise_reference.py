@@ -13,7 +13,7 @@ from tests.oracle.op_reference import FORWARD, OPS, Row, image, image_out, part,
 from tests.oracle.reference import WEIGHT_NOISE, log_likelihood_terms, normal, words
 
 ROW_NOISE, SIGNS = 15, 16
-REPARAM, LOCAL, FLIPOUT = range(3)
+REPARAM, LOCAL, FLIPOUT = ESTIMATORS = ("reparam", "local", "flipout")
 
 
 # --- addresses -----------------------------------------------------------------------------------
@@ -35,7 +35,6 @@ def row_signs(rows, units, **where):
     return 1.0 - 2.0 * (found[:, unit // 32] >> (unit % 32) & 1)
 
 
-ESTIMATORS = {"reparam": REPARAM, "local": LOCAL, "flipout": FLIPOUT}
 PAIRED = ("dense", "conv")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.targets.posterior import predictive_from_description
+from ribbit.targets.predictive import predictive_from_description
 from tests.oracle import reference
 
 N = 37
@@ -28,7 +28,7 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
     oracle = reference.Target(
         model.table,
         np.array(prior),
-        1 if learned else likelihood.code,
+        likelihood.table("test", (outputs,)).kind,
         target.x.astype(float),
         target.y.astype(float),
         scale=likelihood.table_scale,

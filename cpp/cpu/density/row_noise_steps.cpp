@@ -1,69 +1,67 @@
-// Mean-field steps whose rows go along two paths (paired.h): shards of a batch, or a batch spread
-// over the team.
+#include "cpu/density/row_noise_steps.h"
 
 #include <numeric>
 
-#include "core/permutation_hd.h"
-#include "cpu/density/team_evaluation.h"
-#include "cpu/density/variational.h"
-#include "cpu/network/graph_row_noise.h"
+#include "cpu/density/minibatch.h"
 
 namespace ribbit::cpu {
 
 // Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
 template <class T>
-std::int64_t LogDensity<T>::pair_shards(std::int64_t rows) const {
-  if (walk_) return shard_count(rows);
+std::int64_t row_noise_shards(const Evaluator<T>& evaluator, std::int64_t rows) {
+  if (evaluator.graph()) return evaluator.shard_count(rows);
   constexpr std::int64_t kRows = 2 * kPanel, kScalars = std::int64_t{4} << 20;
   std::int64_t shards = 1;
-  while (shards < kMostShards && rows >= 2 * shards * kRows && 4 * shards * dim_ <= kScalars) {
+  while (shards < kMostShards && rows >= 2 * shards * kRows &&
+         4 * shards * evaluator.dim() <= kScalars) {
     shards *= 2;
   }
   return shards;
 }
 
 template <class T>
-void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
-                                 const PairedWeights<T>& weights, std::int64_t shard) const {
-  const Batch& batch = m.batch;
+void row_noise_shard(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>& space,
+                     const RowNoiseWeights<T>& weights, std::int64_t shard) {
+  const Batch<T>& batch = m.batch;
   const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
-  const PanelLikelihood likelihood(*this, batch, m.shared.theta.data(), true);
-  const std::int64_t outputs = network_.output_size();
-  T* first = m.shared.pair_grads.data() + 2 * shard * dim_;
-  T* second = first + dim_;
-  std::fill_n(first, 2 * dim_, T(0));
+  const PanelLikelihood<T> likelihood(evaluator, batch, m.shared.theta.data(), true);
+  const std::int64_t outputs = evaluator.network().output_size();
+  T* first = m.shared.row_noise_grads.data() + 2 * shard * evaluator.dim();
+  T* second = first + evaluator.dim();
+  std::fill_n(first, 2 * evaluator.dim(), T(0));
   double ll = 0, noise = 0;
   const auto numbers = [&](std::int64_t p) {
     return m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
   };
-  for (std::int64_t p = begin; walk_ && p < end; ++p) {
-    PairedWalkSpace<T>& walk = *space.walk;
+  for (std::int64_t p = begin; evaluator.graph() && p < end; ++p) {
+    GraphRowNoiseSpace<T>& walk = *space.graph;
     const std::int64_t at = p * kPanel, count = batch.x.rows - at;
-    const T *drawn = m.shared.theta.data(), *input = walk_input(batch, p, walk.first);
-    const T* f =
-        paired_walk_forward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk);
-    likelihood(batch, p, f, walk.first.delta(paired_walk_->output), ll, noise);
-    paired_walk_backward(*paired_walk_, weights, drawn, input, numbers(p), at, count, walk, first,
-                         second);
+    const T *drawn = m.shared.theta.data(), *input = evaluator.graph_input(batch, p, walk.first);
+    const T* f = graph_row_noise_forward(*evaluator.row_noise_plan(), weights, drawn, input,
+                                         numbers(p), at, count, walk);
+    likelihood(batch, p, f, walk.first.delta(evaluator.row_noise_plan()->output), ll, noise);
+    graph_row_noise_backward(*evaluator.row_noise_plan(), weights, drawn, input, numbers(p), at,
+                             count, walk, first, second);
     if (m.team.cancel().check()) return;
   }
-  for (std::int64_t p = begin; !walk_ && p < end; p += space.block()) {
+  for (std::int64_t p = begin; !evaluator.graph() && p < end; p += space.block()) {
     const std::int64_t count = std::min(space.block(), end - p), left = batch.x.rows - p * kPanel;
-    const T* f = paired_forward(plan_, weights, batch.x.panel(p), 0, count, numbers(p), p * kPanel,
-                                left, space);
-    T* delta = output_delta(plan_, 0, space.first);
+    const T* f = row_noise_forward(evaluator.plan(), weights, batch.x.panel(p), 0, count,
+                                   numbers(p), p * kPanel, left, space);
+    T* delta = output_delta(evaluator.plan(), 0, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t place = i * outputs * kPanel;
       likelihood(batch, p + i, f + place, delta + place, ll, noise);
     }
-    paired_backward(plan_, weights, 0, count, space);
-    paired_gradients(plan_, weights.estimator, batch.x.panel(p), 0, std::min(count * kPanel, left),
-                     0, 1, space, space.first.scratch(), first, second);
+    row_noise_backward(evaluator.plan(), weights, 0, count, space);
+    row_noise_gradients(evaluator.plan(), weights.estimator, batch.x.panel(p), 0,
+                        std::min(count * kPanel, left), 0, 1, space, space.first.scratch(), first,
+                        second);
     if (m.team.cancel().check()) return;
   }
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
-  for (const Layer::Array& array : drawn_[static_cast<std::size_t>(weights.estimator)]) {
-    if (walk_) std::copy_n(first + array.offset, array.size, second + array.offset);
+  for (const Layer::Array& array : evaluator.drawn(weights.estimator)) {
+    if (evaluator.graph()) std::copy_n(first + array.offset, array.size, second + array.offset);
   }
   m.shared.shard_noise[shard] = likelihood.weight * noise;
   m.shared.shard_ll[shard] = ll;
@@ -72,42 +70,45 @@ void LogDensity<T>::paired_shard(const Member& m, PairSpace<T>& space,
 // The same for a batch of one shard, every member its panels, then its part of each layer. What
 // follows needs a barrier; false when cancelled.
 template <class T>
-bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights) const {
-  TeamSpace& s = m.shared;
-  const Batch& batch = m.batch;
-  PairSpace<T>& space = *s.pair;
-  const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
-  const PanelLikelihood likelihood(*this, batch, s.theta.data(), true);
+bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
+                     const RowNoiseWeights<T>& weights) {
+  TeamSpace<T>& s = m.shared;
+  const Batch<T>& batch = m.batch;
+  RowNoiseSpace<T>& space = *s.row_noise;
+  const std::int64_t panels = panel_count(batch.x.rows),
+                     outputs = evaluator.network().output_size();
+  const PanelLikelihood<T> likelihood(evaluator, batch, s.theta.data(), true);
   const std::int64_t last = m.last(panels), block = m.own.block();
   for (std::int64_t p = m.first(panels); p < last; p += block) {
     const std::int64_t count = std::min(block, last - p);
-    const T* f = paired_forward(plan_, weights, batch.x.panel(p), p, count,
-                                s.rows.empty() ? nullptr : s.rows.data() + p * kPanel, p * kPanel,
-                                batch.x.rows - p * kPanel, space);
-    T* delta = output_delta(plan_, p, space.first);
+    const T* f = row_noise_forward(evaluator.plan(), weights, batch.x.panel(p), p, count,
+                                   s.rows.empty() ? nullptr : s.rows.data() + p * kPanel,
+                                   p * kPanel, batch.x.rows - p * kPanel, space);
+    T* delta = output_delta(evaluator.plan(), p, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::size_t>(p + i);
       const std::int64_t place = i * outputs * kPanel;
       s.panel_noise[number] = s.panel_ll[number] = 0;
       likelihood(batch, p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
     }
-    paired_backward(plan_, weights, p, count, space);
+    row_noise_backward(evaluator.plan(), weights, p, count, space);
     if (m.team.cancel().check()) return false;
   }
   if (!m.barrier()) return false;
-  T *first = s.pair_grads.data(), *second = first + dim_;
-  clear_part(plan_, m.index, m.team.size(), first);
-  clear_part(plan_, m.index, m.team.size(), second);
+  T *first = s.row_noise_grads.data(), *second = first + evaluator.dim();
+  clear_part(evaluator.plan(), m.index, m.team.size(), first);
+  clear_part(evaluator.plan(), m.index, m.team.size(), second);
   for (std::int64_t p = 0; p < panels; p += block) {
     const std::int64_t rows = std::min(block * kPanel, batch.x.rows - p * kPanel);
-    paired_gradients(plan_, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
-                     space, m.own.scratch(), first, second);
+    row_noise_gradients(evaluator.plan(), weights.estimator, batch.x.panel(p), p, rows, m.index,
+                        m.team.size(), space, m.own.scratch(), first, second);
     if (m.team.cancel().check()) return false;
   }
   if (m.index != 0) return true;
   // The log noise has no layer: its gradient comes from shard_noise.
-  std::fill_n(first + network_.dim(), dim_ - network_.dim(), T(0));
-  std::fill_n(second + network_.dim(), dim_ - network_.dim(), T(0));
+  std::fill_n(first + evaluator.network().dim(), evaluator.dim() - evaluator.network().dim(), T(0));
+  std::fill_n(second + evaluator.network().dim(), evaluator.dim() - evaluator.network().dim(),
+              T(0));
   const auto sum = [&](const std::vector<double>& each) {
     return std::accumulate(each.begin(), each.begin() + panels, 0.0);
   };
@@ -119,19 +120,19 @@ bool LogDensity<T>::spread_pair(const Member& m, const PairedWeights<T>& weights
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
 // weights. False when cancelled; ends with a barrier.
 template <class T>
-bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
-                                    const VariationalSteps& steps, std::int64_t i,
-                                    std::int64_t sample, const T* mean) const {
+bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>* space,
+                        const VariationalSteps& steps, std::int64_t i, std::int64_t sample,
+                        const T* mean) {
   const KernelTable<T>& k = kernels<T>();
-  TeamSpace& s = m.shared;
+  TeamSpace<T>& s = m.shared;
   const bool local = steps.estimator == Estimator::kLocal;
   const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
   const std::uint32_t c1 = counter_step(step), c2 = static_cast<std::uint32_t>(sample),
                       c3 = counter_purpose(kPurposeWeightNoise, 0, step);
-  const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
-  const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
+  const std::int64_t begin = std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
+  const std::int64_t end = std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
   const T* scale = s.scale.data();
-  const std::vector<Layer::Array>& drawn = drawn_[static_cast<std::size_t>(steps.estimator)];
+  const std::vector<Layer::Array>& drawn = evaluator.drawn(steps.estimator);
   if (!local || !drawn.empty()) {
     k.fill_normal(s.noise.data() + begin, end - begin, static_cast<std::uint64_t>(begin),
                   steps.seed, c1, c2, c3);
@@ -139,32 +140,33 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
-  if (walk_) {
-    pack_paired_walk(*paired_walk_, mean, s.second.data(), s.theta.data(), m.index, m.team.size(),
-                     s.packed.data(), s.packed_second.data());
+  if (evaluator.graph()) {
+    pack_graph_row_noise(*evaluator.row_noise_plan(), mean, s.second.data(), s.theta.data(),
+                         m.index, m.team.size(), s.packed.data(), s.packed_second.data());
   } else {
-    pack_weights(plan_, mean, true, m.index, m.team.size(), s.packed.data());
-    pack_weights(plan_, s.second.data(), true, m.index, m.team.size(), s.packed_second.data());
+    pack_weights(evaluator.plan(), mean, true, m.index, m.team.size(), s.packed.data());
+    pack_weights(evaluator.plan(), s.second.data(), true, m.index, m.team.size(),
+                 s.packed_second.data());
   }
   if (!m.barrier()) return false;
-  const PairedWeights<T> weights{steps.estimator,
-                                 local ? mean : s.theta.data(),
-                                 s.second.data(),
-                                 s.packed.data(),
-                                 s.packed_second.data(),
-                                 steps.seed,
-                                 step,
-                                 c2};
-  if (space == nullptr && !spread_pair(m, weights)) return false;
+  const RowNoiseWeights<T> weights{steps.estimator,
+                                   local ? mean : s.theta.data(),
+                                   s.second.data(),
+                                   s.packed.data(),
+                                   s.packed_second.data(),
+                                   steps.seed,
+                                   step,
+                                   c2};
+  if (space == nullptr && !split_row_noise(evaluator, m, weights)) return false;
   for (std::int64_t shard = m.first(m.shards); space != nullptr && shard < m.last(m.shards);
        ++shard) {
-    paired_shard(m, *space, weights, shard);
+    row_noise_shard(evaluator, m, *space, weights, shard);
   }
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
-  const bool learned = likelihood_ == Likelihood::kGaussianLearned;
+  const bool learned = evaluator.traits().learns_noise;
   // The gradients by the two paths: of a single shard where they lie.
-  T *all_first = s.pair_grads.data(), *all_second = all_first + dim_;
+  T *all_first = s.row_noise_grads.data(), *all_second = all_first + evaluator.dim();
   if (m.shards > 1) {
     all_first = s.grad.data();
     all_second = s.second_gradient.data();
@@ -173,9 +175,9 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
     const std::int64_t n = std::min(kChunk, end - at);
     T *first = all_first + at, *second = all_second + at;
     if (m.shards > 1) {
-      const T* shards = s.pair_grads.data() + at;
-      k.tree_sum(shards, 2 * dim_, m.shards, n, first);
-      k.tree_sum(shards + dim_, 2 * dim_, m.shards, n, second);
+      const T* shards = s.row_noise_grads.data() + at;
+      k.tree_sum(shards, 2 * evaluator.dim(), m.shards, n, first);
+      k.tree_sum(shards + evaluator.dim(), 2 * evaluator.dim(), m.shards, n, second);
     }
     T *by_mean = s.mean_gradient.data() + at, *by_scale = s.scale_gradient.data() + at;
     if (sample == 0) {
@@ -195,34 +197,30 @@ bool LogDensity<T>::paired_gradient(const Member& m, PairSpace<T>* space,
     // What is left goes by the drawn weights: the prior, and the log noise.
     std::fill_n(first, n, T(0));
     double logp = 0;
-    for (const PriorSegment& segment : prior_) {
+    for (const PriorSegment& segment : evaluator.prior()) {
       const std::int64_t b = std::max(at, segment.offset);
       const std::int64_t e = std::min(at + n, segment.offset + segment.size);
       if (prior == 0.0 || b >= e) continue;
       k.prior_segment(segment.kind, segment.a, segment.b, segment.c, s.theta.data() + b, e - b,
-                      prior / temperatures_.posterior, &logp, all_first + b);
+                      prior / evaluator.temperatures().posterior, &logp, all_first + b);
     }
     s.chunk_prior[static_cast<std::size_t>(at / kChunk)] = logp;
-    if (learned && at + n == dim_) {
+    if (learned && at + n == evaluator.dim()) {
       for (std::int64_t shard = 0; shard < m.shards; ++shard) {
         first[n - 1] += static_cast<T>(s.shard_noise[shard]);
       }
     }
-    if (prior == 0.0 && !(learned && at + n == dim_)) continue;
+    if (prior == 0.0 && !(learned && at + n == evaluator.dim())) continue;
     k.noise_gradient(first, n, static_cast<std::uint64_t>(at), steps.seed, c1, c2, c3, false,
                      by_mean, by_scale);
   }
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template std::int64_t LogDensity<T>::pair_shards(std::int64_t) const;                            \
-  template void LogDensity<T>::paired_shard(const Member&, PairSpace<T>&, const PairedWeights<T>&, \
-                                            std::int64_t) const;                                   \
-  template bool LogDensity<T>::spread_pair(const Member&, const PairedWeights<T>&) const;          \
-  template bool LogDensity<T>::paired_gradient(                                                    \
-      const Member&, PairSpace<T>*, const VariationalSteps&, std::int64_t, std::int64_t, const T*) \
-      const;
+#define RIBBIT_INSTANTIATE(T)                                                                \
+  template std::int64_t row_noise_shards(const Evaluator<T>&, std::int64_t);                 \
+  template bool row_noise_gradient(const Evaluator<T>&, const Member<T>&, RowNoiseSpace<T>*, \
+                                   const VariationalSteps&, std::int64_t, std::int64_t, const T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -5,21 +5,21 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cpu/density/team_evaluation.h"
+#include "cpu/density/evaluator.h"
 
 namespace ribbit::cpu {
 
 // How many threads a chain is worth.
 template <class T>
-std::int64_t LogDensity<T>::pieces(std::int64_t rows, std::int64_t shards) const {
-  if (shards > 1 || walk_) return shards;
+std::int64_t Evaluator<T>::pieces(std::int64_t rows, std::int64_t shards) const {
+  if (shards > 1 || graph_) return shards;
   return std::min(panel_count(rows),
                   1 + static_cast<std::int64_t>(gradient_flops(rows) / kWorthThread));
 }
 
 // What teams of up to `members` need for batches of up to `rows` rows.
 template <class T>
-void LogDensity<T>::prepare_spread(TeamSpace& s, std::int64_t rows, int members) const {
+void Evaluator<T>::prepare_split(TeamSpace<T>& s, std::int64_t rows, int members) const {
   // Whole blocks, and panels enough for all members.
   const std::int64_t block = plan_.block_panels(sizeof(T)), panels = panel_count(rows);
   const std::int64_t some = std::max<std::int64_t>(1, (2 * members + block - 1) / block) * block;
@@ -33,13 +33,13 @@ void LogDensity<T>::prepare_spread(TeamSpace& s, std::int64_t rows, int members)
 // The gradient of the log likelihood into m.grad. The weights are packed. Ends with a barrier;
 // false when cancelled.
 template <class T>
-bool LogDensity<T>::spread_shard(const Member& m, const T* theta, Wanted wanted) const {
-  TeamSpace& s = m.shared;
-  const Batch& batch = m.batch;
+bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted) const {
+  TeamSpace<T>& s = m.shared;
+  const Batch<T>& batch = m.batch;
   Workspace<T>& space = *s.whole;
   const int members = m.team.size();
   const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
-  const PanelLikelihood likelihood(*this, batch, theta, wanted.values);
+  const PanelLikelihood<T> likelihood(*this, batch, theta, wanted.values);
   const bool narrow = wanted.gradient && m.index == members - 1;
   if (wanted.gradient) clear_part(plan_, m.index, members, m.grad);
   if (narrow) clear_narrow_sums(plan_, m.own);
@@ -98,10 +98,10 @@ bool LogDensity<T>::spread_shard(const Member& m, const T* theta, Wanted wanted)
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                       \
-  template std::int64_t LogDensity<T>::pieces(std::int64_t, std::int64_t) const;    \
-  template void LogDensity<T>::prepare_spread(TeamSpace&, std::int64_t, int) const; \
-  template bool LogDensity<T>::spread_shard(const Member&, const T*, Wanted) const;
+#define RIBBIT_INSTANTIATE(T)                                                        \
+  template std::int64_t Evaluator<T>::pieces(std::int64_t, std::int64_t) const;      \
+  template void Evaluator<T>::prepare_split(TeamSpace<T>&, std::int64_t, int) const; \
+  template bool Evaluator<T>::split_shard(const Member<T>&, const T*, Wanted) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

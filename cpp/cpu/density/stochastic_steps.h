@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cpu/density/evaluator.h"
 #include "cpu/isa/kernel_table-inl.h"
 
 namespace ribbit::cpu {
@@ -29,5 +30,11 @@ struct StochasticOutcome {
   std::int64_t failed;  // which step of the call left a parameter that is not finite; -1: none
   double largest;       // largest |gradient| of that step
 };
+
+// Steps of every chain, in place. theta: (chains, dim). first, second: (chains, dim) velocities or
+// moments, null where the rule has none. outcomes: (chains,). False when cancelled.
+template <class T>
+bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* theta, T* first,
+             T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll);
 
 }  // namespace ribbit::cpu

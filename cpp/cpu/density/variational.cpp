@@ -1,36 +1,34 @@
-// Bayes by Backprop on a LogDensity: reparameterised weights (Blundell et al. 2015, sec. 3.2), or
-// two paths for each row (variational_pairs.cpp).
+// Reparameterised weights (Blundell et al. 2015, sec. 3.2), or two paths for each row
+// (row_noise_steps.h).
 
 #include "cpu/density/variational.h"
 
 #include <cmath>
 #include <stdexcept>
 
-#include "core/permutation_hd.h"
 #include "core/prior_hd.h"
-#include "cpu/density/team_evaluation.h"
-#include "cpu/network/graph_row_noise.h"
+#include "cpu/density/minibatch.h"
+#include "cpu/density/row_noise_steps.h"
 
 namespace ribbit::cpu {
 namespace {
 
 constexpr double kHalfLog2PiE = 1.4189385332046727;  // 1/2 log(2 pi e)
 
-}  // namespace
-
 // The member's chunks of the closed values: E log q, and E log prior when it has a closed form.
 // shared.scale holds the sds.
 template <class T>
-void LogDensity<T>::closed_values(const Member& m, const T* mean, bool prior) const {
+void closed_values(const Evaluator<T>& evaluator, const Member<T>& m, const T* mean, bool prior) {
   const KernelTable<T>& k = kernels<T>();
   const T* scale = m.shared.scale.data();
-  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
-    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+  for (std::int64_t c = m.first(evaluator.chunk_count()); c < m.last(evaluator.chunk_count());
+       ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(evaluator.dim(), begin + kChunk);
     m.shared.chunk_log_q[static_cast<std::size_t>(c)] =
         -k.sum_log(scale + begin, end - begin) - kHalfLog2PiE * static_cast<double>(end - begin);
     if (!prior) continue;
     double total = 0;
-    for (const PriorSegment& segment : prior_) {
+    for (const PriorSegment& segment : evaluator.prior()) {
       const std::int64_t b = std::max(begin, segment.offset);
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
@@ -45,8 +43,9 @@ void LogDensity<T>::closed_values(const Member& m, const T* mean, bool prior) co
 
 // Moves the member's chunks along the gradients of the step; false when not finite any more.
 template <class T>
-bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& steps, std::int64_t i,
-                                     const VariationalState<T>& state) const {
+bool move_variational(const Evaluator<T>& evaluator, const Member<T>& m,
+                      const VariationalSteps& steps, std::int64_t i,
+                      const VariationalState<T>& state) {
   const KernelTable<T>& k = kernels<T>();
   const double count = static_cast<double>(steps.first_step + static_cast<std::uint64_t>(i)) + 1.0;
   const double weight = steps.kl_weight[i];
@@ -59,17 +58,18 @@ bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& st
   u.epsilon = static_cast<T>(steps.epsilon);
   u.samples = static_cast<T>(1.0 / static_cast<double>(steps.samples));
   u.entropy = static_cast<T>(weight);
-  const std::int64_t begin = m.first(chunk_count()) * kChunk;
-  const std::int64_t end = std::min(dim_, m.last(chunk_count()) * kChunk);
+  const std::int64_t begin = m.first(evaluator.chunk_count()) * kChunk;
+  const std::int64_t end = std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
   bool finite = true;
-  for (const PriorSegment& segment : prior_) {
+  for (const PriorSegment& segment : evaluator.prior()) {
     const std::int64_t b = std::max(begin, segment.offset);
     const std::int64_t e = std::min(end, segment.offset + segment.size);
     if (b >= e) continue;
     if (steps.closed) {
-      u.shrink = static_cast<T>(weight / (segment.a * segment.a * temperatures_.posterior));
+      u.shrink =
+          static_cast<T>(weight / (segment.a * segment.a * evaluator.temperatures().posterior));
     }
-    const TeamSpace& s = m.shared;
+    const TeamSpace<T>& s = m.shared;
     const VariationalArrays<T> arrays{s.mean_gradient.data() + b,
                                       s.scale_gradient.data() + b,
                                       state.mean + b,
@@ -83,81 +83,84 @@ bool LogDensity<T>::move_variational(const Member& m, const VariationalSteps& st
   return finite;
 }
 
+}  // namespace
+
 template <class T>
-bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
-                                        const VariationalState<T>& state,
-                                        StochasticOutcome* outcome, Poll* poll) const {
+bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& steps,
+                         const VariationalState<T>& state, StochasticOutcome* outcome, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
-  const bool paired = steps.estimator != Estimator::kReparam;
+  const bool row_noise = steps.estimator != Estimator::kReparam;
   // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
   const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
-                     likelihood_ == Likelihood::kGaussianLearned ||
-                     !drawn_[static_cast<std::size_t>(steps.estimator)].empty();
-  if (masked_) throw std::invalid_argument("[advance_variational] expected no masks");
-  Pass pass(*this, steps.batch_rows, steps.num_steps * steps.samples, 1);
-  // Two paths of a batch of one shard are spread over the team, all of their panels kept at once.
+                     evaluator.traits().learns_noise || !evaluator.drawn(steps.estimator).empty();
+  if (evaluator.masked()) throw std::invalid_argument("[advance_variational] expected no masks");
+  Pass pass(evaluator, steps.batch_rows, steps.num_steps * steps.samples, 1);
+  // Two paths of a batch of one shard are split over the team, all of their panels kept at once.
   constexpr std::int64_t kMostWhole = 64;
   const std::int64_t panels = panel_count(pass.rows);
-  const bool spread = paired && !walk_ && pass.shards == 1 && panels <= kMostWhole;
-  const bool sharded = paired && !spread;
-  if (sharded) pass.shards = pair_shards(pass.rows);
-  if (paired) {
+  const bool split = row_noise && !evaluator.graph() && pass.shards == 1 && panels <= kMostWhole;
+  const bool sharded = row_noise && !split;
+  if (sharded) pass.shards = row_noise_shards(evaluator, pass.rows);
+  if (row_noise) {
     // Beside the two products there is noise or signs for every row, so that a thread is worth
     // having for fewer of them than those of Pass (measured: 8-50-1 on 500 rows).
-    constexpr double kWorthPair = 2e6;
-    const double flops = 2.0 * gradient_flops(pass.rows);
-    pass.pieces =
-        spread ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthPair)) : pass.shards;
+    constexpr double kWorthRowNoise = 2e6;
+    const double flops = 2.0 * evaluator.gradient_flops(pass.rows);
+    pass.pieces = split ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthRowNoise))
+                        : pass.shards;
     pass.threads = static_cast<int>(std::min<std::int64_t>(
         threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace> space = borrow(crew.size(), 1, pass.shards, pass.rows, sharded);
-  TeamSpace& shared = *space->teams[0];
-  prepare(shared, pass.rows);
+  std::unique_ptr<CallSpace<T>> space =
+      evaluator.acquire(crew.size(), 1, pass.shards, pass.rows, sharded);
+  TeamSpace<T>& shared = *space->teams[0];
+  prepare_batch(evaluator, shared, pass.rows);
   for (Buffer<T>* buffer :
        {&shared.theta, &shared.scale, &shared.mean_gradient, &shared.scale_gradient}) {
-    buffer->resize(dim_);
+    buffer->resize(evaluator.dim());
   }
-  if (paired) {
+  if (row_noise) {
     for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
-      buffer->resize(dim_);
+      buffer->resize(evaluator.dim());
     }
-    shared.packed_second.resize(walk_ ? paired_walk_->packed_size : plan_.packed_size);
-    shared.pair_grads.resize(2 * pass.shards * dim_);
+    shared.packed_second.resize(evaluator.graph() ? evaluator.row_noise_plan()->packed_size
+                                                  : evaluator.plan().packed_size);
+    shared.row_noise_grads.resize(2 * pass.shards * evaluator.dim());
     if (pass.all) shared.rows.clear();
-    if (spread && (!shared.pair || shared.pair->block() < panels)) {
-      shared.pair = std::make_unique<PairSpace<T>>(plan_, panels);
+    if (split && (!shared.row_noise || shared.row_noise->block() < panels)) {
+      shared.row_noise = std::make_unique<RowNoiseSpace<T>>(evaluator.plan(), panels);
     }
-    if (spread) {
+    if (split) {
       shared.panel_noise.resize(static_cast<std::size_t>(panels));
       shared.panel_ll.resize(static_cast<std::size_t>(panels));
     }
   }
-  shared.chunk_log_q.resize(static_cast<std::size_t>(chunk_count()));
-  shared.chunk_log_prior.assign(static_cast<std::size_t>(chunk_count()), 0.0);
-  const Batch* everything = pass.all ? &full_batch() : nullptr;
+  shared.chunk_log_q.resize(static_cast<std::size_t>(evaluator.chunk_count()));
+  shared.chunk_log_prior.assign(static_cast<std::size_t>(evaluator.chunk_count()), 0.0);
+  const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;
   Cancel cancel(poll);
   for_each_chain(crew, 1, cancel, [&](Team& team, int index, int thread, std::int64_t, int) {
-    const Member m{team,
-                   index,
-                   shared,
-                   *space->threads[static_cast<std::size_t>(thread)],
-                   pass.all ? *everything : shared.batch,
-                   pass.shards,
-                   shared.grad.data(),
-                   space->walk(thread),
-                   pass.pieces};
+    const Member<T> m{team,
+                      index,
+                      shared,
+                      *space->threads[static_cast<std::size_t>(thread)],
+                      pass.all ? *everything : shared.batch,
+                      pass.shards,
+                      shared.grad.data(),
+                      space->graph(thread),
+                      pass.pieces};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
-    const std::int64_t begin = std::min(dim_, m.first(chunk_count()) * kChunk);
-    const std::int64_t size = std::min(dim_, m.last(chunk_count()) * kChunk) - begin;
+    const std::int64_t begin = std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
+    const std::int64_t size =
+        std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk) - begin;
     const auto element = static_cast<std::uint64_t>(begin);
-    EpochRows epoch(steps.seed, 0, rows_, steps.batch_rows);
+    EpochRows epoch(steps.seed, 0, evaluator.rows(), steps.batch_rows);
     for (std::int64_t i = 0; i < steps.num_steps; ++i) {
       const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-      if (!pass.all) take_batch(m, epoch, step, false);
+      if (!pass.all) take_batch(evaluator, m, epoch, step, false);
       k.softplus(state.rho + begin, scale + begin, size);
-      closed_values(m, state.mean, steps.closed);
+      closed_values(evaluator, m, state.mean, steps.closed);
       const std::uint32_t c1 = counter_step(step),
                           c3 = counter_purpose(kPurposeWeightNoise, 0, step);
       if (index == 0) {
@@ -170,14 +173,14 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
           k.reparameterize(state.mean + begin, scale + begin, theta + begin, size, element,
                            steps.seed, c1, c2, c3);
         }
-        if (paired) {
-          PairSpace<T>* pair =
-              sharded ? space->pairs[static_cast<std::size_t>(thread)].get() : nullptr;
-          if (!paired_gradient(m, pair, steps, i, sample, state.mean)) return false;
+        if (row_noise) {
+          RowNoiseSpace<T>* own =
+              sharded ? space->row_noise[static_cast<std::size_t>(thread)].get() : nullptr;
+          if (!row_noise_gradient(evaluator, m, own, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
-          if (!run_shards(m, theta, wanted)) return false;
-          combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
+          if (!evaluator.run_shards(m, theta, wanted)) return false;
+          evaluator.combine(m, theta, wanted, [&](std::int64_t b, std::int64_t e) {
             k.noise_gradient(m.grad + b, e - b, static_cast<std::uint64_t>(b), steps.seed, c1, c2,
                              c3, sample == 0, shared.mean_gradient.data() + b,
                              shared.scale_gradient.data() + b);
@@ -186,7 +189,7 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
         }
         if (index == 0) {
           double ll = 0, logp = 0;
-          sum_terms(m, &ll, &logp);
+          evaluator.sum_terms(m, &ll, &logp);
           steps.log_likelihood[i] += ll / static_cast<double>(steps.samples);
           steps.log_prior[i] += logp / static_cast<double>(steps.samples);
         }
@@ -196,12 +199,12 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
         for (const double chunk : shared.chunk_log_q) steps.log_q[i] += chunk;
         for (const double chunk : shared.chunk_log_prior) steps.log_prior[i] += chunk;
       }
-      if (!move_variational(m, steps, i, state)) {
+      if (!move_variational(evaluator, m, steps, i, state)) {
         shared.failed.store(true, std::memory_order_relaxed);
       }
       if (!m.barrier()) return false;
       if (shared.failed.load(std::memory_order_relaxed)) {
-        if (index == 0) *outcome = {i, largest_size(shared.mean_gradient.data(), dim_)};
+        if (index == 0) *outcome = {i, largest_size(shared.mean_gradient.data(), evaluator.dim())};
         return true;
       }
       if (m.team.cancel().check()) return false;
@@ -209,16 +212,13 @@ bool LogDensity<T>::advance_variational(const VariationalSteps& steps,
     if (index == 0) *outcome = {-1, 0.0};
     return true;
   });
-  give_back(std::move(space));
+  evaluator.release(std::move(space));
   return !cancel.cancelled();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template void LogDensity<T>::closed_values(const Member&, const T*, bool) const;               \
-  template bool LogDensity<T>::move_variational(const Member&, const VariationalSteps&,          \
-                                                std::int64_t, const VariationalState<T>&) const; \
-  template bool LogDensity<T>::advance_variational(                                              \
-      const VariationalSteps&, const VariationalState<T>&, StochasticOutcome*, Poll*) const;
+#define RIBBIT_INSTANTIATE(T)                                                     \
+  template bool advance_variational(const Evaluator<T>&, const VariationalSteps&, \
+                                    const VariationalState<T>&, StochasticOutcome*, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "cpu/density/stochastic_steps.h"
 #include "cpu/network/mlp_row_noise.h"
 
 namespace ribbit::cpu {
@@ -35,5 +36,10 @@ template <class T>
 struct VariationalState {
   T *mean, *rho, *mean_first, *mean_second, *rho_first, *rho_second;
 };
+
+// In place; what each step saw goes to the steps' records. False when cancelled.
+template <class T>
+bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& steps,
+                         const VariationalState<T>& state, StochasticOutcome* outcome, Poll* poll);
 
 }  // namespace ribbit::cpu

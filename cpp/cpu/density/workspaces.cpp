@@ -1,24 +1,25 @@
-// What the calls on a LogDensity work in: kept between calls, asked for before it is taken.
+// What the calls on a Evaluator work in: kept between calls, asked for before it is taken.
 
 #include <algorithm>
 #include <string>
 
-#include "cpu/density/team_evaluation.h"
+#include "cpu/density/evaluator.h"
 #include "cpu/network/graph_row_noise.h"
 #include "cpu/system/memory.h"
 
 namespace ribbit::cpu {
 
 template <class T>
-std::int64_t LogDensity<T>::workspace_bytes() const {
-  return walk_ ? walk_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
+std::int64_t Evaluator<T>::workspace_bytes() const {
+  return graph_ ? graph_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
 }
 
 // Workspaces for all threads, and what the first thread of each team shares with the others.
 template <class T>
-std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
-    int threads, std::int64_t chains, std::int64_t shards, std::int64_t rows, bool paired) const {
-  std::unique_ptr<CallSpace> space;
+std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t chains,
+                                                    std::int64_t shards, std::int64_t rows,
+                                                    bool row_noise) const {
+  std::unique_ptr<CallSpace<T>> space;
   {
     std::scoped_lock lock(spaces_mutex_);
     if (!spaces_.empty()) {
@@ -26,65 +27,68 @@ std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow(
       spaces_.pop_back();
     }
   }
-  if (!space) space = std::make_unique<CallSpace>();
-  const auto have = static_cast<std::int64_t>(paired ? space->pairs.size() : space->walks.size());
+  if (!space) space = std::make_unique<CallSpace<T>>();
+  const auto have =
+      static_cast<std::int64_t>(row_noise ? space->row_noise.size() : space->graphs.size());
   const std::int64_t missing = std::max<std::int64_t>(0, threads - have);
-  const std::int64_t packed = walk_ ? walk_->packed_size : plan_.packed_size;
-  if (walk_) {
-    const std::int64_t each = paired ? PairedWalkSpace<T>::bytes(*paired_walk_)
-                                     : walk_->template workspace_bytes<T>(true);
+  const std::int64_t packed = graph_ ? graph_->packed_size : plan_.packed_size;
+  if (graph_) {
+    const std::int64_t each = row_noise ? GraphRowNoiseSpace<T>::bytes(*row_noise_plan_)
+                                        : graph_->template workspace_bytes<T>(true);
     std::int64_t shared = 0;  // scalars that the teams do not have yet
     for (int t = 0; t < threads; ++t) {
       if (!leads_team(t, threads, chains)) continue;
       const auto number = static_cast<std::size_t>(t);
       // Two paths have two of each, and sums of them.
-      shared += paired ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
+      shared += row_noise ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
       if (number >= space->teams.size()) continue;
-      const TeamSpace& team = *space->teams[number];
-      shared -= paired ? team.pair_grads.size() + team.packed_second.size() + team.packed.size()
-                       : team.shard_grads.size() + team.packed.size();
+      const TeamSpace<T>& team = *space->teams[number];
+      shared -= row_noise
+                    ? team.row_noise_grads.size() + team.packed_second.size() + team.packed.size()
+                    : team.shard_grads.size() + team.packed.size();
     }
     require_memory(
         missing * each + std::max<std::int64_t>(0, shared) * static_cast<std::int64_t>(sizeof(T)),
         workspaces_named(missing, each) + " for 32 rows, and partial gradients");
   }
   for (std::int64_t i = 0; i < missing; ++i) {
-    if (paired) {
-      space->pairs.push_back(std::make_unique<PairSpace<T>>(plan_));
-      if (walk_) space->pairs.back()->walk = std::make_shared<PairedWalkSpace<T>>(*paired_walk_);
-    } else if (walk_) {
-      space->walks.push_back(std::make_unique<WalkSpace<T>>(*walk_, true));
+    if (row_noise) {
+      space->row_noise.push_back(std::make_unique<RowNoiseSpace<T>>(plan_));
+      if (graph_)
+        space->row_noise.back()->graph = std::make_shared<GraphRowNoiseSpace<T>>(*row_noise_plan_);
+    } else if (graph_) {
+      space->graphs.push_back(std::make_unique<GraphSpace<T>>(*graph_, true));
     }
   }
   while (static_cast<int>(space->threads.size()) < threads) {
     space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
-    space->teams.push_back(std::make_unique<TeamSpace>());
+    space->teams.push_back(std::make_unique<TeamSpace<T>>());
   }
   for (int t = 0; t < threads; ++t) {
     if (!leads_team(t, threads, chains)) continue;
-    TeamSpace& team = *space->teams[static_cast<std::size_t>(t)];
+    TeamSpace<T>& team = *space->teams[static_cast<std::size_t>(t)];
     team.packed.resize(packed);
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
-    if (paired) continue;
+    if (row_noise) continue;
     team.shard_grads.resize(shards * dim_);
     if (has_team(threads, chains) && shards == 1 && pieces(rows, 1) > 1) {
-      prepare_spread(team, rows, threads);
+      prepare_split(team, rows, threads);
     }
   }
   return space;
 }
 
 template <class T>
-void LogDensity<T>::give_back(std::unique_ptr<CallSpace> space) const {
+void Evaluator<T>::release(std::unique_ptr<CallSpace<T>> space) const {
   std::scoped_lock lock(spaces_mutex_);
   spaces_.push_back(std::move(space));
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                        \
-  template std::int64_t LogDensity<T>::workspace_bytes() const;                      \
-  template std::unique_ptr<typename LogDensity<T>::CallSpace> LogDensity<T>::borrow( \
-      int, std::int64_t, std::int64_t, std::int64_t, bool) const;                    \
-  template void LogDensity<T>::give_back(std::unique_ptr<CallSpace>) const;
+#define RIBBIT_INSTANTIATE(T)                                                                   \
+  template std::int64_t Evaluator<T>::workspace_bytes() const;                                  \
+  template std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int, std::int64_t, std::int64_t, \
+                                                               std::int64_t, bool) const;       \
+  template void Evaluator<T>::release(std::unique_ptr<CallSpace<T>>) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

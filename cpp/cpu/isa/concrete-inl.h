@@ -34,7 +34,7 @@ static void concrete_panel(const MaskStream& s, T logit, const std::int64_t* row
   using V = Vec<T>;
   constexpr double kSharpness = 10.0;  // 1 / temperature
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 3) / 4;
-  const PanelPlaces at(s, rows, first, n, blocks);
+  const PanelBlocks at(s, rows, first, n, blocks);
   const V p = sigmoid<V>(broadcast(logit)), sharp = broadcast(static_cast<T>(kSharpness));
   const V keep = broadcast(T(1)) / (broadcast(T(1)) - p);
   for (std::int64_t u = 0; u < units; u += 4) {

@@ -1,5 +1,5 @@
-// Convolutions of images (height, width, channels, kPanel). At one place the cells under a row of
-// the kernel lie side by side, (taps, channels): so a place is a row of a matrix product whose
+// Convolutions of images (height, width, channels, kPanel). At one site the cells under a row of
+// the kernel lie side by side, (taps, channels): so a site is a row of a matrix product whose
 // inputs come in as many stretches as the kernel has rows. Taps outside the image shorten them.
 #pragma once
 
@@ -53,7 +53,7 @@ RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
   }
 }
 
-// The places of one row for one tile of outputs. w, init, y: of the tile.
+// The sites of one row for one tile of outputs. w, init, y: of the tile.
 template <class T, int kOutputs>
 static void convolve_row(const T* w, const T* init, const T* source, T* y, const ConvPass& p,
                          std::int64_t top, bool add) {
@@ -115,7 +115,7 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
   }
 }
 
-// Rows of places whose transposed deltas and inputs stay in the second-level cache together.
+// Rows of sites whose transposed deltas and inputs stay in the second-level cache together.
 template <class T>
 static std::int64_t convolution_block(const Window& w) {
   constexpr std::int64_t kCacheBytes = 384 << 10;
@@ -142,7 +142,7 @@ static void convolution_gradient(const T* x, const T* d, const Window& w, std::i
                                  std::int64_t y1, T* scratch, T* grad, T* bias) {
   const std::int64_t outs = w.out_channels, width = padded_width<T>(outs);
   const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
-  // Places that see the whole width of the kernel.
+  // Sites that see the whole width of the kernel.
   std::int64_t inner = (w.pad_left + w.stride_width - 1) / w.stride_width;
   std::int64_t outer = w.width + w.pad_left < w.kernel_width
                            ? 0
@@ -154,7 +154,7 @@ static void convolution_gradient(const T* x, const T* d, const Window& w, std::i
   if (bias != nullptr) bias_gradient<T>(deltas, (y1 - y0) * w.out_width, outs, outs, bias);
   transpose_delta<T>(deltas, (y1 - y0) * w.out_width, outs, width, scratch);
   for (std::int64_t r = 0; r < w.kernel_height; ++r) {
-    // Rows of places y of the block whose tap r lies on the image.
+    // Rows of sites y of the block whose tap r lies on the image.
     std::int64_t first = y0, last = y1;
     while (first < last && first * w.stride_height + r - w.pad_top < 0) ++first;
     while (last > first && (last - 1) * w.stride_height + r - w.pad_top >= w.height) --last;
@@ -165,10 +165,10 @@ static void convolution_gradient(const T* x, const T* d, const Window& w, std::i
       const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
       const std::int64_t left = j * w.stride_width - w.pad_left;
       const Span taps(left, w.kernel_width, w.width);
-      const Places places{last - first,           columns,     w.stride_height * row,
-                          w.stride_width * pixel, w.out_width, 1};
+      const Sites sites{last - first,           columns,     w.stride_height * row,
+                        w.stride_width * pixel, w.out_width, 1};
       if (taps.size() > 0) {
-        outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, places,
+        outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, sites,
                           taps.size() * w.channels, outs, width,
                           grad + (r * w.kernel_width + taps.begin) * w.channels * outs);
       }

@@ -34,7 +34,7 @@ static void activation_loop(const T* z, std::int64_t n, T* value, T* derivative)
 
 template <bool WithDerivative, class T>
 static void activation_dispatch(int code, const T* z, std::int64_t n, T* value, T* derivative) {
-  switch (code) {
+  switch (static_cast<ActivationCode>(code)) {
     case kIdentity:
       return activation_loop<kIdentity, WithDerivative, T>(z, n, value, derivative);
     case kRelu:
@@ -47,9 +47,12 @@ static void activation_dispatch(int code, const T* z, std::int64_t n, T* value, 
       return activation_loop<kSigmoid, WithDerivative, T>(z, n, value, derivative);
     case kGelu:
       return activation_loop<kGelu, WithDerivative, T>(z, n, value, derivative);
-    default:
+    case kSoftplus:
       return activation_loop<kSoftplus, WithDerivative, T>(z, n, value, derivative);
+    case kActivationCount:
+      break;
   }
+  unreachable();
 }
 
 // value may alias z.

@@ -1,7 +1,7 @@
-// Two numbers side by side: a formula on Duo<V>, or Duo<Duo<V>>, runs two or four independent
-// chains step by step, which hides the latency that one long chain of dependent operations would
-// show (compilers keep the order of the source, and the window of a core is too short for whole
-// chains).
+// Two numbers side by side: a formula on Interleaved<V>, or Interleaved<Interleaved<V>>, runs two
+// or four independent chains step by step, which hides the latency that one long chain of dependent
+// operations would show (compilers keep the order of the source, and the window of a core is too
+// short for whole chains).
 #pragma once
 
 #include "cpu/isa/vec-inl.h"
@@ -10,25 +10,25 @@ namespace ribbit::cpu {
 namespace {
 
 template <class V>
-struct Duo {
+struct Interleaved {
   V a, b;
 };
 template <class V>
-using Quad = Duo<Duo<V>>;
+using Quad = Interleaved<Interleaved<V>>;
 
 // N vectors as one such number, N = 2 or 4.
 template <class V, int N>
 struct GroupOf;
 template <class V>
 struct GroupOf<V, 2> {
-  using type = Duo<V>;
+  using type = Interleaved<V>;
 };
 template <class V>
 struct GroupOf<V, 4> {
   using type = Quad<V>;
 };
 template <class V>
-RIBBIT_INLINE Duo<V> group(const V (&v)[2]) {
+RIBBIT_INLINE Interleaved<V> group(const V (&v)[2]) {
   return {v[0], v[1]};
 }
 template <class V>
@@ -36,7 +36,7 @@ RIBBIT_INLINE Quad<V> group(const V (&v)[4]) {
   return {{v[0], v[1]}, {v[2], v[3]}};
 }
 template <class V>
-RIBBIT_INLINE void ungroup(const Duo<V>& g, V (&v)[2]) {
+RIBBIT_INLINE void ungroup(const Interleaved<V>& g, V (&v)[2]) {
   v[0] = g.a;
   v[1] = g.b;
 }
@@ -48,33 +48,33 @@ RIBBIT_INLINE void ungroup(const Quad<V>& g, V (&v)[4]) {
   v[3] = g.b.b;
 }
 
-#define RIBBIT_DUO_OPERATOR(op)                               \
-  template <class V>                                          \
-  RIBBIT_INLINE auto operator op(Duo<V> x, Duo<V> y) {        \
-    return Duo<decltype(x.a op y.a)>{x.a op y.a, x.b op y.b}; \
+#define RIBBIT_INTERLEAVED_OPERATOR(op)                                \
+  template <class V>                                                   \
+  RIBBIT_INLINE auto operator op(Interleaved<V> x, Interleaved<V> y) { \
+    return Interleaved<decltype(x.a op y.a)>{x.a op y.a, x.b op y.b};  \
   }
-RIBBIT_DUO_OPERATOR(+)
-RIBBIT_DUO_OPERATOR(-)
-RIBBIT_DUO_OPERATOR(*)
-RIBBIT_DUO_OPERATOR(/)
-RIBBIT_DUO_OPERATOR(&)
-RIBBIT_DUO_OPERATOR(|)
-RIBBIT_DUO_OPERATOR(^)
-RIBBIT_DUO_OPERATOR(<)
-RIBBIT_DUO_OPERATOR(>)
-RIBBIT_DUO_OPERATOR(==)
-RIBBIT_DUO_OPERATOR(!=)
-#undef RIBBIT_DUO_OPERATOR
+RIBBIT_INTERLEAVED_OPERATOR(+)
+RIBBIT_INTERLEAVED_OPERATOR(-)
+RIBBIT_INTERLEAVED_OPERATOR(*)
+RIBBIT_INTERLEAVED_OPERATOR(/)
+RIBBIT_INTERLEAVED_OPERATOR(&)
+RIBBIT_INTERLEAVED_OPERATOR(|)
+RIBBIT_INTERLEAVED_OPERATOR(^)
+RIBBIT_INTERLEAVED_OPERATOR(<)
+RIBBIT_INTERLEAVED_OPERATOR(>)
+RIBBIT_INTERLEAVED_OPERATOR(==)
+RIBBIT_INTERLEAVED_OPERATOR(!=)
+#undef RIBBIT_INTERLEAVED_OPERATOR
 template <class V>
-RIBBIT_INLINE Duo<V> operator<<(Duo<V> x, int n) {
+RIBBIT_INLINE Interleaved<V> operator<<(Interleaved<V> x, int n) {
   return {x.a << n, x.b << n};
 }
 template <class V>
-RIBBIT_INLINE Duo<V> operator>>(Duo<V> x, int n) {
+RIBBIT_INLINE Interleaved<V> operator>>(Interleaved<V> x, int n) {
   return {x.a >> n, x.b >> n};
 }
 template <class V>
-RIBBIT_INLINE Duo<V> operator-(Duo<V> x) {
+RIBBIT_INLINE Interleaved<V> operator-(Interleaved<V> x) {
   return {-x.a, -x.b};
 }
 
@@ -127,52 +127,52 @@ RIBBIT_INLINE bool all_below(V, double) {
 namespace ribbit {
 
 template <class V>
-struct Ops<cpu::Duo<V>> {
-  using T = cpu::Duo<V>;
+struct Ops<cpu::Interleaved<V>> {
+  using T = cpu::Interleaved<V>;
   using One = Ops<V>;
   using Scalar = typename One::Scalar;
-  using Int = cpu::Duo<typename One::Int>;
-  using Bits = cpu::Duo<typename One::Bits>;
+  using Int = cpu::Interleaved<typename One::Int>;
+  using Bits = cpu::Interleaved<typename One::Bits>;
   static constexpr bool kFastScale = One::kFastScale;
   static constexpr bool kFused = One::kFused;
   RIBBIT_INLINE T set(double c) { return {One::set(c), One::set(c)}; }
   RIBBIT_INLINE Int set_int(long long c) { return {One::set_int(c), One::set_int(c)}; }
   RIBBIT_INLINE Bits set_bits(Word64 c) { return {One::set_bits(c), One::set_bits(c)}; }
-#define RIBBIT_DUO_1(R, name, A)             \
+#define RIBBIT_INTERLEAVED_1(R, name, A)     \
   RIBBIT_INLINE R name(A x) {                \
     return {One::name(x.a), One::name(x.b)}; \
   }
-#define RIBBIT_DUO_2(name)                             \
+#define RIBBIT_INTERLEAVED_2(name)                     \
   RIBBIT_INLINE T name(T x, T y) {                     \
     return {One::name(x.a, y.a), One::name(x.b, y.b)}; \
   }
-#define RIBBIT_DUO_3(name)                                       \
+#define RIBBIT_INTERLEAVED_3(name)                               \
   RIBBIT_INLINE T name(T x, T y, T z) {                          \
     return {One::name(x.a, y.a, z.a), One::name(x.b, y.b, z.b)}; \
   }
-  RIBBIT_DUO_3(fma)
-  RIBBIT_DUO_3(mul_add)
-  RIBBIT_DUO_3(mul_sub)
-  RIBBIT_DUO_2(divide)
-  RIBBIT_DUO_2(min)
-  RIBBIT_DUO_2(max)
-  RIBBIT_DUO_2(scale)
-  RIBBIT_DUO_1(T, reciprocal, T)
-  RIBBIT_DUO_1(T, sqrt, T)
-  RIBBIT_DUO_1(T, abs, T)
-  RIBBIT_DUO_1(T, exponent, T)
-  RIBBIT_DUO_1(T, exp_table, T)
-  RIBBIT_DUO_1(T, half_exp_table, T)
-  RIBBIT_DUO_1(Bits, bits, T)
-  RIBBIT_DUO_1(T, from_bits, Bits)
-  RIBBIT_DUO_1(Int, to_int, Bits)
-  RIBBIT_DUO_1(Bits, to_bits, Int)
-  RIBBIT_DUO_1(T, to_float, Int)
-#undef RIBBIT_DUO_1
-#undef RIBBIT_DUO_2
-#undef RIBBIT_DUO_3
+  RIBBIT_INTERLEAVED_3(fma)
+  RIBBIT_INTERLEAVED_3(mul_add)
+  RIBBIT_INTERLEAVED_3(mul_sub)
+  RIBBIT_INTERLEAVED_2(divide)
+  RIBBIT_INTERLEAVED_2(min)
+  RIBBIT_INTERLEAVED_2(max)
+  RIBBIT_INTERLEAVED_2(scale)
+  RIBBIT_INTERLEAVED_1(T, reciprocal, T)
+  RIBBIT_INTERLEAVED_1(T, sqrt, T)
+  RIBBIT_INTERLEAVED_1(T, abs, T)
+  RIBBIT_INTERLEAVED_1(T, exponent, T)
+  RIBBIT_INTERLEAVED_1(T, exp_table, T)
+  RIBBIT_INTERLEAVED_1(T, half_exp_table, T)
+  RIBBIT_INTERLEAVED_1(Bits, bits, T)
+  RIBBIT_INTERLEAVED_1(T, from_bits, Bits)
+  RIBBIT_INTERLEAVED_1(Int, to_int, Bits)
+  RIBBIT_INTERLEAVED_1(Bits, to_bits, Int)
+  RIBBIT_INTERLEAVED_1(T, to_float, Int)
+#undef RIBBIT_INTERLEAVED_1
+#undef RIBBIT_INTERLEAVED_2
+#undef RIBBIT_INTERLEAVED_3
   template <class M>
-  RIBBIT_INLINE T select(cpu::Duo<M> m, T x, T y) {
+  RIBBIT_INLINE T select(cpu::Interleaved<M> m, T x, T y) {
     return {One::select(m.a, x.a, y.a), One::select(m.b, x.b, y.b)};
   }
 };

@@ -7,13 +7,20 @@
 
 #include "core/window_hd.h"
 
+namespace ribbit {
+enum class LikelihoodKind : int;  // core/likelihood_hd.h
+enum class PriorKind : int;       // core/prior_hd.h
+}  // namespace ribbit
+
 namespace ribbit::cpu {
 
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
 inline constexpr int kPanel = 32;
 
 // How a gradient moves parameters; the formulas are in update-inl.h.
-enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2 };
+enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2, kRuleCount };
+inline constexpr const char* kRuleNames[] = {"langevin", "friction", "adam"};
+static_assert(sizeof kRuleNames == kRuleCount * sizeof *kRuleNames);
 
 // The constants of one step. Unused ones are ignored.
 template <class T>
@@ -61,9 +68,15 @@ struct MaskStream {
 // What a multiplication does to its sums on the way out: nothing, max(0, .), or for the derivative
 // of that, 0 where the value above was not positive; or they are added to what is there. Otherwise
 // they are multiplied by `scale`.
-enum Finish : int { kFinishPlain = 0, kFinishRelu = 1, kFinishStep = 2, kFinishAdd = 3 };
+enum Finish : int {
+  kFinishPlain = 0,
+  kFinishRelu = 1,
+  kFinishStep = 2,
+  kFinishAdd = 3,
+  kFinishCount
+};
 
-// One pass of a convolution over images (height, width, channels, kPanel): at places (i, j),
+// One pass of a convolution over images (height, width, channels, kPanel): at sites (i, j),
 //   destination = sum over taps r, s of source(i step + r - pad, j step + s - pad) W[r, s],
 // the source being 0 outside its image.
 struct ConvPass {
@@ -71,8 +84,8 @@ struct ConvPass {
   std::int64_t taps_height, taps_width;
   std::int64_t step_height, step_width;
   std::int64_t pad_height, pad_width;  // may be negative
-  std::int64_t rows, columns;          // of places
-  std::int64_t first, row, column;     // place (i, j) is pixel first + i row + j column
+  std::int64_t rows, columns;          // of sites
+  std::int64_t first, row, column;     // site (i, j) is pixel first + i row + j column
   std::int64_t out_channels;
 };
 
@@ -114,7 +127,7 @@ struct KernelTable {
                    const ConvPass& pass, bool add);
   // Gradient of a convolution's weights (kernel height, kernel width, channels, out_channels) and
   // bias (null: none), added. x: (height, width, channels, kPanel), d: (out_height, out_width,
-  // out_channels, kPanel). Rows of places first..last-1, at most convolution_rows(window) of them.
+  // out_channels, kPanel). Rows of sites first..last-1, at most convolution_rows(window) of them.
   // scratch: convolution_scratch(window) scalars.
   void (*convolution_gradient)(const T* x, const T* d, const Window& window, std::int64_t first,
                                std::int64_t last, T* scratch, T* grad, T* bias);
@@ -128,28 +141,28 @@ struct KernelTable {
   void (*average_pool)(const T* x, const Window& window, T* y);
   void (*average_pool_backward)(const T* d, const Window& window, T* dx);
 
-  // Norms (norm-inl.h). z, d: (places, channels, kPanel); what belongs to a channel: (channels,);
+  // Norms (norm-inl.h). z, d: (sites, channels, kPanel); what belongs to a channel: (channels,);
   // to a channel and row: (channels, kPanel).
-  // sums += z^2 over places
-  void (*add_squares)(const T* z, std::int64_t places, std::int64_t channels, T* sums);
-  // r: sums of squares in, 1 / sqrt(sum / places + epsilon) out; scale = gamma r
-  void (*response)(std::int64_t places, std::int64_t channels, const T* gamma, T epsilon, T* r,
+  // sums += z^2 over sites
+  void (*add_squares)(const T* z, std::int64_t sites, std::int64_t channels, T* sums);
+  // r: sums of squares in, 1 / sqrt(sum / sites + epsilon) out; scale = gamma r
+  void (*response)(std::int64_t sites, std::int64_t channels, const T* gamma, T epsilon, T* r,
                    T* scale);
   // out = max(z scale + beta, tau); tau null: -infinity
-  void (*response_apply)(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+  void (*response_apply)(const T* z, std::int64_t sites, std::int64_t channels, const T* scale,
                          const T* beta, const T* tau, T* out);
   // d *= slope (null: 1), 0 where tau cut; sums += d, sums of d z, and what tau cut (3, channels,
   // kPanel)
-  void (*response_delta)(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+  void (*response_delta)(const T* z, std::int64_t sites, std::int64_t channels, const T* scale,
                          const T* beta, const T* tau, const T* slope, T* d, T* sums);
   // dz = scale d - shrink z, or added to dz
-  void (*response_backward)(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+  void (*response_backward)(const T* z, const T* d, std::int64_t sites, std::int64_t channels,
                             const T* scale, const T* shrink, bool add, T* dz);
-  // out = gamma (z - mean) r + beta over the channels of a place
-  void (*layer_norm)(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+  // out = gamma (z - mean) r + beta over the channels of a site
+  void (*layer_norm)(const T* z, std::int64_t sites, std::int64_t channels, const T* gamma,
                      const T* beta, T epsilon, T* out);
   // dz, or added to dz; sums += d, d (z - mean) r (2, channels, kPanel)
-  void (*layer_norm_backward)(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+  void (*layer_norm_backward)(const T* z, const T* d, std::int64_t sites, std::int64_t channels,
                               const T* gamma, T epsilon, bool add, T* dz, T* sums);
 
   // One step of an LSTM (lstm-inl.h). gates: (4, units, kPanel) sums on the way in, sigmoid(i),
@@ -215,8 +228,8 @@ struct KernelTable {
                            const unsigned char* splits, int most, T* sums);
   void (*finish_lanes)(const T* sums, const unsigned char* splits, std::int64_t outs, int most,
                        std::int64_t n, T* y);
-  // Two paths of a layer, one panel (pair-inl.h): z += sqrt(c) e, c = e / (2 sqrt(c)) with normals
-  // e for each row and unit; signs for each row and unit. rows, first, n as for mask_panel.
+  // Two paths of a layer, one panel (row_noise-inl.h): z += sqrt(c) e, c = e / (2 sqrt(c)) with
+  // normals e for each row and unit; signs for each row and unit. rows, first, n as for mask_panel.
   void (*local_noise)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
                       std::int64_t units, T* z, T* c);
   void (*sign_panel)(const MaskStream& stream, const std::int64_t* rows, std::int64_t first, int n,
@@ -225,16 +238,16 @@ struct KernelTable {
   void (*step_in_place)(T* a, const T* b, std::int64_t n);  // a = 0 where b is not positive
   // y = (y + factor a b) d; d null: 1.
   void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
-  void (*prior_segment)(int kind, double a, double b, double c, const T* theta, std::int64_t n,
-                        double weight, double* logp, T* grad);
-  void (*likelihood_panel)(int kind, const T* f, const T* y, int outputs, int rows, T scale,
-                           double weight, T* delta, double* ll, double* noise_grad);
+  void (*prior_segment)(PriorKind kind, double a, double b, double c, const T* theta,
+                        std::int64_t n, double weight, double* logp, T* grad);
+  void (*likelihood_panel)(LikelihoodKind kind, const T* f, const T* y, int outputs, int rows,
+                           T scale, double weight, T* delta, double* ll, double* noise_grad);
   // One draw's outputs f (outputs, kPanel) into running moments over draws, in double: first, sum
   // and squares of the means or probabilities relative to the first draw's (begin: this one), extra
   // += variance of the noise, or for classification the rows' entropies (kPanel). sd: Gaussian
   // noise. values: (outputs, kPanel) to work in.
-  void (*moments_panel)(int kind, const T* f, int outputs, double sd, bool begin, T* values,
-                        double* first, double* sum, double* squares, double* extra);
+  void (*moments_panel)(LikelihoodKind kind, const T* f, int outputs, double sd, bool begin,
+                        T* values, double* first, double* sum, double* squares, double* extra);
   double (*dot_weighted)(const T* p, const T* m, std::int64_t n);
 
   void (*fill_normal)(T* out, std::int64_t n, std::uint64_t first_element, std::uint64_t key,
@@ -245,7 +258,7 @@ struct KernelTable {
   void (*softplus)(const T* x, T* out, std::int64_t n);
   // Moves theta (n,) and its moments along g; second null: no preconditioner. False when a
   // parameter is not finite any more.
-  bool (*update)(int rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
+  bool (*update)(UpdateRule rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
                  T* first, T* second);
 
   // mean += g, scale += g z with z the normals of an address; first: assigned instead.

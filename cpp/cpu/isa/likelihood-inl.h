@@ -78,12 +78,11 @@ static double gaussian_residuals(const T* f, const T* y, int outputs, int rows, 
   return Squares ? squares.total() : 0.0;
 }
 
-// parameter: the scale, or its logarithm when Learned.
-template <bool Learned, class T>
-static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double parameter,
-                           double weight, T* delta, double* ll, double* noise_grad) {
-  const double precision =
-      Learned ? __builtin_exp(-2.0 * parameter) : 1.0 / (parameter * parameter);
+// noise: the scale, or its logarithm where it is learned.
+template <class L, class T>
+static void quadratic_panel(const T* f, const T* y, int outputs, int rows, double noise,
+                            double weight, T* delta, double* ll, double* noise_grad) {
+  const double precision = L::template precision<LibraryFunctions>(noise);
   const T factor = static_cast<T>(weight * precision);
   if (ll == nullptr && noise_grad == nullptr) {
     gaussian_residuals<false, T>(f, y, outputs, rows, factor, delta);
@@ -93,15 +92,14 @@ static void gaussian_panel(const T* f, const T* y, int outputs, int rows, double
       precision * gaussian_residuals<true, T>(f, y, outputs, rows, factor, delta);
   const double count = static_cast<double>(rows) * outputs;
   if (ll != nullptr) {
-    const double log_scale = Learned ? parameter : __builtin_log(parameter);
-    *ll += -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
+    *ll += L::total(quadratic, count, L::template log_scale<LibraryFunctions>(noise));
   }
-  if (noise_grad != nullptr) *noise_grad += quadratic - count;
+  if (noise_grad != nullptr) *noise_grad += L::noise_derivative(quadratic, count);
 }
 
-template <class T>
-static void heteroscedastic_panel(const T* f, const T* y, int outputs, int rows, double weight,
-                                  T* delta, double* ll) {
+template <class L, class T>
+static void mean_and_scale_panel(const T* f, const T* y, int outputs, int rows, double weight,
+                                 T* delta, double* ll) {
   const int targets = outputs / 2;
   const Vec<T> w = broadcast(static_cast<T>(weight));
   RowSums terms;
@@ -112,14 +110,14 @@ static void heteroscedastic_panel(const T* f, const T* y, int outputs, int rows,
       const int at = k * kPanelRows + v * kLanes<T>;
       const int raw_at = at + targets * kPanelRows;
       Vec<T> term, mean_derivative, raw_derivative;
-      heteroscedastic_term<Vec<T>>(load_aligned(f + at), load_aligned(f + raw_at),
-                                   load_aligned(y + at), term, mean_derivative, raw_derivative);
+      L::template term<Vec<T>>(load_aligned(f + at), load_aligned(f + raw_at), load_aligned(y + at),
+                               term, mean_derivative, raw_derivative);
       store_aligned(delta + at, valid ? w * mean_derivative : Vec<T>{});
       store_aligned(delta + raw_at, valid ? w * raw_derivative : Vec<T>{});
       terms.add(v, valid ? term : Vec<T>{});
     }
   }
-  if (ll != nullptr) *ll += terms.total() - kHalfLogTwoPi * static_cast<double>(rows) * targets;
+  if (ll != nullptr) *ll += terms.total() - L::kLogNorm * static_cast<double>(rows) * targets;
 }
 
 // Softmax with the maximum taken off; a NaN anywhere in a row reaches its sum.
@@ -160,7 +158,7 @@ static void categorical_panel(const T* f, const T* y, int outputs, int rows, dou
   if (ll != nullptr) *ll += terms.total();
 }
 
-template <int Kind, class T>
+template <class L, class T>
 static void elementwise_panel(const T* f, const T* y, int outputs, int rows, double weight,
                               T* delta, double* ll) {
   const Vec<T> w = broadcast(static_cast<T>(weight));
@@ -171,10 +169,7 @@ static void elementwise_panel(const T* f, const T* y, int outputs, int rows, dou
     for (int k = 0; k < outputs; ++k) {
       const int at = k * kPanelRows + v * kLanes<T>;
       Vec<T> term, derivative;
-      if constexpr (Kind == kBernoulli)
-        bernoulli_term<Vec<T>>(load_aligned(f + at), load_aligned(y + at), term, derivative);
-      else
-        poisson_term<Vec<T>>(load_aligned(f + at), load_aligned(y + at), term, derivative);
+      L::template term<Vec<T>>(load_aligned(f + at), load_aligned(y + at), term, derivative);
       store_aligned(delta + at, valid ? w * derivative : Vec<T>{});
       terms.add(v, valid ? term : Vec<T>{});
     }
@@ -184,27 +179,25 @@ static void elementwise_panel(const T* f, const T* y, int outputs, int rows, dou
 
 // f, delta: (outputs, 32); y: (Ky, 32); rows of them in use. delta = weight * d ll / d f, 0 in
 // unused lanes; *ll += the rows' log likelihood without what depends on y alone (null: skip);
-// *noise_grad
-// += sum of d ll / d log_noise (kGaussianLearned; null: skip).
+// *noise_grad += sum of d ll / d log_noise (where noise is learned; null: skip).
 template <class T>
-static void likelihood_panel(int kind, const T* f, const T* y, int outputs, int rows,
+static void likelihood_panel(LikelihoodKind kind, const T* f, const T* y, int outputs, int rows,
                              T scale_or_log_noise, double weight, T* delta, double* ll,
                              double* noise_grad) {
-  const double parameter = static_cast<double>(scale_or_log_noise);
-  switch (kind) {
-    case kGaussian:
-      return gaussian_panel<false, T>(f, y, outputs, rows, parameter, weight, delta, ll, nullptr);
-    case kGaussianLearned:
-      return gaussian_panel<true, T>(f, y, outputs, rows, parameter, weight, delta, ll, noise_grad);
-    case kHeteroscedastic:
-      return heteroscedastic_panel<T>(f, y, outputs, rows, weight, delta, ll);
-    case kCategorical:
-      return categorical_panel<T>(f, y, outputs, rows, weight, delta, ll);
-    case kBernoulli:
-      return elementwise_panel<kBernoulli, T>(f, y, outputs, rows, weight, delta, ll);
-    default:
-      return elementwise_panel<kPoisson, T>(f, y, outputs, rows, weight, delta, ll);
-  }
+  with_likelihood(kind, [=](auto likelihood) {
+    using L = decltype(likelihood);
+    if constexpr (L::kShape == LikelihoodShape::kQuadratic) {
+      quadratic_panel<L, T>(f, y, outputs, rows, static_cast<double>(scale_or_log_noise), weight,
+                            delta, ll, L::kLearnsNoise ? noise_grad : nullptr);
+    } else if constexpr (L::kShape == LikelihoodShape::kMeanAndScale) {
+      mean_and_scale_panel<L, T>(f, y, outputs, rows, weight, delta, ll);
+    } else if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
+      categorical_panel<T>(f, y, outputs, rows, weight, delta, ll);
+    } else {
+      static_assert(L::kShape == LikelihoodShape::kElementwise);
+      elementwise_panel<L, T>(f, y, outputs, rows, weight, delta, ll);
+    }
+  });
 }
 
 }  // namespace

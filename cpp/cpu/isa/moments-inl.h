@@ -43,22 +43,17 @@ static void softmax_panel(const T* f, int outputs, T* values, double* entropy) {
 }
 
 // As softmax_panel, of independent binary outputs.
-template <class T>
-static void sigmoid_panel(const T* f, int outputs, T* values, double* entropy) {
-  using O = Ops<Vec<T>>;
-  const Vec<T> zero{}, one = O::set(1.0), limit = O::set(kExpLimit<Vec<T>>);
+template <class L, class T>
+static void binary_panel(const T* f, int outputs, T* values, double* entropy) {
   for (int v = 0; v < kPanelVecs<T>; ++v) {
     const int lane = v * kLanes<T>;
     Vec<T> total{};
     for (int k = 0; k < outputs; ++k) {
       const int at = k * kPanelRows + lane;
-      const Vec<T> logit = load_aligned(f + at);
-      const Vec<T> e = exp_minus_abs<Vec<T>>(logit);
-      const Vec<T> r = O::reciprocal(one + e);  // probability of the likelier outcome
-      store_aligned(values + at, O::select(logit < zero, e * r, r));
-      // With p = e r: -(1 - p) log(1 - p) - p log p = log(1 + e) + |logit| p
-      const Vec<T> distance = O::min(limit, O::abs(logit));
-      total = total + O::mul_add(e, log1p_ratio<Vec<T>>(e), distance * (e * r));
+      Vec<T> value, own;
+      L::template value<Vec<T>>(load_aligned(f + at), value, own);
+      store_aligned(values + at, value);
+      total = total + own;
     }
     sum_entropies<T>(total, lane, entropy);
   }
@@ -82,41 +77,46 @@ static void add_moments(const T* values, std::int64_t n, bool begin, double* fir
   }
 }
 
+// extra[i] += variance of the noise of mean i, in double.
+template <class L, class T>
+static void add_variances(const T* values, const T* raw, std::int64_t n, double sd, double* extra) {
+  constexpr int kL = kLanes<double>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    VecF64 value, second;
+    for (int r = 0; r < kL; ++r) value[r] = static_cast<double>(values[i + r]);
+    for (int r = 0; r < kL; ++r) second[r] = static_cast<double>(raw[i + r]);
+    const VecF64 variance = L::template variance<VecF64>(value, second, broadcast(sd));
+    for (int r = 0; r < kL; ++r) extra[i + r] += variance[r];
+  }
+}
+
 // f: (outputs, 32) of one draw; see the table.
 template <class T>
-static void moments_panel(int kind, const T* f, int outputs, double sd, bool begin, T* values,
-                          double* first, double* sum, double* squares, double* extra) {
-  const std::int64_t all = static_cast<std::int64_t>(outputs) * kPanelRows;
-  switch (kind) {
-    case kGaussian:
-    case kGaussianLearned:
-      add_moments<T>(f, all, begin, first, sum, squares);
-      for (std::int64_t i = 0; i < all; ++i) extra[i] += sd * sd;
-      return;
-    case kHeteroscedastic: {
-      const std::int64_t half = all / 2;
-      add_moments<T>(f, half, begin, first, sum, squares);
-      for (std::int64_t i = 0; i < half; i += kLanes<double>) {
-        VecF64 raw;
-        for (int r = 0; r < kLanes<double>; ++r) raw[r] = static_cast<double>(f[half + i + r]);
-        const VecF64 spread = softplus<VecF64>(raw);  // in double: float underflows at -104
-        for (int r = 0; r < kLanes<double>; ++r) extra[i + r] += spread[r] * spread[r];
-      }
-      return;
-    }
-    case kCategorical:
+static void moments_panel(LikelihoodKind kind, const T* f, int outputs, double sd, bool begin,
+                          T* values, double* first, double* sum, double* squares, double* extra) {
+  with_likelihood(kind, [=](auto likelihood) {
+    using L = decltype(likelihood);
+    const std::int64_t all = static_cast<std::int64_t>(outputs) * kPanelRows;
+    const std::int64_t means = means_of(L::kShape, all);
+    const T* meant = f;
+    if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
       softmax_panel<T>(f, outputs, values, extra);
-      return add_moments<T>(values, all, begin, first, sum, squares);
-    case kBernoulli:
-      sigmoid_panel<T>(f, outputs, values, extra);
-      return add_moments<T>(values, all, begin, first, sum, squares);
-    default:  // Poisson: mean and variance are the rate
+      meant = values;
+    } else if constexpr (L::kClasses) {
+      binary_panel<L, T>(f, outputs, values, extra);
+      meant = values;
+    } else if constexpr (L::kTransforms) {
       for (std::int64_t i = 0; i < all; i += kLanes<T>) {
-        store_aligned(values + i, exp<Vec<T>>(load_aligned(f + i)));
+        store_aligned(values + i, L::template value<Vec<T>>(load_aligned(f + i)));
       }
-      add_moments<T>(values, all, begin, first, sum, squares);
-      for (std::int64_t i = 0; i < all; ++i) extra[i] += static_cast<double>(values[i]);
-  }
+      meant = values;
+    }
+    add_moments<T>(meant, means, begin, first, sum, squares);
+    if constexpr (!L::kClasses) {
+      constexpr bool kRaw = L::kShape == LikelihoodShape::kMeanAndScale;
+      add_variances<L, T>(meant, kRaw ? f + means : meant, means, sd, extra);
+    }
+  });
 }
 
 }  // namespace

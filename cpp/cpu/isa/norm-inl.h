@@ -9,10 +9,10 @@
 namespace ribbit::cpu {
 namespace {
 
-// The squares of a call are summed before they join the sums: with the places of an image row in
+// The squares of a call are summed before they join the sums: with the sites of an image row in
 // each the rounding of a sum over the image stays near that of its square root.
 template <class T>
-static void add_squares(const T* z, std::int64_t places, std::int64_t channels, T* sums) {
+static void add_squares(const T* z, std::int64_t sites, std::int64_t channels, T* sums) {
   constexpr int lanes = kLanes<T>;
   constexpr int kVectors = 8;  // independent sums
   using V = Vec<T>;
@@ -23,14 +23,14 @@ static void add_squares(const T* z, std::int64_t places, std::int64_t channels, 
     V sum[kVectors];
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] = V{};
     if (some == kVectors) {
-      for (std::int64_t p = 0; p < places; ++p) {
+      for (std::int64_t p = 0; p < sites; ++p) {
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
           const V value = load<T>(z + p * pixel + e + v * lanes);
           sum[v] = mul_add(value, value, sum[v]);
         }
       }
     } else {
-      for (std::int64_t p = 0; p < places; ++p) {
+      for (std::int64_t p = 0; p < sites; ++p) {
         for (std::int64_t v = 0; v < some; ++v) {
           const V value = load<T>(z + p * pixel + e + v * lanes);
           sum[v] = mul_add(value, value, sum[v]);
@@ -45,11 +45,11 @@ static void add_squares(const T* z, std::int64_t places, std::int64_t channels, 
 }
 
 template <class T>
-static void response(std::int64_t places, std::int64_t channels, const T* gamma, T epsilon, T* r,
+static void response(std::int64_t sites, std::int64_t channels, const T* gamma, T epsilon, T* r,
                      T* scale) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
-  const V share = broadcast(T(1) / static_cast<T>(places)), small = broadcast(epsilon);
+  const V share = broadcast(T(1) / static_cast<T>(sites)), small = broadcast(epsilon);
   const V one = V{} + T(1);
   for (std::int64_t c = 0; c < channels; ++c) {
     const V factor = broadcast(gamma[c]);
@@ -63,11 +63,11 @@ static void response(std::int64_t places, std::int64_t channels, const T* gamma,
 }
 
 template <class T>
-static void response_apply(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+static void response_apply(const T* z, std::int64_t sites, std::int64_t channels, const T* scale,
                            const T* beta, const T* tau, T* out) {
   constexpr int lanes = kLanes<T>;
   const std::int64_t pixel = channels * kPanel;
-  for (std::int64_t p = 0; p < places; ++p) {
+  for (std::int64_t p = 0; p < sites; ++p) {
     for (std::int64_t c = 0; c < channels; ++c) {
       const Vec<T> shift = broadcast(beta[c]);
       const Vec<T> least = broadcast(tau != nullptr ? tau[c] : T(0));
@@ -83,12 +83,12 @@ static void response_apply(const T* z, std::int64_t places, std::int64_t channel
 }
 
 template <class T>
-static void response_delta(const T* z, std::int64_t places, std::int64_t channels, const T* scale,
+static void response_delta(const T* z, std::int64_t sites, std::int64_t channels, const T* scale,
                            const T* beta, const T* tau, const T* slope, T* d, T* sums) {
   constexpr int lanes = kLanes<T>;
   const std::int64_t pixel = channels * kPanel;
   T *by_z = sums + pixel, *by_cut = by_z + pixel;
-  for (std::int64_t p = 0; p < places; ++p) {
+  for (std::int64_t p = 0; p < sites; ++p) {
     for (std::int64_t c = 0; c < channels; ++c) {
       const Vec<T> shift = broadcast(beta[c]);
       const Vec<T> least = broadcast(tau != nullptr ? tau[c] : T(0));
@@ -111,11 +111,11 @@ static void response_delta(const T* z, std::int64_t places, std::int64_t channel
 }
 
 template <class T>
-static void response_backward(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+static void response_backward(const T* z, const T* d, std::int64_t sites, std::int64_t channels,
                               const T* scale, const T* shrink, bool add, T* dz) {
   constexpr int lanes = kLanes<T>;
   const std::int64_t pixel = channels * kPanel;
-  for (std::int64_t p = 0; p < places; ++p) {
+  for (std::int64_t p = 0; p < sites; ++p) {
     for (std::int64_t at = 0; at < pixel; at += lanes) {
       const std::int64_t here = p * pixel + at;
       const Vec<T> before = add ? load<T>(dz + here) : Vec<T>{};
@@ -127,8 +127,8 @@ static void response_backward(const T* z, const T* d, std::int64_t places, std::
 
 // Mean and 1 / sqrt(variance + epsilon) over the channels at one vector of rows.
 template <class T>
-RIBBIT_INLINE void moments_of_place(const T* z, std::int64_t channels, T epsilon, Vec<T>& mean,
-                                    Vec<T>& r) {
+RIBBIT_INLINE void moments_of_site(const T* z, std::int64_t channels, T epsilon, Vec<T>& mean,
+                                   Vec<T>& r) {
   const T share = T(1) / static_cast<T>(channels);
   Vec<T> sum{}, squares{};
   for (std::int64_t c = 0; c < channels; ++c) sum += load<T>(z + c * kPanel);
@@ -142,14 +142,14 @@ RIBBIT_INLINE void moments_of_place(const T* z, std::int64_t channels, T epsilon
 }
 
 template <class T>
-static void layer_norm(const T* z, std::int64_t places, std::int64_t channels, const T* gamma,
+static void layer_norm(const T* z, std::int64_t sites, std::int64_t channels, const T* gamma,
                        const T* beta, T epsilon, T* out) {
   const std::int64_t pixel = channels * kPanel;
-  for (std::int64_t p = 0; p < places; ++p) {
+  for (std::int64_t p = 0; p < sites; ++p) {
     for (int lane = 0; lane < kPanel; lane += kLanes<T>) {
       const T* from = z + p * pixel + lane;
       Vec<T> mean, r;
-      moments_of_place<T>(from, channels, epsilon, mean, r);
+      moments_of_site<T>(from, channels, epsilon, mean, r);
       for (std::int64_t c = 0; c < channels; ++c) {
         const Vec<T> off = (load<T>(from + c * kPanel) - mean) * r;
         store<T>(out + p * pixel + c * kPanel + lane,
@@ -160,15 +160,15 @@ static void layer_norm(const T* z, std::int64_t places, std::int64_t channels, c
 }
 
 template <class T>
-static void layer_norm_backward(const T* z, const T* d, std::int64_t places, std::int64_t channels,
+static void layer_norm_backward(const T* z, const T* d, std::int64_t sites, std::int64_t channels,
                                 const T* gamma, T epsilon, bool add, T* dz, T* sums) {
   const std::int64_t pixel = channels * kPanel;
   const T share = T(1) / static_cast<T>(channels);
-  for (std::int64_t p = 0; p < places; ++p) {
+  for (std::int64_t p = 0; p < sites; ++p) {
     for (int lane = 0; lane < kPanel; lane += kLanes<T>) {
       const std::int64_t first = p * pixel + lane;
       Vec<T> mean, r, plain{}, along{};
-      moments_of_place<T>(z + first, channels, epsilon, mean, r);
+      moments_of_site<T>(z + first, channels, epsilon, mean, r);
       for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t at = first + c * kPanel, sum = c * kPanel + lane;
         const Vec<T> delta = load<T>(d + at), off = (load<T>(z + at) - mean) * r;

@@ -8,10 +8,10 @@
 namespace ribbit::cpu {
 namespace {
 
-// Calls body(place, cells) for every place of the output: scalars before the place, and
+// Calls body(site, cells) for every site of the output: scalars before the site, and
 // cells(scalars before the cell) for each cell of the window on the image, row by row.
 template <class Body>
-RIBBIT_INLINE void each_place(const Window& w, const Body& body) {
+RIBBIT_INLINE void each_site(const Window& w, const Body& body) {
   const std::int64_t pixel = w.channels * kPanel;
   for (std::int64_t i = 0; i < w.out_height; ++i) {
     const std::int64_t top = i * w.stride_height - w.pad_top;
@@ -34,7 +34,7 @@ RIBBIT_INLINE void each_place(const Window& w, const Body& body) {
 template <class T>
 static void max_pool(const T* x, const Window& w, T* y) {
   const std::int64_t pixel = w.channels * kPanel;
-  each_place(w, [&](std::int64_t place, std::int64_t, const auto& cells) {
+  each_site(w, [&](std::int64_t site, std::int64_t, const auto& cells) {
     for (std::int64_t e = 0; e < pixel; e += kLanes<T>) {
       bool first = true;
       Vec<T> most{};
@@ -45,7 +45,7 @@ static void max_pool(const T* x, const Window& w, T* y) {
         most = first ? v : stays ? most : v;
         first = false;
       });
-      store<T>(y + place + e, most);
+      store<T>(y + site + e, most);
     }
   });
 }
@@ -53,10 +53,10 @@ static void max_pool(const T* x, const Window& w, T* y) {
 template <class T>
 static void max_pool_backward(const T* x, const T* y, const T* d, const Window& w, T* dx) {
   const std::int64_t pixel = w.channels * kPanel;
-  each_place(w, [&](std::int64_t place, std::int64_t, const auto& cells) {
+  each_site(w, [&](std::int64_t site, std::int64_t, const auto& cells) {
     for (std::int64_t e = 0; e < pixel; e += kLanes<T>) {
-      const Vec<T> most = load<T>(y + place + e);
-      Vec<T> left = load<T>(d + place + e);  // what no cell has taken yet
+      const Vec<T> most = load<T>(y + site + e);
+      Vec<T> left = load<T>(d + site + e);  // what no cell has taken yet
       cells([&](std::int64_t cell) __attribute__((always_inline)) {
         const auto here = load<T>(x + cell + e) == most;
         T* out = dx + cell + e;
@@ -70,13 +70,13 @@ static void max_pool_backward(const T* x, const T* y, const T* d, const Window& 
 template <class T>
 static void average_pool(const T* x, const Window& w, T* y) {
   const std::int64_t pixel = w.channels * kPanel;
-  each_place(w, [&](std::int64_t place, std::int64_t count, const auto& cells) {
+  each_site(w, [&](std::int64_t site, std::int64_t count, const auto& cells) {
     const Vec<T> weight = broadcast(T(1) / static_cast<T>(count));
     for (std::int64_t e = 0; e < pixel; e += kLanes<T>) {
       Vec<T> sum{};
       cells([&](std::int64_t cell)
                 __attribute__((always_inline)) { sum += load<T>(x + cell + e); });
-      store<T>(y + place + e, sum * weight);
+      store<T>(y + site + e, sum * weight);
     }
   });
 }
@@ -84,10 +84,10 @@ static void average_pool(const T* x, const Window& w, T* y) {
 template <class T>
 static void average_pool_backward(const T* d, const Window& w, T* dx) {
   const std::int64_t pixel = w.channels * kPanel;
-  each_place(w, [&](std::int64_t place, std::int64_t count, const auto& cells) {
+  each_site(w, [&](std::int64_t site, std::int64_t count, const auto& cells) {
     const Vec<T> weight = broadcast(T(1) / static_cast<T>(count));
     for (std::int64_t e = 0; e < pixel; e += kLanes<T>) {
-      const Vec<T> share = load<T>(d + place + e) * weight;
+      const Vec<T> share = load<T>(d + site + e) * weight;
       cells([&](std::int64_t cell) __attribute__((always_inline)) {
         store<T>(dx + cell + e, load<T>(dx + cell + e) + share);
       });

@@ -26,7 +26,7 @@ RIBBIT_INLINE VecU64 counter_lanes() {
 }
 
 // The low words of a and b side by side in each 64-bit lane.
-RIBBIT_INLINE VecU32 pair_words(VecU64 a, VecU64 b) {
+RIBBIT_INLINE VecU32 word_pair(VecU64 a, VecU64 b) {
   const VecU32 x = reinterpret_cast<VecU32>(a);
   const VecU32 y = reinterpret_cast<VecU32>(b);
 #if RIBBIT_VEC_BYTES == 64
@@ -112,8 +112,8 @@ RIBBIT_INLINE void box_muller_streams(const Vec<T> (&w0)[kStreams], const Vec<T>
 RIBBIT_INLINE void ordered_normals(const VecU64 (&w)[kStreams][4], VecF32 (&out)[kStreams][2]) {
   VecF32 u0[kStreams], u1[kStreams], cosines[kStreams], sines[kStreams];
   for (int s = 0; s < kStreams; ++s) {
-    u0[s] = reinterpret_cast<VecF32>(pair_words(w[s][0], w[s][2]));
-    u1[s] = reinterpret_cast<VecF32>(pair_words(w[s][1], w[s][3]));
+    u0[s] = reinterpret_cast<VecF32>(word_pair(w[s][0], w[s][2]));
+    u1[s] = reinterpret_cast<VecF32>(word_pair(w[s][1], w[s][3]));
   }
   box_muller_streams<float>(u0, u1, cosines, sines);  // (z0, z2) and (z1, z3) of each counter
   for (int s = 0; s < kStreams; ++s) {
@@ -239,8 +239,8 @@ static void fill_words(std::uint32_t* out, std::int64_t n, std::uint64_t first_e
     VecU64 c[kStreams][4];
     philox_words(a, block, c);
     for (int s = 0; s < kStreams; ++s) {
-      const VecF64 low = reinterpret_cast<VecF64>(pair_words(c[s][0], c[s][1]));
-      const VecF64 high = reinterpret_cast<VecF64>(pair_words(c[s][2], c[s][3]));
+      const VecF64 low = reinterpret_cast<VecF64>(word_pair(c[s][0], c[s][1]));
+      const VecF64 high = reinterpret_cast<VecF64>(word_pair(c[s][2], c[s][3]));
       store(target + 2 * s * kL, reinterpret_cast<VecU32>(interleave_low(low, high)));
       store(target + (2 * s + 1) * kL, reinterpret_cast<VecU32>(interleave_high(low, high)));
     }

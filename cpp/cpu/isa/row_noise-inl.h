@@ -10,9 +10,9 @@ namespace ribbit::cpu {
 namespace {
 
 // First blocks of the panel's rows, and the sample for each.
-struct PanelPlaces {
+struct PanelBlocks {
   std::uint64_t place[kPanel], sample[kPanel];
-  RIBBIT_INLINE_MEMBER PanelPlaces(const MaskStream& s, const std::int64_t* rows,
+  RIBBIT_INLINE_MEMBER PanelBlocks(const MaskStream& s, const std::int64_t* rows,
                                    std::int64_t first, int n, std::uint64_t blocks) {
     for (int r = 0; r < kPanel; ++r) {
       const std::int64_t last = r < n ? r : n - 1;
@@ -40,7 +40,7 @@ static void local_noise(const MaskStream& s, const std::int64_t* rows, std::int6
                         std::int64_t units, T* z, T* c) {
   using O = Ops<Vec<T>>;
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 3) / 4;
-  const PanelPlaces at(s, rows, first, n, blocks);
+  const PanelBlocks at(s, rows, first, n, blocks);
   const Vec<T> zero{}, half = O::set(0.5);
   for (std::int64_t u = 0; u < units; u += 4) {
     alignas(64) std::uint32_t words[4][kPanel];
@@ -70,7 +70,7 @@ template <class T>
 static void sign_panel(const MaskStream& s, const std::int64_t* rows, std::int64_t first, int n,
                        std::int64_t units, T* out) {
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 127) / 128;
-  const PanelPlaces at(s, rows, first, n, blocks);
+  const PanelBlocks at(s, rows, first, n, blocks);
   for (std::int64_t u = 0; u < units; u += 128) {
     std::uint32_t words[4][kPanel];
     mask_words(s, at.place, at.sample, static_cast<std::uint64_t>(u / 128), words);

@@ -160,17 +160,20 @@ static bool update_loop(const UpdateStep<T>& s, std::int64_t n, const Rule& rule
 }
 
 template <class T>
-static bool update(int rule, const UpdateStep<T>& s, const T* g, std::int64_t n, T* theta, T* first,
-                   T* second) {
+static bool update(UpdateRule rule, const UpdateStep<T>& s, const T* g, std::int64_t n, T* theta,
+                   T* first, T* second) {
   switch (rule) {
     case kRuleLangevin:
       return second == nullptr ? update_loop(s, n, LangevinRule<T>{s, g, theta})
                                : update_loop(s, n, PreconditionedRule<T>{s, g, theta, second});
     case kRuleFriction:
       return update_loop(s, n, FrictionRule<T>{s, g, theta, first});
-    default:
+    case kRuleAdam:
       return update_loop(s, n, AdamRule<T>{s, g, theta, first, second});
+    case kRuleCount:
+      break;
   }
+  unreachable();
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, 
 // Panels that a sum runs over, rows x columns of them: how far apart they lie, in scalars of the
 // activations and in transposed panels (kPanel, width) of the deltas. Of the last column's panels
 // only the first `valid` rows.
-struct Places {
+struct Sites {
   std::int64_t rows, columns;
   std::int64_t row, column;
   std::int64_t delta_row, delta_column;
@@ -163,7 +163,7 @@ struct Places {
 
 // grad: (kIns, outs) from its first output on.
 template <class T, int kIns, int kVectors>
-RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Places& places, std::int64_t outs,
+RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::int64_t outs,
                               std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
@@ -171,12 +171,12 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Places& places, std
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec<T>{};
   }
-  for (std::int64_t row = 0; row < places.rows; ++row) {
-    for (std::int64_t column = 0; column < places.columns; ++column) {
-      const T* x = a + row * places.row + column * places.column;
+  for (std::int64_t row = 0; row < sites.rows; ++row) {
+    for (std::int64_t column = 0; column < sites.columns; ++column) {
+      const T* x = a + row * sites.row + column * sites.column;
       const T* delta =
-          dt + (row * places.delta_row + column * places.delta_column) * kPanel * width + o0;
-      const int valid = column + 1 < places.columns ? kPanel : places.valid;
+          dt + (row * sites.delta_row + column * sites.delta_column) * kPanel * width + o0;
+      const int valid = column + 1 < sites.columns ? kPanel : sites.valid;
       for (int r = 0; r < valid; ++r) {
         V dv[kVectors];
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -212,31 +212,31 @@ constexpr int outer_inputs() {
 }
 
 template <class T, int kVectors, int kIns>
-RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Places& places,
+RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Sites& sites,
                                  std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   if (size == kIns) {
-    outer_tile<T, kIns, kVectors>(a, dt, places, outs, width, o0, grad);
+    outer_tile<T, kIns, kVectors>(a, dt, sites, outs, width, o0, grad);
   } else if constexpr (kIns > 1) {
-    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, places, outs, width, o0, grad);
+    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, outs, width, o0, grad);
   }
 }
 
 // ins inputs from a on; grad: (ins, outs).
 template <class T, int kVectors>
-static void outer_columns(const T* a, const T* dt, const Places& places, std::int64_t ins,
+static void outer_columns(const T* a, const T* dt, const Sites& sites, std::int64_t ins,
                           std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
   const Tiling tiling(ins, kMost);
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t i0 = tiling.begin(t);
-    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, places, outs, width, o0,
+    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites, outs, width, o0,
                                       grad + i0 * outs);
   }
 }
 
 // All whole vectors of outputs: dt has `width` of them, a multiple of the lanes.
 template <class T>
-static void outer_gradient(const T* a, const T* dt, const Places& places, std::int64_t ins,
+static void outer_gradient(const T* a, const T* dt, const Sites& sites, std::int64_t ins,
                            std::int64_t outs, std::int64_t width, T* grad) {
   constexpr int lanes = kLanes<T>;
   constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
@@ -245,17 +245,17 @@ static void outer_gradient(const T* a, const T* dt, const Places& places, std::i
     const std::int64_t o0 = groups.begin(g) * lanes;
     switch (groups.width(g)) {
       case 1:
-        outer_columns<T, 1>(a, dt, places, ins, outs, width, o0, grad);
+        outer_columns<T, 1>(a, dt, sites, ins, outs, width, o0, grad);
         break;
       case 2:
-        outer_columns<T, 2>(a, dt, places, ins, outs, width, o0, grad);
+        outer_columns<T, 2>(a, dt, sites, ins, outs, width, o0, grad);
         break;
 #if defined(__AVX512F__)
       case 3:
-        outer_columns<T, 3>(a, dt, places, ins, outs, width, o0, grad);
+        outer_columns<T, 3>(a, dt, sites, ins, outs, width, o0, grad);
         break;
       case 4:
-        outer_columns<T, 4>(a, dt, places, ins, outs, width, o0, grad);
+        outer_columns<T, 4>(a, dt, sites, ins, outs, width, o0, grad);
         break;
 #endif
       default:
@@ -288,8 +288,8 @@ static void weight_gradient(const T* a, const T* d, std::int64_t rows, std::int6
     if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
     transpose_delta<T>(d, panels, outs, width, scratch);
     const int valid = static_cast<int>(rows - (panels - 1) * kPanel);
-    const Places places{1, panels, 0, ins * kPanel, 0, 1, valid};
-    outer_gradient<T>(a + first * kPanel, scratch, places, last - first, outs, width,
+    const Sites sites{1, panels, 0, ins * kPanel, 0, 1, valid};
+    outer_gradient<T>(a + first * kPanel, scratch, sites, last - first, outs, width,
                       grad + first * outs);
   }
   if (width < outs)

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -137,27 +137,27 @@ void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scr
 }
 
 template <class T>
-void conv_backward(const Step& step, const WayBack<T>& way) {
+void conv_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = step.layer();
+  const Layer& layer = node.layer();
   const Window& w = layer.window;
-  T* bias = layer.bias_offset >= 0 ? way.grad + layer.bias_offset : nullptr;
-  if (way.norm != nullptr) norm_clear_sums(*way.norm, way.below->state);
+  T* bias = layer.bias_offset >= 0 ? args.grad + layer.bias_offset : nullptr;
+  if (args.norm != nullptr) norm_clear_sums(*args.norm, args.below->state);
   const std::int64_t block = k.convolution_rows(w);
   std::int64_t passed = 0;  // rows of the input's deltas
   for (std::int64_t y = 0; y < w.out_height; y += block) {
     const std::int64_t end = std::min(y + block, w.out_height);
-    if (way.norm_state != nullptr) {
-      norm_input_delta(w.out_channels, static_cast<const T*>(way.norm_state), way.out,
-                       y * w.out_width, end * w.out_width, way.delta);
+    if (args.norm_state != nullptr) {
+      norm_input_delta(w.out_channels, static_cast<const T*>(args.norm_state), args.out,
+                       y * w.out_width, end * w.out_width, args.delta);
     }
-    k.convolution_gradient(way.in, way.delta, w, y, end, way.scratch,
-                           way.grad + layer.weight_offset, bias);
-    if (way.delta_in == nullptr) continue;
+    k.convolution_gradient(args.in, args.delta, w, y, end, args.scratch,
+                           args.grad + layer.weight_offset, bias);
+    if (args.delta_in == nullptr) continue;
     const std::int64_t done =
-        conv_input_delta(step.stage, way.packed, static_cast<const T*>(way.delta), step.in_adds, y,
-                         end, way.delta_in);
-    if (way.norm != nullptr) norm_delta(*way.norm, *way.below, passed * w.width, done * w.width);
+        conv_input_delta(node.stage, args.packed, static_cast<const T*>(args.delta), node.in_adds,
+                         y, end, args.delta_in);
+    if (args.norm != nullptr) norm_delta(*args.norm, *args.below, passed * w.width, done * w.width);
     passed = done;
   }
 }
@@ -168,7 +168,7 @@ void conv_backward(const Step& step, const WayBack<T>& way) {
   template std::int64_t conv_input_delta(const Stage&, const T*, const T*, bool, std::int64_t, \
                                          std::int64_t, T*);                                    \
   template void conv_weight_gradient(const Layer&, const T*, const T*, T*, T*, T*);            \
-  template void conv_backward(const Step&, const WayBack<T>&);
+  template void conv_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -22,14 +22,14 @@ void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratc
 }  // namespace
 
 template <class T>
-void elementwise_forward(const Step& step, const T* x, const T* second, T* y) {
+void elementwise_forward(const GraphNode& node, const T* x, const T* second, T* y) {
   const KernelTable<T>& k = kernels<T>();
-  const std::int64_t n = step.layer().out_size * kPanel;
-  if (second == nullptr) return k.activation_forward(step.activation, x, n, y);
+  const std::int64_t n = node.layer().out_size * kPanel;
+  if (second == nullptr) return k.activation_forward(node.activation, x, n, y);
   for (std::int64_t at = 0; at < n; at += kSlopeRun) {
     const std::int64_t some = std::min(kSlopeRun, n - at);
     k.add(x + at, second + at, some, y + at);
-    if (step.activation >= 0) k.activation_forward(step.activation, y + at, some, y + at);
+    if (node.activation >= 0) k.activation_forward(node.activation, y + at, some, y + at);
   }
 }
 
@@ -43,33 +43,33 @@ void hand_down(const T* delta, std::int64_t n, bool add, T* below) {
 }
 
 template <class T>
-void elementwise_backward(const Step& step, const WayBack<T>& way) {
+void elementwise_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   const KernelTable<T>& k = kernels<T>();
-  const std::int64_t n = step.layer().out_size * kPanel;
-  T* sum = way.scratch + 2 * kSlopeRun;
+  const std::int64_t n = node.layer().out_size * kPanel;
+  T* sum = args.scratch + 2 * kSlopeRun;
   for (std::int64_t at = 0; at < n; at += kSlopeRun) {
     const std::int64_t some = std::min(kSlopeRun, n - at);
-    const T* z = way.in + at;
-    if (step.activation >= 0) {
-      if (way.second != nullptr) {
-        k.add(z, way.second + at, some, sum);
+    const T* z = args.in + at;
+    if (node.activation >= 0) {
+      if (args.second != nullptr) {
+        k.add(z, args.second + at, some, sum);
         z = sum;
       }
-      times_slope(step.activation, z, some, way.delta + at, way.scratch);
+      times_slope(node.activation, z, some, args.delta + at, args.scratch);
     }
-    if (way.delta_in != nullptr) {
-      hand_down(way.delta + at, some, step.in_adds, way.delta_in + at);
+    if (args.delta_in != nullptr) {
+      hand_down(args.delta + at, some, node.in_adds, args.delta_in + at);
     }
-    if (way.delta_second != nullptr) {
-      hand_down(way.delta + at, some, step.second_adds, way.delta_second + at);
+    if (args.delta_second != nullptr) {
+      hand_down(args.delta + at, some, node.second_adds, args.delta_second + at);
     }
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                             \
-  template void elementwise_forward(const Step&, const T*, const T*, T*); \
-  template void hand_down(const T*, std::int64_t, bool, T*);              \
-  template void elementwise_backward(const Step&, const WayBack<T>&);
+#define RIBBIT_INSTANTIATE(T)                                                  \
+  template void elementwise_forward(const GraphNode&, const T*, const T*, T*); \
+  template void hand_down(const T*, std::int64_t, bool, T*);                   \
+  template void elementwise_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -1,6 +1,6 @@
 // Embeddings: tokens ride in the lanes as numbers; a vector of the table is a row of data.
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -18,8 +18,8 @@ void rows_of(const T* tokens, std::int64_t vocabulary, std::int64_t* rows) {
 }  // namespace
 
 template <class T>
-void embedding_forward(const Step& step, const T* theta, const T* tokens, T* y) {
-  const Layer& layer = step.layer();
+void embedding_forward(const GraphNode& node, const T* theta, const T* tokens, T* y) {
+  const Layer& layer = node.layer();
   const std::int64_t units = layer.window.channels;
   std::int64_t rows[kPanel];
   for (std::int64_t t = 0; t < layer.in_size; ++t) {
@@ -30,24 +30,24 @@ void embedding_forward(const Step& step, const T* theta, const T* tokens, T* y) 
 }
 
 template <class T>
-void embedding_backward(const Step& step, const WayBack<T>& way) {
+void embedding_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = step.layer();
+  const Layer& layer = node.layer();
   const std::int64_t units = layer.window.channels;
   std::int64_t rows[kPanel];
   for (std::int64_t t = 0; t < layer.in_size; ++t) {
-    rows_of(way.in + t * kPanel, layer.argument, rows);
-    k.unpack_panel(way.delta + t * units * kPanel, units, 0, kPanel, way.scratch);
+    rows_of(args.in + t * kPanel, layer.argument, rows);
+    k.unpack_panel(args.delta + t * units * kPanel, units, 0, kPanel, args.scratch);
     for (int lane = 0; lane < kPanel; ++lane) {
-      k.accumulate(way.scratch + lane * units, units,
-                   way.grad + layer.weight_offset + rows[lane] * units);
+      k.accumulate(args.scratch + lane * units, units,
+                   args.grad + layer.weight_offset + rows[lane] * units);
     }
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                           \
-  template void embedding_forward(const Step&, const T*, const T*, T*); \
-  template void embedding_backward(const Step&, const WayBack<T>&);
+#define RIBBIT_INSTANTIATE(T)                                                \
+  template void embedding_forward(const GraphNode&, const T*, const T*, T*); \
+  template void embedding_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

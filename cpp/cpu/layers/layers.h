@@ -2,7 +2,7 @@
 // Forward and backward of each layer on a block of panels. One layer per .cpp file.
 // Gradients are added to parameters and assigned to activations.
 
-#include "cpu/network/mlp_plan.h"
+#include "cpu/layers/layer_pass.h"
 #include "cpu/system/dispatch.h"
 
 namespace ribbit::cpu {
@@ -45,5 +45,76 @@ void activation_forward(const Stage& stage, const T* z, std::int64_t n, T* value
 
 template <class T>
 void activation_backward(const T* derivative, std::int64_t n, T* delta);
+
+// x, y: one panel (in_size, kPanel), (out_size, kPanel).
+template <class T>
+void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
+               T* packed);
+template <class T>
+void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y,
+                  T* squares = nullptr);  // (out channels, kPanel) sums of y^2, null: not wanted
+template <class T>
+void conv_backward(const GraphNode& node, const BackwardArgs<T>& args);
+// delta -> delta_below, assigned or added: what rows first..last-1 of delta allow beyond those
+// before. Returns how many rows of stride 1 are done.
+template <class T>
+std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
+                              std::int64_t first, std::int64_t last, T* delta_below);
+template <class T>
+void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scratch, T* weights,
+                          T* bias);
+
+template <class T>
+void pool_forward(const GraphNode& node, const T* x, T* y);
+template <class T>
+void pool_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+template <class T>
+void norm_forward(const GraphNode& node, const T* theta, const T* x, const T* second, T* y,
+                  T* state);
+template <class T>
+void norm_backward(const GraphNode& node, const BackwardArgs<T>& args);
+// The parts that a convolution calls for sites first..last-1: deltas past the activation, from
+// cleared sums; and deltas of the norm's input, in place.
+template <class T>
+void norm_clear_sums(const GraphNode& node, T* state);
+template <class T>
+void norm_delta(const GraphNode& node, const BackwardArgs<T>& args, std::int64_t first,
+                std::int64_t last);
+template <class T>
+void norm_input_delta(std::int64_t channels, const T* state, const T* z, std::int64_t first,
+                      std::int64_t last, T* delta);
+
+template <class T>
+void embedding_forward(const GraphNode& node, const T* theta, const T* tokens, T* y);
+template <class T>
+void embedding_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+template <class T>
+void lstm_pack(const GraphNode& node, const T* theta, bool backward, int member, int members,
+               T* packed);
+template <class T>
+void lstm_forward(const GraphNode& node, const T* theta, const T* packed, const T* x, T* y,
+                  T* state);
+template <class T>
+void lstm_layer_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+template <class T>
+void dropout_forward(const GraphNode& node, const Masks& masks, std::int64_t first,
+                     std::int64_t rows, const T* x, T* y, T* state);
+template <class T>
+void dropout_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+// Sums of two values, and activations: elementwise.
+template <class T>
+void elementwise_forward(const GraphNode& node, const T* x, const T* second, T* y);
+template <class T>
+void elementwise_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+inline constexpr std::int64_t kSlopeRun = 1024, kSlopeScratch = 3 * kSlopeRun;
+
+// below = delta, or added to it; they may be the same.
+template <class T>
+void hand_down(const T* delta, std::int64_t n, bool add, T* below);
 
 }  // namespace ribbit::cpu

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/network/graph_pass.h"
+#include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -21,10 +21,10 @@ struct Moments {
 }  // namespace
 
 template <class T>
-void lstm_pack(const Step& step, const T* theta, bool backward, int member, int members,
+void lstm_pack(const GraphNode& node, const T* theta, bool backward, int member, int members,
                T* packed) {
   const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = step.layer();
+  const Layer& layer = node.layer();
   const std::int64_t channels = layer.window.channels, units = layer.window.out_channels;
   const auto pack = [&](const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
                         T* out) {
@@ -33,28 +33,29 @@ void lstm_pack(const Step& step, const T* theta, bool backward, int member, int 
                  tiles * (member + 1) / members, ins, 0, out);
   };
   const T *weight = theta + layer.weight_offset, *recurrent = theta + layer.third_offset;
-  pack(weight, channels, 4 * units, false, packed + step.stage.packed);
-  pack(recurrent, units, 4 * units, false, packed + step.packed_third);
+  pack(weight, channels, 4 * units, false, packed + node.stage.packed);
+  pack(recurrent, units, 4 * units, false, packed + node.packed_third);
   if (!backward) return;
-  pack(recurrent, 4 * units, units, true, packed + step.packed_third_back);
-  if (step.stage.packed_back >= 0) {
-    pack(weight, 4 * units, channels, true, packed + step.stage.packed_back);
+  pack(recurrent, 4 * units, units, true, packed + node.packed_third_back);
+  if (node.stage.packed_back >= 0) {
+    pack(weight, 4 * units, channels, true, packed + node.stage.packed_back);
   }
 }
 
 template <class T>
-void lstm_forward(const Step& step, const T* theta, const T* packed, const T* x, T* y, T* state) {
+void lstm_forward(const GraphNode& node, const T* theta, const T* packed, const T* x, T* y,
+                  T* state) {
   const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = step.layer();
+  const Layer& layer = node.layer();
   const Window& w = layer.window;
   const std::int64_t units = w.out_channels, width = units * kPanel;
   const Moments<T> m(w, state);
-  k.multiply(packed + step.stage.packed, theta + layer.bias_offset, x, m.gates, nullptr,
+  k.multiply(packed + node.stage.packed, theta + layer.bias_offset, x, m.gates, nullptr,
              kFinishPlain, w.channels, 4 * units, w.width);
   for (std::int64_t t = 0; t < w.width; ++t) {
     T* gates = m.gates + 4 * t * width;
     if (t > 0) {
-      k.multiply(packed + step.packed_third, nullptr, m.states + (t - 1) * width, gates, nullptr,
+      k.multiply(packed + node.packed_third, nullptr, m.states + (t - 1) * width, gates, nullptr,
                  kFinishAdd, units, 4 * units, 1);
     }
     k.lstm_step(units, t > 0 ? m.cells + (t - 1) * width : nullptr, gates, m.cells + t * width,
@@ -65,41 +66,41 @@ void lstm_forward(const Step& step, const T* theta, const T* packed, const T* x,
 }
 
 template <class T>
-void lstm_layer_backward(const Step& step, const WayBack<T>& way) {
+void lstm_layer_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   const KernelTable<T>& k = kernels<T>();
-  const Layer& layer = step.layer();
+  const Layer& layer = node.layer();
   const Window& w = layer.window;
   const std::int64_t units = w.out_channels, width = units * kPanel;
-  const Moments<T> m(w, way.state);
-  T *dstate = way.scratch, *dcell = dstate + width, *scratch = dcell + width;
+  const Moments<T> m(w, args.state);
+  T *dstate = args.scratch, *dcell = dstate + width, *scratch = dcell + width;
   std::fill_n(dstate, 2 * width, T(0));
   for (std::int64_t t = w.width; t-- > 0;) {
     T* gates = m.gates + 4 * t * width;
     const bool given = layer.argument != 0 || t + 1 == w.width;
     if (given) {
-      k.accumulate(way.delta + (layer.argument != 0 ? t * width : 0), width, dstate);
+      k.accumulate(args.delta + (layer.argument != 0 ? t * width : 0), width, dstate);
     }
     k.lstm_backward(units, t > 0 ? m.cells + (t - 1) * width : nullptr, m.cells + t * width, dstate,
                     gates, dcell);
     if (t == 0) break;
-    k.multiply(way.packed + step.packed_third_back, nullptr, gates, dstate, nullptr, kFinishPlain,
+    k.multiply(args.packed + node.packed_third_back, nullptr, gates, dstate, nullptr, kFinishPlain,
                4 * units, units, 1);
   }
-  k.weight_gradient(way.in, m.gates, w.width * kPanel, w.channels, 4 * units, 0, w.channels,
-                    scratch, way.grad + layer.weight_offset, way.grad + layer.bias_offset);
+  k.weight_gradient(args.in, m.gates, w.width * kPanel, w.channels, 4 * units, 0, w.channels,
+                    scratch, args.grad + layer.weight_offset, args.grad + layer.bias_offset);
   if (w.width > 1) {
     k.weight_gradient(m.states, m.gates + 4 * width, (w.width - 1) * kPanel, units, 4 * units, 0,
-                      units, scratch, way.grad + layer.third_offset, nullptr);
+                      units, scratch, args.grad + layer.third_offset, nullptr);
   }
-  if (way.delta_in == nullptr) return;
-  k.multiply(way.packed + step.stage.packed_back, nullptr, m.gates, way.delta_in, nullptr,
-             step.in_adds ? kFinishAdd : kFinishPlain, 4 * units, w.channels, w.width);
+  if (args.delta_in == nullptr) return;
+  k.multiply(args.packed + node.stage.packed_back, nullptr, m.gates, args.delta_in, nullptr,
+             node.in_adds ? kFinishAdd : kFinishPlain, 4 * units, w.channels, w.width);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                    \
-  template void lstm_pack(const Step&, const T*, bool, int, int, T*);            \
-  template void lstm_forward(const Step&, const T*, const T*, const T*, T*, T*); \
-  template void lstm_layer_backward(const Step&, const WayBack<T>&);
+#define RIBBIT_INSTANTIATE(T)                                                         \
+  template void lstm_pack(const GraphNode&, const T*, bool, int, int, T*);            \
+  template void lstm_forward(const GraphNode&, const T*, const T*, const T*, T*, T*); \
+  template void lstm_layer_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -1,4 +1,4 @@
-// Which layers of a walk work together, and where each array lies.
+// Which layers of a graph work together, and where each array lies.
 
 #include <algorithm>
 
@@ -37,68 +37,85 @@ std::int64_t place(std::vector<Need> needs) {
 }
 
 // Whether the way back looks at what the layer read.
-bool reads_again(const Step& step) {
-  switch (step.layer().op) {
+bool reads_again(const GraphNode& node) {
+  switch (node.layer().op) {
     case Op::kDropout:
     case Op::kAveragePool:
       return false;
     case Op::kAdd:
-      return step.activation >= 0;
-    default:
+      return node.activation >= 0;
+    case Op::kDense:
+    case Op::kActivation:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kFilterResponseNorm:
+    case Op::kLayerNorm:
+    case Op::kEmbedding:
+    case Op::kLstm:
+    case Op::kCount:
       return true;
   }
+  unreachable();
 }
 
 // Whether the delta of what the layer read may be written over that of what it gave.
-bool works_in_place(const Step& step) {
-  switch (step.layer().op) {
+bool works_in_place(const GraphNode& node) {
+  switch (node.layer().op) {
     case Op::kActivation:
     case Op::kAdd:
     case Op::kDropout:
     case Op::kFilterResponseNorm:
       return true;
-    default:
+    case Op::kDense:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kLayerNorm:
+    case Op::kEmbedding:
+    case Op::kLstm:
+    case Op::kCount:
       return false;
   }
+  unreachable();
 }
 
 }  // namespace
 
-void Walk::link() {
+void GraphPlan::link() {
   std::vector<int> readers(value_size.size(), 0), writer(value_size.size(), -1);
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    ++readers[static_cast<std::size_t>(steps[s].in)];
-    if (steps[s].second >= 0) ++readers[static_cast<std::size_t>(steps[s].second)];
-    writer[static_cast<std::size_t>(steps[s].out)] = static_cast<int>(s);
+  for (std::size_t s = 0; s < nodes.size(); ++s) {
+    ++readers[static_cast<std::size_t>(nodes[s].in)];
+    if (nodes[s].second >= 0) ++readers[static_cast<std::size_t>(nodes[s].second)];
+    writer[static_cast<std::size_t>(nodes[s].out)] = static_cast<int>(s);
   }
   const auto is = [&](int s, Op op) {
-    return s >= 0 && steps[static_cast<std::size_t>(s)].layer().op == op;
+    return s >= 0 && nodes[static_cast<std::size_t>(s)].layer().op == op;
   };
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    Step& step = steps[s];
-    const int below = writer[static_cast<std::size_t>(step.in)];
-    if (below < 0 || readers[static_cast<std::size_t>(step.in)] != 1) continue;
-    Step& source = steps[static_cast<std::size_t>(below)];
-    if (step.layer().op == Op::kFilterResponseNorm && is(below, Op::kConv)) {
-      step.conv_below = below;
+  for (std::size_t s = 0; s < nodes.size(); ++s) {
+    GraphNode& node = nodes[s];
+    const int below = writer[static_cast<std::size_t>(node.in)];
+    if (below < 0 || readers[static_cast<std::size_t>(node.in)] != 1) continue;
+    GraphNode& source = nodes[static_cast<std::size_t>(below)];
+    if (node.layer().op == Op::kFilterResponseNorm && is(below, Op::kConv)) {
+      node.conv_below = below;
       source.norm_above = static_cast<int>(s);
     }
-    const Window& w = step.layer().window;
-    if (step.layer().op == Op::kConv && is(below, Op::kFilterResponseNorm) && source.second < 0 &&
+    const Window& w = node.layer().window;
+    if (node.layer().op == Op::kConv && is(below, Op::kFilterResponseNorm) && source.second < 0 &&
         w.stride_height == 1 && w.stride_width == 1) {
-      step.norm_below = below;
+      node.norm_below = below;
       source.conv_above = static_cast<int>(s);
     }
   }
 }
 
-Layout Walk::layout(bool backward) const {
-  const auto count = static_cast<std::int64_t>(steps.size());
+Layout GraphPlan::layout(bool backward) const {
+  const auto count = static_cast<std::int64_t>(nodes.size());
   const auto back = [count](std::int64_t s) { return 2 * count - s; };  // moment of a way back
   Layout out;
   out.value.assign(value_size.size(), -1);
   out.delta.assign(value_size.size(), -1);
-  out.state.assign(steps.size(), -1);
+  out.state.assign(nodes.size(), -1);
   struct Life {
     std::int64_t from = -1, to = -1;
   };
@@ -108,33 +125,33 @@ Layout Walk::layout(bool backward) const {
   std::vector<std::size_t> shares(value_size.size());
   std::vector<int> readers(value_size.size(), 0);
   for (std::size_t v = 0; v < shares.size(); ++v) shares[v] = v;
-  for (const Step& step : steps) {
-    ++readers[static_cast<std::size_t>(step.in)];
-    if (step.second >= 0) ++readers[static_cast<std::size_t>(step.second)];
+  for (const GraphNode& node : nodes) {
+    ++readers[static_cast<std::size_t>(node.in)];
+    if (node.second >= 0) ++readers[static_cast<std::size_t>(node.second)];
   }
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto in = static_cast<std::size_t>(step->in);
-    if (step->in_delta && works_in_place(*step) && readers[in] == 1) {
-      shares[in] = shares[static_cast<std::size_t>(step->out)];
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const auto in = static_cast<std::size_t>(node->in);
+    if (node->in_delta && works_in_place(*node) && readers[in] == 1) {
+      shares[in] = shares[static_cast<std::size_t>(node->out)];
     }
   }
   for (std::int64_t s = 0; s < count; ++s) {
-    const Step& step = steps[static_cast<std::size_t>(s)];
+    const GraphNode& node = nodes[static_cast<std::size_t>(s)];
     const auto value = [&](int v) -> Life& { return values[static_cast<std::size_t>(v)]; };
-    value(step.out) = {s, backward && step.layer().op == Op::kMaxPool ? back(s) : s};
-    for (const int v : {step.in, step.second}) {
+    value(node.out) = {s, backward && node.layer().op == Op::kMaxPool ? back(s) : s};
+    for (const int v : {node.in, node.second}) {
       if (v < 0) continue;
-      value(v).to = std::max(value(v).to, backward && reads_again(step) ? back(s) : s);
+      value(v).to = std::max(value(v).to, backward && reads_again(node) ? back(s) : s);
     }
-    if (step.state > 0) {
-      const std::int64_t from = step.conv_below >= 0 ? step.conv_below : s;
+    if (node.state > 0) {
+      const std::int64_t from = node.conv_below >= 0 ? node.conv_below : s;
       needs.push_back(
-          {step.state, from, backward ? back(from) : s, &out.state[static_cast<std::size_t>(s)]});
+          {node.state, from, backward ? back(from) : s, &out.state[static_cast<std::size_t>(s)]});
     }
-    if (backward && step.norm_above >= 0) value(step.out).to = back(s);
+    if (backward && node.norm_above >= 0) value(node.out).to = back(s);
     if (!backward) continue;
-    deltas[static_cast<std::size_t>(step.out)].to = back(s);
-    for (const int v : {step.in_delta ? step.in : -1, step.second_delta ? step.second : -1}) {
+    deltas[static_cast<std::size_t>(node.out)].to = back(s);
+    for (const int v : {node.in_delta ? node.in : -1, node.second_delta ? node.second : -1}) {
       if (v > 0) deltas[static_cast<std::size_t>(v)].from = back(s);  // the last reader stays
     }
   }
@@ -158,19 +175,19 @@ Layout Walk::layout(bool backward) const {
   return out;
 }
 
-Walk::Prefix Walk::before_masks() const {
+GraphPlan::Prefix GraphPlan::before_masks() const {
   std::size_t masked = 0;
-  while (masked < steps.size() && steps[masked].layer().op != Op::kDropout) ++masked;
+  while (masked < nodes.size() && nodes[masked].layer().op != Op::kDropout) ++masked;
   for (std::size_t first = masked; first > 0; --first) {
     // Values from before that are read from here on. A norm and its convolution stay together.
     std::vector<int> crossing;
-    for (std::size_t s = first; s < steps.size(); ++s) {
-      if (steps[s].conv_below >= 0 && steps[s].conv_below < static_cast<int>(first)) {
+    for (std::size_t s = first; s < nodes.size(); ++s) {
+      if (nodes[s].conv_below >= 0 && nodes[s].conv_below < static_cast<int>(first)) {
         crossing.assign(2, -1);
         break;
       }
-      for (const int v : {steps[s].in, steps[s].second}) {
-        const bool earlier = v >= 0 && (v == 0 || v <= steps[first - 1].out);
+      for (const int v : {nodes[s].in, nodes[s].second}) {
+        const bool earlier = v >= 0 && (v == 0 || v <= nodes[first - 1].out);
         if (earlier && std::find(crossing.begin(), crossing.end(), v) == crossing.end()) {
           crossing.push_back(v);
         }

@@ -9,8 +9,8 @@ bool has_parameters(const Layer& layer) {
   return layer.parameters_end() > 0;
 }
 
-std::int64_t state_size(const Step& step) {
-  const Layer& layer = step.layer();
+std::int64_t state_size(const GraphNode& node) {
+  const Layer& layer = node.layer();
   switch (layer.op) {
     case Op::kDropout:
       return layer.argument == 1 ? layer.window.channels : layer.out_size;
@@ -18,14 +18,23 @@ std::int64_t state_size(const Step& step) {
       return 6 * layer.window.channels;
     case Op::kLstm:  // gates, cells and states of all moments
       return 6 * layer.window.width * layer.window.out_channels;
-    default:
+    case Op::kDense:
+    case Op::kActivation:
+    case Op::kConv:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kLayerNorm:
+    case Op::kAdd:
+    case Op::kEmbedding:
+    case Op::kCount:
       return 0;
   }
+  unreachable();
 }
 
 template <class T>
-std::int64_t scratch_size(const Step& step) {
-  const Layer& layer = step.layer();
+std::int64_t scratch_size(const GraphNode& node) {
+  const Layer& layer = node.layer();
   const std::int64_t lanes = kernels<T>().lanes;
   const auto padded = [lanes](std::int64_t n) { return (n + lanes - 1) / lanes * lanes; };
   const Window& w = layer.window;
@@ -42,14 +51,20 @@ std::int64_t scratch_size(const Step& step) {
       return w.channels * kPanel;
     case Op::kLstm:  // transposed deltas, and deltas of state and cell
       return (padded(4 * w.out_channels) * w.width + 2 * w.out_channels) * kPanel;
-    default:
+    case Op::kActivation:
+    case Op::kDropout:
+    case Op::kMaxPool:
+    case Op::kAveragePool:
+    case Op::kAdd:
+    case Op::kCount:
       return kSlopeScratch;
   }
+  unreachable();
 }
 
 }  // namespace
 
-Walk::Walk(const Network& network, bool masks, bool linked) {
+GraphPlan::GraphPlan(const Network& network, bool masks, bool linked) {
   const std::vector<Layer>& layers = network.layers();
   const std::size_t count = layers.size();
   // How often each value is read, by which sum as its first summand, and which value stands for it.
@@ -71,30 +86,30 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
     }
     // A norm that a sum alone reads goes with the sum: nothing of its own is stored.
     if (layer.op == Op::kFilterResponseNorm && readers[r + 1] == 1 && summand[r + 1]) continue;
-    Step step;
-    step.stage.layer = layer;
-    step.in = in;
+    GraphNode node;
+    node.stage.layer = layer;
+    node.in = in;
     if (layer.op == Op::kAdd) {
-      step.second = stands[static_cast<std::size_t>(layer.second)];
+      node.second = stands[static_cast<std::size_t>(layer.second)];
       const Layer* source =
           layer.input > 0 ? &layers[static_cast<std::size_t>(layer.input - 1)] : nullptr;
       if (source != nullptr && source->op == Op::kFilterResponseNorm &&
           readers[static_cast<std::size_t>(layer.input)] == 1) {
-        step.stage.layer = *source;
-        step.in = stands[static_cast<std::size_t>(source->input)];
+        node.stage.layer = *source;
+        node.in = stands[static_cast<std::size_t>(source->input)];
       }
     }
-    if (layer.op == Op::kActivation) step.activation = layer.activation;
+    if (layer.op == Op::kActivation) node.activation = layer.activation;
     // An activation right above a norm or a sum goes with it.
     const bool takes = layer.op == Op::kFilterResponseNorm || layer.op == Op::kAdd;
     const bool fused = takes && r + 1 < count && layers[r + 1].op == Op::kActivation &&
                        layers[r + 1].input == static_cast<std::int64_t>(r + 1) &&
                        readers[r + 1] == 1;
-    if (fused) step.activation = layers[r + 1].activation;
+    if (fused) node.activation = layers[r + 1].activation;
     const auto is_below = [&](int v) { return below[static_cast<std::size_t>(v)]; };
-    step.in_delta = is_below(step.in);
-    step.second_delta = step.second >= 0 && is_below(step.second);
-    step.stage.needs_input_delta = step.in_delta;
+    node.in_delta = is_below(node.in);
+    node.second_delta = node.second >= 0 && is_below(node.second);
+    node.stage.needs_input_delta = node.in_delta;
     const auto pack = [&](std::int64_t size) {
       const std::int64_t offset = packed_size;
       packed_size += size;
@@ -102,21 +117,21 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
     };
     if (layer.op == Op::kDense || layer.op == Op::kConv || layer.op == Op::kLstm) {
       const std::vector<Layer::Array> arrays = layer.arrays();  // the first are the weights
-      step.stage.packed = pack(arrays.front().size);
-      if (step.in_delta) step.stage.packed_back = pack(arrays.front().size);
+      node.stage.packed = pack(arrays.front().size);
+      if (node.in_delta) node.stage.packed_back = pack(arrays.front().size);
       if (layer.op == Op::kLstm) {
-        step.packed_third = pack(arrays.back().size);
-        step.packed_third_back = pack(arrays.back().size);
+        node.packed_third = pack(arrays.back().size);
+        node.packed_third_back = pack(arrays.back().size);
       }
     }
-    step.state = state_size(step);
+    node.state = state_size(node);
     value_size.push_back(layer.out_size);
-    below.push_back(step.in_delta || step.second_delta || has_parameters(step.layer()));
-    step.out = static_cast<int>(value_size.size()) - 1;
-    steps.push_back(step);
-    stands[r + 1] = step.out;
+    below.push_back(node.in_delta || node.second_delta || has_parameters(node.layer()));
+    node.out = static_cast<int>(value_size.size()) - 1;
+    nodes.push_back(node);
+    stands[r + 1] = node.out;
     if (fused) {
-      stands[r + 2] = step.out;
+      stands[r + 2] = node.out;
       ++r;
     }
   }
@@ -128,13 +143,13 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
     reached[static_cast<std::size_t>(v)] = true;
     return before;
   };
-  for (std::size_t s = steps.size(); s-- > 0;) {
-    Step& step = steps[s];
+  for (std::size_t s = nodes.size(); s-- > 0;) {
+    GraphNode& node = nodes[s];
     // A norm reaches the value it adds first, a sum its first summand; they may be one value.
-    const bool norm = step.layer().op == Op::kFilterResponseNorm;
-    if (norm && step.second_delta) step.second_adds = reach(step.second);
-    if (step.in_delta) step.in_adds = reach(step.in);
-    if (!norm && step.second_delta) step.second_adds = reach(step.second);
+    const bool norm = node.layer().op == Op::kFilterResponseNorm;
+    if (norm && node.second_delta) node.second_adds = reach(node.second);
+    if (node.in_delta) node.in_adds = reach(node.in);
+    if (!norm && node.second_delta) node.second_adds = reach(node.second);
   }
   if (linked) link();
   forward = layout(false);
@@ -143,173 +158,179 @@ Walk::Walk(const Network& network, bool masks, bool linked) {
 }
 
 template <class T>
-std::int64_t Walk::scratch() const {
+std::int64_t GraphPlan::scratch() const {
   std::int64_t most = 0;
-  for (const Step& step : steps) most = std::max(most, scratch_size<T>(step));
+  for (const GraphNode& node : nodes) most = std::max(most, scratch_size<T>(node));
   return most;
 }
 
 template <class T>
-std::int64_t Walk::workspace_bytes(bool backward) const {
+std::int64_t GraphPlan::workspace_bytes(bool backward) const {
   const std::int64_t panels = (backward ? training : forward).size + value_size.front();
   return (panels * kPanel + scratch<T>()) * static_cast<std::int64_t>(sizeof(T));
 }
 
 template <class T>
-WalkSpace<T>::WalkSpace(const Walk& walk, bool backward)
-    : layout_(backward ? &walk.training : &walk.forward),
+GraphSpace<T>::GraphSpace(const GraphPlan& plan, bool backward)
+    : layout_(backward ? &plan.training : &plan.forward),
       slab_(layout_->size * kPanel),
-      scratch_(walk.template scratch<T>()),
-      input_(walk.value_size.front() * kPanel) {}
+      scratch_(plan.template scratch<T>()),
+      input_(plan.value_size.front() * kPanel) {}
 
 template <class T>
-void pack_walk(const Walk& walk, const T* theta, bool backward, int member, int members,
-               T* packed) {
-  for (const Step& step : walk.steps) {
-    if (step.layer().op == Op::kDense) {
-      dense_pack(step.stage, theta, backward, member, members, packed);
-    } else if (step.layer().op == Op::kConv) {
-      conv_pack(step.stage, theta, backward, member, members, packed);
-    } else if (step.layer().op == Op::kLstm) {
-      lstm_pack(step, theta, backward, member, members, packed);
+void pack_graph(const GraphPlan& plan, const T* theta, bool backward, int member, int members,
+                T* packed) {
+  for (const GraphNode& node : plan.nodes) {
+    if (node.layer().op == Op::kDense) {
+      dense_pack(node.stage, theta, backward, member, members, packed);
+    } else if (node.layer().op == Op::kConv) {
+      conv_pack(node.stage, theta, backward, member, members, packed);
+    } else if (node.layer().op == Op::kLstm) {
+      lstm_pack(node, theta, backward, member, members, packed);
     }
   }
 }
 
 template <class T>
-void step_forward(const Walk& walk, std::size_t s, const T* theta, const T* packed, const T* x,
-                  const T* second, WalkSpace<T>& space, const Masks* masks, std::int64_t first,
+void node_forward(const GraphPlan& plan, std::size_t s, const T* theta, const T* packed, const T* x,
+                  const T* second, GraphSpace<T>& space, const Masks* masks, std::int64_t first,
                   std::int64_t rows) {
-  const Step& step = walk.steps[s];
-  T* y = space.value(step.out);
-  switch (step.layer().op) {
+  const GraphNode& node = plan.nodes[s];
+  T* y = space.value(node.out);
+  switch (node.layer().op) {
     case Op::kDense:
-      return dense_forward(step.stage, theta, packed, x, 1, y);
+      return dense_forward(node.stage, theta, packed, x, 1, y);
     case Op::kActivation:
     case Op::kAdd:
-      return elementwise_forward(step, x, second, y);
+      return elementwise_forward(node, x, second, y);
     case Op::kDropout:
-      return dropout_forward(step, *masks, first, rows, x, y, space.state(s));
+      return dropout_forward(node, *masks, first, rows, x, y, space.state(s));
     case Op::kConv:
       return conv_forward(
-          step.stage, theta, packed, x, y,
-          step.norm_above >= 0 ? space.state(static_cast<std::size_t>(step.norm_above)) : nullptr);
+          node.stage, theta, packed, x, y,
+          node.norm_above >= 0 ? space.state(static_cast<std::size_t>(node.norm_above)) : nullptr);
     case Op::kMaxPool:
     case Op::kAveragePool:
-      return pool_forward(step, x, y);
+      return pool_forward(node, x, y);
     case Op::kFilterResponseNorm:
     case Op::kLayerNorm:
-      return norm_forward(step, theta, x, second, y, space.state(s));
+      return norm_forward(node, theta, x, second, y, space.state(s));
     case Op::kEmbedding:
-      return embedding_forward(step, theta, x, y);
+      return embedding_forward(node, theta, x, y);
     case Op::kLstm:
-      return lstm_forward(step, theta, packed, x, y, space.state(s));
+      return lstm_forward(node, theta, packed, x, y, space.state(s));
+    case Op::kCount:
+      break;
   }
+  unreachable();
 }
 
 template <class T>
-const T* walk_forward(const Walk& walk, const T* theta, const T* packed, const T* input,
-                      WalkSpace<T>& space, const Masks* masks, std::int64_t first,
-                      std::int64_t rows, Stretch stretch) {
-  const std::size_t last = std::min(stretch.last, walk.steps.size());
+const T* graph_forward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
+                       GraphSpace<T>& space, const Masks* masks, std::int64_t first,
+                       std::int64_t rows, StageRange range) {
+  const std::size_t last = std::min(range.last, plan.nodes.size());
   // The value that enters: the network's input, or the only one that crosses.
-  const int entering = stretch.first == 0 ? 0 : walk.prefix.value;
+  const int entering = range.first == 0 ? 0 : plan.prefix.value;
   const auto value = [&](int v) -> const T* {
     return v == entering ? input : v < 0 ? nullptr : space.value(v);
   };
   const T* current = input;
-  for (std::size_t s = stretch.first; s < last; ++s) {
-    const Step& step = walk.steps[s];
-    step_forward(walk, s, theta, packed, value(step.in), value(step.second), space, masks, first,
+  for (std::size_t s = range.first; s < last; ++s) {
+    const GraphNode& node = plan.nodes[s];
+    node_forward(plan, s, theta, packed, value(node.in), value(node.second), space, masks, first,
                  rows);
-    current = space.value(step.out);
+    current = space.value(node.out);
   }
   return current;
 }
 
 template <class T>
-WayBack<T> way_back(const Walk& walk, std::size_t s, const T* theta, const T* packed,
-                    const T* input, WalkSpace<T>& space, T* grad) {
+BackwardArgs<T> backward_args(const GraphPlan& plan, std::size_t s, const T* theta, const T* packed,
+                              const T* input, GraphSpace<T>& space, T* grad) {
   const auto value = [&](int v) -> const T* {
     return v == 0 ? input : v < 0 ? nullptr : space.value(v);
   };
-  const Step& step = walk.steps[s];
+  const GraphNode& node = plan.nodes[s];
   return {theta,
           packed,
-          value(step.in),
-          value(step.second),
-          space.value(step.out),
+          value(node.in),
+          value(node.second),
+          space.value(node.out),
           space.state(s),
-          space.delta(step.out),
-          step.in_delta ? space.delta(step.in) : nullptr,
-          step.second_delta ? space.delta(step.second) : nullptr,
+          space.delta(node.out),
+          node.in_delta ? space.delta(node.in) : nullptr,
+          node.second_delta ? space.delta(node.second) : nullptr,
           space.scratch(),
           grad,
-          step.norm_above >= 0 ? space.state(static_cast<std::size_t>(step.norm_above)) : nullptr};
+          node.norm_above >= 0 ? space.state(static_cast<std::size_t>(node.norm_above)) : nullptr};
 }
 
 template <class T>
-void step_backward(const Step& step, const WayBack<T>& way) {
-  switch (step.layer().op) {
+void node_backward(const GraphNode& node, const BackwardArgs<T>& args) {
+  switch (node.layer().op) {
     case Op::kDense:
-      dense_gradient(step.stage, way.in, way.delta, kPanel, 0, step.layer().in_size, way.scratch,
-                     way.grad);
-      if (way.delta_in == nullptr) return;
-      return dense_backward(step.stage, way.packed, static_cast<const T*>(way.delta),
+      dense_gradient(node.stage, args.in, args.delta, kPanel, 0, node.layer().in_size, args.scratch,
+                     args.grad);
+      if (args.delta_in == nullptr) return;
+      return dense_backward(node.stage, args.packed, static_cast<const T*>(args.delta),
                             static_cast<const T*>(nullptr),
-                            step.in_adds ? kFinishAdd : kFinishPlain, 1, way.delta_in);
+                            node.in_adds ? kFinishAdd : kFinishPlain, 1, args.delta_in);
     case Op::kActivation:
     case Op::kAdd:
-      return elementwise_backward(step, way);
+      return elementwise_backward(node, args);
     case Op::kDropout:
-      return dropout_backward(step, way);
+      return dropout_backward(node, args);
     case Op::kConv:
-      return conv_backward(step, way);
+      return conv_backward(node, args);
     case Op::kMaxPool:
     case Op::kAveragePool:
-      return pool_backward(step, way);
+      return pool_backward(node, args);
     case Op::kFilterResponseNorm:
     case Op::kLayerNorm:
-      return norm_backward(step, way);
+      return norm_backward(node, args);
     case Op::kEmbedding:
-      return embedding_backward(step, way);
+      return embedding_backward(node, args);
     case Op::kLstm:
-      return lstm_layer_backward(step, way);
+      return lstm_layer_backward(node, args);
+    case Op::kCount:
+      break;
   }
+  unreachable();
 }
 
 template <class T>
-void walk_backward(const Walk& walk, const T* theta, const T* packed, const T* input,
-                   WalkSpace<T>& space, T* grad) {
-  for (std::size_t s = walk.steps.size(); s-- > 0;) {
-    WayBack<T> way = way_back(walk, s, theta, packed, input, space, grad);
-    if (way.delta == nullptr) continue;  // no parameters at or below
-    const int below = walk.steps[s].norm_below;
+void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
+                    GraphSpace<T>& space, T* grad) {
+  for (std::size_t s = plan.nodes.size(); s-- > 0;) {
+    BackwardArgs<T> args = backward_args(plan, s, theta, packed, input, space, grad);
+    if (args.delta == nullptr) continue;  // no parameters at or below
+    const int below = plan.nodes[s].norm_below;
     if (below < 0) {
-      step_backward(walk.steps[s], way);
+      node_backward(plan.nodes[s], args);
       continue;
     }
     const auto number = static_cast<std::size_t>(below);
-    const WayBack<T> norm = way_back(walk, number, theta, packed, input, space, grad);
-    way.norm = &walk.steps[number];
-    way.below = &norm;
-    step_backward(walk.steps[s], way);
+    const BackwardArgs<T> norm = backward_args(plan, number, theta, packed, input, space, grad);
+    args.norm = &plan.nodes[number];
+    args.below = &norm;
+    node_backward(plan.nodes[s], args);
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                  \
-  template std::int64_t Walk::scratch<T>() const;                                              \
-  template std::int64_t Walk::workspace_bytes<T>(bool) const;                                  \
-  template class WalkSpace<T>;                                                                 \
-  template void pack_walk(const Walk&, const T*, bool, int, int, T*);                          \
-  template const T* walk_forward(const Walk&, const T*, const T*, const T*, WalkSpace<T>&,     \
-                                 const Masks*, std::int64_t, std::int64_t, Stretch);           \
-  template void step_forward(const Walk&, std::size_t, const T*, const T*, const T*, const T*, \
-                             WalkSpace<T>&, const Masks*, std::int64_t, std::int64_t);         \
-  template WayBack<T> way_back(const Walk&, std::size_t, const T*, const T*, const T*,         \
-                               WalkSpace<T>&, T*);                                             \
-  template void step_backward(const Step&, const WayBack<T>&);                                 \
-  template void walk_backward(const Walk&, const T*, const T*, const T*, WalkSpace<T>&, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template std::int64_t GraphPlan::scratch<T>() const;                                            \
+  template std::int64_t GraphPlan::workspace_bytes<T>(bool) const;                                \
+  template class GraphSpace<T>;                                                                   \
+  template void pack_graph(const GraphPlan&, const T*, bool, int, int, T*);                       \
+  template const T* graph_forward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, \
+                                  const Masks*, std::int64_t, std::int64_t, StageRange);          \
+  template void node_forward(const GraphPlan&, std::size_t, const T*, const T*, const T*,         \
+                             const T*, GraphSpace<T>&, const Masks*, std::int64_t, std::int64_t); \
+  template BackwardArgs<T> backward_args(const GraphPlan&, std::size_t, const T*, const T*,       \
+                                         const T*, GraphSpace<T>&, T*);                           \
+  template void node_backward(const GraphNode&, const BackwardArgs<T>&);                          \
+  template void graph_backward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -65,29 +65,29 @@ void add_product_of_runs(T factor, const T* a, std::int64_t run, const T* b, std
 // The widest input and output of layers with two paths, scalars per row.
 struct Widest {
   std::int64_t in = 0, out = 0;
-  explicit Widest(const Walk& walk) {
-    for (const Step& step : walk.steps) {
-      if (!is_paired(step.layer())) continue;
-      in = std::max(in, step.layer().in_size);
-      out = std::max(out, step.layer().out_size);
+  explicit Widest(const GraphPlan& plan) {
+    for (const GraphNode& node : plan.nodes) {
+      if (!has_row_noise(node.layer())) continue;
+      in = std::max(in, node.layer().in_size);
+      out = std::max(out, node.layer().out_size);
     }
   }
 };
 
 }  // namespace
 
-bool is_paired(const Layer& layer) {
+bool has_row_noise(const Layer& layer) {
   return layer.op == Op::kDense || layer.op == Op::kConv;
 }
 
 template <class T>
-PairedWalkSpace<T>::PairedWalkSpace(const Walk& walk) : first(walk, true) {
+GraphRowNoiseSpace<T>::GraphRowNoiseSpace(const GraphPlan& plan) : first(plan, true) {
   std::int64_t size = 0;
-  for (const Step& step : walk.steps) {
+  for (const GraphNode& node : plan.nodes) {
     factors_.push_back(size);
-    if (is_paired(step.layer())) size += step.layer().out_size * kPanel;
+    if (has_row_noise(node.layer())) size += node.layer().out_size * kPanel;
   }
-  const Widest widest(walk);
+  const Widest widest(plan);
   input_ = size;
   signs_ = input_ + widest.in * kPanel;
   output_ = signs_ + widest.in * kPanel;
@@ -95,93 +95,95 @@ PairedWalkSpace<T>::PairedWalkSpace(const Walk& walk) : first(walk, true) {
 }
 
 template <class T>
-std::int64_t PairedWalkSpace<T>::bytes(const Walk& walk) {
-  const Widest widest(walk);
+std::int64_t GraphRowNoiseSpace<T>::bytes(const GraphPlan& plan) {
+  const Widest widest(plan);
   std::int64_t size = 2 * widest.in + widest.out;
-  for (const Step& step : walk.steps) {
-    if (is_paired(step.layer())) size += step.layer().out_size;
+  for (const GraphNode& node : plan.nodes) {
+    if (has_row_noise(node.layer())) size += node.layer().out_size;
   }
-  return walk.template workspace_bytes<T>(true) +
+  return plan.template workspace_bytes<T>(true) +
          size * kPanel * static_cast<std::int64_t>(sizeof(T));
 }
 
 template <class T>
-void pack_paired_walk(const Walk& walk, const T* mean, const T* second, const T* drawn, int member,
-                      int members, T* packed_first, T* packed_second) {
-  for (const Step& step : walk.steps) {
-    if (step.layer().op == Op::kDense) {
-      dense_pack(step.stage, mean, true, member, members, packed_first);
-      dense_pack(step.stage, second, true, member, members, packed_second);
-    } else if (step.layer().op == Op::kConv) {
-      conv_pack(step.stage, mean, true, member, members, packed_first);
-      conv_pack(step.stage, second, true, member, members, packed_second);
-    } else if (step.layer().op == Op::kLstm) {
-      lstm_pack(step, drawn, true, member, members, packed_first);
+void pack_graph_row_noise(const GraphPlan& plan, const T* mean, const T* second, const T* drawn,
+                          int member, int members, T* packed_first, T* packed_second) {
+  for (const GraphNode& node : plan.nodes) {
+    if (node.layer().op == Op::kDense) {
+      dense_pack(node.stage, mean, true, member, members, packed_first);
+      dense_pack(node.stage, second, true, member, members, packed_second);
+    } else if (node.layer().op == Op::kConv) {
+      conv_pack(node.stage, mean, true, member, members, packed_first);
+      conv_pack(node.stage, second, true, member, members, packed_second);
+    } else if (node.layer().op == Op::kLstm) {
+      lstm_pack(node, drawn, true, member, members, packed_first);
     }
   }
 }
 
 template <class T>
-const T* paired_walk_forward(const Walk& walk, const PairedWeights<T>& weights, const T* drawn,
-                             const T* input, const std::int64_t* rows, std::int64_t first_row,
-                             std::int64_t count, PairedWalkSpace<T>& space) {
+const T* graph_row_noise_forward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
+                                 const T* drawn, const T* input, const std::int64_t* rows,
+                                 std::int64_t first_row, std::int64_t count,
+                                 GraphRowNoiseSpace<T>& space) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const int n = static_cast<int>(std::min<std::int64_t>(kPanel, count));
   const auto value = [&](int v) -> const T* {
     return v == 0 ? input : v < 0 ? nullptr : space.first.value(v);
   };
-  for (std::size_t s = 0; s < walk.steps.size(); ++s) {
-    const Step& step = walk.steps[s];
-    const Layer& layer = step.layer();
-    const T* x = value(step.in);
-    if (!is_paired(layer)) {
-      step_forward(walk, s, drawn, weights.packed_first, x, value(step.second), space.first,
+  for (std::size_t s = 0; s < plan.nodes.size(); ++s) {
+    const GraphNode& node = plan.nodes[s];
+    const Layer& layer = node.layer();
+    const T* x = value(node.in);
+    if (!has_row_noise(layer)) {
+      node_forward(plan, s, drawn, weights.packed_first, x, value(node.second), space.first,
                    nullptr, 0, 0);
       continue;
     }
-    T *y = space.first.value(step.out), *factor = space.factor(s), *x2 = space.input();
-    through(step.stage, weights.first, weights.packed_first, x, y);
+    T *y = space.first.value(node.out), *factor = space.factor(s), *x2 = space.input();
+    through(node.stage, weights.first, weights.packed_first, x, y);
     const std::int64_t ins = layer.in_size * kPanel, outs = layer.out_size * kPanel;
     if (local) {
       k.product(x, x, ins, x2);
-      through(step.stage, weights.second, weights.packed_second, static_cast<const T*>(x2), factor);
+      through(node.stage, weights.second, weights.packed_second, static_cast<const T*>(x2), factor);
       k.local_noise(weights.stream(layer, 0), rows, first_row, n, layer.out_size, y, factor);
     } else {
       const std::int64_t from = channels_in(layer), to = channels_out(layer);
       k.sign_panel(weights.stream(layer, 0), rows, first_row, n, from, space.signs());
       k.sign_panel(weights.stream(layer, 1), rows, first_row, n, to, factor);
       product_of_runs<T>(x, space.signs(), ins, from * kPanel, x2);
-      through(step.stage, static_cast<const T*>(nullptr), weights.packed_second,
+      through(node.stage, static_cast<const T*>(nullptr), weights.packed_second,
               static_cast<const T*>(x2), space.output());
       add_product_of_runs<T>(T(1), factor, to * kPanel, space.output(), outs, y);
     }
   }
-  return space.first.value(walk.output);
+  return space.first.value(plan.output);
 }
 
 template <class T>
-void paired_walk_backward(const Walk& walk, const PairedWeights<T>& weights, const T* drawn,
-                          const T* input, const std::int64_t* rows, std::int64_t first_row,
-                          std::int64_t count, PairedWalkSpace<T>& space, T* first, T* second) {
+void graph_row_noise_backward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
+                              const T* drawn, const T* input, const std::int64_t* rows,
+                              std::int64_t first_row, std::int64_t count,
+                              GraphRowNoiseSpace<T>& space, T* first, T* second) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const int n = static_cast<int>(std::min<std::int64_t>(kPanel, count));
-  for (std::size_t s = walk.steps.size(); s-- > 0;) {
-    const Step& step = walk.steps[s];
-    const Layer& layer = step.layer();
-    const WayBack<T> way =
-        way_back(walk, s, drawn, weights.packed_first, input, space.first, first);
-    if (way.delta == nullptr) continue;
-    if (!is_paired(layer)) {
-      step_backward(step, way);
+  for (std::size_t s = plan.nodes.size(); s-- > 0;) {
+    const GraphNode& node = plan.nodes[s];
+    const Layer& layer = node.layer();
+    const BackwardArgs<T> args =
+        backward_args(plan, s, drawn, weights.packed_first, input, space.first, first);
+    if (args.delta == nullptr) continue;
+    if (!has_row_noise(layer)) {
+      node_backward(node, args);
       continue;
     }
     const std::int64_t ins = layer.in_size * kPanel, outs = layer.out_size * kPanel;
-    const T* delta = way.delta;
+    const T* delta = args.delta;
     T *x2 = space.input(), *along = space.output();
     // What the input of the second path is multiplied by: itself, or signs over and over.
-    const T* other = way.in;
+    const T* other = args.in;
     std::int64_t run = ins, factors = outs;
     if (!local) {
       run = channels_in(layer) * kPanel;
@@ -189,29 +191,30 @@ void paired_walk_backward(const Walk& walk, const PairedWeights<T>& weights, con
       k.sign_panel(weights.stream(layer, 0), rows, first_row, n, run / kPanel, space.signs());
       other = space.signs();
     }
-    product_of_runs<T>(way.in, other, ins, run, x2);
+    product_of_runs<T>(args.in, other, ins, run, x2);
     product_of_runs<T>(delta, space.factor(s), outs, factors, along);
-    gradient(step.stage, way.in, delta, true, way.scratch, first);
+    gradient(node.stage, args.in, delta, true, args.scratch, first);
     // Flipout's biases have no second path: their noise is the same for all rows.
-    gradient(step.stage, static_cast<const T*>(x2), static_cast<const T*>(along), local,
-             way.scratch, second);
-    if (way.delta_in == nullptr) continue;
-    down(step.stage, weights.packed_first, delta, step.in_adds, way.delta_in);
-    down(step.stage, weights.packed_second, static_cast<const T*>(along), false, x2);
+    gradient(node.stage, static_cast<const T*>(x2), static_cast<const T*>(along), local,
+             args.scratch, second);
+    if (args.delta_in == nullptr) continue;
+    down(node.stage, weights.packed_first, delta, node.in_adds, args.delta_in);
+    down(node.stage, weights.packed_second, static_cast<const T*>(along), false, x2);
     // d(x^2) / dx = 2 x, d(x s) / dx = s
-    add_product_of_runs<T>(local ? T(2) : T(1), other, run, x2, ins, way.delta_in);
+    add_product_of_runs<T>(local ? T(2) : T(1), other, run, x2, ins, args.delta_in);
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template class PairedWalkSpace<T>;                                                              \
-  template void pack_paired_walk(const Walk&, const T*, const T*, const T*, int, int, T*, T*);    \
-  template const T* paired_walk_forward(const Walk&, const PairedWeights<T>&, const T*, const T*, \
-                                        const std::int64_t*, std::int64_t, std::int64_t,          \
-                                        PairedWalkSpace<T>&);                                     \
-  template void paired_walk_backward(const Walk&, const PairedWeights<T>&, const T*, const T*,    \
-                                     const std::int64_t*, std::int64_t, std::int64_t,             \
-                                     PairedWalkSpace<T>&, T*, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template class GraphRowNoiseSpace<T>;                                                            \
+  template void pack_graph_row_noise(const GraphPlan&, const T*, const T*, const T*, int, int, T*, \
+                                     T*);                                                          \
+  template const T* graph_row_noise_forward(const GraphPlan&, const RowNoiseWeights<T>&, const T*, \
+                                            const T*, const std::int64_t*, std::int64_t,           \
+                                            std::int64_t, GraphRowNoiseSpace<T>&);                 \
+  template void graph_row_noise_backward(const GraphPlan&, const RowNoiseWeights<T>&, const T*,    \
+                                         const T*, const std::int64_t*, std::int64_t,              \
+                                         std::int64_t, GraphRowNoiseSpace<T>&, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

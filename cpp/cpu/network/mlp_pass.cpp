@@ -6,18 +6,18 @@
 namespace ribbit::cpu {
 
 template <class T>
-Workspace<T>::Workspace(const Plan& plan, bool backward)
+Workspace<T>::Workspace(const MlpPlan& plan, bool backward)
     : block_(plan.block_panels(sizeof(T))), group_(kGroupPanels) {
   allocate(plan, backward);
 }
 
 template <class T>
-Workspace<T>::Workspace(const Plan& plan, std::int64_t panels) : block_(panels), group_(panels) {
+Workspace<T>::Workspace(const MlpPlan& plan, std::int64_t panels) : block_(panels), group_(panels) {
   allocate(plan, true);
 }
 
 template <class T>
-void Workspace<T>::allocate(const Plan& plan, bool backward) {
+void Workspace<T>::allocate(const MlpPlan& plan, bool backward) {
   constexpr std::int64_t kAlign = 64 / sizeof(T);
   std::int64_t size = 0;
   const auto take = [&](std::int64_t scalars) {
@@ -51,24 +51,13 @@ void Workspace<T>::allocate(const Plan& plan, bool backward) {
 }
 
 template <class T>
-void pack_weights(const Plan& plan, const T* theta, bool backward, int member, int members,
+void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member, int members,
                   T* packed) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op == Op::kDense) {
       dense_pack(stage, theta, backward, member, members, packed);
     }
   }
-}
-
-MaskStream Masks::stream(const Layer& layer) const {
-  const auto index = static_cast<Word>(layer.index);
-  return {seed,
-          counter_step(step),
-          sample,
-          counter_purpose(purpose, index, step),
-          static_cast<std::uint32_t>(std::min(std::llround(layer.rate * 0x1p32), 0xffffffffll)),
-          1.0 / (1.0 - layer.rate),
-          shared};
 }
 
 namespace {
@@ -100,12 +89,13 @@ void mask_group(const Stage& stage, const T* logits, const Masks& masks, std::in
 }  // namespace
 
 template <class T>
-const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
-                       const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch) {
+                       const Masks* masks, std::int64_t first, std::int64_t rows,
+                       StageRange range) {
   const T* current = input;
-  const std::size_t last = std::min(stretch.last, plan.stages.size());
-  for (std::size_t s = stretch.first; s < last; ++s) {
+  const std::size_t last = std::min(range.last, plan.stages.size());
+  for (std::size_t s = range.first; s < last; ++s) {
     const Stage& stage = plan.stages[s];
     const std::int64_t width = stage.layer.out_size * kPanel;
     T* out = space.value(stage.out_value) + at * width;
@@ -134,13 +124,13 @@ const T* forward_group(const Plan& plan, const T* theta, const T* packed, const 
 }
 
 template <class T>
-T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space) {
+T* output_delta(const MlpPlan& plan, std::int64_t at, Workspace<T>& space) {
   const int last = static_cast<int>(plan.delta_width.size()) - 1;
   return space.delta(last) + at * plan.delta_width.back() * kPanel;
 }
 
 template <class T>
-void backward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                     std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
                     double* rates) {
   const KernelTable<T>& k = kernels<T>();
@@ -183,7 +173,7 @@ void backward_group(const Plan& plan, const T* theta, const T* packed, const T* 
 }
 
 template <class T>
-void clear_part(const Plan& plan, int member, int members, T* grad) {
+void clear_part(const MlpPlan& plan, int member, int members, T* grad) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense) continue;
     const Layer& layer = stage.layer;
@@ -198,7 +188,7 @@ void clear_part(const Plan& plan, int member, int members, T* grad) {
 }
 
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t rows,
+void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
                     int member, int members, Workspace<T>& space, T* scratch, T* grad) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
@@ -211,7 +201,7 @@ void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int6
 }
 
 template <class T>
-void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t panels,
+void narrow_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t panels,
                      Workspace<T>& space, T* sums) {
   const KernelTable<T>& k = kernels<T>();
   for (const Stage& stage : plan.stages) {
@@ -224,12 +214,12 @@ void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int
 }
 
 template <class T>
-void clear_narrow_sums(const Plan& plan, Workspace<T>& space) {
+void clear_narrow_sums(const MlpPlan& plan, Workspace<T>& space) {
   std::fill_n(space.narrow_sums(), plan.narrow_size * kernels<T>().lanes, T(0));
 }
 
 template <class T>
-void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
+void add_narrow_sums(const MlpPlan& plan, Workspace<T>& space, T* grad) {
   const KernelTable<T>& k = kernels<T>();
   for (const Stage& stage : plan.stages) {
     if (stage.narrow < 0) continue;
@@ -242,22 +232,22 @@ void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template class Workspace<T>;                                                                    \
-  template void pack_weights(const Plan&, const T*, bool, int, int, T*);                          \
-  template const T* forward_group(const Plan&, const T*, const T*, const T*, std::int64_t,        \
-                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t,  \
-                                  std::int64_t, Stretch);                                         \
-  template T* output_delta(const Plan&, std::int64_t, Workspace<T>&);                             \
-  template void backward_group(const Plan&, const T*, const T*, const T*, std::int64_t,           \
-                               std::int64_t, bool, Workspace<T>&, double*);                       \
-  template void clear_part(const Plan&, int, int, T*);                                            \
-  template void block_gradient(const Plan&, const T*, std::int64_t, std::int64_t, int, int,       \
-                               Workspace<T>&, T*, T*);                                            \
-  template void narrow_gradient(const Plan&, const T*, std::int64_t, std::int64_t, Workspace<T>&, \
-                                T*);                                                              \
-  template void clear_narrow_sums(const Plan&, Workspace<T>&);                                    \
-  template void add_narrow_sums(const Plan&, Workspace<T>&, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                    \
+  template class Workspace<T>;                                                                   \
+  template void pack_weights(const MlpPlan&, const T*, bool, int, int, T*);                      \
+  template const T* forward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,    \
+                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t, \
+                                  std::int64_t, StageRange);                                     \
+  template T* output_delta(const MlpPlan&, std::int64_t, Workspace<T>&);                         \
+  template void backward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,       \
+                               std::int64_t, bool, Workspace<T>&, double*);                      \
+  template void clear_part(const MlpPlan&, int, int, T*);                                        \
+  template void block_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t, int, int,   \
+                               Workspace<T>&, T*, T*);                                           \
+  template void narrow_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t,            \
+                                Workspace<T>&, T*);                                              \
+  template void clear_narrow_sums(const MlpPlan&, Workspace<T>&);                                \
+  template void add_narrow_sums(const MlpPlan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -1,7 +1,7 @@
 #pragma once
-// Walks the layer table forwards and backwards for a block of panels in a workspace of its own.
+// Goes through the layer table forwards and backwards for a block of panels in a workspace of its
+// own.
 
-#include "core/philox_hd.h"
 #include "cpu/layers/layers.h"
 #include "cpu/network/mlp_plan.h"
 #include "cpu/system/buffer.h"
@@ -13,9 +13,9 @@ namespace ribbit::cpu {
 template <class T>
 class Workspace {
  public:
-  Workspace(const Plan& plan, bool backward);
+  Workspace(const MlpPlan& plan, bool backward);
   // For `panels` panels that are all kept, derivatives too.
-  Workspace(const Plan& plan, std::int64_t panels);
+  Workspace(const MlpPlan& plan, std::int64_t panels);
 
   T* value(int v) { return slab_.data() + values_[static_cast<std::size_t>(v)]; }
   T* derivative(int d) { return slab_.data() + derivatives_[static_cast<std::size_t>(d)]; }
@@ -30,7 +30,7 @@ class Workspace {
   std::int64_t derivative_place(std::int64_t at) const { return group_ == block_ ? at : 0; }
 
  private:
-  void allocate(const Plan& plan, bool backward);
+  void allocate(const MlpPlan& plan, bool backward);
 
   std::int64_t block_, group_;
   std::vector<std::int64_t> values_, derivatives_, deltas_;
@@ -38,27 +38,12 @@ class Workspace {
   Buffer<T> slab_;
 };
 
-// Which masks a pass of a masked plan draws: those of (seed, step, sample). rows: numbers of the
-// pass's rows, null: first, first + 1, ...
-struct Masks {
-  std::uint64_t seed = 0;
-  std::uint64_t step = 0;
-  std::uint32_t sample = 0;
-  bool shared = false;
-  const std::int64_t* rows = nullptr;
-  const std::uint32_t* samples = nullptr;  // of each row, instead of `sample`
-  Word purpose = kPurposeMask;
-  std::int64_t logits = 0;  // where in theta those of learned rates lie
-
-  MaskStream stream(const Layer& layer) const;
-};
-
 template <class T>
-void pack_weights(const Plan& plan, const T* theta, bool backward, int member, int members,
+void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member, int members,
                   T* packed);
 
 // Stages first..last-1 of a plan.
-struct Stretch {
+struct StageRange {
   std::size_t first = 0, last = static_cast<std::size_t>(-1);
 };
 
@@ -67,42 +52,42 @@ struct Stretch {
 // masks: of a masked plan, for rows first..first + rows - 1 of the pass. packed: null where the
 // weights are packed tile by tile.
 template <class T>
-const T* forward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
                        const Masks* masks = nullptr, std::int64_t first = 0, std::int64_t rows = 0,
-                       Stretch stretch = {});
+                       StageRange range = {});
 
 // The deltas of a group's outputs are expected here, (panels, K, kPanel).
 template <class T>
-T* output_delta(const Plan& plan, std::int64_t at, Workspace<T>& space);
+T* output_delta(const MlpPlan& plan, std::int64_t at, Workspace<T>& space);
 
 // Sends a group's deltas down to the lowest dense layer, adding up the gradients of narrow layers
 // on the way when wanted. input: (panels, features, kPanel) of the group.
 // rates: (panels, plan.rates) gradients by the logits of learned rates, added to; null: none.
 template <class T>
-void backward_group(const Plan& plan, const T* theta, const T* packed, const T* input,
+void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                     std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
                     double* rates = nullptr);
 
 // Zeroes a member's part of every dense layer's gradient: its share of the inputs, and the biases
 // where the first input is among them.
 template <class T>
-void clear_part(const Plan& plan, int member, int members, T* grad);
+void clear_part(const MlpPlan& plan, int member, int members, T* grad);
 
 // Adds the same part of the gradients over `rows` rows, the block's from panel number `at` on, but
 // for the narrow layers. input: of these rows. scratch: like Workspace's.
 template <class T>
-void block_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t rows,
+void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
                     int member, int members, Workspace<T>& space, T* scratch, T* grad);
 
 // Adds to the sums of narrow layers what backward_group was not asked for.
 template <class T>
-void narrow_gradient(const Plan& plan, const T* input, std::int64_t at, std::int64_t panels,
+void narrow_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t panels,
                      Workspace<T>& space, T* sums);
 
 template <class T>
-void clear_narrow_sums(const Plan& plan, Workspace<T>& space);
+void clear_narrow_sums(const MlpPlan& plan, Workspace<T>& space);
 template <class T>
-void add_narrow_sums(const Plan& plan, Workspace<T>& space, T* grad);
+void add_narrow_sums(const MlpPlan& plan, Workspace<T>& space, T* grad);
 
 }  // namespace ribbit::cpu

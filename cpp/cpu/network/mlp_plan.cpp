@@ -6,9 +6,9 @@
 
 namespace ribbit::cpu {
 
-Plan::Plan(const Network& network, bool masks, bool concrete) {
+MlpPlan::MlpPlan(const Network& network, bool masks, bool concrete) {
   value_width.push_back(network.input_size());
-  if (!network.plain()) return;  // a Walk's
+  if (!network.plain()) return;  // a GraphPlan's
   int current = 0;
   bool parameters_below = false;
   int open_derivative = -1;  // of an activation right below, not yet taken by a dense layer above
@@ -81,7 +81,7 @@ Plan::Plan(const Network& network, bool masks, bool concrete) {
   }
 }
 
-std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
+std::int64_t MlpPlan::block_panels(std::int64_t scalar_bytes) const {
   constexpr std::int64_t kCacheBytes = 400 << 10;
   constexpr std::int64_t kFewest = 4, kMost = 32;
   std::int64_t per_row = 0;
@@ -91,7 +91,7 @@ std::int64_t Plan::block_panels(std::int64_t scalar_bytes) const {
   return per_panel == 0 ? kFewest : std::clamp(kCacheBytes / per_panel, kFewest, kMost);
 }
 
-bool Plan::packs_small(std::int64_t scalar_bytes) const {
+bool MlpPlan::packs_small(std::int64_t scalar_bytes) const {
   constexpr std::int64_t kCacheBytes = 64 << 10;
   return packed_size * scalar_bytes <= kCacheBytes;
 }

@@ -5,36 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/activation_hd.h"
 #include "core/network.h"
+#include "cpu/layers/layer_pass.h"
 
 namespace ribbit::cpu {
 
-// One layer on buffers. Value 0 is the input; elementwise layers work in place where they can.
-struct Stage {
-  Layer layer;
-  int in_value = 0;
-  int out_value = 0;
-  int derivative = -1;  // activation, dropout: which derivative buffer, -1: no gradient below
-  bool applied_above = false;  // activation: the dense layer above applies the derivative
-  bool merged = false;         // dropout: multiplies a derivative that is there already
-  int scale_below = -1;        // dense: derivative buffer that scales the delta it sends down
-  bool step_below = false;     // dense: the value below is a ReLU's, whose derivative is its sign
-  bool needs_input_delta = false;  // dense: some layer below has parameters
-  std::int64_t packed = -1;        // dense: offset of (ins -> outs) tiles
-  std::int64_t packed_back = -1;   // dense: offset of (outs -> ins) tiles, -1: not needed
-  int delta = -1;                  // dense: buffer of the deltas of its outputs
-  std::int64_t narrow = -1;  // dense with one output: its sums among the narrow ones, -1: none
-  int ratio = -1;            // concrete dropout: derivative buffer of d log factor / d logit
-  int rate = -1;             // concrete dropout: which of the learned rates
-
-  bool is_relu() const { return layer.op == Op::kActivation && layer.activation == kRelu; }
-};
-
-struct Plan {
+struct MlpPlan {
   // masks: dropout layers take part; otherwise they are the identity. concrete: with relaxed masks
   // whose rates are parameters; each dropout layer must lie right below a dense one.
-  explicit Plan(const Network& network, bool masks = false, bool concrete = false);
+  explicit MlpPlan(const Network& network, bool masks = false, bool concrete = false);
 
   std::vector<Stage> stages;
   std::vector<std::int64_t> value_width;       // scalars per row; [0] is the input, not stored

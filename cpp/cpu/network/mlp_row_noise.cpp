@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kMostPanels = 8;
 
-std::int64_t dense_stages(const Plan& plan) {
+std::int64_t dense_stages(const MlpPlan& plan) {
   return std::count_if(plan.stages.begin(), plan.stages.end(),
                        [](const Stage& stage) { return stage.layer.op == Op::kDense; });
 }
@@ -16,11 +16,11 @@ std::int64_t dense_stages(const Plan& plan) {
 }  // namespace
 
 template <class T>
-PairSpace<T>::PairSpace(const Plan& plan)
-    : PairSpace(plan, std::min(kMostPanels, plan.block_panels(sizeof(T)))) {}
+RowNoiseSpace<T>::RowNoiseSpace(const MlpPlan& plan)
+    : RowNoiseSpace(plan, std::min(kMostPanels, plan.block_panels(sizeof(T)))) {}
 
 template <class T>
-PairSpace<T>::PairSpace(const Plan& plan, std::int64_t panels)
+RowNoiseSpace<T>::RowNoiseSpace(const MlpPlan& plan, std::int64_t panels)
     : first(plan, panels), block_(panels) {
   std::int64_t size = 0;
   const auto take = [&](std::int64_t width) {
@@ -41,16 +41,16 @@ PairSpace<T>::PairSpace(const Plan& plan, std::int64_t panels)
 }
 
 template <class T>
-MaskStream PairedWeights<T>::stream(const Layer& layer, int side) const {
+MaskStream RowNoiseWeights<T>::stream(const Layer& layer, int side) const {
   const Purpose purpose = estimator == Estimator::kLocal ? kPurposeRowNoise : kPurposeSigns;
   const auto number = static_cast<Word>(2 * layer.index + side);
   return {seed, counter_step(step), sample, counter_purpose(purpose, number, step), 0, 1.0, false};
 }
 
 template <class T>
-const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const T* input,
-                        std::int64_t at, std::int64_t panels, const std::int64_t* rows,
-                        std::int64_t first_row, std::int64_t count, PairSpace<T>& space) {
+const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, const T* input,
+                           std::int64_t at, std::int64_t panels, const std::int64_t* rows,
+                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const auto each_panel = [&](const auto& body) {
@@ -105,8 +105,8 @@ const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const
 }
 
 template <class T>
-void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int64_t at,
-                     std::int64_t panels, PairSpace<T>& space) {
+void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, std::int64_t at,
+                        std::int64_t panels, RowNoiseSpace<T>& space) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   Workspace<T>& w = space.first;
@@ -142,9 +142,9 @@ void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int
 }
 
 template <class T>
-void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t at,
-                      std::int64_t rows, int member, int members, PairSpace<T>& space, T* scratch,
-                      T* first, T* second) {
+void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
+                         std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
+                         T* scratch, T* first, T* second) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = estimator == Estimator::kLocal;
   std::size_t d = 0;
@@ -169,16 +169,16 @@ void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template struct PairedWeights<T>;                                                               \
-  template class PairSpace<T>;                                                                    \
-  template const T* paired_forward(const Plan&, const PairedWeights<T>&, const T*, std::int64_t,  \
-                                   std::int64_t, const std::int64_t*, std::int64_t, std::int64_t, \
-                                   PairSpace<T>&);                                                \
-  template void paired_backward(const Plan&, const PairedWeights<T>&, std::int64_t, std::int64_t, \
-                                PairSpace<T>&);                                                   \
-  template void paired_gradients(const Plan&, Estimator, const T*, std::int64_t, std::int64_t,    \
-                                 int, int, PairSpace<T>&, T*, T*, T*);
+#define RIBBIT_INSTANTIATE(T)                                                               \
+  template struct RowNoiseWeights<T>;                                                       \
+  template class RowNoiseSpace<T>;                                                          \
+  template const T* row_noise_forward(const MlpPlan&, const RowNoiseWeights<T>&, const T*,  \
+                                      std::int64_t, std::int64_t, const std::int64_t*,      \
+                                      std::int64_t, std::int64_t, RowNoiseSpace<T>&);       \
+  template void row_noise_backward(const MlpPlan&, const RowNoiseWeights<T>&, std::int64_t, \
+                                   std::int64_t, RowNoiseSpace<T>&);                        \
+  template void row_noise_gradients(const MlpPlan&, Estimator, const T*, std::int64_t,      \
+                                    std::int64_t, int, int, RowNoiseSpace<T>&, T*, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -5,24 +5,28 @@
 //   flipout (Wen et al. 2018, eq. 4): z = x M + ((x s) (S e)) t, e normal for each weight, signs s
 //     and t for each row; the second path carries x s and S e. Biases have one noise for all rows.
 
+#include <cstddef>
+#include <iterator>
 #include <memory>
 
 #include "cpu/network/mlp_pass.h"
 
 namespace ribbit::cpu {
 
-enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2 };
+enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2, kCount };
+inline constexpr const char* kEstimatorNames[] = {"reparam", "local", "flipout"};
+static_assert(std::size(kEstimatorNames) == static_cast<std::size_t>(Estimator::kCount));
 
 template <class T>
-class PairedWalkSpace;
+class GraphRowNoiseSpace;
 
 // Values, deltas and the second path's of a whole block of panels: of one thread, or of a batch
-// that is spread over a team.
+// that is split over a team.
 template <class T>
-class PairSpace {
+class RowNoiseSpace {
  public:
-  explicit PairSpace(const Plan& plan);
-  PairSpace(const Plan& plan, std::int64_t panels);
+  explicit RowNoiseSpace(const MlpPlan& plan);
+  RowNoiseSpace(const MlpPlan& plan, std::int64_t panels);
 
   // Panels of each of these, of dense stage number d.
   T* second_input(std::size_t d) { return slab_.data() + inputs_[d]; }  // x^2 or x s
@@ -32,7 +36,7 @@ class PairSpace {
   // Scratch of the block's panels from number `at` on: (panels, widest layer, kPanel).
   T* below(std::int64_t at) { return slab_.data() + below_ + at * widest_ * kPanel; }
   Workspace<T> first;
-  std::shared_ptr<PairedWalkSpace<T>> walk;  // of a network that is not plain
+  std::shared_ptr<GraphRowNoiseSpace<T>> graph;  // of a network that is not plain
 
   std::int64_t block() const { return block_; }  // panels
 
@@ -45,7 +49,7 @@ class PairSpace {
 
 // Weights of a step, packed, and where its noise is.
 template <class T>
-struct PairedWeights {
+struct RowNoiseWeights {
   Estimator estimator;
   const T* first;   // (dim,) biases of the first path: means, flipout: drawn ones
   const T* second;  // (dim,) variances, flipout: unused
@@ -61,21 +65,21 @@ struct PairedWeights {
 // kPanel). input: theirs, (panels, features, kPanel), whose rows have numbers rows[0], rows[1], ..
 // (null: first_row, first_row + 1, ..), `count` in all.
 template <class T>
-const T* paired_forward(const Plan& plan, const PairedWeights<T>& weights, const T* input,
-                        std::int64_t at, std::int64_t panels, const std::int64_t* rows,
-                        std::int64_t first_row, std::int64_t count, PairSpace<T>& space);
+const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, const T* input,
+                           std::int64_t at, std::int64_t panels, const std::int64_t* rows,
+                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space);
 
 // Sends their deltas down from output_delta(plan, at, space.first) to the lowest dense layer.
 template <class T>
-void paired_backward(const Plan& plan, const PairedWeights<T>& weights, std::int64_t at,
-                     std::int64_t panels, PairSpace<T>& space);
+void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, std::int64_t at,
+                        std::int64_t panels, RowNoiseSpace<T>& space);
 
-// After paired_backward: adds a member's part (clear_part) of every dense layer's gradients by the
-// weights of the two paths, (dim,) each, what is drawn once in both; over `rows` rows, the block's
-// from panel number `at` on. input: of these rows. scratch: like Workspace's.
+// After row_noise_backward: adds a member's part (clear_part) of every dense layer's gradients by
+// the weights of the two paths, (dim,) each, what is drawn once in both; over `rows` rows, the
+// block's from panel number `at` on. input: of these rows. scratch: like Workspace's.
 template <class T>
-void paired_gradients(const Plan& plan, Estimator estimator, const T* input, std::int64_t at,
-                      std::int64_t rows, int member, int members, PairSpace<T>& space, T* scratch,
-                      T* first, T* second);
+void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
+                         std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
+                         T* scratch, T* first, T* second);
 
 }  // namespace ribbit::cpu

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/likelihood_hd.h"
 #include "core/philox_hd.h"
 #include "cpu/system/memory.h"
 
@@ -27,10 +26,10 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
                     std::int64_t rows, std::int64_t samples, Poll* poll)
     : source_(source),
       plan_(network, source.masked),
-      walk_(network.plain() ? nullptr : std::make_unique<const Walk>(network, source.masked)),
+      graph_(network.plain() ? nullptr : std::make_unique<const GraphPlan>(network, source.masked)),
       x_(x),
       rows_(rows),
-      group_(walk_ ? 1 : kGroupPanels),
+      group_(graph_ ? 1 : kGroupPanels),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
       width_(network.input_size()),
@@ -38,11 +37,11 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
       crew_(threads_for(2.0 * static_cast<double>(samples * rows) *
                         static_cast<double>(std::max(network.dim(), network.multiplications())))) {
   for (int t = 0; t < crew_.size(); ++t) spaces_.emplace_back(plan_);
-  const std::int64_t packed_size = walk_ ? walk_->packed_size : plan_.packed_size;
-  if (walk_) {
-    const std::int64_t each = walk_->workspace_bytes<T>(false);
+  const std::int64_t packed_size = graph_ ? graph_->packed_size : plan_.packed_size;
+  if (graph_) {
+    const std::int64_t each = graph_->workspace_bytes<T>(false);
     require_memory(each * crew_.size(), workspaces_named(crew_.size(), each) + " for 32 rows");
-    for (Space& space : spaces_) space.walk = std::make_unique<WalkSpace<T>>(*walk_, false);
+    for (Space& space : spaces_) space.graph = std::make_unique<GraphSpace<T>>(*graph_, false);
   } else {
     pack_rows(x, network.input_size(), nullptr, rows, panels_);
   }
@@ -50,9 +49,9 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
     for (Space& space : spaces_) space.packed.resize(packed_size);
     return;
   }
-  if (walk_) {
-    fixed_ = walk_->prefix.steps;
-    width_ = walk_->value_size[static_cast<std::size_t>(walk_->prefix.value)];
+  if (graph_) {
+    fixed_ = graph_->prefix.nodes;
+    width_ = graph_->value_size[static_cast<std::size_t>(graph_->prefix.value)];
   } else {
     while (fixed_ < plan_.stages.size() && plan_.stages[fixed_].layer.op != Op::kDropout) ++fixed_;
     if (fixed_ > 0) width_ = plan_.stages[fixed_ - 1].layer.out_size;
@@ -80,8 +79,8 @@ bool Forward<T>::on_pieces(std::int64_t pieces, const Body& body) {
 
 template <class T>
 void Forward<T>::pack(const T* theta, T* packed) const {
-  if (walk_) {
-    pack_walk(*walk_, theta, false, 0, 1, packed);
+  if (graph_) {
+    pack_graph(*graph_, theta, false, 0, 1, packed);
   } else {
     pack_weights(plan_, theta, false, 0, 1, packed);
   }
@@ -90,22 +89,22 @@ void Forward<T>::pack(const T* theta, T* packed) const {
 // Panels of x from this one on: those of a plain network are packed already, else there is one.
 template <class T>
 const T* Forward<T>::panels_at(Space& space, std::int64_t panel) {
-  if (!walk_) return panels_.panel(panel);
+  if (!graph_) return panels_.panel(panel);
   const std::int64_t first = panel * kPanel;
   const int n = static_cast<int>(std::min<std::int64_t>(kPanel, rows_ - first));
-  x_.pack(walk_->value_size.front(), nullptr, first, n, space.walk->input());
-  return space.walk->input();
+  x_.pack(graph_->value_size.front(), nullptr, first, n, space.graph->input());
+  return space.graph->input();
 }
 
 template <class T>
 const T* Forward<T>::pass(Space& space, const T* theta, const T* packed, const T* input,
                           std::int64_t panels, const Masks* masks, std::int64_t first,
-                          std::int64_t rows, Stretch stretch) {
-  if (walk_) {
-    return walk_forward(*walk_, theta, packed, input, *space.walk, masks, first, rows, stretch);
+                          std::int64_t rows, StageRange range) {
+  if (graph_) {
+    return graph_forward(*graph_, theta, packed, input, *space.graph, masks, first, rows, range);
   }
   return forward_group(plan_, theta, packed, input, 0, panels, false, space.work, masks, first,
-                       rows, stretch);
+                       rows, range);
 }
 
 // The weights of a sample, packed too.
@@ -216,7 +215,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
   const auto space = [&](int thread) -> Space& {
     return spaces_[static_cast<std::size_t>(thread)];
   };
-  if (!walk_ && !source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
+  if (!graph_ && !source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
     return on_pieces(pieces_of(samples, kPanel),
                      [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
   }
@@ -237,15 +236,16 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
 }
 
 template <class T>
-bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
+bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
                         double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   Forward<T> forward(network, source, x, rows, samples, poll);
   const std::int64_t outputs = forward.outputs();
-  const std::int64_t wanted = kind == kHeteroscedastic ? outputs / 2 : outputs;
-  const std::int64_t extras = kind == kCategorical || kind == kBernoulli ? 1 : wanted;
-  const bool learned = kind == kGaussianLearned;
+  const LikelihoodTraits traits = traits_of(kind);
+  const std::int64_t wanted = means_of(traits.shape, outputs);
+  const std::int64_t extras = traits.classes ? 1 : wanted;
+  const bool learned = traits.learns_noise;
   // Outputs of a block of samples at a block of rows wait here. Weights are loaded once per sample
   // and block of rows, the layers before a mask are done once per row and block of samples: so the
   // blocks take all rows, or under masks as many samples as there are.
@@ -307,10 +307,10 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, i
   return true;
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                           \
-  template class Forward<T>;                                                            \
-  template bool predictive_moments(const Network&, const WeightSource<T>&, int, double, \
-                                   std::int64_t, const Rows<T>&, std::int64_t,          \
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template class Forward<T>;                                                                       \
+  template bool predictive_moments(const Network&, const WeightSource<T>&, LikelihoodKind, double, \
+                                   std::int64_t, const Rows<T>&, std::int64_t,                     \
                                    const PredictiveMoments&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

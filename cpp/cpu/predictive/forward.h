@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "core/likelihood_hd.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/graph_pass.h"
 #include "cpu/network/mlp_pass.h"
@@ -60,9 +61,9 @@ class Forward {
     T* log_noise;
   };
   struct Space {
-    explicit Space(const Plan& plan) : work(plan, false) {}
+    explicit Space(const MlpPlan& plan) : work(plan, false) {}
     Workspace<T> work;
-    std::unique_ptr<WalkSpace<T>> walk;  // of a network that is not plain
+    std::unique_ptr<GraphSpace<T>> graph;  // of a network that is not plain
     Buffer<T> theta, packed, start;
     std::int64_t loaded = -1;  // the sample whose weights are packed
   };
@@ -85,11 +86,11 @@ class Forward {
   const T* panels_at(Space& space, std::int64_t panel);
   void pack(const T* theta, T* packed) const;
   const T* pass(Space& space, const T* theta, const T* packed, const T* input, std::int64_t panels,
-                const Masks* masks, std::int64_t first, std::int64_t rows, Stretch stretch);
+                const Masks* masks, std::int64_t first, std::int64_t rows, StageRange range);
 
   const WeightSource<T> source_;
-  const Plan plan_;
-  const std::unique_ptr<const Walk> walk_;  // of a network that is not plain, else null
+  const MlpPlan plan_;
+  const std::unique_ptr<const GraphPlan> graph_;  // of a network that is not plain, else null
   const Rows<T> x_;
   const std::int64_t rows_;
   const std::int64_t group_, outputs_, network_dim_;
@@ -112,7 +113,7 @@ struct PredictiveMoments {
 // Over `samples` samples of the source in their order, so that the number of threads changes no
 // bit. kind: a LikelihoodKind; scale: known sd of the noise. False when cancelled.
 template <class T>
-bool predictive_moments(const Network& network, const WeightSource<T>& source, int kind,
+bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
                         double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
                         const PredictiveMoments& out, Poll* poll);
 

@@ -13,16 +13,16 @@ struct Sliding {
   static constexpr int kHeight = Height, kWidth = Width, kChannels = Channels;
   static constexpr int kKernelHeight = KernelHeight, kKernelWidth = KernelWidth;
   static constexpr int kOutHeight = OutHeight, kOutWidth = OutWidth;
-  static constexpr int kCells = Height * Width, kPlaces = OutHeight * OutWidth;
-  // The cell that a tap meets at a place, less than zero outside the image.
-  RIBBIT_DEVICE static int cell(int place, int tap) {
-    const int y = place / OutWidth * StrideHeight + tap / KernelWidth - PadTop;
-    const int x = place % OutWidth * StrideWidth + tap % KernelWidth - PadLeft;
+  static constexpr int kCells = Height * Width, kSites = OutHeight * OutWidth;
+  // The cell that a tap meets at a site, less than zero outside the image.
+  RIBBIT_DEVICE static int cell(int site, int tap) {
+    const int y = site / OutWidth * StrideHeight + tap / KernelWidth - PadTop;
+    const int x = site % OutWidth * StrideWidth + tap % KernelWidth - PadLeft;
     const bool inside = y >= 0 && y < Height && x >= 0 && x < Width;
     return inside ? y * Width + x : -1;
   }
-  // The place where a tap meets a cell, less than zero where there is none.
-  RIBBIT_DEVICE static int place(int cell, int tap) {
+  // The site where a tap meets a cell, less than zero where there is none.
+  RIBBIT_DEVICE static int site(int cell, int tap) {
     const int y = cell / Width + PadTop - tap / KernelWidth;
     const int x = cell % Width + PadLeft - tap % KernelWidth;
     const bool inside = y >= 0 && y % StrideHeight == 0 && y / StrideHeight < OutHeight && x >= 0 &&
@@ -32,8 +32,8 @@ struct Sliding {
   static constexpr int kTaps = KernelHeight * KernelWidth;
 };
 
-// (rows x places, taps x channels): the cells that the window covers, 0 outside the image;
-// transposed: (taps x channels, rows x places).
+// (rows x sites, taps x channels): the cells that the window covers, 0 outside the image;
+// transposed: (taps x channels, rows x sites).
 template <class T, class S, bool Transposed>
 struct Patches {
   static constexpr bool kAlongColumns = !Transposed;
@@ -42,15 +42,15 @@ struct Patches {
   RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
     const Small at = static_cast<Small>(Transposed ? j : i);
     const Small entry = static_cast<Small>(Transposed ? i : j);
-    const Small row = at / S::kPlaces, place = at % S::kPlaces;
-    const int cell = S::cell(static_cast<int>(place), static_cast<int>(entry / S::kChannels));
+    const Small row = at / S::kSites, site = at % S::kSites;
+    const int cell = S::cell(static_cast<int>(site), static_cast<int>(entry / S::kChannels));
     if (cell < 0) return T(0);
     const Small pixel = row * S::kCells + static_cast<Small>(cell);
     return (base + chain * chain_stride)[pixel * S::kChannels + entry % S::kChannels];
   }
 };
 
-// (rows x cells, taps x outs): the deltas of the places where each tap meets the cell.
+// (rows x cells, taps x outs): the deltas of the sites where each tap meets the cell.
 template <class T, class S, int Outs>
 struct DeltaPatches {
   static constexpr bool kAlongColumns = true;
@@ -59,9 +59,9 @@ struct DeltaPatches {
   RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
     const Small at = static_cast<Small>(i), entry = static_cast<Small>(j);
     const Small row = at / S::kCells, cell = at % S::kCells;
-    const int place = S::place(static_cast<int>(cell), static_cast<int>(entry / Outs));
-    if (place < 0) return T(0);
-    const Small where = row * S::kPlaces + static_cast<Small>(place);
+    const int site = S::site(static_cast<int>(cell), static_cast<int>(entry / Outs));
+    if (site < 0) return T(0);
+    const Small where = row * S::kSites + static_cast<Small>(site);
     return (base + chain * chain_stride)[where * Outs + entry % Outs];
   }
 };

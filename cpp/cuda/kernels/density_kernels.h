@@ -56,15 +56,13 @@ struct Multiply {
 
 // The log likelihood of one row without constants of y, and weight times its derivatives by the
 // outputs. f, delta: K numbers; y: J. Returns the term; noise: d term / d log_noise (learned only).
-template <int Kind, class T>
+template <class L, class T>
 RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, double parameter,
                                     T weight, T* delta, double& noise) {
   double sum = 0.0;
-  if constexpr (Kind == kGaussian || Kind == kGaussianLearned) {
-    constexpr bool kLearned = Kind == kGaussianLearned;
-    const double precision =
-        kLearned ? exp<double>(-2.0 * parameter) : 1.0 / (parameter * parameter);
-    const double log_scale = kLearned ? parameter : log<double>(parameter);
+  if constexpr (L::kShape == LikelihoodShape::kQuadratic) {
+    const double precision = L::template precision<OwnFunctions>(parameter);
+    const double log_scale = L::template log_scale<OwnFunctions>(parameter);
     const T factor = static_cast<T>(static_cast<double>(weight) * precision);
     for (Index k = 0; k < outputs; ++k) {
       const T residual = y[k] - f[k];
@@ -72,19 +70,19 @@ RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, doubl
       sum += static_cast<double>(residual) * static_cast<double>(residual);
     }
     const double quadratic = precision * sum, count = static_cast<double>(outputs);
-    noise = quadratic - count;
-    return -0.5 * quadratic - count * (log_scale + kHalfLogTwoPi);
-  } else if constexpr (Kind == kHeteroscedastic) {
+    noise = L::noise_derivative(quadratic, count);
+    return L::total(quadratic, count, log_scale);
+  } else if constexpr (L::kShape == LikelihoodShape::kMeanAndScale) {
     const Index targets = outputs / 2;
     for (Index k = 0; k < targets; ++k) {
       T term, mean, raw;
-      heteroscedastic_term<T>(f[k], f[targets + k], y[k], term, mean, raw);
+      L::template term<T>(f[k], f[targets + k], y[k], term, mean, raw);
       delta[k] = weight * mean;
       delta[targets + k] = weight * raw;
       sum += static_cast<double>(term);
     }
-    return sum - kHalfLogTwoPi * static_cast<double>(targets);
-  } else if constexpr (Kind == kCategorical) {
+    return sum - L::kLogNorm * static_cast<double>(targets);
+  } else if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
     // Softmax with the maximum taken off; a NaN reaches the sum.
     const Index label = static_cast<Index>(y[0]);
     T largest = f[0];
@@ -101,12 +99,10 @@ RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, doubl
     }
     return static_cast<double>((f[label] - largest) - log<T>(total));
   } else {
+    static_assert(L::kShape == LikelihoodShape::kElementwise);
     for (Index k = 0; k < outputs; ++k) {
       T term, derivative;
-      if constexpr (Kind == kBernoulli)
-        bernoulli_term<T>(f[k], y[k], term, derivative);
-      else
-        poisson_term<T>(f[k], y[k], term, derivative);
+      L::template term<T>(f[k], y[k], term, derivative);
       delta[k] = weight * derivative;
       sum += static_cast<double>(term);
     }
@@ -119,6 +115,7 @@ RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, doubl
 // c's at c noise_stride (learned only). f, delta: (R, K) per chain. Grid: (ceil(R / kBlock), C).
 template <class T, int Kind>
 struct LikelihoodRows {
+  using Likelihood = Likelihoods::At<Kind>;
   static constexpr int kBlock = kThreads;
   using Shared = BlockSum<kBlock>;
   const T* f;
@@ -144,7 +141,7 @@ struct LikelihoodRows {
     Registers<double, 1> noises(block);
     const Index chain = block.y();
     const double parameter =
-        Kind == kGaussianLearned ? static_cast<double>(log_noise[chain * noise_stride]) : scale;
+        Likelihood::kLearnsNoise ? static_cast<double>(log_noise[chain * noise_stride]) : scale;
     block.phase([&](int t) {
       const Index r = block.x() * kBlock + t;
       double own = 0.0, own_noise = 0.0;
@@ -152,8 +149,8 @@ struct LikelihoodRows {
         const Index place = first_row + r;
         const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
         const Index at = chain * chain_stride + r * outputs;
-        own = likelihood_row<Kind, T>(f + at, y + n * targets, outputs, parameter,
-                                      static_cast<T>(weight), delta + at, own_noise);
+        own = likelihood_row<Likelihood, T>(f + at, y + n * targets, outputs, parameter,
+                                            static_cast<T>(weight), delta + at, own_noise);
       }
       sum.value[t] = own;
       noises(t)[0] = own_noise;
@@ -163,7 +160,7 @@ struct LikelihoodRows {
     block.phase([&](int t) {
       if (t == 0) terms[place] = sum.value[0];
     });
-    if constexpr (Kind == kGaussianLearned) {
+    if constexpr (Likelihood::kLearnsNoise) {
       block.phase([&](int t) { sum.value[t] = noises(t)[0]; });
       sum.reduce(block);
       block.last([&](int t) {
@@ -191,7 +188,7 @@ struct PriorScore {
     const T w = static_cast<T>(weight);
     block.last([&](int t) {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
-        const T score = prior_score<Kind, T>(theta[at + i], constants);
+        const T score = Priors::At<Kind>::template score<T>(theta[at + i], constants);
         grad[at + i] = Ops<T>::fma(w, score, grad[at + i]);
       }
     });
@@ -217,7 +214,8 @@ struct PriorValue {
     block.phase([&](int t) {
       double own = 0.0;
       for (Index i = t; i < size; i += kBlock) {
-        own += prior_log_density<Kind, double>(static_cast<double>(at[i]), constants);
+        own +=
+            Priors::At<Kind>::template log_density<double>(static_cast<double>(at[i]), constants);
       }
       sum.value[t] = own;
     });

@@ -56,8 +56,8 @@ class RowWords {
 };
 
 // to = from times its masks, times derivative unless null, plus what is there if `add`: values on
-// the way forward, deltas on the way back. Values are (rows, places, units) per chain, and all
-// places of a row share a mask. A thread makes the four units of a counter block. Grid: (any, C).
+// the way forward, deltas on the way back. Values are (rows, sites, units) per chain, and all
+// sites of a row share a mask. A thread makes the four units of a counter block. Grid: (any, C).
 template <class T>
 struct DropUnits {
   static constexpr int kBlock = kThreads;
@@ -71,12 +71,12 @@ struct DropUnits {
   const T* derivative;
   Index to_stride;  // from chain to chain, of both
   Index count;      // rows
-  Index places;
+  Index sites;
   Index units;
   Index add;
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Small blocks = static_cast<Small>((units + 3) / 4), width = static_cast<Small>(units);
-    const Small size = static_cast<Small>(count * places) * blocks;
+    const Small size = static_cast<Small>(count * sites) * blocks;
     const RowWords masks(address, block.y());
     const T* source = from + block.y() * from_stride;
     const Index out = block.y() * to_stride;
@@ -84,7 +84,7 @@ struct DropUnits {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         const Small four = static_cast<Small>(i) % blocks, at = static_cast<Small>(i) / blocks;
         Word64 words[1][4];
-        masks.words(at / static_cast<Small>(places), four, blocks, words);
+        masks.words(at / static_cast<Small>(sites), four, blocks, words);
         RIBBIT_UNROLL_ALL for (int j = 0; j < 4; ++j) {
           const Small unit = 4 * four + static_cast<Small>(j);
           if (unit >= width) continue;

@@ -1,5 +1,5 @@
 // Filter response normalisation (Singh and Krishnan 2020, eq. 1 to 3) and layer normalisation (Ba,
-// Kiros and Hinton 2016, eq. 4), with the activation that follows. Values are (rows, places,
+// Kiros and Hinton 2016, eq. 4), with the activation that follows. Values are (rows, sites,
 // channels) per chain. Blocks of Lanes x 256 / Lanes threads: channels in the lanes.
 #pragma once
 
@@ -19,13 +19,13 @@ struct NormParameters {
   Index stride;  // from chain to chain
 };
 
-// r = 1 / sqrt(mean over places of z^2 + epsilon); value = f(max(gamma r z + beta, tau)).
+// r = 1 / sqrt(mean over sites of z^2 + epsilon); value = f(max(gamma r z + beta, tau)).
 // inverse: (rows, channels) per chain. One block per row and Lanes channels.
 // Grid: (rows ceil(channels / Lanes), C).
 template <class T, int Code, int Lanes>
 struct ResponseNorm {
   static constexpr int kBlock = kThreads;
-  using Shared = TeamSum<T, 1, Lanes, true>;
+  using Shared = GroupSum<T, 1, Lanes, true>;
   const T* z;
   Index z_stride;  // from chain to chain, as all strides here
   NormParameters<T> parameters;
@@ -34,17 +34,17 @@ struct ResponseNorm {
   Index stride;
   T* inverse;
   Index inverse_stride;
-  Index places;
+  Index sites;
   Index channels;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
     const Index groups = (channels + Lanes - 1) / Lanes, row = block.x() / groups;
     const Index channel0 = block.x() % groups * Lanes, chain = block.y();
-    const T* from = z + chain * z_stride + row * places * channels;
+    const T* from = z + chain * z_stride + row * sites * channels;
     block.phase([&](int t) {
       const Index c = channel0 + t % Lanes;
       T own = T(0);
-      for (Index p = t / Lanes; p < places && c < channels; p += kBlock / Lanes) {
+      for (Index p = t / Lanes; p < sites && c < channels; p += kBlock / Lanes) {
         own = Ops<T>::fma(from[p * channels + c], from[p * channels + c], own);
       }
       sum.value[0][t] = own;
@@ -53,7 +53,7 @@ struct ResponseNorm {
     block.last([&](int t) {
       const Index c = channel0 + t % Lanes;
       if (c >= channels) return;
-      const T share = T(1) / static_cast<T>(places);
+      const T share = T(1) / static_cast<T>(sites);
       const T squares = sum.value[0][sum.home(t)];
       const T r = T(1) / Ops<T>::sqrt(Ops<T>::fma(squares, share, T(kResponseEpsilon)));
       if (t < Lanes) inverse[chain * inverse_stride + row * channels + c] = r;
@@ -61,12 +61,12 @@ struct ResponseNorm {
       const T scale = parameters.gamma[own] * r, shift = parameters.beta[own];
       const bool cuts = parameters.tau != nullptr;
       const T least = cuts ? parameters.tau[own] : T(0);
-      for (Index p = t / Lanes; p < places; p += kBlock / Lanes) {
+      for (Index p = t / Lanes; p < sites; p += kBlock / Lanes) {
         T v = Ops<T>::fma(from[p * channels + c], scale, shift), f, d;
         // Of two equal ones the threshold: NaN passes.
         if (cuts && v <= least) v = least;
         activation<Code, false, T>(v, f, d);
-        const Index at = chain * stride + (row * places + p) * channels + c;
+        const Index at = chain * stride + (row * sites + p) * channels + c;
         value[at] = f;
         if (derivative != nullptr) derivative[at] = d;
       }
@@ -80,7 +80,7 @@ struct ResponseNorm {
 template <class T, int Lanes>
 struct ResponseNormBackward {
   static constexpr int kBlock = kThreads;
-  using Shared = TeamSum<T, 3, Lanes, true>;
+  using Shared = GroupSum<T, 3, Lanes, true>;
   const T* z;
   Index z_stride;
   NormParameters<T> parameters;
@@ -93,14 +93,14 @@ struct ResponseNormBackward {
   T* below;
   const T* derivative;
   Index below_stride;
-  Index places;
+  Index sites;
   Index channels;
   Index add;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
     const Index groups = (channels + Lanes - 1) / Lanes, row = block.x() / groups;
     const Index channel0 = block.x() % groups * Lanes, chain = block.y();
-    const Index image = row * places * channels;
+    const Index image = row * sites * channels;
     const T* from = z + chain * z_stride + image;
     const T* given = delta + chain * stride + image;
     const T* inverses = inverse + chain * inverse_stride + row * channels;
@@ -116,7 +116,7 @@ struct ResponseNormBackward {
       const Index c = channel0 + t % Lanes;
       const T scale = c < channels ? gammas[c] * inverses[c] : T(0);
       T plain = T(0), along = T(0), off = T(0);
-      for (Index p = t / Lanes; p < places && c < channels; p += kBlock / Lanes) {
+      for (Index p = t / Lanes; p < sites && c < channels; p += kBlock / Lanes) {
         const T number = from[p * channels + c], d = given[p * channels + c];
         if (cut(c, number, scale)) {
           off += d;
@@ -142,8 +142,8 @@ struct ResponseNormBackward {
         own[2 * channels] = sum.value[2][home];
       }
       if (below == nullptr) return;
-      const T shrink = scale * r * (along * (T(1) / static_cast<T>(places)));
-      for (Index p = t / Lanes; p < places; p += kBlock / Lanes) {
+      const T shrink = scale * r * (along * (T(1) / static_cast<T>(sites)));
+      for (Index p = t / Lanes; p < sites; p += kBlock / Lanes) {
         const Index at = chain * below_stride + image + p * channels + c;
         const T number = from[p * channels + c];
         const T d = cut(c, number, scale) ? T(0) : given[p * channels + c];
@@ -156,12 +156,12 @@ struct ResponseNormBackward {
 };
 
 // value = f(gamma (z - mean) r + beta), r = 1 / sqrt(variance over channels + epsilon).
-// moments: (positions, 2) per chain, mean and r; positions: rows x places.
+// moments: (positions, 2) per chain, mean and r; positions: rows x sites.
 // Grid: (ceil(positions Lanes / 256), C).
 template <class T, int Code, int Lanes>
 struct LayerNorm {
   static constexpr int kBlock = kThreads;
-  using Shared = TeamSum<T, 1, Lanes, false>;
+  using Shared = GroupSum<T, 1, Lanes, false>;
   const T* z;
   Index z_stride;
   NormParameters<T> parameters;
@@ -225,7 +225,7 @@ struct LayerNorm {
 template <class T, int Lanes>
 struct LayerNormBackward {
   static constexpr int kBlock = kThreads;
-  using Shared = TeamSum<T, 2, Lanes, false>;
+  using Shared = GroupSum<T, 2, Lanes, false>;
   const T* z;
   Index z_stride;
   NormParameters<T> parameters;
@@ -276,12 +276,12 @@ struct LayerNormBackward {
   }
 };
 
-// terms (rows, 2, channels) of gamma and beta: sums over places of delta u and of delta.
+// terms (rows, 2, channels) of gamma and beta: sums over sites of delta u and of delta.
 // Grid: (rows ceil(channels / Lanes), C).
 template <class T, int Lanes>
 struct LayerNormTerms {
   static constexpr int kBlock = kThreads;
-  using Shared = TeamSum<T, 2, Lanes, true>;
+  using Shared = GroupSum<T, 2, Lanes, true>;
   const T* z;
   Index z_stride;
   const T* delta;
@@ -290,7 +290,7 @@ struct LayerNormTerms {
   Index moments_stride;
   T* terms;
   Index terms_stride;
-  Index places;
+  Index sites;
   Index channels;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
@@ -299,8 +299,8 @@ struct LayerNormTerms {
     block.phase([&](int t) {
       const Index c = channel0 + t % Lanes;
       T along = T(0), plain = T(0);
-      for (Index p = t / Lanes; p < places && c < channels; p += kBlock / Lanes) {
-        const Index position = row * places + p, at = position * channels + c;
+      for (Index p = t / Lanes; p < sites && c < channels; p += kBlock / Lanes) {
+        const Index position = row * sites + p, at = position * channels + c;
         const T* own = moments + chain * moments_stride + 2 * position;
         const T unit = (z[chain * z_stride + at] - own[0]) * own[1];
         const T d = delta[chain * stride + at];

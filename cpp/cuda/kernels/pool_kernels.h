@@ -6,11 +6,11 @@
 
 namespace ribbit::cuda {
 
-// Where the window at a place meets the image.
+// Where the window at a site meets the image.
 template <class S>
-RIBBIT_DEVICE int covered(int place) {
+RIBBIT_DEVICE int covered(int site) {
   int count = 0;
-  for (int tap = 0; tap < S::kTaps; ++tap) count += S::cell(place, tap) >= 0 ? 1 : 0;
+  for (int tap = 0; tap < S::kTaps; ++tap) count += S::cell(site, tap) >= 0 ? 1 : 0;
   return count;
 }
 
@@ -25,17 +25,17 @@ struct Pool {
   Index stride;
   Index rows;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index size = rows * S::kPlaces * S::kChannels;
+    const Index size = rows * S::kSites * S::kChannels;
     block.last([&](int t) {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         const Small at = static_cast<Small>(i) / S::kChannels;
-        const Small channel = static_cast<Small>(i) % S::kChannels, row = at / S::kPlaces;
-        const int place = static_cast<int>(at % S::kPlaces);
+        const Small channel = static_cast<Small>(i) % S::kChannels, row = at / S::kSites;
+        const int site = static_cast<int>(at % S::kSites);
         const T* image = x + block.y() * x_stride + Index(row) * S::kCells * S::kChannels + channel;
         T most = T(0);
         int count = 0;
         for (int tap = 0; tap < S::kTaps; ++tap) {
-          const int cell = S::cell(place, tap);
+          const int cell = S::cell(site, tap);
           if (cell < 0) continue;
           const T v = image[cell * S::kChannels];
           if constexpr (Max) {
@@ -52,7 +52,7 @@ struct Pool {
   }
 };
 
-// delta of the input = sum over the places whose window covers a cell: of those where it is the
+// delta of the input = sum over the sites whose window covers a cell: of those where it is the
 // first of the largest, or of their means' shares; times derivative unless null, plus what is there
 // if `add`. x, value are read for the largest alone. Grid: (any, C).
 template <class T, class S, bool Max>
@@ -77,22 +77,22 @@ struct PoolBackward {
         const Small channel = static_cast<Small>(i) % S::kChannels, row = at / S::kCells;
         const int cell = static_cast<int>(at % S::kCells);
         const T* image = x + block.y() * x_stride + Index(row) * S::kCells * S::kChannels + channel;
-        const Index out = block.y() * stride + Index(row) * S::kPlaces * S::kChannels + channel;
+        const Index out = block.y() * stride + Index(row) * S::kSites * S::kChannels + channel;
         T sum = T(0);
         for (int tap = 0; tap < S::kTaps; ++tap) {
-          const int place = S::place(cell, tap);
-          if (place < 0) continue;
-          const T given = delta[out + place * S::kChannels];
+          const int site = S::site(cell, tap);
+          if (site < 0) continue;
+          const T given = delta[out + site * S::kChannels];
           if constexpr (Max) {
-            const T most = value[out + place * S::kChannels];
+            const T most = value[out + site * S::kChannels];
             bool first = image[cell * S::kChannels] == most;
             for (int before = 0; first && before < tap; ++before) {
-              const int other = S::cell(place, before);
+              const int other = S::cell(site, before);
               if (other >= 0) first = image[other * S::kChannels] != most;
             }
             if (first) sum += given;
           } else {
-            sum += given * (T(1) / static_cast<T>(covered<S>(place)));
+            sum += given * (T(1) / static_cast<T>(covered<S>(site)));
           }
         }
         const Index into = block.y() * below_stride + i;

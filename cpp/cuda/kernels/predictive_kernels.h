@@ -12,6 +12,7 @@ namespace ribbit::cuda {
 // thread per row and sample. Grid: (ceil(R / kBlock), S).
 template <class T, int Kind>
 struct PredictiveValues {
+  using L = Likelihoods::At<Kind>;
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   T* f;
@@ -24,10 +25,19 @@ struct PredictiveValues {
       const Index r = block.x() * kBlock + t;
       if (r >= rows) return;
       T* row = f + block.y() * sample_stride + r * outputs;
-      if constexpr (Kind == kPoisson) {
-        for (Index k = 0; k < outputs; ++k) row[k] = exp<T>(row[k]);
-      } else if constexpr (Kind == kCategorical || Kind == kBernoulli) {
-        entropies[block.y() * rows + r] = Kind == kCategorical ? softmax(row) : sigmoids(row);
+      if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
+        entropies[block.y() * rows + r] = softmax(row);
+      } else if constexpr (L::kClasses) {
+        T total = T(0);
+        for (Index k = 0; k < outputs; ++k) {
+          T value, entropy;
+          L::template value<T>(row[k], value, entropy);
+          row[k] = value;
+          total += entropy;
+        }
+        entropies[block.y() * rows + r] = total;
+      } else if constexpr (L::kTransforms) {
+        for (Index k = 0; k < outputs; ++k) row[k] = L::template value<T>(row[k]);
       }
     });
   }
@@ -48,18 +58,6 @@ struct PredictiveValues {
     for (Index k = 0; k < outputs; ++k) row[k] *= inverse;
     return log<T>(sum) - weighted * inverse;  // -sum p log p
   }
-  RIBBIT_DEVICE T sigmoids(T* row) const {
-    T total = T(0);
-    for (Index k = 0; k < outputs; ++k) {
-      const T logit = row[k], e = exp_minus_abs<T>(logit);
-      const T r = T(1) / (T(1) + e);  // probability of the likelier outcome
-      row[k] = logit < T(0) ? e * r : r;
-      // With p = e r: -(1 - p) log(1 - p) - p log p = log(1 + e) + |logit| p
-      const T distance = Ops<T>::min(T(kExpLimit<T>), Ops<T>::abs(logit));
-      total += Ops<T>::fma(e, log1p_ratio<T>(e), distance * (e * r));
-    }
-    return total;
-  }
 };
 
 // first, sum, squares (N, M) of values (S, R, K), relative to the first sample of all, and for
@@ -68,6 +66,7 @@ struct PredictiveValues {
 // Grid: (any).
 template <class T, int Kind>
 struct AddMoments {
+  using L = Likelihoods::At<Kind>;
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   const T* values;
@@ -85,7 +84,7 @@ struct AddMoments {
   double* squares;
   double* noise;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index means = Kind == kHeteroscedastic ? outputs / 2 : outputs;
+    const Index means = means_of(L::kShape, outputs);
     block.last([&](int t) {
       for (Index i = block.x() * kBlock + t; i < rows * means; i += block.width() * kBlock) {
         const T* at = values + i / means * outputs + i % means;
@@ -104,27 +103,23 @@ struct AddMoments {
         }
         sum[to] = total;
         squares[to] = total_squares;
-        if constexpr (Kind == kCategorical || Kind == kBernoulli) continue;
-        double variance = begin != 0 ? 0.0 : noise[to];
-        for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s);
-        noise[to] = variance;
+        if constexpr (!L::kClasses) {
+          double variance = begin != 0 ? 0.0 : noise[to];
+          for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s);
+          noise[to] = variance;
+        }
       }
     });
   }
 
  private:
   RIBBIT_DEVICE double noise_variance(const T* at, Index means, Index s) const {
-    if constexpr (Kind == kPoisson) {
-      return static_cast<double>(at[s * sample_stride]);
-    } else {
-      double sd = scale;
-      if constexpr (Kind == kHeteroscedastic) {
-        sd = softplus<double>(static_cast<double>(at[s * sample_stride + means]));
-      } else if constexpr (Kind == kGaussianLearned) {
-        sd = exp<double>(static_cast<double>(log_noise[s * noise_stride]));
-      }
-      return sd * sd;
-    }
+    const T* own = at + s * sample_stride;
+    const bool second = L::kShape == LikelihoodShape::kMeanAndScale;
+    const double sd =
+        L::kLearnsNoise ? exp<double>(static_cast<double>(log_noise[s * noise_stride])) : scale;
+    return L::template variance<double>(static_cast<double>(own[0]),
+                                        static_cast<double>(second ? own[means] : own[0]), sd);
   }
 };
 

@@ -8,7 +8,7 @@ namespace ribbit::cuda {
 // N sums at a time of one number per thread. Columns: over the threads of equal number mod Lanes,
 // left at [t % Lanes]; else over each run of Lanes threads, left at [t - t % Lanes].
 template <class T, int N, int Lanes, bool Columns>
-struct TeamSum {
+struct GroupSum {
   T value[N][kThreads];
   RIBBIT_DEVICE static int home(int t) { return Columns ? t % Lanes : t - t % Lanes; }
   RIBBIT_DEVICE void reduce(Block& block) {
@@ -27,7 +27,7 @@ struct TeamSum {
 template <class T>
 struct SumRows {
   static constexpr int kBlock = kThreads, kLanes = 32;
-  using Shared = TeamSum<double, 1, kLanes, true>;
+  using Shared = GroupSum<double, 1, kLanes, true>;
   const T* terms;
   Index chain_stride;
   Index rows;

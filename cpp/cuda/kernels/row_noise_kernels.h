@@ -39,15 +39,15 @@ struct Signs {
   }
 };
 
-// An operand (rows x places, taps x Channels) with a sign for each row and channel; transposed:
-// (taps x Channels, rows x places). Channels 0: as many as there are columns.
-template <class T, class Operand, int Places, int Channels, bool Transposed>
+// An operand (rows x sites, taps x Channels) with a sign for each row and channel; transposed:
+// (taps x Channels, rows x sites). Channels 0: as many as there are columns.
+template <class T, class Operand, int Sites, int Channels, bool Transposed>
 struct Flipped {
   static constexpr bool kAlongColumns = Operand::kAlongColumns;
   Operand operand;
   Signs signs;
   RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
-    const Small row = static_cast<Small>(Transposed ? j : i) / Places;
+    const Small row = static_cast<Small>(Transposed ? j : i) / Sites;
     Small channel = static_cast<Small>(Transposed ? i : j);
     if constexpr (Channels > 0) channel %= Channels;
     return signs.flip<T>(chain, row, channel, operand.get(chain, i, j));
@@ -68,9 +68,9 @@ struct VarianceSink {
   }
 };
 
-// value = f(z), z = what is there + t sum, and derivative = f'(z) unless null; (rows x Places,
+// value = f(z), z = what is there + t sum, and derivative = f'(z) unless null; (rows x Sites,
 // width) per chain.
-template <class T, int Code, int Places>
+template <class T, int Code, int Sites>
 struct FlipoutSink {
   static constexpr bool kJoins = false;
   Signs signs;  // t
@@ -80,7 +80,7 @@ struct FlipoutSink {
   Index width;
   RIBBIT_DEVICE void put(Index chain, Index, Index m, Index n, T sum) const {
     const Index at = chain * chain_stride + m * width + n;
-    const Small row = static_cast<Small>(m) / Places;
+    const Small row = static_cast<Small>(m) / Sites;
     T v, d;
     activation<Code, false, T>(value[at] + signs.flip<T>(chain, row, static_cast<Small>(n), sum), v,
                                d);
@@ -106,8 +106,8 @@ struct LocalDeltaSink {
   }
 };
 
-// delta (rows x Places, width) per chain += s sum, times derivative unless null: d(x s) / dx = s.
-template <class T, int Places>
+// delta (rows x Sites, width) per chain += s sum, times derivative unless null: d(x s) / dx = s.
+template <class T, int Sites>
 struct FlipoutDeltaSink {
   static constexpr bool kJoins = false;
   Signs signs;  // s
@@ -117,7 +117,7 @@ struct FlipoutDeltaSink {
   Index width;
   RIBBIT_DEVICE void put(Index chain, Index, Index m, Index n, T sum) const {
     const Index at = chain * chain_stride + m * width + n;
-    T given = signs.flip<T>(chain, static_cast<Small>(m) / Places, static_cast<Small>(n), sum);
+    T given = signs.flip<T>(chain, static_cast<Small>(m) / Sites, static_cast<Small>(n), sum);
     if (derivative != nullptr) given *= derivative[at];
     delta[at] += given;
   }
@@ -194,7 +194,7 @@ struct RowSigns {
   }
 };
 
-// values (rows, places, width) per chain, each times the sign of its row and channel. Grid: (any,
+// values (rows, sites, width) per chain, each times the sign of its row and channel. Grid: (any,
 // C).
 template <class T>
 struct FlipRows {
@@ -204,10 +204,10 @@ struct FlipRows {
   T* values;
   Index chain_stride;
   Index count;  // rows
-  Index places;
+  Index sites;
   Index width;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    const Small channels = static_cast<Small>(width), all = static_cast<Small>(places) * channels;
+    const Small channels = static_cast<Small>(width), all = static_cast<Small>(sites) * channels;
     const Small size = static_cast<Small>(count) * all;
     T* own = values + block.y() * chain_stride;
     block.last([&](int t) {
@@ -266,10 +266,10 @@ template <class T, bool Local>
 struct PathGradients {
   const T* grad;  // (count, 2 P): by the first path or by what is drawn, then by the second
   const T* scale;
-  const unsigned char* paired;  // (P,): 1 for parameters with two paths
-  Index half;                   // P
+  const unsigned char* has_row_noise;  // (P,): 1 for parameters with two paths
+  Index half;                          // P
   RIBBIT_DEVICE T drawn(Index e, Index at, T z, T& by_mean, T& by_scale) const {
-    if (paired[e] == 0) return grad[at];
+    if (has_row_noise[e] == 0) return grad[at];
     by_mean += grad[at];
     by_scale = Ops<T>::fma(Local ? T(2) * scale[e] : z, grad[at + half], by_scale);
     return T(0);

@@ -27,38 +27,14 @@ struct PriorOf {
 
 template <class T>
 RIBBIT_DEVICE T prior_score_of(const PriorOf& prior, T theta) {
-  switch (prior.kind) {
-    case kNormal:
-      return prior_score<kNormal, T>(theta, prior.constants);
-    case kLaplace:
-      return prior_score<kLaplace, T>(theta, prior.constants);
-    case kStudentT:
-      return prior_score<kStudentT, T>(theta, prior.constants);
-    case kLogistic:
-      return prior_score<kLogistic, T>(theta, prior.constants);
-    default:
-      return prior_score<kScaleMixture, T>(theta, prior.constants);
-  }
+  return with_prior(static_cast<PriorKind>(prior.kind),
+                    [&](auto p) { return decltype(p)::template score<T>(theta, prior.constants); });
 }
 
 RIBBIT_DEVICE double prior_log_density_of(const PriorOf& prior, double theta) {
-  double value;
-  switch (prior.kind) {
-    case kNormal:
-      value = prior_log_density<kNormal, double>(theta, prior.constants);
-      break;
-    case kLaplace:
-      value = prior_log_density<kLaplace, double>(theta, prior.constants);
-      break;
-    case kStudentT:
-      value = prior_log_density<kStudentT, double>(theta, prior.constants);
-      break;
-    case kLogistic:
-      value = prior_log_density<kLogistic, double>(theta, prior.constants);
-      break;
-    default:
-      value = prior_log_density<kScaleMixture, double>(theta, prior.constants);
-  }
+  const double value = with_prior(static_cast<PriorKind>(prior.kind), [&](auto p) {
+    return decltype(p)::template log_density<double>(theta, prior.constants);
+  });
   return value + prior.constants.log_norm;
 }
 
@@ -72,7 +48,8 @@ struct Trajectory {
   static constexpr int kSide = 16;
   static constexpr int kLayers = Units::kLayers;
   static constexpr int kNoise = 2 * kLayers;  // place of log noise in `priors`
-  static constexpr bool kLearned = Kind == kGaussianLearned;
+  using Likelihood = Likelihoods::At<Kind>;
+  static constexpr bool kLearned = Likelihood::kLearnsNoise;
   // Odd lengths of rows: threads that walk down a column then meet different banks.
   static RIBBIT_SIZE int stride(int layer) { return Units::at(layer) | 1; }
   static RIBBIT_SIZE int weights_at(int layer) {
@@ -307,9 +284,9 @@ struct Trajectory {
       T delta[kOutputs];
       double noise = 0.0;
       if (first + t < rows) {
-        state.terms(t)[0] +=
-            likelihood_row<Kind, T>(m.values + at, y + (first + t) * targets, kOutputs, parameter,
-                                    static_cast<T>(likelihood_weight), delta, noise);
+        state.terms(t)[0] += likelihood_row<Likelihood, T>(
+            m.values + at, y + (first + t) * targets, kOutputs, parameter,
+            static_cast<T>(likelihood_weight), delta, noise);
         state.terms(t)[1] += noise;
       } else {
         for (int k = 0; k < kOutputs; ++k) delta[k] = T(0);

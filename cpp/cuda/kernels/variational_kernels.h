@@ -156,7 +156,7 @@ struct DrawnGradient {
 // and sd, sample by sample and in this order whatever the groups of samples are. With a prior:
 // weight * score of each weight drawn is part of its gradient, and terms (blocks,) become sums of
 // log densities over the samples; sums: one number per thread, kept from group to group. Nothing
-// changes once a step has failed. Gradients: DrawnGradient, or one of paired_kernels.h. Grid:
+// changes once a step has failed. Gradients: DrawnGradient, or one of row_noise_kernels.h. Grid:
 // (any).
 template <class T, int Kind, class Gradients>
 struct NoiseGradient {
@@ -211,8 +211,9 @@ struct NoiseGradient {
             T g = gradients.drawn(e + i, at + i, z[i], by_mean[i], by_scale[i]);
             if constexpr (kPrior) {
               const T w = theta[at + i];
-              g = Ops<T>::fma(weight, prior_score<Kind, T>(w, constants), g);
-              logs += prior_log_density<Kind, double>(static_cast<double>(w), constants);
+              using Prior = Priors::At<Kind>;
+              g = Ops<T>::fma(weight, Prior::template score<T>(w, constants), g);
+              logs += Prior::template log_density<double>(static_cast<double>(w), constants);
             }
             by_mean[i] += g;
             by_scale[i] = Ops<T>::fma(g, z[i], by_scale[i]);

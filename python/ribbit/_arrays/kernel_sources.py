@@ -41,10 +41,10 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
 
 
 def _root() -> Path:
-    here = Path(__file__).resolve().parent
-    if (here / "cuda").is_dir():
-        return here
-    return here.parents[2] / "cpp"  # a source tree
+    package = Path(__file__).resolve().parents[1]
+    if (package / "kernels/cuda").is_dir():
+        return package / "kernels"
+    return package.parents[1] / "cpp"  # a source tree
 
 
 @cache

@@ -25,14 +25,12 @@ __all__ = ["MOMENTUM", "draw_weights", "epoch_rows", "normal", "reparameterize",
 
 
 # Purposes of random numbers, as in core/philox_hd.h; a number never changes.
-MOMENTUM, ACCEPT, JITTER, INIT, WEIGHT_NOISE = 1, 2, 3, 4, 5
-
-
-MASK, BATCH_ORDER, UPDATE_NOISE, PUBLIC, PREDICTIVE_NOISE = 6, 7, 8, 9, 10
-
-
-FIT_DRAW = 13
-
+_PURPOSES = _core.codes()["PURPOSES"]
+MOMENTUM, ACCEPT, JITTER = (_PURPOSES[name] for name in ("momentum", "accept", "jitter"))
+INIT, WEIGHT_NOISE, FIT_DRAW = (_PURPOSES[name] for name in ("init", "weight_noise", "fit_draw"))
+MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
+ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
+UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
 
 _chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 

@@ -1,31 +1,33 @@
-"""Numbers that the native core and the device's kernels share with Python."""
+"""Numbers that the native core and the device's kernels share with Python, by name.
+
+They come from the core, where each is typed once: ``cpp/bindings/bind_codes.cpp``.
+"""
 
 from __future__ import annotations
 
-__all__ = ["COLUMNS"]
+from ribbit import _core
 
-COLUMNS = (
-    "op",
-    "in_size",
-    "out_size",
-    "weight",  # offsets into the flat vector, -1: none
-    "bias",
-    "argument",
-    "index",  # of the layer: part of the address of its masks
-    "input",  # value number
-    "second",  # value number of a sum's other summand, -1: none
-    "third",  # offset of a third array: recurrent weights, thresholds, -1: none
-    "height",  # of the input, seen as an image; 1 for sequences
-    "width",
-    "channels",
-    "kernel_height",
-    "kernel_width",
-    "stride_height",
-    "stride_width",
-    "pad_top",
-    "pad_left",
-    "out_height",
-    "out_width",
-    "out_channels",
-)
-"""Columns of the layer table, in the order of ``enum class Column`` of the core."""
+__all__ = ["ACTIVATIONS", "COLUMNS", "ESTIMATORS", "LIKELIHOODS", "OPS", "PRIORS", "RULES"]
+
+_TABLES = _core.codes()
+
+
+def _ordered(name: str) -> dict[str, int]:
+    return dict(sorted(_TABLES[name].items(), key=lambda item: item[1]))
+
+
+OPS = _ordered("OPS")
+"""Operations of a row of the layer table, as in ``core/network.h``."""
+COLUMNS = tuple(_ordered("COLUMNS"))
+"""Columns of the layer table. Offsets and numbers that are absent are -1."""
+ACTIVATIONS = _ordered("ACTIVATIONS")
+"""Kinds of activations, as in ``core/activation_hd.h``; gelu is the exact one, with erf."""
+PRIORS = _ordered("PRIORS")
+"""Kinds of priors by the name of their class, as in ``core/prior_hd.h``."""
+LIKELIHOODS = _ordered("LIKELIHOODS")
+"""Kinds of likelihoods by the name of their class, "Learned" behind it where the noise is learned;
+``core/likelihood_hd.h``."""
+RULES = _ordered("RULES")
+"""How stochastic gradients move parameters, as in ``cpu/isa/kernel_table-inl.h``."""
+ESTIMATORS = _ordered("ESTIMATORS")
+"""Gradient estimators of a mean-field Gaussian, as in ``cpu/network/mlp_row_noise.h``."""

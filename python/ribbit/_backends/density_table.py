@@ -1,4 +1,4 @@
-"""What kernels are told of a log density: tables of its network, prior and likelihood."""
+"""What a backend is told of a network and of a log density: tables and shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,60 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DensityTable", "merged"]
+from ribbit import _core
+
+__all__ = ["DensityTable", "LikelihoodTable", "NetworkTable", "merged", "prior_constants"]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkTable:
+    """A network as a table, and what its rows of data look like.
+
+    Attributes
+    ----------
+    table : (R, columns) int64 array
+        The layer table.
+    rates : (R,) float64 array
+        Dropout rate of each row, 0 where it is no Dropout layer.
+    input_shape, output_shape : tuple of int
+        Shape of a data row and of its outputs (K,).
+    tokens : int
+        Data rows hold whole numbers below this one; 0: any number.
+    """
+
+    table: npt.NDArray[np.int64]
+    rates: npt.NDArray[np.float64]
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    tokens: int
+
+
+@dataclass(frozen=True)
+class LikelihoodTable:
+    """A likelihood as numbers.
+
+    Attributes
+    ----------
+    kind : int
+        Its code in ``codes.LIKELIHOODS``.
+    scale : float
+        Known sd of the noise, else 1.
+    columns : int
+        J, the columns of y and of the means of predictions.
+    classes : bool
+        Whether outputs become probabilities.
+    learns_noise : bool
+        Whether the last parameter is the logarithm of the noise.
+    transforms : bool
+        Whether what is predicted is a function of the outputs, not the outputs themselves.
+    """
+
+    kind: int
+    scale: float
+    columns: int
+    classes: bool
+    learns_noise: bool
+    transforms: bool
 
 
 @dataclass(frozen=True)
@@ -22,10 +75,7 @@ class DensityTable:
         offset, size, kind, a, b, c of each segment.
     constants : (segments, 5) float64 array
         Those of ``core/prior_hd.h``, made on the host.
-    kind : int
-        Of the likelihood; ``core/likelihood_hd.h``.
-    scale : float
-        Known sd of the noise.
+    likelihood : LikelihoodTable
     temperature, likelihood_temperature : float
     rates : (rows,) float64 array, optional
         Probability with which each row's masks drop a unit. None: there are no masks, and Dropout
@@ -39,8 +89,7 @@ class DensityTable:
     table: npt.NDArray[np.int64]
     prior: npt.NDArray[np.float64]
     constants: npt.NDArray[np.float64]
-    kind: int
-    scale: float
+    likelihood: LikelihoodTable
     temperature: float
     likelihood_temperature: float
     rates: npt.NDArray[np.float64] | None = None
@@ -65,7 +114,13 @@ class DensityTable:
     @property
     def learns_noise(self) -> bool:
         """Whether the last parameter but the logits is the logarithm of the noise."""
-        return self.kind == 1
+        return self.likelihood.learns_noise
+
+
+def prior_constants(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the constants (segments, 5) of a prior table (segments, 6)."""
+    made: npt.NDArray[np.float64] = _core.prior_constants(rows)
+    return made
 
 
 def merged(

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import is_device_array
-from ribbit._arrays.positions import host_position
+from ribbit._backends import dispatch
+from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.models import layers, torch_weights
 from ribbit.models.layers import Layer, Parameter
@@ -272,57 +271,14 @@ class Model:
         TypeError, ValueError
             If shapes or dtypes do not fit, or `x` is not finite.
         """
-        return self.forward("Model.apply", theta, x, self.dim)
+        out: FloatArray = dispatch.outputs("Model.apply", self.network, theta, x, self.dim)
+        return out
 
-    def forward(
-        self,
-        function: str,
-        theta: FloatArray,
-        x: npt.ArrayLike,
-        dim: int,
-        precision: str = "float32",
-    ) -> FloatArray:
-        """Evaluate `apply` for parameters (dim,) or (S, dim) with dim >= self.dim, the rest unused.
-
-        `function` names the caller in errors; `precision` is that of float32 products on a device.
-        """
-        if is_device_array(theta):
-            from ribbit._backends.cuda import forward as cuda_forward
-
-            out: FloatArray = cuda_forward.outputs(function, self, theta, x, dim, precision)
-            return out
-        dtype = getattr(theta, "dtype", None)
-        if dtype not in (np.float32, np.float64):
-            raise DTypeError(
-                f"[{function}] expected theta as a float32 or float64 NumPy array, "
-                f"got {checks.summary(theta)}"
-            )
-        samples, single = host_position(function, "theta", theta, np.dtype(dtype), dim)
-        rows = self.rows(function, x, samples.dtype)
-        single_precision = samples.dtype == np.float32
-        source: Any = _core.WeightSource32 if single_precision else _core.WeightSource64
-        native: Any = _core.forward32 if single_precision else _core.forward64
-        stored = source.stored(samples[None])
-        out, _ = native(self.table, self.rates, stored, 0, samples.shape[0], rows)
-        return out[0] if single else out
-
-    def rows(self, function: str, x: npt.ArrayLike, dtype: np.dtype[Any]) -> FloatArray:
-        """Return data rows as a finite flat (N, D) copy in `dtype`, or in uint8 for its images."""
-        expected = ", ".join(["N", *map(str, self.input_shape)])
-        array = checks.numeric(function, "x", x)
-        if array.shape[1:] != self.input_shape or array.ndim == 0 or array.shape[0] == 0:
-            raise ShapeError(
-                f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
-                f"input_shape {self.input_shape}, got {checks.summary(array)}"
-            )
-        if array.dtype == np.uint8 and len(self.input_shape) == 3:
-            return np.array(array, order="C").reshape(array.shape[0], -1)
-        flat = checks.data(function, "x", array, dtype).reshape(array.shape[0], -1)
-        if self.tokens:
-            good = (flat >= 0) & (flat < self.tokens) & (flat == np.floor(flat))
-            expected = f"integer tokens in [0, {self.tokens})"
-            checks.all_true(function, expected, "x", flat, good)
-        return flat
+    @property
+    def network(self) -> NetworkTable:
+        """What a backend is told of the network."""
+        shapes = self.input_shape, self.output_shape
+        return NetworkTable(self.table, self.rates, *shapes, self.tokens)
 
     def from_torch_state_dict(
         self, state_dict: Mapping[str, Any], *, dtype: npt.DTypeLike = np.float32

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit._backends.cpu import pointer_density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets.likelihoods import Array64
 
@@ -196,7 +196,7 @@ class PointerDensity:
                 f"[{name}] expected user_data in the callable or as an argument, got both"
             )
         user = context if user_data is None else _data_address(name, user_data)
-        native = _core.PointerDensity(place, size, user, parallel)
+        native = pointer_density(place, size, user, parallel)
         for key, value in {
             "dim": size,
             "address": place,

@@ -5,37 +5,31 @@ Shapes: C chains, S masks, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import from_host, host_dtype, is_device_array, namespace, to_host
+from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit._backends.codes import COLUMNS
 from ribbit.models.layers import Activation, Dense, Dropout, Residual
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.native import NativeSteps
-from ribbit.targets.predictive import (
-    NumberedPredictive,
-    check_addresses,
-    predictive_from_description,
-)
+from ribbit.targets.predictive import Masks, NetworkPredictive, check_addresses
 from ribbit.targets.priors import Normal
+from ribbit.targets.spec import DensitySpec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ribbit.models.model import Model
-    from ribbit.targets.posterior import Posterior
 
 
-__all__ = ["DropoutPredictive", "MaskedPosterior"]
+__all__ = ["MaskedPosterior"]
 
 _COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 
@@ -49,7 +43,8 @@ class MaskedPosterior(NativeSteps):
 
     Parameters
     ----------
-    target : Posterior
+    spec : DensitySpec
+        Of the posterior.
     rate : float or "concrete", optional
         Rate of all Dropout layers; their own when absent. "concrete": their own to start with, then
         learned (Gal, Hron and Kendall 2017): the masks of training are relaxed at temperature 0.1,
@@ -80,19 +75,19 @@ class MaskedPosterior(NativeSteps):
 
     def __init__(
         self,
-        target: Posterior,
+        spec: DensitySpec,
         *,
         rate: float | Literal["concrete"] | None = None,
         length_scale: float | None = None,
         precision: float | None = None,
     ) -> None:
         name = "MCDropout"
-        if not target.dropout_layers:
+        model = spec.model
+        if not model.dropout_layers:
             raise TypeError(
-                f"[{name}] expected a model with Dropout layers, got {target.model!r} without: put "
+                f"[{name}] expected a model with Dropout layers, got {model!r} without: put "
                 "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
             )
-        model = target.model
         drops = model.table[:, 0] == Dropout.op
         rates = model.rates.copy()
         concrete = isinstance(rate, str)
@@ -104,9 +99,9 @@ class MaskedPosterior(NativeSteps):
             rates[drops] = rates[drops] if concrete else checks.fraction(name, "rate", rate)
         if not (rates[drops] > 0).all():
             raise ValueError(
-                f"[{name}] expected rates in (0, 1), got layers {', '.join(target.dropout_layers)}"
+                f"[{name}] expected rates in (0, 1), got layers {', '.join(model.dropout_layers)}"
             )
-        likelihood = target.likelihood
+        likelihood = spec.likelihood
         if precision is not None:
             tau = checks.positive(name, "precision", precision)
             if not isinstance(likelihood, likelihoods.Gaussian) or likelihood.learns_noise:
@@ -115,7 +110,7 @@ class MaskedPosterior(NativeSteps):
                     f"got {likelihood!r}: use rb.Gaussian(1.0), whose scale precision replaces"
                 )
             likelihood = likelihoods.Gaussian(tau**-0.5)
-        prior = target._prior_rows
+        prior = spec.table.rows
         if length_scale is not None:
             scale = checks.positive(name, "length_scale", length_scale)
             # Learned rates enter the precision in the core.
@@ -123,39 +118,31 @@ class MaskedPosterior(NativeSteps):
             prior = _length_scale_prior(model, fixed, scale, prior)
         if concrete:
             _check_concrete(name, model.table, prior)
-        check_addresses(name, model, target.num_rows)
+        check_addresses(name, model, spec.num_rows)
         self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
-        self.target, self.model, self.likelihood = target, model, likelihood
-        self.dtype, self.num_rows = target.dtype, target.num_rows
+        self._spec, self.model, self.likelihood = spec, model, likelihood
+        self.dtype, self.num_rows = spec.dtype, spec.num_rows
         self.rates: Array64 = rates[drops]
         self.learns_rates = concrete
-        self.dim = target.dim + (len(self.rates) if concrete else 0)
-        self._scale = target.likelihood_temperature * target.temperature, target.temperature
-        self.array_namespace = target.array_namespace
-        kind = int(likelihood.learns_noise) or likelihood.code
-        temperatures = target.temperature, target.likelihood_temperature
-        self._native: Any
-        if self.array_namespace is np:
-            native = _core.LogDensity32 if target.dtype == np.float32 else _core.LogDensity64
-            data = target.x, target.y
-            network = model.table, rates, prior, kind, likelihood.table_scale
-            self._native = native(*network, *data, *temperatures, True, concrete)
-            return
-        from ribbit._backends.density_table import DensityTable
-
-        constants = _core.prior_constants(prior)
+        self.dim = spec.dim + (len(self.rates) if concrete else 0)
+        self.array_namespace = spec.backend.xp
         learned = tuple(int(i) for i in np.flatnonzero(drops)) if concrete else ()
-        parts = model.table, prior, constants, kind, likelihood.table_scale
-        tables = DensityTable(*parts, *temperatures, rates, learned, target.precision)
-        self._native = target._native.with_tables(tables)
+        self._native = spec.density(
+            likelihood=likelihood, prior=prior, rates=rates, learned=learned
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native object is built again.
-        return _rebuild, (self.target, self._options)
+        return _rebuild, (self._spec, self._options)
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw a starting position, as the target does."""
-        return self.with_rates(self.target.init(seed, chains))
+        return self.with_rates(self._spec.init(seed, chains))
+
+    @property
+    def num_weights(self) -> int:
+        """Parameters before the logits of learned rates."""
+        return self._spec.dim
 
     def with_rates(self, theta: FloatArray) -> FloatArray:
         """Append the logits of the first rates to weights (..., P) where rates are learned."""
@@ -172,8 +159,8 @@ class MaskedPosterior(NativeSteps):
         """Return weights (P,) and rates (L,) of a position."""
         if not self.learns_rates:
             return position, self.rates
-        logits = to_host(position[self.target.dim :]).astype(np.float64)
-        return position[: self.target.dim], 1.0 / (1.0 + np.exp(-logits))
+        logits = to_host(position[self.num_weights :]).astype(np.float64)
+        return position[: self.num_weights], 1.0 / (1.0 + np.exp(-logits))
 
     def masked_value_and_grad(
         self, theta: FloatArray, rows: npt.ArrayLike | None = None, *, seed: int, step: int
@@ -212,7 +199,8 @@ class MaskedPosterior(NativeSteps):
         number = checks.seed(function, seed)
         place = checks.integer(function, "step", step, minimum=0, maximum=2**40 - 1)
         likelihood, prior, grad = self._native.masked_value_and_grad(theta, batch, number, place)
-        lp = likelihood / self._scale[0] + prior / self._scale[1]
+        parts, rest = self._spec.temper(likelihood, prior)
+        lp = parts + rest
         return (lp[0], grad[0, :]) if single else (lp, grad)
 
     def value_and_grad(
@@ -221,24 +209,18 @@ class MaskedPosterior(NativeSteps):
         """Return log density and gradient under the masks of seed 0, step 0."""
         return self.masked_value_and_grad(theta, rows, seed=0, step=0)
 
-    def mask_predictive(self, seed: int, masks: str, rates: Array64) -> DropoutPredictive:
-        """Return what predicts with masks of `rates` (L,): see `DropoutPredictive`."""
+    def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
+        """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
         drops = self.model.table[:, 0] == Dropout.op
         layer_rates = np.zeros(len(drops))
         layer_rates[drops] = rates
-        base = self.target.describe() | {"likelihood": self.likelihood.describe()}
-        return DropoutPredictive(
-            self.model,
-            self.likelihood,
-            base,
-            tuple(float(r) for r in layer_rates),
-            seed,
-            masks,
-        )
+        base = self._spec.describe() | {"likelihood": self.likelihood.describe()}
+        drawn = Masks(tuple(float(r) for r in layer_rates), seed, masks)
+        return NetworkPredictive(self.model, self.likelihood, base, drawn)
 
 
-def _rebuild(target: Posterior, options: dict[str, Any]) -> MaskedPosterior:
-    return MaskedPosterior(target, **options)
+def _rebuild(spec: DensitySpec, options: dict[str, Any]) -> MaskedPosterior:
+    return MaskedPosterior(spec, **options)
 
 
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:
@@ -281,63 +263,3 @@ def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: 
         kept.append(1.0 if behind else keep)
     rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
     return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class DropoutPredictive(NumberedPredictive):
-    """Predictions of one weight vector under masks; draw number s takes the masks of sample s.
-
-    The draws (S, P) that the methods are given share one weight vector, and the first stands for
-    all.
-
-    Parameters
-    ----------
-    model : Model
-    likelihood : Likelihood
-    description : dict
-        What `describe` adds to.
-    rates : tuple of float
-        Rate of every layer, 0 where it is no Dropout layer.
-    seed : int
-        64-bit key of the masks.
-    masks : {"row", "shared"}
-        A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
-    """
-
-    rates: tuple[float, ...]
-    seed: int
-    masks: str
-
-    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the source of masks."""
-        check_addresses("predict", self.model, row + num_rows)
-        shared = self.masks == "shared"
-        if is_device_array(theta):
-            from ribbit._backends.cuda.samples import Masked
-
-            return Masked(theta, self.rates, self.seed, shared, row)
-        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
-        return source.masked(np.ascontiguousarray(theta), self.seed, shared, row)
-
-    def _layer_rates(self) -> Array64:
-        return np.asarray(self.rates, np.float64)
-
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description for `ribbit.load_draws`."""
-        dropout = {"rates": list(self.rates), "seed": self.seed, "masks": self.masks}
-        return dict(self.description) | {"dropout": dropout}
-
-    @staticmethod
-    def from_description(description: dict[str, Any]) -> DropoutPredictive:
-        """Rebuild from `describe`."""
-        base = {k: v for k, v in description.items() if k != "dropout"}
-        plain = predictive_from_description(base)
-        dropout = description["dropout"]
-        return DropoutPredictive(
-            plain.model,
-            plain.likelihood,
-            base,
-            tuple(float(r) for r in dropout["rates"]),
-            int(dropout["seed"]),
-            str(dropout["masks"]),
-        )

@@ -17,6 +17,8 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.namespace import errstate, from_host, namespace, to_host
+from ribbit._backends.codes import LIKELIHOODS
+from ribbit._backends.density_table import LikelihoodTable
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, PredictiveTerms
 
@@ -42,7 +44,6 @@ Kind: TypeAlias = Literal["regression", "classification", "count"]
 class Likelihood:
     """Base of the likelihoods; one column of y per output unless stated otherwise."""
 
-    code: ClassVar[int]  # in the native log density
     kind: ClassVar[Kind]
 
     @property
@@ -54,6 +55,25 @@ class Likelihood:
     def table_scale(self) -> float:
         """Known noise sd for the native log density, else 1."""
         return 1.0
+
+    def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
+        """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
+        return LikelihoodTable(
+            LIKELIHOODS[type(self).__name__ + ("Learned" if self.learns_noise else "")],
+            self.table_scale,
+            self.columns(function, outputs),
+            classes=self.kind == "classification",
+            learns_noise=self.learns_noise,
+            transforms=self.kind != "regression",
+        )
+
+    def constants(self, y: npt.NDArray[Any]) -> Array64 | None:
+        """Return what the log likelihood of each row of y (N, J) has of y alone, (N,).
+
+        Kernels of a device leave it out. None: they leave nothing out.
+        """
+        del y
+        return None
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return J, the columns of y for a network with `outputs`; ValueError if none fits."""
@@ -152,7 +172,6 @@ class Gaussian(Likelihood):
         If the scale is not a positive finite number, or both arguments are given.
     """
 
-    code: ClassVar[int] = 0  # 1 when the noise is learned
     kind: ClassVar[Kind] = "regression"
     scale: float | None = None
     log_noise_prior: Any = field(default=None, kw_only=True)
@@ -206,7 +225,6 @@ class Gaussian(Likelihood):
 class HeteroscedasticGaussian(Likelihood):
     """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus."""
 
-    code: ClassVar[int] = 2
     kind: ClassVar[Kind] = "regression"
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
@@ -241,7 +259,6 @@ class HeteroscedasticGaussian(Likelihood):
 class Categorical(Likelihood):
     """One of K classes from logits (softmax); y holds integer labels (N,) in [0, K)."""
 
-    code: ClassVar[int] = 3
     kind: ClassVar[Kind] = "classification"
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
@@ -275,7 +292,6 @@ class Categorical(Likelihood):
 class Bernoulli(Likelihood):
     """Independent binary outputs from logits (sigmoid); y holds 0 or 1."""
 
-    code: ClassVar[int] = 4
     kind: ClassVar[Kind] = "classification"
 
     def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
@@ -298,13 +314,17 @@ class Bernoulli(Likelihood):
 class Poisson(Likelihood):
     """Counts with log rates as outputs; y holds whole numbers >= 0."""
 
-    code: ClassVar[int] = 5
     kind: ClassVar[Kind] = "count"
 
     def support(self, function: str, y: npt.NDArray[Any], outputs: int) -> None:
         """Raise DataError unless y holds whole numbers >= 0."""
         good = (y >= 0) & (np.floor(y) == y)
         checks.all_true(function, "y as whole numbers >= 0", "y", y, good)
+
+    def constants(self, y: npt.NDArray[Any]) -> Array64 | None:
+        """Return -sum of log y! of each row, (N,)."""
+        rows: Array64 = -log_factorials(y).sum(axis=1)
+        return rows
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return the rate as mean and its square root as noise sd, both (S, N, K)."""

@@ -13,8 +13,10 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
+from ribbit._backends.codes import ESTIMATORS, RULES
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
+from ribbit.targets.spec import DensitySpec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,7 +44,7 @@ class NativeSteps:
         batch_size: int,
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
-        rule: int,
+        rule: str,
         prior: float,
         friction: float,
         decay: tuple[float, float],
@@ -75,7 +77,7 @@ class NativeSteps:
             batch_size,
             step_size,
             noise,
-            rule,
+            RULES[rule],
             prior,
             friction,
             *decay,
@@ -97,6 +99,7 @@ class NativeDensity:
     likelihood_temperature: float
     _native: Any
     _predictive: NetworkPredictive
+    _spec: DensitySpec
 
     @property
     def num_rows(self) -> int:
@@ -145,7 +148,7 @@ class NativeDensity:
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
         # Each part is divided on its own, so that the terms of terms_and_grad add up exactly.
-        parts, rest = self._temper(likelihood, prior)
+        parts, rest = self._spec.temper(likelihood, prior)
         lp = parts + rest
         return (lp[0], grad[0]) if single else (lp, grad)
 
@@ -172,7 +175,7 @@ class NativeDensity:
         function = "Posterior.terms_and_grad"
         theta, single = self._position(function, theta)
         likelihood, prior, grad = self._native.value_and_grad(theta, None)
-        terms = self.array_namespace.stack(self._temper(likelihood, prior), axis=-1)
+        terms = self.array_namespace.stack(self._spec.temper(likelihood, prior), axis=-1)
         return (terms[0], grad[0]) if single else (terms, grad)
 
     def leapfrog(
@@ -233,7 +236,7 @@ class NativeDensity:
         )
         out = self._native.leapfrog(*trajectory, interrupt)
         position, momentum, likelihood, prior, grad = out
-        return position, momentum, xp.stack(self._temper(likelihood, prior), axis=-1), grad
+        return position, momentum, xp.stack(self._spec.temper(likelihood, prior), axis=-1), grad
 
     # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
     # for no more than the protocol says.
@@ -247,7 +250,7 @@ class NativeDensity:
         first_step: int,
         batch_size: int,
         num_samples: int,
-        estimator: int,
+        estimator: str,
         closed: bool,
         step_size: npt.NDArray[np.float64],
         kl_weight: npt.NDArray[np.float64],
@@ -262,7 +265,7 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        if estimator != 0:  # noise for each row
+        if estimator != "reparam":  # noise for each row
             check_addresses("BBB", self._predictive.model, self.num_rows)
         out: Any = self._native.advance_variational(
             state,
@@ -270,7 +273,7 @@ class NativeDensity:
             first_step,
             batch_size,
             num_samples,
-            estimator,
+            ESTIMATORS[estimator],
             closed,
             step_size,
             kl_weight,
@@ -339,11 +342,6 @@ class NativeDensity:
         return positions_.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim
         )
-
-    def _temper(self, likelihood: Array64, prior: Array64) -> tuple[Array64, Array64]:
-        # (C,), (C,): likelihood / (T_l T) and prior / T.
-        scale = self.likelihood_temperature * self.temperature
-        return likelihood / scale, prior / self.temperature
 
     def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         return checks.integer_array(function, "rows", rows, below=self.num_rows)

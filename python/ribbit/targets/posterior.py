@@ -6,34 +6,30 @@ Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import from_host, is_device_array
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
-from ribbit.targets import likelihoods, priors
+from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
-from ribbit.targets.predictive import NetworkPredictive, predictive_from_description
-from ribbit.targets.priors import LOG_NOISE, Normal, Prior, PriorLike
+from ribbit.targets.predictive import NetworkPredictive
+from ribbit.targets.priors import LOG_NOISE, Normal, PriorLike
+from ribbit.targets.spec import DensitySpec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ribbit.targets.dropout import MaskedPosterior
-
-
-__all__ = ["NetworkPredictive", "Posterior", "predictive_from_description"]
+__all__ = ["Posterior"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -134,7 +130,7 @@ class Posterior(NativeDensity, NativeSteps):
     shared_prior_sd: float | None
     dropout_layers: tuple[str, ...]
     _native: Any
-    _prior_rows: Array64
+    _spec: DensitySpec
     _predictive: NetworkPredictive
     array_namespace: ModuleType
     interruptible: ClassVar[bool] = True
@@ -153,90 +149,36 @@ class Posterior(NativeDensity, NativeSteps):
         precision: Precision | None = None,
     ) -> None:
         name = "Posterior"
-        if not isinstance(model, Model):
-            raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
-        prior = priors.check(name, prior)
-        likelihood = likelihoods.check(name, likelihood)
-        temperature = checks.positive(name, "temperature", temperature)
-        likelihood_temperature = checks.positive(
-            name, "likelihood_temperature", likelihood_temperature
+        data = model, x, y, prior, likelihood
+        self._fill(
+            DensitySpec.of(name, *data, temperature, likelihood_temperature, dtype, precision)
         )
-        chosen, how = _precision.resolve(name, dtype, precision)
-        log_noise = _log_noise_prior(name, likelihood)
-        resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
-        resolved.spread.flags.writeable = False
-        kind = int(likelihood.learns_noise) or likelihood.code
-        if is_device_array(x) or is_device_array(y):
-            # Imported where a device is in use: a first draw on the CPU should not wait for it.
-            from ribbit._backends.cuda.data import device_data
-            from ribbit._backends.cuda.density import DeviceDensity
-            from ribbit._backends.density_table import DensityTable
+        _precision.warn(name, self.precision)
 
-            data = device_data(name, model, likelihood, x, y, chosen)
-            rows, targets, xp = data.x, data.y, data.device.xp
-            _precision.check_memory(name, how, data.device)
-            tables = DensityTable(
-                model.table,
-                resolved.rows,
-                _core.prior_constants(resolved.rows),
-                kind,
-                likelihood.table_scale,
-                temperature,
-                likelihood_temperature,
-                precision=how,
-            )
-            native: Any = DeviceDensity(data.device, tables, rows, targets, data.row_constants)
-        else:
-            _precision.check_memory(name, how, None)
-            rows, xp = model.rows(name, x, chosen), np
-            targets = likelihood.targets(name, y, rows.shape[0], model.output_shape, chosen)
-            for array in (rows, targets):
-                array.flags.writeable = False
-            density = _core.LogDensity32 if chosen == np.float32 else _core.LogDensity64
-            native = density(
-                model.table,
-                model.rates,
-                resolved.rows,
-                kind,
-                likelihood.table_scale,
-                rows,
-                targets,
-                temperature,
-                likelihood_temperature,
-            )
-        description = {
-            "model": model.describe(),
-            "likelihood": likelihood.describe(),
-            "prior": priors.describe(prior),
-            "log_noise_prior": None if log_noise is None else log_noise.describe(),
-            "temperature": temperature,
-            "likelihood_temperature": likelihood_temperature,
-            "dtype": chosen.name,
-            "precision": how,
-            "num_rows": rows.shape[0],
-        }
+    def _fill(self, spec: DensitySpec) -> None:
+        """Set every field from the checked arguments."""
+        model, table = spec.model, spec.table
         for key, value in {
+            "_spec": spec,
             "model": model,
-            "prior": prior,
-            "likelihood": likelihood,
-            "temperature": temperature,
-            "likelihood_temperature": likelihood_temperature,
-            "dtype": chosen,
-            "precision": how,
-            "dim": model.dim + int(likelihood.learns_noise),
-            "x": rows,
-            "y": targets,
-            "normal_prior": bool((resolved.rows[:, 2] == 0).all()),
-            "prior_sd": resolved.spread,
-            "_prior_rows": resolved.rows,
-            "shared_prior_sd": resolved.shared,
+            "prior": spec.prior,
+            "likelihood": spec.likelihood,
+            "temperature": spec.temperature,
+            "likelihood_temperature": spec.likelihood_temperature,
+            "dtype": spec.dtype,
+            "precision": spec.precision,
+            "dim": spec.dim,
+            "x": spec.x,
+            "y": spec.y,
+            "normal_prior": bool((table.rows[:, 2] == Normal.kind).all()),
+            "prior_sd": table.spread,
+            "shared_prior_sd": table.shared,
             "dropout_layers": model.dropout_layers,
-            "_native": native,
-            "array_namespace": xp,
-            "_predictive": NetworkPredictive(model, likelihood, description),
+            "array_namespace": spec.backend.xp,
+            "_native": spec.density(),
+            "_predictive": NetworkPredictive(model, spec.likelihood, spec.describe()),
         }.items():
             object.__setattr__(self, key, value)
-        _precision.warn(name, how)
 
     def __repr__(self) -> str:
         return (
@@ -248,9 +190,7 @@ class Posterior(NativeDensity, NativeSteps):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
-        x = self.x.reshape((-1, *self.model.input_shape))
-        settings = (self.prior, self.likelihood, self.temperature, self.likelihood_temperature)
-        return _rebuild, (self.model, x, self.y, *settings, self.precision)
+        return _of_spec, (self._spec,)
 
     @property
     def kind(self) -> Kind:
@@ -262,10 +202,7 @@ class Posterior(NativeDensity, NativeSteps):
         """The same posterior in float32 where this one's gradients are plain TF32, else None."""
         if self.precision != "tf32" or self._native.precision != "tf32":
             return None
-        other = object.__new__(Posterior)
-        native = self._native.with_precision("float32")
-        other.__dict__.update(self.__dict__, precision="float32", _native=native)
-        return other
+        return _of_spec(replace(self._spec, precision="float32"))
 
     def init(
         self,
@@ -295,11 +232,7 @@ class Posterior(NativeDensity, NativeSteps):
         TypeError, ValueError
             If an argument is out of its range.
         """
-        start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
-        if self.likelihood.learns_noise:
-            noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
-            start = np.concatenate([start, noise], axis=-1)
-        return from_host(self.array_namespace, start)  # type: ignore[no-any-return]
+        return self._spec.init(seed, chains, scheme=scheme)
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
@@ -358,44 +291,16 @@ class Posterior(NativeDensity, NativeSteps):
         TypeError, ValueError
             Without Dropout layers, or for arguments that do not fit.
         """
-        from ribbit.targets.dropout import MaskedPosterior
-
-        return MaskedPosterior(self, rate=rate, length_scale=length_scale, precision=precision)
+        return MaskedPosterior(
+            self._spec, rate=rate, length_scale=length_scale, precision=precision
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data, for `predictive_from_description`."""
         return self._predictive.describe()
 
 
-def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
-    if not likelihood.learns_noise:
-        return None
-    prior = getattr(likelihood, "log_noise_prior", None)
-    if prior is None:
-        return Normal(1.0)
-    if not isinstance(prior, Prior):
-        got = checks.summary(prior)
-        raise TypeError(f"[{function}] expected log_noise_prior as a prior, got {got}")
-    return prior
-
-
-def _rebuild(
-    model: Model,
-    x: FloatArray,
-    y: FloatArray,
-    prior: PriorLike,
-    likelihood: Likelihood,
-    temperature: float,
-    likelihood_temperature: float,
-    precision: Precision,
-) -> Posterior:
-    return Posterior(
-        model,
-        x,
-        y,
-        prior=prior,
-        likelihood=likelihood,
-        temperature=temperature,
-        likelihood_temperature=likelihood_temperature,
-        precision=precision,
-    )
+def _of_spec(spec: DensitySpec) -> Posterior:
+    posterior = object.__new__(Posterior)
+    posterior._fill(spec)
+    return posterior

@@ -5,17 +5,18 @@ Shapes: S draws, P parameters, N rows, K outputs, J columns of y.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import from_device, from_host, is_device_array, namespace, to_host
+from ribbit._arrays.namespace import from_host, is_device_array
+from ribbit._backends import dispatch
+from ribbit._backends.density_table import NetworkTable
 from ribbit._backends.precision import PRECISIONS
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
@@ -28,12 +29,68 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "DrawnPredictive",
+    "Masks",
     "NetworkPredictive",
-    "NumberedPredictive",
+    "NormalWeights",
     "check_addresses",
     "predictive_from_description",
 ]
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Draws of one weight vector under masks; draw number s takes the masks of sample s.
+
+    Attributes
+    ----------
+    rates : tuple of float
+        Rate of every row of the layer table, 0 where it is no Dropout layer.
+    seed : int
+        64-bit key of the masks.
+    masks : {"row", "shared"}
+        A mask per sample, row of x and unit, or one per sample and unit: one function per draw.
+    """
+
+    rates: tuple[float, ...]
+    seed: int
+    masks: str
+
+    def source(self, backend: dispatch.Backend, theta: FloatArray, row: int) -> Any:
+        """Return samples whose weights are theta (P,), at rows of x from number `row` on."""
+        shared = self.masks == "shared"
+        return backend.masked(theta, self.rates, self.seed, shared=shared, first_row=row)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description."""
+        return {"rates": list(self.rates), "seed": self.seed, "masks": self.masks}
+
+    @staticmethod
+    def from_description(description: Mapping[str, Any]) -> Masks:
+        """Rebuild from `describe`."""
+        rates = tuple(float(rate) for rate in description["rates"])
+        return Masks(rates, int(description["seed"]), str(description["masks"]))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalWeights:
+    """Draws of independent normal weights, made while they are used.
+
+    Attributes
+    ----------
+    mean, scale : array
+        (P,) each.
+    seed : int
+        64-bit key; draw s is row s of ``MeanField(mean, scale).sample``.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+    seed: int
+
+    def source(self, backend: dispatch.Backend, theta: FloatArray, row: int) -> Any:
+        """Return samples; neither theta nor the rows matter."""
+        del theta, row
+        return backend.drawn(self.mean, self.scale, self.seed)
 
 
 @dataclass(frozen=True)
@@ -47,17 +104,27 @@ class NetworkPredictive:
     likelihood : Likelihood
         What its outputs mean.
     description : dict
-        What `describe` returns.
+        What `describe` returns, of draws that lie in memory.
+    draws : Masks or NormalWeights, optional
+        Draws that are made from their numbers while they are used. The arrays of draws (S, P) that
+        the methods are given then say how many there are, from number `first` on, at rows of x
+        from number `row` on. None: the arrays are the draws.
     """
 
     model: Model
     likelihood: Likelihood
     description: Mapping[str, Any] = field(repr=False, compare=False)
+    draws: Masks | NormalWeights | None = None
 
     @property
     def dim(self) -> int:
         """Number of parameters P, "log_noise" included."""
         return self.model.dim + int(self.likelihood.learns_noise)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a prediction depends on the numbers of its draw and row."""
+        return self.draws is not None
 
     @property
     def precision(self) -> str:
@@ -69,174 +136,56 @@ class NetworkPredictive:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
 
+    @property
+    def network(self) -> NetworkTable:
+        """The network with the rates of its masks."""
+        table = self.model.network
+        if not isinstance(self.draws, Masks):
+            return table
+        return dataclasses.replace(table, rates=np.asarray(self.draws.rates, np.float64))
+
     def check_inputs(self, x: npt.ArrayLike) -> None:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
-        if is_device_array(x):
-            from ribbit._backends.cuda.data import device_rows
+        single = getattr(x, "dtype", None) == np.float32 and not is_device_array(x)
+        dtype = np.dtype(np.float32 if single else np.float64)
+        dispatch.backend_of_data("predict", dtype, x=x).rows("predict", self.network, x)
 
-            given = from_device("predict", "x", x)
-            device_rows("predict", self.model, given, np.dtype(np.float64))
-            return
-        single = getattr(x, "dtype", None) == np.float32
-        self.model.rows("predict", x, np.dtype(np.float32 if single else np.float64))
-
-    def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
+    def outputs(
+        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
+    ) -> FloatArray:
         """Return the raw outputs of the network, (N, K) or (S, N, K), in the dtype of `theta`.
 
         Parameters
         ----------
-        theta : numpy.ndarray
+        theta : array
             (P,) or (S, P), float32 or float64.
         x : array
             Rows (N, *input_shape), converted to the dtype of `theta`.
+        first, row : int
+            Numbers of the first draw and the first row, where `numbered`.
 
         Raises
         ------
         TypeError, ValueError
             If shapes or dtypes do not fit, or `x` is not finite.
         """
-        return self.model.forward("predict", theta, x, self.dim, self.precision)
-
-    def predictive(self, theta: FloatArray, x: npt.ArrayLike) -> PredictiveTerms:
-        """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`.
-
-        The noise is that of the untempered likelihood. Errors as for `outputs`.
-        """
-        return self._terms(*self._samples("predict", theta, x))
-
-    def log_likelihood(self, theta: FloatArray, x: npt.ArrayLike, y: npt.ArrayLike) -> Array64:
-        """Return the untempered log density (S, N) float64 of each row under each draw (S, P).
-
-        `y` is checked as in `Posterior`. Errors as for `outputs`.
-        """
-        function = "Prediction.log_likelihood"
-        return self._density(function, y, *self._samples(function, theta, x))
-
-    def predictive_moments(
-        self, positions: FloatArray, x: npt.ArrayLike
-    ) -> tuple[tuple[Array64, ...], bool]:
-        """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
-        if is_device_array(positions):
-            from ribbit._backends.cuda import forward as cuda_forward
-
-            stored = cuda_forward.stored(positions, self.dim)
-            return self._moments(stored, positions, x)
-        source: Any = (
-            _core.WeightSource32 if positions.dtype == np.float32 else _core.WeightSource64
+        if self.draws is not None:
+            return self._samples("predict", theta, x, first, row)[0]
+        out: FloatArray = dispatch.outputs(
+            "predict", self.network, theta, x, self.dim, self.precision
         )
-        draws = np.ascontiguousarray(positions)
-        return self._moments(source.stored(draws), positions, x)
-
-    def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> DrawnPredictive:
-        """Return predictions of normal weights that are drawn while they are used."""
-        return DrawnPredictive(self.model, self.likelihood, self.description, mean, scale, seed)
-
-    @property
-    def network_predictive(self) -> NetworkPredictive:
-        """Return itself; a Posterior has one."""
-        return self
-
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description for `predictive_from_description`."""
-        return dict(self.description)
-
-    def _moments(
-        self, source: Any, positions: FloatArray, x: npt.ArrayLike
-    ) -> tuple[tuple[Array64, ...], bool]:
-        likelihood, model = self.likelihood, self.model
-        binary = isinstance(likelihood, likelihoods.Bernoulli)
-        count = positions.shape[0] * positions.shape[1]
-        if is_device_array(positions):
-            from ribbit._backends.cuda import forward as cuda_forward
-
-            sums_on_device = cuda_forward.predictive_moments(
-                model, likelihood, source, x, count, self.precision
-            )
-            return sums_on_device, binary
-        rows = model.rows("predict", x, positions.dtype)
-        native: Any = (
-            _core.predictive_moments32
-            if positions.dtype == np.float32
-            else _core.predictive_moments64
-        )
-        sums: tuple[Array64, ...] = native(
-            model.table,
-            self._layer_rates(),
-            source,
-            int(likelihood.learns_noise) or likelihood.code,
-            likelihood.table_scale,
-            count,
-            rows,
-        )
-        return sums, binary
-
-    def _layer_rates(self) -> Array64:
-        return self.model.rates
-
-    def _samples(
-        self, function: str, theta: FloatArray, x: npt.ArrayLike
-    ) -> tuple[FloatArray, FloatArray | None]:
-        if getattr(theta, "ndim", 0) != 2:
-            raise ShapeError(
-                f"[{function}] expected theta of shape (S, {self.dim}), got {checks.summary(theta)}"
-            )
-        outputs = self.model.forward(function, theta, x, self.dim, self.precision)
-        return outputs, theta[:, -1] if self.likelihood.learns_noise else None
-
-    def _terms(self, outputs: FloatArray, log_noise: FloatArray | None) -> PredictiveTerms:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, log_noise)
-
-    def _density(
-        self,
-        function: str,
-        y: npt.ArrayLike,
-        outputs: FloatArray,
-        log_noise: FloatArray | None,
-    ) -> Array64:
-        shape = self.model.output_shape
-        xp = namespace(outputs)
-        if is_device_array(y):
-            y = to_host(from_device(function, "y", y))
-        elif xp is not np:
-            namespace(outputs, np.asarray(y), function=function)  # says what is mixed
-        targets = self.likelihood.targets(
-            function, y, outputs.shape[1], shape, np.dtype(np.float64)
-        )
-        targets = from_host(xp, targets)
-        with np.errstate(over="ignore", invalid="ignore"):
-            values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
-        return values
-
-
-@dataclass(frozen=True)
-class NumberedPredictive(NetworkPredictive, ABC):
-    """Predictions of draws that are made from their numbers, while they are used.
-
-    The arrays of draws (S, P) that the methods are given say how many there are, from number
-    `first` on, at rows of x from number `row` on.
-    """
-
-    numbered: ClassVar[bool] = True
-
-    @abstractmethod
-    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the source of weights and masks of the CPU, or `Samples` of a device.
-
-        theta (P,) is the first draw given; rows of x: row, .., row + num_rows - 1.
-        """
-
-    def outputs(
-        self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
-    ) -> FloatArray:
-        """Return raw outputs (S, N, K)."""
-        return self._numbered("predict", theta, x, first, row)[0]
+        return out
 
     def predictive(
         self, theta: FloatArray, x: npt.ArrayLike, *, first: int = 0, row: int = 0
     ) -> PredictiveTerms:
-        """Return mean and noise sd, or probabilities, of each draw at each row of `x`."""
-        return self._terms(*self._numbered("predict", theta, x, first, row))
+        """Return mean and noise sd, or probabilities, of each draw (S, P) at each row of `x`.
+
+        The noise is that of the untempered likelihood. Errors as for `outputs`.
+        """
+        outputs, log_noise = self._samples("predict", theta, x, first, row)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.likelihood.terms(outputs, log_noise)
 
     def log_likelihood(
         self,
@@ -247,73 +196,84 @@ class NumberedPredictive(NetworkPredictive, ABC):
         first: int = 0,
         row: int = 0,
     ) -> Array64:
-        """Return the untempered log density (S, N) float64 of each row under each draw."""
+        """Return the untempered log density (S, N) float64 of each row under each draw (S, P).
+
+        `y` is checked as in `Posterior`. Errors as for `outputs`.
+        """
         function = "Prediction.log_likelihood"
-        return self._density(function, y, *self._numbered(function, theta, x, first, row))
+        outputs, log_noise = self._samples(function, theta, x, first, row)
+        backend = dispatch.backend_of(function, outputs)
+        targets = self.likelihood.targets(
+            function,
+            backend.given(function, "y", y),
+            outputs.shape[1],
+            self.model.output_shape,
+            np.dtype(np.float64),
+        )
+        targets = from_host(backend.xp, targets)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
+        return values
 
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
     ) -> tuple[tuple[Array64, ...], bool]:
-        """Return running sums over as many draws as `positions` (1, S, P) has."""
-        return self._moments(self.source(positions[0, 0, :], 0, _num_rows(x)), positions, x)
+        """Return running sums over all draws (C, D, P); see `protocols.NativePredictive`."""
+        backend = dispatch.backend_of("predict", positions)
+        sums = backend.moments(
+            self.network,
+            self.likelihood.table("predict", self.model.output_shape),
+            self._source(backend, positions, x, 0),
+            x,
+            count=positions.shape[0] * positions.shape[1],
+            precision=self.precision,
+        )
+        return sums, isinstance(self.likelihood, likelihoods.Bernoulli)
 
-    def _numbered(
+    def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> NetworkPredictive:
+        """Return predictions of normal weights that are drawn while they are used."""
+        return dataclasses.replace(self, draws=NormalWeights(mean, scale, seed))
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """Return itself; a Posterior has one."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description for `predictive_from_description`."""
+        masks = {"dropout": self.draws.describe()} if isinstance(self.draws, Masks) else {}
+        return dict(self.description) | masks
+
+    def _source(
+        self, backend: dispatch.Backend, positions: FloatArray, x: npt.ArrayLike, row: int
+    ) -> Any:
+        """Return samples of draws (C, D, P)."""
+        if self.draws is None:
+            return backend.stored(positions)
+        check_addresses("predict", self.model, row + _num_rows(x))
+        return self.draws.source(backend, positions[0, 0, :], row)
+
+    def _samples(
         self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
     ) -> tuple[FloatArray, FloatArray | None]:
-        if getattr(theta, "ndim", 0) != 2 or theta.shape[1] != self.dim:
+        """Return outputs (S, N, K) of draws (S, P), and what each learned of the noise (S,)."""
+        if getattr(theta, "ndim", 0) != 2 or (self.numbered and theta.shape[1] != self.dim):
             raise ShapeError(
                 f"[{function}] expected theta of shape (S, {self.dim}), got {checks.summary(theta)}"
             )
-        if is_device_array(theta):
-            from ribbit._backends.cuda import forward as cuda_forward
-
-            source = self.source(theta[0, :], row, _num_rows(x))
-            out, log_noise = cuda_forward.numbered_outputs(
-                function, self.model, source, x, first, theta.shape[0], self.precision
-            )
-            return out, log_noise if self.likelihood.learns_noise else None
-        dtype = checks.float_dtype(function, theta.dtype)
-        rows = self.model.rows(function, x, dtype)
-        native: Any = _core.forward32 if dtype == np.float32 else _core.forward64
-        out, log_noise = native(
-            self.model.table,
-            self._layer_rates(),
-            self.source(theta[0], row, len(rows)),
-            first,
-            theta.shape[0],
-            rows,
+        backend = dispatch.backend_of(function, theta)
+        if self.draws is None:
+            theta, _ = backend.position(function, theta, self.dim)
+        outputs, last = backend.outputs(
+            function,
+            self.network,
+            self._source(backend, theta[None, :, :], x, row),
+            x,
+            first=first,
+            count=theta.shape[0],
+            precision=self.precision,
         )
-        shaped = out.reshape((*out.shape[:2], *self.model.output_shape))
-        return shaped, log_noise if self.likelihood.learns_noise else None
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnPredictive(NumberedPredictive):
-    """Predictions of independent normal weights, drawn while they are used.
-
-    Parameters
-    ----------
-    mean, scale : numpy.ndarray
-        (P,) each.
-    seed : int
-        64-bit key; draw s is row s of ``MeanField(mean, scale).sample``.
-    """
-
-    mean: FloatArray
-    scale: FloatArray
-    seed: int
-
-    def source(self, theta: FloatArray, row: int, num_rows: int) -> Any:
-        """Return the source of weights."""
-        if is_device_array(theta):
-            from ribbit._backends.cuda.samples import Drawn
-
-            xp = namespace(theta)
-            mean, scale = (xp.ascontiguousarray(a) for a in (self.mean, self.scale))
-            return Drawn(mean, scale, self.seed)
-        source: Any = _core.WeightSource32 if theta.dtype == np.float32 else _core.WeightSource64
-        mean, scale = (np.ascontiguousarray(a, theta.dtype) for a in (self.mean, self.scale))
-        return source.drawn(mean, scale, self.seed)
+        return outputs, last if self.likelihood.learns_noise else None
 
 
 def _num_rows(x: Any) -> int:
@@ -331,7 +291,7 @@ def check_addresses(name: str, model: Model, num_rows: int) -> None:
 
 
 def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredictive:
-    """Rebuild from `Posterior.describe` what predicts at new rows, without the data.
+    """Rebuild from `NetworkPredictive.describe` what predicts at new rows, without the data.
 
     Raises
     ------
@@ -350,4 +310,6 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
             f"[{function}] expected precision as one of {', '.join(PRECISIONS)}, "
             f"got {checks.summary(given['precision'])}"
         )
-    return NetworkPredictive(model, likelihood, dict(given))
+    base = {key: value for key, value in given.items() if key != "dropout"}
+    masks = Masks.from_description(given["dropout"]) if "dropout" in given else None
+    return NetworkPredictive(model, likelihood, base, masks)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import PRIORS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,7 +82,7 @@ class Normal(Prior):
         If the scale is not a positive finite number.
     """
 
-    kind: ClassVar[int] = 0
+    kind: ClassVar[int] = PRIORS["Normal"]
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 
@@ -114,7 +115,7 @@ class Laplace(Prior):
         If the scale is not a positive finite number.
     """
 
-    kind: ClassVar[int] = 1
+    kind: ClassVar[int] = PRIORS["Laplace"]
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 
@@ -149,7 +150,7 @@ class StudentT(Prior):
         If df or the scale is not a positive finite number.
     """
 
-    kind: ClassVar[int] = 2
+    kind: ClassVar[int] = PRIORS["StudentT"]
     df: float
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
@@ -189,7 +190,7 @@ class Logistic(Prior):
         If the scale is not a positive finite number.
     """
 
-    kind: ClassVar[int] = 3
+    kind: ClassVar[int] = PRIORS["Logistic"]
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
 
@@ -224,7 +225,7 @@ class ScaleMixture(Prior):
         If the weight is not in (0, 1) or a scale not a positive finite number.
     """
 
-    kind: ClassVar[int] = 4
+    kind: ClassVar[int] = PRIORS["ScaleMixture"]
     weight: float
     scale1: float
     scale2: float

@@ -10,11 +10,11 @@ MODEL = rb.mlp(4, (6, 5), 2, activation="tanh")
 RNG = np.random.default_rng(1)
 X, Y = RNG.normal(size=(ROWS, 4)), RNG.normal(size=(ROWS, 2))
 OPTIONS = {"prior": rb.Normal(0.7), "likelihood": rb.Gaussian(1.0)}
-RULES = {  # code, first moment, second moment, step size
-    "langevin": (0, False, False, 1e-2),
-    "preconditioned": (0, False, True, 1e-3),
-    "friction": (1, True, False, 1e-3),
-    "adam": (2, True, True, 1e-2),
+RULES = {  # name, first moment, second moment, step size
+    "langevin": ("langevin", False, False, 1e-2),
+    "preconditioned": ("langevin", False, True, 1e-3),
+    "friction": ("friction", True, False, 1e-3),
+    "adam": ("adam", True, True, 1e-2),
 }
 
 
@@ -27,7 +27,7 @@ def pair(device, model=MODEL, x=X, y=Y, **options):
 
 def steps(target, theta, rule, batch, *, count=10, chains=None, seed=5, moments=None, **options):
     """Call ``advance``; the results on the host."""
-    code, first, second, size = RULES[rule]
+    name, first, second, size = RULES[rule]
     xp, dtype = getattr(target, "array_namespace", np), target.dtype
     ids = np.array([0, 4, 9], dtype=np.uint32) if chains is None else np.array(chains, np.uint32)
     if moments is None:
@@ -39,7 +39,7 @@ def steps(target, theta, rule, batch, *, count=10, chains=None, seed=5, moments=
         "batch_size": batch,
         "step_size": size * np.linspace(1.0, 0.6, count),
         "noise": np.where(np.arange(count) == 4, 0.0, 1.0),
-        "rule": code,
+        "rule": name,
         "prior": 1.0,
         "friction": 0.1,
         "decay": (0.9, 0.99),

@@ -12,7 +12,7 @@ import pytest
 
 from ribbit._arrays import kernel_sources
 from tests.support.cuda import kernel_list, nvrtc
-from tests.support.cuda.cpu_device import kept
+from tests.support.cuda.compiler import kept
 from tests.support.paths import CPP
 from tools import kernel_budget
 

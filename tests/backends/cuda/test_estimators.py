@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._backends.cuda.layers import row_noise
+from ribbit._backends.codes import ESTIMATORS
 from ribbit._backends.cuda.programs import gradient
 from ribbit._backends.cuda.programs import row_noise as row_noise_program
 from ribbit._backends.cuda.programs.row_noise import PairedProgram, bytes_per_sample
@@ -30,8 +30,8 @@ from tests.support import layer_problems
 from tests.support.layer_problems import SILU, TANH, net
 from tests.support.row_noise import NETWORKS
 
-NAMES = ("reparam", "local", "flipout")
-BOTH = pytest.mark.parametrize("estimator", [row_noise.LOCAL, row_noise.FLIPOUT], ids=NAMES[1:])
+NAMES = tuple(ESTIMATORS)
+BOTH = pytest.mark.parametrize("estimator", ["local", "flipout"])
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 IMAGE_ROWS = 37
 BLACK = net((5, 5, 1), rb.Conv2D(3, 3, padding="same", bias=False), TANH, rb.Conv2D(2, 3))
@@ -149,16 +149,16 @@ def test_panels_and_partial_sums(device, monkeypatch, name, estimator):
 # --- what the checks notice ----------------------------------------------------------------------
 
 FAULTS = {  # estimator, part of a launch's name, number of a member and its change; None: left out
-    "another layer's normals": (row_noise.LOCAL, "LocalNoise", 6, lambda layer: layer + 2),
-    "another purpose": (row_noise.LOCAL, "LocalNoise", 5, lambda purpose: purpose - 1),
-    "the next row's normals": (row_noise.LOCAL, "LocalNoise", 3, lambda row: row + 1),
-    "no variance of a bias": (row_noise.LOCAL, "VarianceSink", -9, lambda sds: None),
-    "no slope": (row_noise.LOCAL, "Multiply", None, None),
-    "no variance in what goes down": (row_noise.LOCAL, "LocalDeltaSink", None, None),
-    "signs of the wrong side": (row_noise.FLIPOUT, "RowSigns", 6, lambda layer: layer ^ 1),
-    "signs of another row": (row_noise.FLIPOUT, "RowSigns", 3, lambda row: row + 1),
-    "deltas without signs": (row_noise.FLIPOUT, "FlipRows", None, None),
-    "no deviations in what goes down": (row_noise.FLIPOUT, "FlipoutDeltaSink", None, None),
+    "another layer's normals": ("local", "LocalNoise", 6, lambda layer: layer + 2),
+    "another purpose": ("local", "LocalNoise", 5, lambda purpose: purpose - 1),
+    "the next row's normals": ("local", "LocalNoise", 3, lambda row: row + 1),
+    "no variance of a bias": ("local", "VarianceSink", -9, lambda sds: None),
+    "no slope": ("local", "Multiply", None, None),
+    "no variance in what goes down": ("local", "LocalDeltaSink", None, None),
+    "signs of the wrong side": ("flipout", "RowSigns", 6, lambda layer: layer ^ 1),
+    "signs of another row": ("flipout", "RowSigns", 3, lambda row: row + 1),
+    "deltas without signs": ("flipout", "FlipRows", None, None),
+    "no deviations in what goes down": ("flipout", "FlipoutDeltaSink", None, None),
 }
 
 
@@ -188,8 +188,8 @@ def test_faults_are_noticed(device, monkeypatch, fault):
     assert found
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 2])
-@pytest.mark.parametrize("right", [0, 1, 2])
+@pytest.mark.parametrize("wrong", NAMES)
+@pytest.mark.parametrize("right", NAMES)
 def test_estimators_differ(device, right, wrong):
     host, there = pair(device)
     a = advance(host, steps=1, estimator=right)
@@ -257,7 +257,7 @@ def test_memory_of_a_sample(device, monkeypatch, estimator):
         program = made.pop()
         kept = sum(int(a.nbytes) for a in program._keep if a.shape[0] in (3, 2))
         sizes.append(kept)
-        asked = 3 * bytes_per_sample(target._native._tables, num_rows, 8, estimator)
+        asked = 3 * bytes_per_sample(target._native._tables, num_rows, 8, ESTIMATORS[estimator])
         assert kept <= asked
     terms = 3 * 8 * 2 * 5  # sums of the five more panels, of the likelihood and of the noise
     assert sizes[1] == sizes[0] + terms

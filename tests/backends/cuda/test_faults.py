@@ -119,7 +119,8 @@ def test_out_of_bounds(kernel, n):
     """Aborts at the line of the fault, and only there."""
     code = f"""
 import numpy as np
-from tests.support.cuda.cpu_device import NAMESPACE as xp, Compiler, CpuDevice
+from tests.support.cuda.compiler import Compiler
+from tests.support.cuda.cpu_device import NAMESPACE as xp, CpuDevice
 device = CpuDevice(Compiler(headers=[{HEADER!r}]))
 for _ in range(3):  # arrays that NumPy may use again
     values, out = xp.asarray(np.ones({n})), xp.empty(1)

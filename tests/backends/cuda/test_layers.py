@@ -10,7 +10,8 @@ import pytest
 import ribbit as rb
 from ribbit._backends.cuda.programs import gradient
 from tests.support import layer_problems as problems
-from tests.support.cuda.cpu_device import NAMESPACE, Compiler, CpuDevice
+from tests.support.cuda.compiler import Compiler
+from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import evaluate, program_of
 from tests.support.layer_problems import SILU, TANH, net
 

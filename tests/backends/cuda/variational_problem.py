@@ -42,7 +42,7 @@ def advance(target, *, steps=8, batch=ROWS, samples=1, closed=True, first=0, sta
         "seed": 2**63 + 5,
         "step_size": np.linspace(0.02, 0.01, 40)[first : first + steps],
         "kl_weight": np.linspace(0.2, 0.4, 40)[first : first + steps],
-        "estimator": 0,
+        "estimator": "reparam",
         "decay": (0.9, 0.999),
         "epsilon": 1e-8,
     }

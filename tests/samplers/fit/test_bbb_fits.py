@@ -147,7 +147,7 @@ def test_scales_that_underflow_come_back():
             first_step=0,
             batch_size=ROWS,
             num_samples=1,
-            estimator=0,
+            estimator="reparam",
             closed=True,
             step_size=np.array([1e-3]),
             kl_weight=np.array([1.0]),

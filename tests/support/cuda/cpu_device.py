@@ -6,33 +6,20 @@ block by block and phase by phase in a shuffled order (``cpp/cuda/host/on_cpu.h`
 closer to the device, thread by thread from barrier to barrier (``cuda_on_fibers.h``).
 """
 
-import ctypes
-import hashlib
 import importlib.util
 import operator
-import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
-from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import STATIC_SHARED, pack
 from ribbit._arrays.namespace import _devices
+from tests.support.cuda.compiler import FLAGS, Compiler, kept
 from tests.support.paths import CPP
-
-FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
-FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared", "-march=x86-64-v3"]
-PHASES = "cuda/host/on_cpu.h"
-FIBERS = str(Path(__file__).with_name("cuda_on_fibers.h"))
-# pragmas of CUDA's; shared memory is one array per library, not one per process
-FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"]
-FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # on_cpu.h fills memory with NaN, for certainty
 
 
 class Array:
@@ -176,84 +163,6 @@ class Namespace(ModuleType):
 
 NAMESPACE = Namespace("cpu_device")
 sys.modules.setdefault("cpu_device_arrays", NAMESPACE)
-
-
-class Compiler:
-    """Kernels by name from shared libraries, compiled when they are first asked for.
-
-    Parameters
-    ----------
-    flags : sequence of str
-        More flags of g++; those in RIBBIT_KERNEL_FLAGS come on top.
-    headers : sequence of str
-        With the kernels: in ``cpp``, or absolute paths.
-    runner : str
-        The header that runs a block.
-    """
-
-    def __init__(self, flags=(), headers=kernel_sources.HEADERS, runner=PHASES):
-        more = os.environ.get("RIBBIT_KERNEL_FLAGS", "").split()
-        self.flags = [*FLAGS, *flags, *more, *(FIBER_FLAGS if runner == FIBERS else ())]
-        self.headers = (runner, *headers)
-        self.loaded = {}
-
-    def __call__(self, names):
-        missing = [name for name in names if name not in self.loaded]
-        if missing:
-            library = ctypes.CDLL(str(self._library(missing)))
-            for i, name in enumerate(missing):
-                entry = getattr(library, f"launch_{i}")
-                entry.argtypes = [ctypes.c_char_p, *[ctypes.c_longlong] * 3, ctypes.c_ulonglong]
-                entry.restype = ctypes.c_longlong
-                self.loaded[name] = entry
-        return {name: self.loaded[name] for name in names}
-
-    def text(self, names):
-        """C++ of a library; launch_i returns the size of its arguments, -1 after a fault."""
-        lines = [f'#include "{h}"' for h in self.headers]
-        lines.append("using namespace ribbit; using namespace ribbit::cuda;")
-        for i, name in enumerate(names):
-            lines.append(
-                f'extern "C" long long launch_{i}(const void* a, long long x, long long y, '
-                f"long long z, unsigned long long seed) {{ using K = {name}; "
-                "static_assert(sizeof(K) % 8 == 0); "
-                "if (a == nullptr) return x == 0 ? sizeof(K) : sizeof(typename K::Shared); "
-                "K k; std::memcpy(static_cast<void*>(&k), a, sizeof k); "
-                "try { run_on_cpu(k, Grid{x, y, z}, seed); } catch (...) { return -1; } "
-                "return sizeof(K); }"
-            )
-        return "\n".join(lines) + "\n"
-
-    def _library(self, names):
-        text = self.text(names)
-
-        def make(path):
-            code = path.with_suffix(f".{os.getpid()}.cpp")
-            code.write_text(text)
-            command = ["g++", *self.flags, f"-I{CPP}", str(code), "-o", str(path)]
-            # an interpreter under AddressSanitizer does not want its compiler there too
-            quiet = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
-            if done.returncode != 0:
-                raise RuntimeError(done.stderr)
-
-        # All that may be included, of the source tree: an installed package lacks what runs them.
-        own = [p for what in ("core/*_hd.h", "cuda/*/*.h") for p in sorted(CPP.glob(what))]
-        own += [Path(p) if p.startswith("/") else CPP / p for p in self.headers]
-        return kept(".so", make, text, *(path.read_text() for path in own), *self.flags)
-
-
-def kept(suffix, make, *ingredients):
-    """Path of what ``make(path)`` wrote when it was last called for these ingredients."""
-    folder = Path(os.environ.get("RIBBIT_KERNEL_CACHE", Path(tempfile.gettempdir())))
-    folder = folder / f"ribbit-kernels-{os.getuid()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (hashlib.sha256("\n".join(ingredients).encode()).hexdigest() + suffix)
-    if not path.exists():
-        made = path.with_suffix(f".{os.getpid()}.tmp")
-        make(made)
-        made.replace(path)
-    return path
 
 
 def native_module():

@@ -43,10 +43,9 @@ def tables_of(target, rates=None, learned=(), precision="float32"):
     likelihood = target.likelihood
     return DensityTable(
         table=target.model.table,
-        prior=target._prior_rows,
-        constants=_core.prior_constants(target._prior_rows),
-        kind=int(likelihood.learns_noise) or likelihood.code,
-        scale=likelihood.table_scale,
+        prior=target._spec.table.rows,
+        constants=_core.prior_constants(target._spec.table.rows),
+        likelihood=likelihood.table("tables_of", target.model.output_shape),
         temperature=target.temperature,
         likelihood_temperature=target.likelihood_temperature,
         rates=rates,

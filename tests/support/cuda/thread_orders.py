@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from ribbit._arrays import kernel_sources
-from tests.support.cuda.cpu_device import FIBERS, PHASES, Compiler, CpuDevice
+from tests.support.cuda.compiler import FIBERS, PHASES, Compiler
+from tests.support.cuda.cpu_device import CpuDevice
 
 ORDERS = [(PHASES, 1), (PHASES, 77), (PHASES, 12345)]
 if "-fsanitize" not in os.environ.get("RIBBIT_KERNEL_FLAGS", ""):  # knows nothing of fibers

@@ -6,28 +6,23 @@ Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays import positions as positions_
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
-from ribbit._arrays.namespace import device_of, from_device, host_dtype, is_device_array, namespace
-from ribbit._backends.cuda.data import device_rows
+from ribbit._arrays.namespace import host_dtype
 from ribbit._backends.cuda.layers.panel import Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
-from ribbit._backends.cuda.samples import Masked, Samples, Stored
+from ribbit._backends.cuda.samples import Masked, Samples
+from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
-from ribbit.errors import DTypeError
-from ribbit.models.model import Model
 from ribbit.protocols import Array
-from ribbit.targets.likelihoods import Likelihood
 
-__all__ = ["Forward", "numbered_outputs", "outputs", "predictive_moments", "stored"]
+__all__ = ["MOST_SAMPLES", "Forward", "numbered_outputs", "predictive_moments"]
 
 _FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
-_MOST_SAMPLES = 128  # in one pass: more fill no device better
+MOST_SAMPLES = 128  # in one pass: more fill no device better
 
 
 class Forward(Walk):
@@ -137,42 +132,12 @@ class Forward(Walk):
             yield first, rows, outputs[:count, :]
 
 
-def outputs(
-    function: str, model: Model, theta: Array, x: Any, dim: int, precision: str = "float32"
-) -> Array:
-    """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim) on a device.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `Model.forward`.
-    """
-    xp = namespace(theta, function=function)
-    dtype = _float_dtype(function, theta)
-    samples, single = positions_.position(xp, function, "theta", theta, dtype, dim)
-    count = samples.shape[0]
-    out, _ = numbered_outputs(function, model, Stored(samples), x, 0, count, precision)
-    return out[0, :, :] if single else out
-
-
-def numbered_outputs(
-    function: str,
-    model: Model,
-    source: Samples,
-    x: Any,
-    first: int,
-    count: int,
-    precision: str = "float32",
-) -> tuple[Array, Array]:
+def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tuple[Array, Array]:
     """Return raw outputs (S, N, K) of samples first, .. first + count - 1, and their last weights.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Model.forward`.
+    width: K.
     """
-    forward = _forward(function, model, source, x, count, precision)
-    xp, width = forward.device.xp, model.output_shape[0]
+    xp = forward.device.xp
     out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
     lasts = xp.empty((count,), dtype=forward.theta.dtype)
     for begin, end in forward.groups(first, count):
@@ -185,50 +150,14 @@ def numbered_outputs(
 
 
 def predictive_moments(
-    model: Model,
-    likelihood: Likelihood,
-    source: Samples,
-    x: Any,
-    count: int,
-    precision: str = "float32",
+    forward: Forward, likelihood: LikelihoodTable, count: int, width: int
 ) -> tuple[Array, ...]:
     """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
-    forward = _forward("predict", model, source, x, count, precision)
-    moments = _Moments(forward, likelihood, model.output_shape[0])
+    moments = _Moments(forward, likelihood, width)
     for begin, end in forward.groups(0, count):
         for first, rows, values in forward.panels(begin, end):
             moments.add(first, rows, values, begin == 0)
     return moments.sums
-
-
-def stored(positions: Array, dim: int) -> Stored:
-    """Return the draws (C, D, P) as samples: draw by draw, and within a draw chain by chain."""
-    xp = namespace(positions)
-    chains, draws = positions.shape[:2]
-    theta = xp.reshape(xp.permute_dims(positions, (1, 0, 2)), (draws * chains, -1))
-    dtype = _float_dtype("predict", theta)
-    return Stored(positions_.position(xp, "predict", "theta", theta, dtype, dim)[0])
-
-
-def _float_dtype(function: str, theta: Array) -> np.dtype[Any]:
-    dtype = host_dtype(theta)
-    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise DTypeError(f"[{function}] expected theta in float32 or float64, got {theta.dtype}")
-    return dtype
-
-
-def _forward(
-    function: str, model: Model, source: Samples, x: Any, count: int, precision: str
-) -> Forward:
-    theta = source.theta
-    device = device_of(namespace(theta, function=function))
-    assert device is not None
-    if not is_device_array(x):
-        namespace(theta, np.asarray(x), function=function)  # says what is mixed
-    given = from_device(function, "x", x)
-    namespace(theta, given, function=function)
-    rows = device_rows(function, model, given, host_dtype(theta))
-    return Forward(device, model.table, rows, source, min(count, _MOST_SAMPLES), precision)
 
 
 def fixed_rows(rows: Sequence[Row], rates: Sequence[float]) -> frozenset[int]:
@@ -245,13 +174,13 @@ def fixed_rows(rows: Sequence[Row], rates: Sequence[float]) -> frozenset[int]:
 class _Moments:
     """Sums of predictions, sample by sample."""
 
-    def __init__(self, forward: Forward, likelihood: Likelihood, outputs: int) -> None:
+    def __init__(self, forward: Forward, likelihood: LikelihoodTable, outputs: int) -> None:
         xp = forward.device.xp
         self._forward, self._device, self._outputs = forward, forward.device, outputs
-        self._kind = int(likelihood.learns_noise) or likelihood.code
-        self._scale = float(likelihood.table_scale)
-        self._classes = likelihood.kind == "classification"
-        means = likelihood.columns("predict", (outputs,)) if self._kind == 2 else outputs
+        self._kind, self._scale = likelihood.kind, float(likelihood.scale)
+        self._classes, self._learned = likelihood.classes, likelihood.learns_noise
+        self._transforms = likelihood.transforms
+        means = outputs if likelihood.classes else likelihood.columns
         shape = forward.count, means
         first, total, squares = (xp.empty(shape, dtype=xp.float64) for _ in range(3))
         extra = xp.empty((forward.count,) if self._classes else shape, dtype=xp.float64)
@@ -265,12 +194,12 @@ class _Moments:
         samples, stride = values.shape[0], values.shape[1]
         scalar, outputs, kind = self._forward.scalar, self._outputs, self._kind
         noise = None
-        if kind == 1:
+        if self._learned:
             theta = self._forward.theta
             itemsize = host_dtype(theta).itemsize
             noise = self._device.pointer(theta) + (theta.shape[1] - 1) * itemsize
         launches = []
-        if kind >= 3:
+        if self._transforms:
             launches.append(
                 Launch(
                     f"PredictiveValues<{scalar}, {kind}>",

@@ -19,6 +19,7 @@ from ribbit._arrays import random_numbers
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit._arrays.threads import Interrupted
+from ribbit._backends.codes import RULES
 from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
 from ribbit.protocols import Array
 
@@ -26,7 +27,7 @@ __all__ = ["DeviceSteps", "UpdateRule", "bytes_per_chain_of_steps"]
 
 _MOST_STEPS = 4096  # rows of the table: of one piece of a call
 _COLUMNS = 6  # StepRow of cuda/kernels/update_kernels.h
-_LANGEVIN, _FRICTION, _ADAM = range(3)
+_LANGEVIN, _FRICTION, _ADAM = (RULES[name] for name in ("langevin", "friction", "adam"))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import dataclasses
 from typing import Any
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import ACTIVATIONS as ACTIVATIONS
+from ribbit._backends.codes import COLUMNS as COLUMNS
 from ribbit.models.layers import (
     activation,
     conv,
@@ -22,13 +24,11 @@ from ribbit.models.layers import (
     pool,
     residual,
 )
-from ribbit.models.layers._table import COLUMNS as COLUMNS
 from ribbit.models.layers._table import Layer as Layer
 from ribbit.models.layers._table import Parameter as Parameter
 from ribbit.models.layers._table import Table as Table
 from ribbit.models.layers._table import Value as Value
 from ribbit.models.layers.activation import *
-from ribbit.models.layers.activation import ACTIVATIONS as ACTIVATIONS
 from ribbit.models.layers.conv import *
 from ribbit.models.layers.dense import *
 from ribbit.models.layers.dense import MAX_SIZE

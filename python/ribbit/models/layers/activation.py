@@ -6,21 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import ACTIVATIONS, OPS
 from ribbit.models.layers._table import Table, Value
 
 __all__ = ["Activation"]
-
-
-ACTIVATIONS: dict[str, int] = {
-    "identity": 0,
-    "relu": 1,
-    "tanh": 2,
-    "silu": 3,
-    "sigmoid": 4,
-    "gelu": 5,
-    "softplus": 6,
-}
-"""Code of each activation in the layer table; gelu is the exact one, with the error function."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Activation:
         If `name` is not one of these.
     """
 
-    op: ClassVar[int] = 1
+    op: ClassVar[int] = OPS["activation"]
     name: str
 
     def __post_init__(self) -> None:

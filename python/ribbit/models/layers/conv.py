@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.models.layers import _window
 from ribbit.models.layers._table import Table, Value
 
@@ -40,7 +41,7 @@ class Conv2D:
         If a size is not a positive integer or `padding` is unknown.
     """
 
-    op: ClassVar[int] = 3
+    op: ClassVar[int] = OPS["conv"]
     filters: int
     kernel_size: int | tuple[int, int]
     stride: int | tuple[int, int] = field(default=1, kw_only=True)
@@ -82,7 +83,7 @@ class Conv1D:
         If a size is not a positive integer or `padding` is unknown.
     """
 
-    op: ClassVar[int] = 3
+    op: ClassVar[int] = OPS["conv"]
     filters: int
     kernel_size: int
     stride: int = field(default=1, kw_only=True)

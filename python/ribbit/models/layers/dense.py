@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers._table import Table, Value
 
@@ -32,7 +33,7 @@ class Dense:
         If `units` is not a positive integer or `bias` not a bool.
     """
 
-    op: ClassVar[int] = 0
+    op: ClassVar[int] = OPS["dense"]
     units: int
     bias: bool = field(default=True, kw_only=True)
 

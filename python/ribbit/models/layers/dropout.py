@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers._table import Table, Value
 
@@ -30,7 +31,7 @@ class Dropout:
         If `rate` is not a number in [0, 1).
     """
 
-    op: ClassVar[int] = 2
+    op: ClassVar[int] = OPS["dropout"]
     rate: float
     spatial: bool = field(default=False, kw_only=True)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers._table import Table, Value
 
@@ -36,7 +37,7 @@ class Embedding:
         If a size is not a positive integer.
     """
 
-    op: ClassVar[int] = 9
+    op: ClassVar[int] = OPS["embedding"]
     vocab_size: int
     units: int
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.models.layers import _window
 from ribbit.models.layers._table import Table, Value
 
@@ -37,7 +38,7 @@ class LSTM:
     Hochreiter and Schmidhuber (1997), with the forget gate of Gers et al. (2000).
     """
 
-    op: ClassVar[int] = 10
+    op: ClassVar[int] = OPS["lstm"]
     units: int
     sequence: bool = field(default=False, kw_only=True)
 

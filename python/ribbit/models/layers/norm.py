@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers._table import Table, Value
 
@@ -33,7 +34,7 @@ class FilterResponseNorm:
     Singh and Krishnan (2020), "Filter response normalization layer", section 3.
     """
 
-    op: ClassVar[int] = 6
+    op: ClassVar[int] = OPS["filter_response_norm"]
     threshold: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ class LayerNorm:
     Ba, Kiros and Hinton (2016), "Layer normalization", equation 4.
     """
 
-    op: ClassVar[int] = 7
+    op: ClassVar[int] = OPS["layer_norm"]
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta."""

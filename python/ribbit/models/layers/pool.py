@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.models.layers import _window
 from ribbit.models.layers._table import Table, Value
 
 __all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool1D", "MaxPool2D"]
-
-
-_MAX, _AVERAGE = 4, 5
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class MaxPool2D:
         If a size is not a positive integer or `padding` is unknown.
     """
 
-    op: ClassVar[int] = _MAX
+    op: ClassVar[int] = OPS["max_pool"]
     pool_size: int | tuple[int, int]
     stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
     padding: str = field(default="valid", kw_only=True)
@@ -68,7 +66,7 @@ class AvgPool2D:
         If a size is not a positive integer or `padding` is unknown.
     """
 
-    op: ClassVar[int] = _AVERAGE
+    op: ClassVar[int] = OPS["average_pool"]
     pool_size: int | tuple[int, int]
     stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
     padding: str = field(default="valid", kw_only=True)
@@ -100,7 +98,7 @@ class MaxPool1D:
         If a size is not a positive integer or `padding` is unknown.
     """
 
-    op: ClassVar[int] = _MAX
+    op: ClassVar[int] = OPS["max_pool"]
     pool_size: int
     stride: int | None = field(default=None, kw_only=True)
     padding: str = field(default="valid", kw_only=True)
@@ -126,7 +124,7 @@ class MaxPool1D:
 class GlobalAvgPool2D:
     """The mean of each channel over an image: (H, W, C) -> (C,)."""
 
-    op: ClassVar[int] = _AVERAGE
+    op: ClassVar[int] = OPS["average_pool"]
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write a row: one window of the size of the image."""

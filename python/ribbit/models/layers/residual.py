@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
 from ribbit.models.layers._table import Layer, Table, Value
 
@@ -30,7 +31,7 @@ class Residual:
         If a path is no sequence of layers.
     """
 
-    op: ClassVar[int] = 8
+    op: ClassVar[int] = OPS["add"]
     main: tuple[Layer, ...]
     shortcut: tuple[Layer, ...] = ()
 

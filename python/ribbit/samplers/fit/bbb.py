@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,12 @@ import numpy.typing as npt
 from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
-from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
-from ribbit.samplers.fit.training import begin
+from ribbit.samplers.fit.training import begin, run_epochs
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 
@@ -199,51 +196,46 @@ class BBB:
         guard: InterruptGuard,
         progress: ProgressOption,
     ) -> MeanField:
-        from ribbit.samplers.run.progress import open_progress
+        held, found, last = arrays, [records], step
 
-        batches = -(-self._num_rows // self._batch_size)
-        # An epoch that was interrupted is finished first and not counted.
-        first, end = step, (step // batches + epochs) * batches
-        found = [records]
-        chunk = Chunk()
-        with open_progress(
-            progress, total=end - first, chains=1, title="BBB", fit=True
-        ) as reporter:
-            while step < end and not guard.requested:
-                count = chunk.size(end - step)
-                try:
-                    moved, new, failed, largest = self._advance(arrays, seed, step, count, guard)
-                    if failed > 0:
-                        arrays, new, _, _ = self._advance(arrays, seed, step, failed, guard)
-                        found.append(new)
-                except Interrupted:
-                    break  # the steps of this call are discarded
-                if failed >= 0:
-                    step += failed
-                    rate = float(self._rates(step, 1)[0])
-                    raise NonFiniteError(
-                        f"[{name}] expected finite parameters, got others at step {step} with "
-                        f"learning rate {rate:.3g}, largest |gradient| {largest:.3g}: use a "
-                        "smaller learning rate (the error's `state` is the last finite fit)",
-                        state=self._fit(arrays, seed, step, found, complete=False),
-                        step=step,
-                        step_size=rate,
-                        largest_gradient=largest,
-                    )
-                arrays, step = moved, step + count
+        def fit(complete: bool) -> MeanField:
+            return self._fit(held, seed, last, found, complete=complete)
+
+        def advance(step: int, count: int) -> Array:
+            nonlocal held, last
+            moved, new, failed, largest = self._advance(held, seed, step, count, guard)
+            if failed > 0:
+                held, new, _, _ = self._advance(held, seed, step, failed, guard)
                 found.append(new)
-                done = step - first
-                rates = {"step_size": self._rates(step - 1, 1)}
-                reporter.update(done, rates, float(done * self._num_samples))
-                chunk.made(count)
-        if step < end:
-            warnings.warn(
-                f"[{name}] interrupted after {(step - first) // batches} of {epochs} epochs; "
-                "returning the fit so far (go on with resume=fit)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        return self._fit(arrays, seed, step, found, complete=step == end)
+            if failed >= 0:
+                last += failed
+                rate = float(self._rates(last, 1)[0])
+                raise NonFiniteError(
+                    f"[{name}] expected finite parameters, got others at step {last} with "
+                    f"learning rate {rate:.3g}, largest |gradient| {largest:.3g}: use a "
+                    "smaller learning rate (the error's `state` is the last finite fit)",
+                    state=fit(complete=False),
+                    step=last,
+                    step_size=rate,
+                    largest_gradient=largest,
+                )
+            held, last = moved, step + count
+            found.append(new)
+            return self._rates(last - 1, 1)
+
+        complete = run_epochs(
+            name,
+            "BBB",
+            first=step,
+            epochs=epochs,
+            batches=-(-self._num_rows // self._batch_size),
+            members=1,
+            gradients=self._num_samples,
+            advance=advance,
+            guard=guard,
+            progress=progress,
+        )
+        return fit(complete)
 
     def _rates(self, step: int, count: int) -> npt.NDArray[np.float64]:
         return self._learning_rate * self._schedule.factors(step, count)
@@ -269,7 +261,7 @@ class BBB:
             first_step=step,
             batch_size=self._batch_size,
             num_samples=self._num_samples,
-            estimator=ESTIMATORS.index(self._estimator),
+            estimator=self._estimator,
             closed=self._kl == "closed",
             step_size=self._rates(step, count),
             kl_weight=self._weights(step, count),

@@ -176,7 +176,7 @@ class MCDropout:
         """Weights (P,) with what else is learned behind them."""
         if init is None or not self._masked.learns_rates:
             return init
-        xp, dim = self._stepper.density.xp, self._masked.target.dim
+        xp, dim = self._stepper.density.xp, self._masked.num_weights
         weights = init
         if xp is np or not is_array(init):
             host = np.asarray(checks.numeric(name, "init", init), np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
-__all__ = ["begin", "train"]
+__all__ = ["begin", "run_epochs", "train"]
 
 
 def begin(
@@ -100,8 +101,6 @@ def train(
     complete : bool
         False after Ctrl-C, with a warning.
     """
-    from ribbit.samplers.run.progress import open_progress
-
     epochs = checks.integer(function, "num_epochs", num_epochs, minimum=1, maximum=2**39)
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
@@ -121,33 +120,90 @@ def train(
                     f"got shape {position.shape}"
                 )
             state = stepper.start(function, position, seed, ids, 0, guard)
-        first = state.step
-        # An epoch that was interrupted is finished first and not counted.
-        end = (first // stepper.batches + epochs) * stepper.batches
-        chunk = Chunk()
-        with open_progress(
-            progress, total=end - first, chains=members, title=title, fit=True
-        ) as reporter:
-            while state.step < end and not guard.requested:
-                count = chunk.size(end - state.step)
-                try:
-                    state, info = stepper.advance(state, count, guard)
-                except Interrupted:
-                    break  # the steps of this call are discarded
-                done = state.step - first
-                if reporter.wanted:
-                    rates = {"step_size": to_host(info["step_size"])}
-                    reporter.update(done, rates, float(done * members))
-                chunk.made(count)
-    complete = state.step == end
-    if not complete:
-        warnings.warn(
-            f"[{function}] interrupted after {(state.step - first) // stepper.batches} of {epochs} "
-            "epochs; returning the fit so far (go on with resume=fit)",
-            RuntimeWarning,
-            stacklevel=3,
+        first, held = state.step, [state]
+
+        def advance(step: int, count: int) -> Any:
+            del step
+            held[0], info = stepper.advance(held[0], count, guard)
+            return info["step_size"]
+
+        complete = run_epochs(
+            function,
+            title,
+            first=first,
+            epochs=epochs,
+            batches=stepper.batches,
+            members=members,
+            gradients=members,
+            advance=advance,
+            guard=guard,
+            progress=progress,
         )
-    return state, complete
+    return held[0], complete
+
+
+def run_epochs(
+    function: str,
+    title: str,
+    *,
+    first: int,
+    epochs: int,
+    batches: int,
+    members: int,
+    gradients: int,
+    advance: Callable[[int, int], Array],
+    guard: InterruptGuard,
+    progress: ProgressOption,
+) -> bool:
+    """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
+
+    Parameters
+    ----------
+    function, title : str
+        Names for the warning and for the progress display.
+    first : int
+        Steps done before; an epoch that was interrupted is finished first and not counted.
+    epochs, batches : int
+        Epochs to make, steps of each.
+    members, gradients : int
+        Rows of the display; gradients of a step.
+    advance : function of (step, count)
+        Makes steps and keeps what they give; returns the last step sizes (members,).
+    guard : InterruptGuard
+    progress
+        As for ``sample``.
+
+    Returns
+    -------
+    bool
+        False after Ctrl-C, with a warning.
+    """
+    from ribbit.samplers.run.progress import open_progress
+
+    step, end = first, (first // batches + epochs) * batches
+    chunk = Chunk()
+    with open_progress(
+        progress, total=end - first, chains=members, title=title, fit=True
+    ) as reporter:
+        while step < end and not guard.requested:
+            count = chunk.size(end - step)
+            try:
+                rates = advance(step, count)
+            except Interrupted:
+                break  # the steps of this call are discarded
+            step += count
+            done = step - first
+            if reporter.wanted:
+                reporter.update(done, {"step_size": to_host(rates)}, float(done * gradients))
+            chunk.made(count)
+    if step < end:
+        warnings.warn(
+            f"[{function}] interrupted after {(step - first) // batches} of {epochs} epochs; "
+            "returning the fit so far (go on with resume=fit)",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return step == end
 
 
 def _start(function: str, density: Density, start: Any) -> Array:

@@ -61,6 +61,10 @@ class Density:
         self._terms = getattr(target, "terms_and_grad", None)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its library is a module, which cannot be pickled; all follows from the target.
+        return _density, (self.target, self._function)
+
     def terms_and_grad(
         self, theta: Array, guard: InterruptGuard | None = None
     ) -> tuple[Array, Array]:
@@ -185,6 +189,10 @@ class Density:
         return ShapeError(
             f"[{self._function}] expected {what} {expected} from the target, got shape {got.shape}"
         )
+
+
+def _density(target: Any, function: str) -> Density:
+    return Density(target, function=function)
 
 
 def _python_leapfrog(

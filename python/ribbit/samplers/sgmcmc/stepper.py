@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Stepper", "Stepping"]
 
-_CODES: dict[str, int] = {"langevin": 0, "friction": 1, "adam": 2}
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
 
@@ -258,7 +257,7 @@ class Stepper:
             batch_size=self.batch_size,
             step_size=eps,
             noise=noise,
-            rule=_CODES[rule.kind],
+            rule=rule.kind,
             prior=rule.prior,
             friction=rule.friction,
             decay=(rule.decay1, rule.decay2),

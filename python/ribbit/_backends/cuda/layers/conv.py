@@ -1,27 +1,16 @@
-"""Layers with a window that slides over an image: convolutions and pools."""
+"""Convolutions."""
 
 from __future__ import annotations
 
-from ribbit._arrays.device import Launch, blocks_of
 from ribbit._backends.cuda.layers import products
-from ribbit._backends.cuda.layers.op_table import MAX_POOL
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
+from ribbit._backends.cuda.layers.window import sliding
 
-__all__ = ["write_convolution", "write_pool"]
-
-_WINDOW = (  # template arguments of Sliding
-    *("height", "width", "channels", "kernel_height", "kernel_width"),
-    *("stride_height", "stride_width", "pad_top", "pad_left", "out_height", "out_width"),
-)
+__all__ = ["write"]
 
 
-def sliding(row: Row) -> str:
-    """Return the C++ type of a row's window."""
-    return f"Sliding<{', '.join(str(row[name]) for name in _WINDOW)}>"
-
-
-def write_convolution(panel: Panel, number: int, row: Row) -> Backward:
+def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(x * W + b); backward: the gradients of W, b and x."""
     scalar, dim, count = panel.scalar, panel.dim, panel.count
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
@@ -93,43 +82,6 @@ def write_convolution(panel: Panel, number: int, row: Row) -> Backward:
                 n=channels,
                 k=taps * outs,
                 passes=panel.passes.backward,
-            )
-        )
-
-    return backward
-
-
-def write_pool(panel: Panel, number: int, row: Row) -> Backward:
-    """Append the largest of each window, or the mean; backward: the gradient of x."""
-    source, out = panel.cells[row["input"]], panel.cells[number + 1]
-    largest = "true" if row["op"] == MAX_POOL else "false"
-    types = f"<{panel.scalar}, {sliding(row)}, {largest}>"
-    given = (source.value, source.chain_stride, out.value)
-    panel.forward.append(
-        Launch(
-            f"Pool{types}",
-            (*given, out.chain_stride, panel.count),
-            (blocks_of(panel.count * out.size), 1, 1),
-        )
-    )
-
-    def backward() -> None:
-        if source.delta is None:
-            return
-        panel.backward.append(
-            Launch(
-                f"PoolBackward{types}",
-                (
-                    *given,
-                    out.delta,
-                    out.chain_stride,
-                    source.delta,
-                    source.derivative,
-                    source.chain_stride,
-                    panel.count,
-                    int(source.add()),
-                ),
-                (blocks_of(panel.count * source.size), 1, 1),
             )
         )
 

@@ -6,6 +6,7 @@ from math import floor
 from typing import Any
 
 from ribbit._arrays.device import Launch, blocks_of
+from ribbit._arrays.random_numbers import MASK, PREDICTIVE_MASK
 from ribbit._backends.cuda.layers.op_table import places_of
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Panel, Row
 from ribbit.protocols import Array
@@ -13,7 +14,6 @@ from ribbit.protocols import Array
 __all__ = ["blocks_of_units", "prior_of_learned", "write"]
 
 _CHANNELS = 1  # argument of a row that drops whole channels
-_MASK, _PREDICTIVE_MASK = 6, 14  # purposes of core/philox_hd.h
 
 
 def blocks_of_units(rows: int, units: int) -> int:
@@ -75,7 +75,7 @@ def _address(panel: Panel, row: Row) -> tuple[Any, ...]:
         panel.subset_stride,
         masks.first_row + panel.first,
         int(masks.shared),
-        _PREDICTIVE_MASK if masks.predictive else _MASK,
+        PREDICTIVE_MASK if masks.predictive else MASK,
         row["index"],
     )
 

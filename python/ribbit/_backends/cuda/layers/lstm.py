@@ -1,70 +1,17 @@
-"""Embeddings of tokens, and LSTMs."""
+"""LSTMs."""
 
 from __future__ import annotations
 
-from ribbit._arrays.device import Launch, blocks_of
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["write_embedding", "write_lstm"]
+__all__ = ["write"]
 
-_TOKENS, _CHANNELS = 64, 32  # of a block of EmbeddingGradient
 _GATE_COLUMNS = 64  # of a tile, for 16 units
 
 
-def write_embedding(panel: Panel, number: int, row: Row) -> Backward:
-    """Append value = rows of the table; backward: the gradient of the table."""
-    source, out = panel.cells[row["input"]], panel.cells[number + 1]
-    scalar, dim, vocabulary, channels = panel.scalar, panel.dim, row["argument"], row["channels"]
-    positions = panel.count * row["in_size"]
-    tokens = (source.value, source.chain_stride)
-    panel.forward.append(
-        Launch(
-            f"Embedding<{scalar}>",
-            (
-                *tokens,
-                panel.theta(row["weight"]),
-                dim,
-                out.value,
-                out.chain_stride,
-                positions,
-                vocabulary,
-                channels,
-            ),
-            (blocks_of(panel.count * out.size), 1, 1),
-        )
-    )
-
-    def backward() -> None:
-        slices = panel.slices[number]
-        panel.backward.append(
-            Launch(
-                f"EmbeddingGradient<{scalar}>",
-                (
-                    *tokens,
-                    out.delta,
-                    out.chain_stride,
-                    panel.grad if slices == 1 else panel.partials,
-                    dim,
-                    0 if slices == 1 else panel.partial_stride,
-                    row["weight"],
-                    positions,
-                    vocabulary,
-                    channels,
-                    slices,
-                    -(-positions // slices),
-                    int(panel.first > 0),
-                ),
-                (-(-vocabulary // _TOKENS), -(-channels // _CHANNELS), slices),
-                chains_along=2,
-            )
-        )
-
-    return backward
-
-
-def write_lstm(panel: Panel, number: int, row: Row) -> Backward:
+def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append the last state, or all; backward: the gradients of the three arrays and of x."""
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
     scalar, dim, count = panel.scalar, panel.dim, panel.count

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
-from ribbit._backends.cuda.layers.op_table import arrays_of, places_of
+from ribbit._backends.cuda.layers.op_table import (
+    LAYER_NORM,
+    RESPONSE_NORM,
+    arrays_of,
+    places_of,
+)
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["write_layer_norm", "write_response_norm"]
+__all__ = ["write"]
 
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
@@ -49,7 +54,12 @@ def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> No
     )
 
 
-def write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
+def write(panel: Panel, number: int, row: Row) -> Backward:
+    """Append the norm of a row's operation; backward: the gradients of its parameters and of x."""
+    return _WRITERS[row["op"]](panel, number, row)
+
+
+def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(max(gamma z / rms(z) + beta, tau)); backward: all gradients."""
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
     channels, places = row["channels"], places_of(row)
@@ -103,7 +113,7 @@ def write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
-def write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
+def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(gamma (z - mean) / sd + beta); backward: all gradients."""
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
     channels, places = row["channels"], places_of(row)
@@ -161,3 +171,9 @@ def write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+_WRITERS = {
+    RESPONSE_NORM: _write_response_norm,
+    LAYER_NORM: _write_layer_norm,
+}

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ribbit._arrays.device import Launch, blocks_of
+from ribbit._arrays.random_numbers import ROW_NOISE, SIGNS
+from ribbit._backends.codes import ESTIMATORS
 from ribbit._backends.cuda.layers import op_table, products
-from ribbit._backends.cuda.layers.conv import sliding
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
+from ribbit._backends.cuda.layers.window import sliding
 from ribbit.protocols import Array
 
 __all__ = ["FLIPOUT", "LOCAL", "PAIRED", "REPARAM", "Paths", "arrays_of", "sizes_of", "write"]
 
-REPARAM, LOCAL, FLIPOUT = range(3)
+REPARAM, LOCAL, FLIPOUT = (ESTIMATORS[name] for name in ("reparam", "local", "flipout"))
 PAIRED = (op_table.DENSE, op_table.CONV)  # operations with two paths
-
-_ROW_NOISE, _SIGNS = 15, 16  # purposes of core/philox_hd.h
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _write_local(panel: Panel, number: int, row: Row, paths: Paths, layer: _Laye
             variance,
         )
     )
-    noise = _address(panel, paths, _ROW_NOISE, 2 * row["index"])
+    noise = _address(panel, paths, ROW_NOISE, 2 * row["index"])
     fields = (*noise, out.value, out.derivative, slope, out.chain_stride, panel.count, out.size)
     name = f"LocalNoise<{scalar}, {panel.codes[number]}>"
     panel.forward.append(Launch(name, fields, (blocks_of(panel.count * -(-out.size // 4)), 1, 1)))
@@ -208,7 +208,7 @@ def _write_flipout(panel: Panel, number: int, row: Row, paths: Paths, layer: _La
     for side, (channels, words) in enumerate(zip(channels_of(row), paths.kept, strict=True)):
         blocks = _sign_blocks(channels)
         stride = panel.rows * 4 * blocks
-        noise = _address(panel, paths, _SIGNS, 2 * row["index"] + side)
+        noise = _address(panel, paths, SIGNS, 2 * row["index"] + side)
         fields = (*noise, words, stride, panel.count, blocks)
         panel.forward.append(Launch("RowSigns", fields, (blocks_of(panel.count * blocks), 1, 1)))
         both.append((words, stride, 4 * blocks))

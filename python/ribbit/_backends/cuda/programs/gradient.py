@@ -219,7 +219,7 @@ class Program(Walk):
         output.add()
         panel.forward.append(
             Launch(
-                f"LikelihoodRows<{scalar}, {tables.kind}>",
+                f"LikelihoodRows<{scalar}, {tables.likelihood.kind}>",
                 (
                     output.value,
                     self._y,
@@ -232,7 +232,7 @@ class Program(Walk):
                     output.chain_stride,
                     self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
                     dim,
-                    float(tables.scale),
+                    float(tables.likelihood.scale),
                     weight,
                     output.delta,
                     self.row_terms,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
-from ribbit._backends.codes import COLUMNS
+from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit.protocols import Array
 
 __all__ = ["Network", "Persistent", "fits", "network_of", "shared_bytes"]
@@ -22,8 +22,8 @@ _MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _SIDE = 16
-_DENSE, _ACTIVATION, _DROPOUT = 0, 1, 2  # enum class Op of core/network.h
-_IDENTITY = 0
+_DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
+_IDENTITY = ACTIVATIONS["identity"]
 
 
 class Network:
@@ -117,7 +117,7 @@ class Persistent:
         scalar = "float" if self._dtype == np.float32 else "double"
         rows = network.rows(self._dtype.itemsize)
         assert rows is not None
-        self.name = network.name(scalar, tables.kind, rows)
+        self.name = network.name(scalar, tables.likelihood.kind, rows)
         size = shared_bytes(network.units, rows, self._dtype.itemsize)
         self._shared = size if size > STATIC_SHARED else 0
         # of each array: the constants of the segment it lies in, its kind, its offset
@@ -164,7 +164,7 @@ class Persistent:
                 step_size[some],
                 steps[some],
                 dim,
-                float(tables.scale),
+                float(tables.likelihood.scale),
                 1.0 / (tables.likelihood_temperature * tables.temperature),
                 1.0 / tables.temperature,
                 terms[some, :],

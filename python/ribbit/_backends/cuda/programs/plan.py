@@ -15,7 +15,17 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import Device, Launch
 from ribbit._backends.codes import COLUMNS
-from ribbit._backends.cuda.layers import conv, dense, dropout, elementwise, lstm, norm, op_table
+from ribbit._backends.cuda.layers import (
+    conv,
+    dense,
+    dropout,
+    elementwise,
+    embedding,
+    lstm,
+    norm,
+    op_table,
+    pool,
+)
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
@@ -215,21 +225,12 @@ class Walk:
         return undo
 
     def _write_layer(self, panel: Panel, number: int, row: Row) -> Backward:
-        return _LAYERS[row["op"]](panel, number, row)
+        return _WRITERS[op_table.TABLE[row["op"]].stem](panel, number, row)
 
 
-_LAYERS: dict[int, Callable[[Panel, int, Row], Backward]] = {
-    op_table.DENSE: dense.write,
-    op_table.ACTIVATION: elementwise.write,
-    op_table.DROPOUT: dropout.write,
-    op_table.CONV: conv.write_convolution,
-    op_table.MAX_POOL: conv.write_pool,
-    op_table.AVERAGE_POOL: conv.write_pool,
-    op_table.RESPONSE_NORM: norm.write_response_norm,
-    op_table.LAYER_NORM: norm.write_layer_norm,
-    op_table.ADD: elementwise.write,
-    op_table.EMBEDDING: lstm.write_embedding,
-    op_table.LSTM: lstm.write_lstm,
+_STEMS = (conv, dense, dropout, elementwise, embedding, lstm, norm, pool)
+_WRITERS: dict[str, Callable[[Panel, int, Row], Backward]] = {
+    stem.__name__.rpartition(".")[2]: stem.write for stem in _STEMS
 }
 
 

@@ -1,0 +1,246 @@
+#pragma once
+// The log posterior of a network on data and its gradient, evaluated by teams of threads:
+//
+//   log density = (log likelihood / likelihood_temperature + log prior) / temperature
+//
+// Rows are cut into at most 16 shards by (N, dim) alone; a shard adds its panels in order and a
+// fixed tree adds the shards, so no result depends on the number of threads or chains.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/likelihood_hd.h"
+#include "core/network.h"
+#include "core/prior_hd.h"
+#include "cpu/density/workspaces.h"
+#include "cpu/system/shards.h"
+
+namespace ribbit::cpu {
+
+// Parameters are combined in chunks of this size; sums over the prior add chunks in order.
+inline constexpr std::int64_t kChunk = 2048;
+// Flops that pay for a thread's barriers, also where the threads share their cores with others (30
+// us of work).
+inline constexpr double kWorthThread = 4e6;
+
+// A run of parameters under one prior (kinds and constants of core/prior_hd.h).
+struct PriorSegment {
+  std::int64_t offset, size;
+  PriorKind kind;
+  double a, b, c;
+};
+
+struct Temperatures {
+  double posterior = 1.0;
+  double likelihood = 1.0;
+};
+
+// What an evaluation is asked for.
+struct Wanted {
+  bool values, gradient;
+  double prior = 1.0;  // weight of the prior's gradient; 0: neither gradient nor value
+};
+
+template <class T>
+class Evaluator {
+ public:
+  // x: rows of network.input_size(), y: (rows, targets()); both must outlive this object. masks:
+  // dropout layers are active, and every pass needs to be told which masks. concrete: their rates
+  // are learned, the last parameters are their logits, and the prior's segments end before them.
+  // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
+  // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
+  // Kendall 2017, eq. 3 and 4, with W divided by 1 - p).
+  Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
+            double scale, const Rows<T>& x, const T* y, std::int64_t rows,
+            Temperatures temperatures, bool masks = false, bool concrete = false);
+
+  const Network& network() const { return network_; }
+  const MlpPlan& plan() const { return plan_; }
+  const GraphPlan* graph() const { return graph_.get(); }
+  const GraphPlan* row_noise_plan() const { return row_noise_plan_.get(); }
+  const std::vector<PriorSegment>& prior() const { return prior_; }
+  LikelihoodKind likelihood() const { return likelihood_; }
+  const LikelihoodTraits& traits() const { return traits_; }
+  const Temperatures& temperatures() const { return temperatures_; }
+  double scale() const { return scale_; }
+  const Rows<T>& x() const { return x_; }
+  const T* y() const { return y_; }
+  bool masked() const { return masked_; }
+  bool concrete() const { return concrete_; }
+  std::int64_t dim() const { return dim_; }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t targets() const { return targets_; }
+  // Terms of the log likelihood that depend on y alone, (rows,), or {}.
+  const std::vector<double>& row_constants() const { return row_constant_; }
+  // Parameters that an estimator draws once for all rows.
+  const std::vector<Layer::Array>& drawn(Estimator estimator) const {
+    return drawn_[static_cast<std::size_t>(estimator)];
+  }
+  // Where in theta the log noise and the logits of learned rates lie.
+  std::int64_t noise_at() const { return network_.dim(); }
+  std::int64_t logits_at() const { return dim_ - plan_.rates; }
+
+  // How batches are cut, by shapes alone.
+  std::int64_t shard_count(std::int64_t rows) const;
+  std::int64_t chunk_count() const { return (dim_ + kChunk - 1) / kChunk; }
+  std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;  // threads a chain is worth
+  double gradient_flops(std::int64_t rows) const {                    // of one gradient
+    return 6.0 * static_cast<double>(rows) *
+           static_cast<double>(std::max(dim_, network_.multiplications()));
+  }
+
+  // All rows: built on first use.
+  const Batch<T>& full_batch() const;
+  // The rows of subset (count,).
+  Batch<T> batch_of(const std::int64_t* subset, std::int64_t count) const;
+
+  // Workspaces for all threads of a call, kept between calls; and what a thread needs for the
+  // values of its rows. row_noise: those of two paths.
+  std::unique_ptr<CallSpace<T>> acquire(int threads, std::int64_t chains, std::int64_t shards,
+                                        std::int64_t rows, bool row_noise = false) const;
+  void release(std::unique_ptr<CallSpace<T>> space) const;
+  std::int64_t workspace_bytes() const;
+
+  // Runs body(member, chain) on the threads of each chain; passes: gradients in all. False when
+  // cancelled.
+  template <class Body>
+  bool on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad, Poll* poll,
+                 const Body& body) const;
+
+  // By all members of a team, in this order: fills the team's shards (theta may have been written
+  // by its owner just before; ends with a barrier, false when cancelled),
+  bool run_shards(const Member<T>& m, const T* theta, Wanted wanted) const;
+  // adds them up and calls next(begin, end) on each chunk of the member's,
+  template <class Next>
+  void combine(const Member<T>& m, const T* theta, Wanted wanted, const Next& next) const;
+  // adds what goes by learned rates (a barrier must lie between; ends with one),
+  bool rate_terms(const Member<T>& m, const T* theta, Wanted wanted) const;
+  // and, after a barrier and by one member, the untempered terms.
+  void sum_terms(const Member<T>& m, double* log_likelihood, double* log_prior) const;
+
+  // A panel of the batch, packed into the space where the batch has no panels.
+  const T* graph_input(const Batch<T>& batch, std::int64_t panel, GraphSpace<T>& space) const;
+
+ private:
+  void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  void graph_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
+  void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
+  bool packs(const Member<T>& m) const;
+  double keep_of(const T* theta, std::int64_t offset) const;
+
+  Network network_;
+  bool masked_, concrete_;
+  MlpPlan plan_;
+  std::unique_ptr<const GraphPlan> graph_;           // of a network that is not plain, else null
+  std::unique_ptr<const GraphPlan> row_noise_plan_;  // the same, whose layers work on their own
+  std::vector<PriorSegment> prior_;
+  LikelihoodKind likelihood_;
+  LikelihoodTraits traits_;
+  double scale_;
+  Rows<T> x_;
+  const T* y_;
+  std::int64_t rows_, dim_, targets_;
+  Temperatures temperatures_;
+  // Of each Estimator: parameters that it draws once for all rows: flipout's biases, and all of
+  // layers without a second path.
+  std::vector<Layer::Array> drawn_[3];
+  std::vector<double> row_constant_;  // terms of the log likelihood that depend on y alone, or {}
+
+  mutable std::once_flag packed_once_;
+  mutable std::unique_ptr<Batch<T>> full_batch_;  // built on first use
+  mutable std::mutex spaces_mutex_;
+  mutable std::vector<std::unique_ptr<CallSpace<T>>> spaces_;  // workspaces no call holds
+};
+
+// The log likelihood of a batch at theta, a panel at a time. Here alone the likelihood is scaled by
+// N / n and divided by the temperatures.
+template <class T>
+struct PanelLikelihood {
+  LikelihoodKind kind;
+  int outputs;
+  bool learned, values;
+  double weight;  // of the gradient
+  T scale;        // sd of Gaussian noise, or its log where that is learned
+
+  PanelLikelihood(const Evaluator<T>& evaluator, const Batch<T>& batch, const T* theta, bool wanted)
+      : kind(evaluator.likelihood()),
+        outputs(static_cast<int>(evaluator.network().output_size())),
+        learned(evaluator.traits().learns_noise),
+        values(wanted),
+        weight(batch.scale /
+               (evaluator.temperatures().likelihood * evaluator.temperatures().posterior)),
+        scale(learned ? theta[evaluator.noise_at()] : static_cast<T>(evaluator.scale())) {}
+
+  // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
+  // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
+  void operator()(const Batch<T>& batch, std::int64_t p, const T* f, T* delta, double& ll,
+                  double& noise) const {
+    kernels<T>().likelihood_panel(kind, f, batch.y.panel(p), outputs, batch.x.valid(p), scale,
+                                  weight, delta, values ? &ll : nullptr,
+                                  learned ? &noise : nullptr);
+  }
+};
+
+// The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's. Each
+// chunk [begin, end) is then given to `next`, while it is in the first-level cache.
+template <class T>
+template <class Next>
+void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
+                           const Next& next) const {
+  const KernelTable<T>& k = kernels<T>();
+  T* grad = m.grad;
+  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+    if (wanted.gradient && m.shards > 1) {
+      k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
+    }
+    double logp = 0;
+    for (const PriorSegment& segment : prior_) {
+      if (wanted.prior == 0.0) break;
+      const std::int64_t b = std::max(begin, segment.offset);
+      const std::int64_t e = std::min(end, segment.offset + segment.size);
+      if (b >= e) continue;
+      const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
+      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c, theta + b,
+                      e - b, wanted.prior / temperatures_.posterior,
+                      wanted.values && keep == 1.0 ? &logp : nullptr,
+                      wanted.gradient ? grad + b : nullptr);
+    }
+    m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
+    next(begin, end);
+  }
+}
+
+// Runs body(member, chain) on the threads of each chain; passes: gradients in all.
+template <class T>
+template <class Body>
+bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad,
+                             Poll* poll, const Body& body) const {
+  const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
+  const double flops = passes * gradient_flops(batch.x.rows);
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
+  std::unique_ptr<CallSpace<T>> space = acquire(crew.size(), chains, shards, batch.x.rows);
+  Cancel cancel(poll);
+  for_each_chain(crew, chains, cancel,
+                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+                   Member<T> member{team,
+                                    index,
+                                    *space->teams[static_cast<std::size_t>(first_thread)],
+                                    *space->threads[static_cast<std::size_t>(thread)],
+                                    batch,
+                                    shards,
+                                    grad != nullptr ? grad + chain * dim_ : nullptr,
+                                    space->graph(thread),
+                                    parts};
+                   return body(member, chain);
+                 });
+  release(std::move(space));
+  return !cancel.cancelled();
+}
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,56 @@
+#include "cpu/density/leapfrog.h"
+
+#include <algorithm>
+
+namespace ribbit::cpu {
+
+template <class T>
+bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* poll) {
+  const KernelTable<T>& k = kernels<T>();
+  double passes = all.grad == nullptr ? static_cast<double>(all.chains) : 0.0;
+  for (std::int64_t c = 0; c < all.chains; ++c) passes += static_cast<double>(all.num_steps[c]);
+  return evaluator.on_chains(
+      all.chains, evaluator.full_batch(), passes, all.end_grad, poll,
+      [&](const Member<T>& m, std::int64_t chain) {
+        const std::int64_t at = chain * evaluator.dim();
+        T *position = all.end_position + at, *momentum = all.end_momentum + at;
+        const T* inverse_mass = all.mass != nullptr ? all.mass + chain * all.mass_stride : nullptr;
+        const T step = static_cast<T>(all.step_size[chain]);
+        const std::int64_t steps = all.num_steps[chain];
+        // A member copies, kicks and drifts the same chunks that it combines, so no barrier lies
+        // between.
+        const auto kick_drift = [&](std::int64_t begin, std::int64_t end, T kick, T drift) {
+          k.kick_drift(position + begin, momentum + begin, m.grad + begin,
+                       inverse_mass != nullptr ? inverse_mass + begin : nullptr, end - begin, kick,
+                       drift);
+        };
+        const std::int64_t first =
+            std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
+        const std::int64_t last =
+            std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
+        std::copy(all.position + at + first, all.position + at + last, position + first);
+        std::copy(all.momentum + at + first, all.momentum + at + last, momentum + first);
+        if (all.grad != nullptr) {
+          std::copy(all.grad + at + first, all.grad + at + last, m.grad + first);
+          kick_drift(first, last, step / 2, step);
+        }
+        for (std::int64_t i = all.grad != nullptr ? 1 : 0; i <= steps; ++i) {
+          const bool ends = i == steps;
+          if (!evaluator.run_shards(m, position, {ends, true})) return false;
+          evaluator.combine(m, position, {ends, true}, [&](std::int64_t begin, std::int64_t end) {
+            kick_drift(begin, end, i == 0 || ends ? step / 2 : step, ends ? T(0) : step);
+          });
+        }
+        if (!m.barrier()) return false;
+        if (m.index == 0) evaluator.sum_terms(m, all.log_likelihood + chain, all.log_prior + chain);
+        return true;
+      });
+}
+
+#define RIBBIT_INSTANTIATE(T) \
+  template bool leapfrog(const Evaluator<T>&, const Trajectories<T>&, Poll*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

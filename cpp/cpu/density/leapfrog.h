@@ -1,0 +1,27 @@
+#pragma once
+// Whole leapfrog trajectories.
+
+#include "cpu/density/evaluator.h"
+
+namespace ribbit::cpu {
+
+// num_steps[c] >= 1 leapfrog steps of size step_size[c] of each chain, (chains, dim) arrays. grad:
+// at the position; null: it is evaluated first. mass: inverse, (dim,) or (chains, dim) with
+// mass_stride = dim, or null for ones. The terms (chains,) are those at the end.
+template <class T>
+struct Trajectories {
+  std::int64_t chains;
+  const T *position, *momentum, *grad;
+  const T* mass;
+  std::int64_t mass_stride;
+  const double* step_size;
+  const std::int64_t* num_steps;
+  T *end_position, *end_momentum, *end_grad;
+  double *log_likelihood, *log_prior;
+};
+
+// Of every chain. False when cancelled.
+template <class T>
+bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* poll);
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,88 @@
+#pragma once
+// The rows of a minibatch step, gathered and packed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/permutation_hd.h"
+#include "cpu/density/evaluator.h"
+
+namespace ribbit::cpu {
+
+// Which rows a step of a chain takes.
+class EpochRows {
+ public:
+  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch)
+      : seed_(seed), chain_(chain), rows_(rows), batch_(batch) {}
+
+  struct Places {
+    std::int64_t begin, count;
+  };
+  // Places of the step's batch in its epoch, whose order row() then gives.
+  Places take(std::uint64_t step) {
+    const auto batches = static_cast<std::uint64_t>((rows_ + batch_ - 1) / batch_);
+    if (!known_ || step / batches != epoch_) {
+      epoch_ = step / batches;
+      order_ = make_permutation(static_cast<Word64>(rows_), seed_, chain_, epoch_);
+      known_ = true;
+    }
+    const std::int64_t begin = static_cast<std::int64_t>(step % batches) * batch_;
+    return {begin, std::min(batch_, rows_ - begin)};
+  }
+  std::int64_t row(std::int64_t place) const {
+    return static_cast<std::int64_t>(permute(order_, static_cast<Word64>(place)));
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t chain_;
+  std::int64_t rows_, batch_;
+  bool known_ = false;
+  std::uint64_t epoch_ = 0;
+  Permutation order_{};
+};
+
+// The largest finite |g|, infinity when there is none.
+template <class T>
+double largest_size(const T* g, std::int64_t n) {
+  double largest = -1;
+  for (std::int64_t e = 0; e < n; ++e) {
+    const double size = std::abs(static_cast<double>(g[e]));
+    if (std::isfinite(size)) largest = std::max(largest, size);
+  }
+  return largest < 0 ? std::numeric_limits<double>::infinity() : largest;
+}
+
+// How minibatches of one size are worked on, decided by shapes alone.
+struct Pass {
+  std::int64_t rows, shards, pieces;
+  bool all;         // the batch is all of the data
+  int threads = 1;  // worth having
+
+  template <class T>
+  Pass(const Evaluator<T>& evaluator, std::int64_t batch_rows, std::int64_t gradients,
+       std::int64_t chains)
+      : rows(batch_rows),
+        shards(evaluator.shard_count(batch_rows)),
+        pieces(evaluator.pieces(batch_rows, shards)),
+        all(batch_rows == evaluator.rows()) {
+    const double each = evaluator.gradient_flops(rows);
+    const double flops = each * static_cast<double>(gradients * chains);
+    pieces = std::min(pieces, 1 + static_cast<std::int64_t>(each / kWorthThread));
+    threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces));
+  }
+};
+
+// The member's panels of a step's batch, gathered and packed; member 0 notes its size. scaled:
+// the likelihood counts N / n times. A barrier must follow.
+template <class T>
+void take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& epoch,
+                std::uint64_t step, bool scaled);
+
+// Buffers of a team for batches of up to batch_rows rows.
+template <class T>
+void prepare_batch(const Evaluator<T>& evaluator, TeamSpace<T>& space, std::int64_t batch_rows);
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,22 @@
+#pragma once
+// Mean-field steps whose rows go along two paths (mlp_row_noise.h): shards of a batch, or a batch
+// split over the team.
+
+#include "cpu/density/evaluator.h"
+#include "cpu/density/variational.h"
+
+namespace ribbit::cpu {
+
+// Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
+template <class T>
+std::int64_t row_noise_shards(const Evaluator<T>& evaluator, std::int64_t rows);
+
+// Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
+// weights. space: null where the batch is split over the team. False when cancelled; ends with a
+// barrier.
+template <class T>
+bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>* space,
+                        const VariationalSteps& steps, std::int64_t i, std::int64_t sample,
+                        const T* mean);
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,104 @@
+#pragma once
+// What the threads of one call on an Evaluator work with.
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "cpu/layers/row_blocks.h"
+#include "cpu/network/graph_row_noise.h"
+#include "cpu/system/threads.h"
+
+namespace ribbit::cpu {
+
+inline constexpr std::int64_t kMostShards = 16;
+
+template <class T>
+struct Batch {
+  Panels<T> x, y;  // x without values where panels are packed when they are needed
+  const std::int64_t* numbers = nullptr;  // of the rows, null: 0, 1, ..; only where x has no values
+  double scale = 1.0;                     // N / rows of the batch
+  double constant = 0.0;                  // unscaled sum of the rows' constants
+};
+
+// What the threads of a team share.
+template <class T>
+struct TeamSpace {
+  Buffer<T> packed;       // weights in tiles
+  Buffer<T> shard_grads;  // (shards, dim)
+  double shard_ll[kMostShards];
+  std::vector<double> chunk_prior;  // (chunks of theta,)
+
+  // A shard that is split over the team only.
+  std::unique_ptr<Workspace<T>> whole;  // values and deltas of the panels that are on their way
+  std::vector<double> panel_noise;      // (panels,)
+  std::vector<double> panel_ll;         // (panels,)
+  std::vector<double> panel_rates;      // (panels, learned rates)
+
+  // Minibatch steps only.
+  Batch<T> batch;
+  std::vector<std::int64_t> rows;  // (batch,) row numbers
+  Buffer<T> grad;                  // (dim,)
+  std::atomic<bool> failed{false};
+
+  // Mean-field steps only, (dim,) each.
+  Buffer<T> theta, scale, mean_gradient, scale_gradient;
+  std::vector<double> chunk_log_q, chunk_log_prior;  // (chunks of theta,); the second: closed form
+
+  // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
+  // by the weights of the two paths (shards, 2, dim) and of the log noise.
+  Buffer<T> noise, second, second_gradient, packed_second, row_noise_grads;
+  std::unique_ptr<RowNoiseSpace<T>> row_noise;  // of a whole small batch
+  double shard_noise[kMostShards];
+};
+
+template <class T>
+struct CallSpace {
+  std::vector<std::unique_ptr<Workspace<T>>> threads;
+  std::vector<std::unique_ptr<TeamSpace<T>>> teams;  // indexed by the team's first thread
+  std::vector<std::unique_ptr<RowNoiseSpace<T>>> row_noise;
+  std::vector<std::unique_ptr<GraphSpace<T>>> graphs;  // one per thread, or none
+
+  GraphSpace<T>* graph(int thread) const {
+    const auto t = static_cast<std::size_t>(thread);
+    return t < graphs.size() ? graphs[t].get() : nullptr;
+  }
+};
+
+// One thread's place in its team, and what the team works on.
+template <class T>
+struct Member {
+  Team& team;
+  int index;
+  TeamSpace<T>& shared;
+  Workspace<T>& own;
+  const Batch<T>& batch;
+  std::int64_t shards;
+  T* grad;               // (dim,) of the chain; null: not wanted
+  GraphSpace<T>* graph;  // null for a plain network
+  std::int64_t pieces;   // that a chain is worth
+  const Masks* masks = nullptr;
+
+  // The panels [first, last) of a shard.
+  std::int64_t first_panel(std::int64_t shard) const {
+    return panel_count(batch.x.rows) * shard / shards;
+  }
+  std::int64_t last_panel(std::int64_t shard) const { return first_panel(shard + 1); }
+
+  // Where a shard adds up its gradient: a single shard needs no sum behind it.
+  T* shard_grad(std::int64_t shard, std::int64_t dim) const {
+    return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
+  }
+  // Whether its one shard is split over the team.
+  bool splits() const { return team.size() > 1 && shards == 1 && pieces > 1; }
+  bool barrier() const { return team.barrier(); }
+  // The member's share [first, last) of count pieces of work.
+  std::int64_t first(std::int64_t count) const { return part(count, index); }
+  std::int64_t last(std::int64_t count) const { return part(count, index + 1); }
+  // Rounded up, so that a single piece falls to member 0.
+  std::int64_t part(std::int64_t count, std::int64_t i) const {
+    return (count * i + team.size() - 1) / team.size();
+  }
+};
+
+}  // namespace ribbit::cpu

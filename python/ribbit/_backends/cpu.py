@@ -1,0 +1,181 @@
+"""The native core on NumPy arrays: data rows, log densities, forward passes.
+
+Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cpu` are those of
+:class:`ribbit._backends.cuda.backend.Cuda`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ribbit import _core
+from ribbit._arrays import checks
+from ribbit._arrays.positions import host_position
+from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
+from ribbit.errors import ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Cpu", "pointer_density"]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Computes with NumPy arrays of one dtype.
+
+    Attributes
+    ----------
+    dtype : numpy dtype
+        float32 or float64, of positions, outputs and gradients.
+    """
+
+    dtype: np.dtype[Any]
+    xp: ClassVar[ModuleType] = np
+    device: ClassVar[None] = None
+
+    def rows(self, function: str, network: NetworkTable, x: Any) -> npt.NDArray[Any]:
+        """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is not an array of real numbers of that shape, or not finite.
+        """
+        expected = ", ".join(["N", *map(str, network.input_shape)])
+        array = checks.numeric(function, "x", x)
+        if array.shape[1:] != network.input_shape or array.ndim == 0 or array.shape[0] == 0:
+            raise ShapeError(
+                f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
+                f"input_shape {network.input_shape}, got {checks.summary(array)}"
+            )
+        if array.dtype == np.uint8 and len(network.input_shape) == 3:
+            return np.array(array, order="C").reshape(array.shape[0], -1)
+        flat = checks.data(function, "x", array, self.dtype).reshape(array.shape[0], -1)
+        if network.tokens:
+            good = (flat >= 0) & (flat < network.tokens) & (flat == np.floor(flat))
+            expected = f"integer tokens in [0, {network.tokens})"
+            checks.all_true(function, expected, "x", flat, good)
+        return flat
+
+    def given(self, function: str, name: str, array: Any) -> Any:
+        """Return an argument beside the backend's arrays as it can be checked on the host."""
+        del function, name
+        return array
+
+    def own(self, checked: npt.NDArray[Any], given: Any) -> npt.NDArray[Any]:
+        """Return checked data (N, J) of the host where the backend computes."""
+        del given
+        return checked
+
+    def density(
+        self,
+        tables: DensityTable,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any],
+        constants: npt.NDArray[np.float64] | None = None,
+    ) -> Any:
+        """Return the native log density of rows x (N, D) and targets y (N, J).
+
+        The constants of rows are the core's own.
+        """
+        del constants
+        masked = tables.rates is not None
+        native = _core.LogDensity32 if self.dtype == np.float32 else _core.LogDensity64
+        return native(
+            tables.table,
+            np.zeros(len(tables.table)) if tables.rates is None else tables.rates,
+            tables.prior,
+            tables.likelihood.kind,
+            tables.likelihood.scale,
+            x,
+            y,
+            tables.temperature,
+            tables.likelihood_temperature,
+            masked,
+            bool(tables.learned),
+        )
+
+    def position(self, function: str, theta: Any, dim: int) -> tuple[npt.NDArray[Any], bool]:
+        """Return parameters (dim,) or (S, dim) as (S, dim), and whether they were (dim,)."""
+        return host_position(function, "theta", theta, self.dtype, dim)
+
+    def stored(self, theta: npt.NDArray[Any]) -> Any:
+        """Return weights (C, D, P) in memory as samples, draw by draw."""
+        return self._source.stored(np.ascontiguousarray(theta))
+
+    def drawn(self, mean: npt.NDArray[Any], scale: npt.NDArray[Any], seed: int) -> Any:
+        """Return independent normal weights, drawn while they are used, as samples."""
+        mean, scale = (np.ascontiguousarray(a, self.dtype) for a in (mean, scale))
+        return self._source.drawn(mean, scale, seed)
+
+    def masked(
+        self,
+        theta: npt.NDArray[Any],
+        rates: Sequence[float],
+        seed: int,
+        *,
+        shared: bool,
+        first_row: int,
+    ) -> Any:
+        """Return one weight vector (P,) under masks as samples; the network has their rates."""
+        del rates
+        return self._source.masked(np.ascontiguousarray(theta), seed, shared, first_row)
+
+    def outputs(
+        self,
+        function: str,
+        network: NetworkTable,
+        source: Any,
+        x: Any,
+        *,
+        first: int,
+        count: int,
+        precision: str = "float32",
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return raw outputs (S, N, K) of samples first, .. and the last weight of each (S,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rows`.
+        """
+        del precision
+        rows = self.rows(function, network, x)
+        native: Any = _core.forward32 if self.dtype == np.float32 else _core.forward64
+        out, last = native(network.table, network.rates, source, first, count, rows)
+        return out.reshape((*out.shape[:2], *network.output_shape)), last
+
+    def moments(
+        self,
+        network: NetworkTable,
+        likelihood: LikelihoodTable,
+        source: Any,
+        x: Any,
+        *,
+        count: int,
+        precision: str = "float32",
+    ) -> tuple[npt.NDArray[np.float64], ...]:
+        """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+        del precision
+        rows = self.rows("predict", network, x)
+        single = self.dtype == np.float32
+        native: Any = _core.predictive_moments32 if single else _core.predictive_moments64
+        sums: tuple[npt.NDArray[np.float64], ...] = native(
+            network.table, network.rates, source, likelihood.kind, likelihood.scale, count, rows
+        )
+        return sums
+
+    @property
+    def _source(self) -> Any:
+        return _core.WeightSource32 if self.dtype == np.float32 else _core.WeightSource64
+
+
+def pointer_density(address: int, dim: int, user_data: int, parallel: bool) -> Any:
+    """Return the native log density behind a C function's address; see `CallableDensity`."""
+    return _core.PointerDensity(address, dim, user_data, parallel)

@@ -1,0 +1,169 @@
+"""Kernels on arrays of a device: data rows, log densities, forward passes.
+
+Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cuda` are those of
+:class:`ribbit._backends.cpu.Cpu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays.device import Device
+from ribbit._arrays.namespace import from_device, host_dtype, is_device_array, namespace, to_host
+from ribbit._arrays.positions import position
+from ribbit._backends.cuda.data import device_rows
+from ribbit._backends.cuda.density import DeviceDensity
+from ribbit._backends.cuda.forward import (
+    MOST_SAMPLES,
+    Forward,
+    numbered_outputs,
+    predictive_moments,
+)
+from ribbit._backends.cuda.samples import Drawn, Masked, Samples, Stored
+from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Cuda"]
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """Computes with a device's arrays of one dtype.
+
+    Attributes
+    ----------
+    device : Device
+    dtype : numpy dtype
+        float32 or float64, of positions, outputs and gradients.
+    """
+
+    device: Device
+    dtype: np.dtype[Any]
+
+    @property
+    def xp(self) -> ModuleType:
+        """Library of the arrays."""
+        return self.device.xp
+
+    def rows(self, function: str, network: NetworkTable, x: Any) -> Array:
+        """Return data rows as a finite flat (N, D) in the dtype, or in uint8 for images.
+
+        What has the right dtype and layout is not copied.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For rows in host memory, not of that shape, or not finite.
+        """
+        own = self.xp.empty((0,))
+        if not is_device_array(x):
+            namespace(own, np.asarray(x), function=function)  # says what is mixed
+        given = from_device(function, "x", x)
+        namespace(own, given, function=function)
+        return device_rows(function, network, given, self.dtype)
+
+    def given(self, function: str, name: str, array: Any) -> Any:
+        """Return an argument beside the backend's arrays as it can be checked on the host."""
+        if not is_device_array(array):
+            namespace(self.xp.empty((0,)), np.asarray(array), function=function)
+        return to_host(from_device(function, name, array))
+
+    def own(self, checked: npt.NDArray[Any], given: Any) -> Array:
+        """Return checked data (N, J) of the host where the backend computes.
+
+        `given`, where it came from, stays where it is when dtype and layout are right.
+        """
+        if is_device_array(given):
+            array = from_device("ribbit", "y", given)
+            if host_dtype(array) == checked.dtype and array.flags.c_contiguous:
+                return self.xp.reshape(array, checked.shape)
+        return self.xp.asarray(checked)
+
+    def density(
+        self,
+        tables: DensityTable,
+        x: Array,
+        y: Array,
+        constants: npt.NDArray[np.float64] | None = None,
+    ) -> DeviceDensity:
+        """Return the log density of rows x (N, D) and targets y (N, J).
+
+        constants (N,): what each row's log likelihood has of y alone.
+        """
+        return DeviceDensity(self.device, tables, x, y, constants)
+
+    def position(self, function: str, theta: Any, dim: int) -> tuple[Array, bool]:
+        """Return parameters (dim,) or (S, dim) as (S, dim), and whether they were (dim,)."""
+        return position(self.xp, function, "theta", theta, self.dtype, dim)
+
+    def stored(self, theta: Array) -> Stored:
+        """Return weights (C, D, P) in memory as samples, draw by draw."""
+        chains, draws, dim = theta.shape
+        flat = self.xp.reshape(self.xp.permute_dims(theta, (1, 0, 2)), (draws * chains, dim))
+        return Stored(self.position("predict", flat, dim)[0])
+
+    def drawn(self, mean: Array, scale: Array, seed: int) -> Drawn:
+        """Return independent normal weights, drawn while they are used, as samples."""
+        return Drawn(self.xp.ascontiguousarray(mean), self.xp.ascontiguousarray(scale), seed)
+
+    def masked(
+        self, theta: Array, rates: Sequence[float], seed: int, *, shared: bool, first_row: int
+    ) -> Masked:
+        """Return one weight vector (P,) under masks as samples."""
+        return Masked(theta, rates, seed, shared, first_row)
+
+    def outputs(
+        self,
+        function: str,
+        network: NetworkTable,
+        source: Samples,
+        x: Any,
+        *,
+        first: int,
+        count: int,
+        precision: str = "float32",
+    ) -> tuple[Array, Array]:
+        """Return raw outputs (S, N, K) of samples first, .. and the last weight of each (S,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rows`.
+        """
+        forward = self._forward(function, network, source, x, count, precision)
+        return numbered_outputs(forward, first, count, network.output_shape[0])
+
+    def moments(
+        self,
+        network: NetworkTable,
+        likelihood: LikelihoodTable,
+        source: Samples,
+        x: Any,
+        *,
+        count: int,
+        precision: str = "float32",
+    ) -> tuple[Array, ...]:
+        """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
+        forward = self._forward("predict", network, source, x, count, precision)
+        return predictive_moments(forward, likelihood, count, network.output_shape[0])
+
+    def _forward(
+        self,
+        function: str,
+        network: NetworkTable,
+        source: Samples,
+        x: Any,
+        count: int,
+        precision: str,
+    ) -> Forward:
+        rows = self.rows(function, network, x)
+        most = min(count, MOST_SAMPLES)
+        return Forward(self.device, network.table, rows, source, most, precision)

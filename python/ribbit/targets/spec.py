@@ -1,0 +1,210 @@
+"""What a log density of a network on data is made from; `Posterior` and its masked form have one.
+
+Shapes: P parameters, N rows, D inputs, J columns of y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.namespace import from_host
+from ribbit._backends import dispatch
+from ribbit._backends import precision as _precision
+from ribbit._backends.density_table import DensityTable, prior_constants
+from ribbit.models.model import Model
+from ribbit.targets import likelihoods, priors
+from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.priors import Normal, Prior, PriorLike, PriorTable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["DensitySpec"]
+
+
+@dataclass(frozen=True, eq=False)
+class DensitySpec:
+    """Checked arguments of a posterior, and the data where they are computed with.
+
+    Attributes
+    ----------
+    model, likelihood, prior
+        As they were given.
+    log_noise : Prior or None
+        Prior of a learned noise.
+    table : PriorTable
+        The priors of all parameters.
+    temperature, likelihood_temperature : float
+    dtype : numpy dtype
+    precision : str
+    backend : Cpu or Cuda
+    x : (N, D) array
+    y : (N, J) array
+    constants : (N,) float64 NumPy array or None
+        What the log likelihood of each row has of y alone.
+    """
+
+    model: Model
+    likelihood: Likelihood
+    prior: PriorLike
+    log_noise: Prior | None
+    table: PriorTable
+    temperature: float
+    likelihood_temperature: float
+    dtype: np.dtype[Any]
+    precision: str
+    backend: dispatch.Backend
+    x: FloatArray = field(repr=False)
+    y: FloatArray = field(repr=False)
+    constants: Array64 | None = field(repr=False)
+
+    @staticmethod
+    def of(
+        name: str,
+        model: Model,
+        x: Any,
+        y: Any,
+        prior: PriorLike,
+        likelihood: Likelihood,
+        temperature: float,
+        likelihood_temperature: float,
+        dtype: npt.DTypeLike | None,
+        precision: str | None,
+    ) -> DensitySpec:
+        """Check the arguments of `Posterior`; `name` stands in its errors."""
+        if not isinstance(model, Model):
+            raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+        prior = priors.check(name, prior)
+        likelihood = likelihoods.check(name, likelihood)
+        temperature = checks.positive(name, "temperature", temperature)
+        likelihood_temperature = checks.positive(
+            name, "likelihood_temperature", likelihood_temperature
+        )
+        chosen, how = _precision.resolve(name, dtype, precision)
+        log_noise = _log_noise_prior(name, likelihood)
+        resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
+        resolved.spread.flags.writeable = False
+        backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
+        _precision.check_memory(name, how, backend.device)
+        rows = backend.rows(name, model.network, x)
+        host = likelihood.targets(
+            name, backend.given(name, "y", y), rows.shape[0], model.output_shape, chosen
+        )
+        targets = backend.own(host, y)
+        for array in (rows, targets):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+        return DensitySpec(
+            model,
+            likelihood,
+            prior,
+            log_noise,
+            resolved,
+            temperature,
+            likelihood_temperature,
+            chosen,
+            how,
+            backend,
+            rows,
+            targets,
+            likelihood.constants(host),
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A backend cannot be pickled; it is found again from the data.
+        x = self.x.reshape((-1, *self.model.input_shape))
+        terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
+        return DensitySpec.of, ("Posterior", self.model, x, self.y, *terms, None, self.precision)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters P, a learned noise included."""
+        return self.model.dim + int(self.likelihood.learns_noise)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of data rows N."""
+        return int(self.x.shape[0])
+
+    def density(
+        self,
+        *,
+        likelihood: Likelihood | None = None,
+        prior: Array64 | None = None,
+        rates: Array64 | None = None,
+        learned: tuple[int, ...] = (),
+        precision: str | None = None,
+    ) -> Any:
+        """Return the native log density; what is given replaces what the spec says.
+
+        Parameters
+        ----------
+        likelihood : Likelihood, optional
+        prior : (G, 6) array, optional
+            Prior table.
+        rates : (R,) array, optional
+            Masks are active, with these rates of the rows of the layer table.
+        learned : tuple of int
+            Rows whose rates are learned.
+        precision : str, optional
+        """
+        rows = self.table.rows if prior is None else prior
+        term = (likelihood or self.likelihood).table("Posterior", self.model.output_shape)
+        tables = DensityTable(
+            self.model.table,
+            rows,
+            prior_constants(rows),
+            term,
+            self.temperature,
+            self.likelihood_temperature,
+            rates,
+            learned,
+            precision or self.precision,
+        )
+        return self.backend.density(tables, self.x, self.y, self.constants)
+
+    def temper(self, likelihood: Any, prior: Any) -> tuple[Any, Any]:
+        """Return both parts of the log density (C,): likelihood / (T_l T) and prior / T."""
+        scale = self.likelihood_temperature * self.temperature
+        return likelihood / scale, prior / self.temperature
+
+    def init(
+        self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
+    ) -> FloatArray:
+        """Draw a starting position: the model's `Model.init`, "log_noise" at 0."""
+        start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
+        if self.likelihood.learns_noise:
+            noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
+            start = np.concatenate([start, noise], axis=-1)
+        return from_host(self.backend.xp, start)  # type: ignore[no-any-return]
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without data."""
+        return {
+            "model": self.model.describe(),
+            "likelihood": self.likelihood.describe(),
+            "prior": priors.describe(self.prior),
+            "log_noise_prior": None if self.log_noise is None else self.log_noise.describe(),
+            "temperature": self.temperature,
+            "likelihood_temperature": self.likelihood_temperature,
+            "dtype": self.dtype.name,
+            "precision": self.precision,
+            "num_rows": self.num_rows,
+        }
+
+
+def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:
+    if not likelihood.learns_noise:
+        return None
+    prior = getattr(likelihood, "log_noise_prior", None)
+    if prior is None:
+        return Normal(1.0)
+    if not isinstance(prior, Prior):
+        got = checks.summary(prior)
+        raise TypeError(f"[{function}] expected log_noise_prior as a prior, got {got}")
+    return prior
