@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.studies.zoo import same_bits, standard
-from benchmarks.workloads import network_reference, reference
+from benchmarks.workloads import reference
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.table import WORKLOADS
@@ -144,29 +144,6 @@ def test_gradient_check_has_teeth(name: str) -> None:
         tolerant.check({**expected, "gradient": prior + missing})
     with pytest.raises(WrongAnswerError, match="value"):
         workload.check({**expected, "value": expected["value"] + 1.0})
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_reference_is_a_derivative(name: str) -> None:
-    """A central difference along a random direction; along one array alone as well."""
-    workload = WORKLOADS[name].reduced
-    rows = slice(0, 4)
-    x, y = (a[rows] for a in workload.data)
-
-    def reference(theta: np.ndarray) -> tuple[float, np.ndarray]:  # type: ignore[type-arg]
-        return network_reference.value_and_grad(
-            workload.wiring, workload.layout.arrays, theta, x, y, workload.prior_scale, chunk=3
-        )
-
-    start = workload.start.astype(np.float64)
-    gradient = reference(start)[1]
-    rng = np.random.default_rng(5)
-    for array in (slice(None), slice(-workload.layout.arrays[-3].size, None)):
-        direction = np.zeros(workload.dim)
-        direction[array] = rng.standard_normal(direction[array].size)
-        direction *= 1e-5 / np.linalg.norm(direction)
-        rise = reference(start + direction)[0] - reference(start - direction)[0]
-        assert rise == pytest.approx(2.0 * gradient @ direction, rel=1e-4)
 
 
 def test_zoo_checks_have_teeth() -> None:

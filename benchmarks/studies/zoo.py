@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 import ribbit as rb
 from benchmarks.harness.workload import WrongAnswerError, check_errors, check_scores, relative_error
-from benchmarks.workloads import network_reference
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.random_weights import check_normal
@@ -79,13 +78,8 @@ class Problem:
     def reference(self, theta: Any) -> tuple[float, F64]:
         """Value () and gradient (P,) of the log posterior in float64, by NumPy."""
         workload, theta = self.workload, np.asarray(theta, np.float64)
-        if isinstance(workload, Leapfrog):
-            value, gradient = workload.density.value_and_grad(theta)
-        else:
-            value, gradient = network_reference.value_and_grad(
-                workload.wiring, workload.layout.arrays, theta, *workload.data, workload.prior_scale
-            )
-        return float(value), np.asarray(gradient)
+        judge = workload.density if isinstance(workload, Leapfrog) else workload
+        return judge.value_and_grad(theta)
 
     @cached_property
     def first(self) -> tuple[float, F64]:

@@ -141,7 +141,7 @@ class Langevin(Workload):
         output = self._whole.forward(position)[0]
         moved = position - self.start
         return {
-            "loglikelihood": self._whole._likelihood(output)[0],
+            "loglikelihood": self._whole.log_likelihood(output)[0],
             "drift": float(moved @ self._direction),
             "distance": float(np.linalg.norm(moved)),
         }

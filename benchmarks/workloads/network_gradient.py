@@ -18,7 +18,7 @@ from benchmarks.harness.workload import (
     check_errors,
     relative_error,
 )
-from benchmarks.workloads import network_reference, networks
+from benchmarks.workloads import layer_table, networks, reference
 
 NO_CONSTANT = 1.0 / math.sqrt(2.0 * math.pi)
 
@@ -105,16 +105,15 @@ class NetworkGradient(Workload):
         parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
         return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
+    def value_and_grad(self, theta: reference.Array) -> tuple[float, reference.Array]:
+        """Log posterior () and gradient (P,) by the reference."""
+        rows = layer_table.LayerTable(self.wiring, self.input_shape).rows
+        return layer_table.value_and_grad(rows, theta, *self.data, self.prior_scale)
+
     @cached_property
     def expected(self) -> dict[str, NDArray[Any]]:
         """The reference's value () and gradient (P,)."""
-        value, gradient = network_reference.value_and_grad(
-            self.wiring,
-            self.layout.arrays,
-            self.start.astype(np.float64),
-            *self.data,
-            self.prior_scale,
-        )
+        value, gradient = self.value_and_grad(self.start.astype(np.float64))
         return {"value": np.array(value), "gradient": gradient}
 
     def check(self, answer: dict[str, Any]) -> dict[str, float]:

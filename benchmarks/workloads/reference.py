@@ -1,11 +1,13 @@
 """The float64 NumPy answer that every entry is held to.
 
-Written for clarity, one chain and one full batch at a time; it shares no code with the entries
-it judges. Parameters are flat, per layer: weight (in, out) in C order, then bias (out,).
+Layers, prior and likelihood are those of the oracle that judges Ribbit's tests; the algorithms
+around them are written for clarity, one chain and one full batch at a time. It shares no code with
+the entries it judges. Parameters are flat, per layer weight (in, out) in C order and bias (out,).
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,7 +15,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.oracle.activation_reference import activation as activate
+from tests.oracle.activation_reference import sigmoid, softplus
+from tests.oracle.op_reference import Row, dense, dense_back
+from tests.oracle.reference import (
+    LIKELIHOODS,
+    PRIORS,
+    log_likelihood_terms,
+    log_prior_terms,
+    mlp_table,
+)
+
 Array = NDArray[np.float64]
+
+
+@functools.cache
+def dense_rows(sizes: tuple[int, ...]) -> list[Any]:
+    """Rows of the layer table of an MLP's dense layers."""
+    table, _ = mlp_table(sizes[0], sizes[1:-1], sizes[-1], "identity")
+    return [Row(*map(int, entries)) for entries in table[::2]]
+
+
+def log_prior(theta: Array, scale: float) -> tuple[float, Array]:
+    """Log density () of iid normals at theta (P,), and its gradient (P,)."""
+    terms, gradient = log_prior_terms(PRIORS.index("normal"), scale, 0.0, 0.0, theta)
+    return float(np.sum(terms)), gradient
 
 
 @dataclass(frozen=True)
@@ -45,74 +71,41 @@ class Density:
     def forward(self, theta: Array) -> tuple[Array, list[Array], list[Array]]:
         """Output (N, K), the input of each layer, the activation's slope after each hidden one."""
         inputs, slopes = [self.x], []
-        layers = unravel(theta, self.sizes)
-        for weight, bias in layers[:-1]:
-            value, slope = activate(inputs[-1] @ weight + bias, self.activation)
+        *hidden, last = dense_rows(self.sizes)
+        for row in hidden:
+            value, slope = activate(self.activation, dense(row, theta, inputs[-1]))
             inputs.append(value)
             slopes.append(slope)
-        return inputs[-1] @ layers[-1][0] + layers[-1][1], inputs, slopes
+        return dense(last, theta, inputs[-1]), inputs, slopes
+
+    def log_likelihood(self, output: Array) -> tuple[float, Array]:
+        """Log likelihood () and its gradient (N, K) with respect to the output."""
+        kind, y = LIKELIHOODS.index(self.likelihood), self.y.reshape(len(self.y), -1)
+        terms, delta, _ = log_likelihood_terms(kind, self.noise_scale, output, y)
+        return float(np.sum(terms)), delta
 
     def value_and_grad(self, theta: Array) -> tuple[float, Array]:
         """Log density () and gradient (P,) at one parameter vector."""
         output, inputs, slopes = self.forward(theta)
-        loglik, delta = self._likelihood(output)
-        blocks: list[Array] = []
-        layers = unravel(theta, self.sizes)
-        for k in range(len(layers) - 1, -1, -1):
-            blocks.append(delta.sum(axis=0))
-            blocks.append((inputs[k].T @ delta).ravel())
+        loglik, delta = self.log_likelihood(output)
+        logprior, gradient = log_prior(theta, self.prior_scale)
+        for k, row in reversed(list(enumerate(dense_rows(self.sizes)))):
+            delta, found = dense_back(row, theta, inputs[k], delta)
+            for offset, total, _ in found:
+                gradient[offset : offset + total.size] += total
             if k > 0:
-                delta = delta @ layers[k][0].T
                 delta *= slopes[k - 1]
-        scaled = theta / self.prior_scale
-        logprior = -0.5 * scaled @ scaled - theta.size * log_normaliser(self.prior_scale)
-        return float(loglik + logprior), np.concatenate(blocks[::-1]) - scaled / self.prior_scale
-
-    def _likelihood(self, output: Array) -> tuple[float, Array]:
-        """Log likelihood and its gradient (N, K) with respect to the output."""
-        if self.likelihood == "gaussian":
-            residual = (self.y - output) / self.noise_scale
-            constant = residual.size * log_normaliser(self.noise_scale)
-            return float(-0.5 * np.sum(residual**2) - constant), residual / self.noise_scale
-        shifted = output - output.max(axis=1, keepdims=True)
-        logprobs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        rows = np.arange(len(output))
-        delta = -np.exp(logprobs)
-        delta[rows, self.y] += 1.0
-        return float(logprobs[rows, self.y].sum()), delta
-
-
-def log_normaliser(scale: float) -> float:
-    """log(scale sqrt(2 pi))."""
-    return float(np.log(scale) + 0.5 * np.log(2 * np.pi))
+        return loglik + logprior, gradient
 
 
 def unravel(theta: Array, sizes: tuple[int, ...]) -> list[tuple[Array, Array]]:
-    """Split theta (..., P) into views [(weight (..., in, out), bias (..., out))]."""
+    """Split theta (P,) into views [(weight (in, out), bias (out,))]."""
     layers, at = [], 0
     for fan_in, fan_out in pairwise(sizes):
-        weight = theta[..., at : at + fan_in * fan_out]
-        at += fan_in * fan_out
-        shape = (*theta.shape[:-1], fan_in, fan_out)
-        layers.append((weight.reshape(shape), theta[..., at : at + fan_out]))
-        at += fan_out
+        end = at + fan_in * fan_out
+        layers.append((theta[at:end].reshape(fan_in, fan_out), theta[end : end + fan_out]))
+        at = end + fan_out
     return layers
-
-
-def activate(pre: Array, activation: str) -> tuple[Array, Array]:
-    """Activation and its slope; overwrites `pre` (fresh arrays of this size cost page faults)."""
-    if activation == "relu":
-        slope = np.heaviside(pre, 0.0)
-        np.maximum(pre, 0.0, out=pre)
-        return pre, slope
-    gate = np.exp(-pre)
-    gate += 1.0
-    np.reciprocal(gate, out=gate)
-    value = pre * gate
-    pre -= value
-    pre += 1.0
-    pre *= gate  # gate (1 + pre - pre gate)
-    return value, pre
 
 
 @dataclass(frozen=True)
@@ -173,21 +166,16 @@ def hmc(
 
 def outputs(theta: Array, sizes: tuple[int, ...], activation: str, x: Array) -> Array:
     """Compute the outputs (N, K) of one weight vector (P,) at inputs x (N, D)."""
-    layers = unravel(theta, sizes)
-    for weight, bias in layers[:-1]:
-        x = activate(x @ weight + bias, activation)[0]
-    return np.asarray(x @ layers[-1][0] + layers[-1][1])
+    *hidden, last = dense_rows(sizes)
+    for row in hidden:
+        x = activate(activation, dense(row, theta, x))[0]
+    return np.asarray(dense(last, theta, x))
 
 
 def softmax(logits: Array) -> Array:
     """Probabilities over the last axis."""
     raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
-
-
-def softplus(rho: Array) -> Array:
-    """log(1 + exp(rho))."""
-    return np.asarray(np.logaddexp(0.0, rho))
 
 
 def negative_elbo(
@@ -201,12 +189,11 @@ def negative_elbo(
     weights = mean + scale * noise
     value, grad = density.value_and_grad(weights)
     # the density's prior is taken out again: here it enters through the KL
-    scaled = weights / prior
-    value += 0.5 * float(scaled @ scaled) + weights.size * log_normaliser(prior)
-    grad = grad + scaled / prior
+    logprior, by_prior = log_prior(weights, prior)
+    value, grad = value - logprior, grad - by_prior
     kl = np.sum(np.log(prior / scale) + 0.5 * (scale**2 + mean**2) / prior**2 - 0.5)
     by_scale = -grad * noise + scale / prior**2 - 1.0 / scale
-    return float(kl) - value, -grad + mean / prior**2, by_scale / (1.0 + np.exp(-rho))
+    return float(kl) - value, -grad + mean / prior**2, by_scale * sigmoid(rho)
 
 
 def adam(

@@ -6,7 +6,7 @@ from tests.structure.graph import Import, circles, imports, modules
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "benchmarks"
-# What a room may import beside itself and NumPy; Ribbit is measured, so few may know it.
+# What a room may import beside itself and what is no room; Ribbit is measured, so few may know it.
 RULES = {
     "harness": set(),
     "workloads": {"harness"},
