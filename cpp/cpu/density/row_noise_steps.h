@@ -3,7 +3,7 @@
 // split over the team.
 
 #include "cpu/density/evaluator.h"
-#include "cpu/density/variational.h"
+#include "cpu/density/mean_field.h"
 
 namespace ribbit::cpu {
 

@@ -3,16 +3,10 @@
 
 #include <cstdint>
 
+#include "cuda/host/address.h"
 #include "cuda/host/device.h"
 
 namespace ribbit::cuda {
-
-struct StreamAddress {
-  std::uint64_t seed;
-  std::uint64_t step;  // below 2^40
-  int purpose, layer;
-  const std::uint32_t* chains;  // (C,) ids on the device
-};
 
 template <class T>
 void fill_normal(const StreamAddress& address, std::int64_t chains, std::int64_t n, T* out,

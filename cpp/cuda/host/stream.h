@@ -1,7 +1,7 @@
 #pragma once
 // From the address of a call to what kernels take.
 
-#include "cuda/host/random.h"
+#include "cuda/host/address.h"
 #include "cuda/kernels/random_kernels.h"
 
 namespace ribbit::cuda {

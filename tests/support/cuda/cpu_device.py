@@ -169,7 +169,7 @@ def native_module():
     """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++."""
     import pybind11
 
-    sources = [CPP / "cuda/host/on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
+    sources = [CPP / "cuda/host/module_on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
     patterns = ("cuda/*/*", "bindings/cuda*", "core/*_hd.h")
     texts = [p.read_text() for pattern in patterns for p in sorted(CPP.glob(pattern))]
     flags = [flag for flag in FLAGS if flag != "-Werror"]

@@ -1,4 +1,4 @@
-// What the calls on a Evaluator work in: kept between calls, asked for before it is taken.
+// What the calls on an Evaluator work in: kept between calls, asked for before it is taken.
 
 #include <algorithm>
 #include <string>
