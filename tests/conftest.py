@@ -44,8 +44,10 @@ def device(request: pytest.FixtureRequest) -> ModuleType:
             pytest.skip("no CUDA device")
         return cupy
     pytest.importorskip("pybind11")  # builds the module of the kernels
-    from tests.support.cuda import cpu_device
+    from tests.support.cuda import cpu_device, kernel_list
 
+    if "PYTEST_XDIST_WORKER" in os.environ:  # many tests: all kernels in one go, shared out
+        cpu_device.CpuDevice().compiler(kernel_list.names())
     return cpu_device.register()
 
 

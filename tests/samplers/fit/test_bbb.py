@@ -32,14 +32,14 @@ def distance(
     batch=None,
     prior=PRIOR,
     seed=1,
+    steps=30_000,
 ):
     """Largest error of a mean in sds, and of a sd relative, after a decaying learning rate.
 
     With 128 samples a step it is 0.3 % at the end; over 100 seeds it stays below the gate of 1 %
     (test_no_alarm_in_a_hundred_seeds). Fixed seeds make these runs repeatable to the bit.
     """
-    epochs = 30_000
-    steps = epochs * (1 if batch is None else -(-ROWS // batch))
+    epochs = steps // (1 if batch is None else -(-ROWS // batch))
     fit = rb.BBB(
         density,
         learning_rate=0.002,
@@ -63,8 +63,14 @@ def test_the_exact_optimum_is_reached(temperature, likelihood_temperature, kl):
 
 
 def test_the_optimum_is_reached_with_minibatches():
-    """A fixed seed repeats the run to the bit; four others end below 0.3 %, the gate is 1 %."""
+    """A fixed seed repeats the run to the bit, of as many steps as on all rows.
+
+    It and three others end below 0.3 %; the gate is 1 %.
+    """
     assert distance(target(), batch=5) < 0.01
+
+
+FEWER = 10_000  # steps that end below 0.9 % (eight seeds); every fault is at 4.9 % or more
 
 
 class Faulty:
@@ -91,13 +97,14 @@ class Faulty:
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_every_fault_misses_the_optimum(fault, density):
-    assert distance(density) > 0.01
+    assert distance(density, steps=FEWER) > 0.01
 
 
 def test_a_wrong_prior_misses_the_optimum():
     """Prior precision +5 %, where the prior matters."""
     assert distance(target(rb.Normal(0.15)), prior=0.15) < 0.01
-    assert distance(target(rb.Normal(0.15 / np.sqrt(1.05))), prior=0.15) > 0.01
+    wrong = target(rb.Normal(0.15 / np.sqrt(1.05)))
+    assert distance(wrong, prior=0.15, steps=FEWER) > 0.01
 
 
 @pytest.mark.slow
