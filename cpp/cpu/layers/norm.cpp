@@ -83,6 +83,16 @@ void response_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 
 }  // namespace
 
+std::int64_t norm_state(const Layer& layer) {
+  // r, gamma r, shrink, and three sums
+  return layer.op == Op::kFilterResponseNorm ? 6 * layer.window.channels : 0;
+}
+
+std::int64_t norm_scratch(const Layer& layer) {
+  // a place with its value and slope; sums of d and of d (z - mean) r
+  return (layer.op == Op::kFilterResponseNorm ? 3 : 2) * layer.window.channels * kPanel;
+}
+
 template <class T>
 void norm_forward(const GraphNode& node, const T* theta, const T* x, const T* second, T* y,
                   T* state) {
