@@ -1,6 +1,7 @@
 #include "core/network.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 #include <string>
 
@@ -88,6 +89,7 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
         at(Column::kInput),
         at(Column::kSecond),
         at(Column::kArgument),
+        std::bit_cast<double>(at(Column::kNumber)),
         {at(Column::kHeight), at(Column::kWidth), at(Column::kChannels), at(Column::kKernelHeight),
          at(Column::kKernelWidth), at(Column::kStrideHeight), at(Column::kStrideWidth),
          at(Column::kPadTop), at(Column::kPadLeft), at(Column::kOutHeight), at(Column::kOutWidth),

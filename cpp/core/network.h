@@ -33,13 +33,14 @@ enum class Column : std::int64_t {
   kOutHeight,
   kOutWidth,
   kOutChannels,
+  kNumber,  // the bits of a double
   kCount
 };
 inline constexpr const char* kColumnNames[] = {
     "op",       "in_size",       "out_size",     "weight",        "bias",         "argument",
     "index",    "input",         "second",       "third",         "height",       "width",
     "channels", "kernel_height", "kernel_width", "stride_height", "stride_width", "pad_top",
-    "pad_left", "out_height",    "out_width",    "out_channels"};
+    "pad_left", "out_height",    "out_width",    "out_channels",  "number"};
 static_assert(std::size(kColumnNames) == static_cast<std::size_t>(Column::kCount));
 
 class Network {

@@ -47,6 +47,7 @@ struct Layer {
   std::int64_t input;
   std::int64_t second;    // of a sum, else -1
   std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states
+  double number;          // what an op needs beside whole numbers, else 0
   Window window;
 
   struct Array {

@@ -19,7 +19,7 @@ Row = namedtuple(
     "Row",
     "op n_in n_out weight bias argument index input second third height width channels "
     "kernel_height kernel_width stride_height stride_width pad_top pad_left "
-    "out_height out_width out_channels",
+    "out_height out_width out_channels number",
 )
 OPS = (  # by code
     *("dense", "activation", "dropout", "conv", "max_pool", "average_pool"),

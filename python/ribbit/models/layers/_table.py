@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._backends.codes import COLUMNS
+from ribbit._backends.codes import COLUMNS, bits_of
 from ribbit.errors import ShapeError
 
 __all__ = ["COLUMNS", "Layer", "Parameter", "Table", "Value"]
@@ -128,7 +128,14 @@ class Table:
         return offset
 
     def row(
-        self, op: int, value: Value, shape: tuple[int, ...], *, rate: float = 0.0, **columns: int
+        self,
+        op: int,
+        value: Value,
+        shape: tuple[int, ...],
+        *,
+        rate: float = 0.0,
+        number: float = 0.0,
+        **columns: int,
     ) -> Value:
         """Append a row that turns `value` into a value of `shape`; other columns by name."""
         for each in (value.shape, shape):
@@ -144,6 +151,7 @@ class Table:
             "out_size": math.prod(shape),
             "index": self._indices[-1],
             "input": value.number,
+            "number": bits_of(number),
             **columns,
         }
         self.rows.append(tuple(given[name] for name in COLUMNS))
