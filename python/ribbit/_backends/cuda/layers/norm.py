@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
-from ribbit._backends.cuda.layers.op_table import (
-    LAYER_NORM,
-    RESPONSE_NORM,
-    arrays_of,
-    places_of,
-)
+from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
@@ -32,8 +27,8 @@ def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
 
 def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> None:
     """Append the gradients of a norm's parameters: sums of terms (C, R, arrays, channels)."""
-    found = arrays_of(row)
-    offsets = ([offset for offset, _ in found] + [0, 0, 0])[:3]
+    found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
+    offsets = [*found, 0, 0, 0][:3]
     channels = row["channels"]
     panel.backward.append(
         Launch(
@@ -52,11 +47,6 @@ def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> No
             (-(-channels // _COLUMNS), 1, len(found)),
         )
     )
-
-
-def write(panel: Panel, number: int, row: Row) -> Backward:
-    """Append the norm of a row's operation; backward: the gradients of its parameters and of x."""
-    return _WRITERS[row["op"]](panel, number, row)
 
 
 def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
@@ -173,7 +163,18 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
-_WRITERS = {
-    RESPONSE_NORM: _write_response_norm,
-    LAYER_NORM: _write_layer_norm,
+OPERATIONS = {
+    "filter_response_norm": Op(
+        _write_response_norm,
+        True,
+        lambda row: (row["channels"],) * 3,
+        state=lambda row: 4 * row["channels"],  # 1 / root mean square, terms of gamma, beta and tau
+    ),
+    "layer_norm": Op(
+        _write_layer_norm,
+        True,
+        lambda row: (row["channels"], row["channels"], 0),
+        # mean and 1 / sd of each place, terms of gamma and beta
+        state=lambda row: 2 * places_of(row) + 2 * row["channels"],
+    ),
 }
