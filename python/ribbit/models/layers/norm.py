@@ -11,9 +11,11 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import Table, TorchArrays, Value
 
 __all__ = ["FilterResponseNorm", "LayerNorm"]
+
+_TORCH_NAMES = {"gamma": ("weight",), "beta": ("bias",)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class LayerNorm:
     """
 
     op: ClassVar[int] = OPS["layer_norm"]
+    torch: ClassVar[TorchArrays] = TorchArrays(_TORCH_NAMES, units=True)
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta."""
