@@ -259,6 +259,60 @@ ZOO = {
     "cnn_lstm": lambda: rb.cnn_lstm(30, 12, 2),
 }
 
+COMPILED = {  # together they reach every kernel of layers
+    "images": net(
+        (6, 5, 2),
+        rb.Conv2D(5, 3, padding="same"),
+        rb.FilterResponseNorm(),
+        SILU,
+        rb.MaxPool2D(2),
+        rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
+        rb.AvgPool2D(2, stride=1),
+        rb.LayerNorm(),
+    ),
+    "sequences": net(
+        (6,),
+        rb.Embedding(70, 35),
+        rb.LSTM(17, sequence=True),
+        rb.Dropout(0.3),
+        rb.LSTM(5),
+    ),
+}
+EXAMPLES = [  # each layer, and again where another field gives it another form
+    rb.Dense(3, bias=False),
+    rb.Activation("gelu"),
+    rb.Dropout(0.2, spatial=True),
+    rb.Flatten(),
+    rb.Conv2D(4, 3, stride=2, padding="same", bias=False),
+    rb.Conv2D(4, (3, 1), stride=(1, 2)),
+    rb.Conv1D(4, 3, stride=2, padding="same", bias=False),
+    rb.MaxPool2D(2),
+    rb.MaxPool2D((2, 3), stride=(1, 2), padding="same"),
+    rb.MaxPool1D(2, stride=1, padding="same"),
+    rb.AvgPool2D(3, stride=2),
+    rb.GlobalAvgPool2D(),
+    rb.FilterResponseNorm(threshold=False),
+    rb.LayerNorm(),
+    rb.Residual([rb.Conv2D(2, (3, 2), padding="same"), rb.Residual([rb.LayerNorm()])]),
+    rb.Residual([rb.Conv2D(2, 3)], [rb.Conv2D(2, (3, 3)), rb.Dropout(0.1)]),
+    rb.Embedding(7, 3),
+    rb.LSTM(4, sequence=True),
+]
+TORCH_CALLS = {  # layers that are one call of F, torch.nn.functional, on x (N, C, ...)
+    "image": {
+        rb.Conv2D(4, 3): lambda F, x, p: F.conv2d(x, *p),
+        rb.Conv2D(4, (3, 2), stride=(2, 1)): lambda F, x, p: F.conv2d(x, *p, stride=(2, 1)),
+        rb.MaxPool2D(2): lambda F, x, p: F.max_pool2d(x, 2),
+        rb.MaxPool2D((3, 2), stride=(2, 1)): lambda F, x, p: F.max_pool2d(x, (3, 2), (2, 1)),
+        rb.AvgPool2D((2, 3)): lambda F, x, p: F.avg_pool2d(x, (2, 3)),
+        rb.AvgPool2D(3, stride=2): lambda F, x, p: F.avg_pool2d(x, 3, 2),
+    },
+    "sequence": {
+        rb.Conv1D(4, 3): lambda F, x, p: F.conv1d(x, *p),
+        rb.MaxPool1D(3): lambda F, x, p: F.max_pool1d(x, 3),
+    },
+}
+
 
 def directions(dim, count=6, seed=0):
     """Signs (count, P): a wrong entry of a gradient shows along every one."""
