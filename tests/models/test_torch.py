@@ -14,8 +14,7 @@ import ribbit as rb
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-import torch_networks  # noqa: E402
-
+from tests.models import torch_networks  # noqa: E402
 from tests.models.torch_networks import frn, same  # noqa: E402
 from tests.support.layer_problems import TORCH_CALLS  # noqa: E402
 
