@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ enum class Op : std::int64_t {
   kAdd = 8,
   kEmbedding = 9,
   kLstm = 10,
+  kGroupNorm = 11,
   kCount
 };
 
@@ -46,8 +48,9 @@ struct Layer {
   // Values: 0 is the input of the network, r + 1 what row r gives.
   std::int64_t input;
   std::int64_t second;    // of a sum, else -1
-  std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states
-  double number;          // what an op needs beside whole numbers, else 0
+  std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states;
+                          // group norm: groups
+  double number;          // group norm: what is added to the variance, else 0
   Window window;
 
   struct Array {
@@ -165,6 +168,14 @@ inline std::string norm_fault(const Layer& layer) {
   return layer.bias_offset < 0 ? "offsets inside theta" : "";
 }
 
+inline std::string group_norm_fault(const Layer& layer) {
+  const std::string own = norm_fault(layer);
+  if (!own.empty()) return own;
+  if (layer.argument < 1 || layer.window.channels % layer.argument != 0) return "whole groups";
+  const bool positive = layer.number > 0.0 && layer.number <= std::numeric_limits<double>::max();
+  return positive ? "" : "a finite epsilon > 0";
+}
+
 inline std::string embedding_fault(const Layer& layer) {
   const std::int64_t channels = layer.window.channels;
   if (layer.argument < 1 || channels < 1 || layer.out_size != layer.in_size * channels) {
@@ -197,6 +208,7 @@ inline constexpr OpRow kOps[] = {
     {"add", Stem::kElementwise, op_table::no_arrays, op_table::elementwise_fault},
     {"embedding", Stem::kEmbedding, op_table::embedding_arrays, op_table::embedding_fault},
     {"lstm", Stem::kLstm, op_table::lstm_arrays, op_table::lstm_fault},
+    {"group_norm", Stem::kNorm, op_table::moment_norm_arrays, op_table::group_norm_fault},
 };
 static_assert(std::size(kOps) == static_cast<std::size_t>(Op::kCount));
 

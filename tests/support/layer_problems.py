@@ -153,6 +153,18 @@ SMOOTH = {  # networks without kinks
     "layer norm of a sequence": net((5, 4), rb.LayerNorm(), rb.Conv1D(3, 2), rb.LayerNorm()),
     "layer norm of an image": net((4, 3, 5), rb.Conv2D(4, 2), rb.LayerNorm(), SILU),
     "layer norm of one channel": net((4, 3, 2), rb.Conv2D(1, 2), rb.LayerNorm()),
+    "group norm of a row": rb.Model(
+        [rb.Dense(6), rb.GroupNorm(2), TANH, rb.Dense(2)], input_shape=(3,)
+    ),
+    "group norm of a sequence": net((5, 4), rb.GroupNorm(2, eps=0.3), rb.Conv1D(3, 2), TANH),
+    "group norm of an image": net((4, 3, 5), rb.Conv2D(6, 2), rb.GroupNorm(3, 1e-3), SILU),
+    "group norm of one group": net((7, 6, 2), rb.Conv2D(35, 1), rb.GroupNorm(1), TANH),
+    "instance norm": net((4, 3, 2), rb.Conv2D(5, 2), rb.GroupNorm(5, eps=0.1), rb.GroupNorm(5)),
+    "group norm in a residual": net(
+        (4, 3, 2),
+        rb.Dropout(0.3),
+        rb.Residual([rb.GroupNorm(2), TANH, rb.Conv2D(2, 3, padding="same"), rb.GroupNorm(1)]),
+    ),
     "identity shortcut": net(
         (5, 4, 2), rb.Conv2D(3, 1), TANH, rb.Residual([rb.Conv2D(3, 3, padding="same"), TANH]), SILU
     ),
@@ -269,10 +281,12 @@ COMPILED = {  # together they reach every kernel of layers
         rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
         rb.AvgPool2D(2, stride=1),
         rb.LayerNorm(),
+        rb.GroupNorm(5),
     ),
     "sequences": net(
         (6,),
         rb.Embedding(70, 35),
+        rb.GroupNorm(1),
         rb.LSTM(17, sequence=True),
         rb.Dropout(0.3),
         rb.LSTM(5),
@@ -293,6 +307,7 @@ EXAMPLES = [  # each layer, and again where another field gives it another form
     rb.GlobalAvgPool2D(),
     rb.FilterResponseNorm(threshold=False),
     rb.LayerNorm(),
+    rb.GroupNorm(2, eps=0.1),
     rb.Residual([rb.Conv2D(2, (3, 2), padding="same"), rb.Residual([rb.LayerNorm()])]),
     rb.Residual([rb.Conv2D(2, 3)], [rb.Conv2D(2, (3, 3)), rb.Dropout(0.1)]),
     rb.Embedding(7, 3),
@@ -306,10 +321,13 @@ TORCH_CALLS = {  # layers that are one call of F, torch.nn.functional, on x (N, 
         rb.MaxPool2D((3, 2), stride=(2, 1)): lambda F, x, p: F.max_pool2d(x, (3, 2), (2, 1)),
         rb.AvgPool2D((2, 3)): lambda F, x, p: F.avg_pool2d(x, (2, 3)),
         rb.AvgPool2D(3, stride=2): lambda F, x, p: F.avg_pool2d(x, 3, 2),
+        rb.GroupNorm(1): lambda F, x, p: F.group_norm(x, 1, *p),
+        rb.GroupNorm(3, eps=0.2): lambda F, x, p: F.group_norm(x, 3, *p, eps=0.2),
     },
     "sequence": {
         rb.Conv1D(4, 3): lambda F, x, p: F.conv1d(x, *p),
         rb.MaxPool1D(3): lambda F, x, p: F.max_pool1d(x, 3),
+        rb.GroupNorm(3): lambda F, x, p: F.group_norm(x, 3, *p),
     },
 }
 
@@ -349,6 +367,11 @@ BAD_ARGUMENTS = [  # what is refused, the error, who says so, what it expects
     (lambda: rb.MaxPool1D(2, stride=0), ValueError, "MaxPool1D", "stride >= 1"),
     (lambda: rb.MaxPool1D(2, padding="x"), ValueError, "MaxPool1D", "padding as"),
     (lambda: rb.FilterResponseNorm(threshold=1), TypeError, "FilterResponseNorm", "as a bool"),
+    (lambda: rb.GroupNorm(0), ValueError, "GroupNorm", "groups >= 1"),
+    (lambda: rb.GroupNorm(2.0), TypeError, "GroupNorm", "groups as an integer"),
+    (lambda: rb.GroupNorm(2, eps=0), ValueError, "GroupNorm", "eps"),
+    (lambda: rb.GroupNorm(2, eps=math.inf), ValueError, "GroupNorm", "eps"),
+    (lambda: rb.GroupNorm(2, eps="1"), TypeError, "GroupNorm", "eps"),
     (lambda: rb.Dropout(0.1, spatial=None), TypeError, "Dropout", "spatial as a bool"),
     (lambda: rb.Embedding(0, 3), ValueError, "Embedding", "vocab_size >= 1"),
     (lambda: rb.Embedding(2**24 + 1, 3), ValueError, "Embedding", "vocab_size <= "),
@@ -376,6 +399,7 @@ BAD_SHAPES = [  # what is refused, where, what is expected
     (lambda: model(rb.GlobalAvgPool2D(), shape=SEQUENCE), "layer 0", "an image"),
     (lambda: model(rb.MaxPool1D(2), shape=IMAGE), "layer 0", "a sequence"),
     (lambda: model(rb.FilterResponseNorm(), shape=(3,)), "layer 0", "an image"),
+    (lambda: model(rb.GroupNorm(4), shape=(5, 6)), "layer 0", "into 4 groups, got 6 channels"),
     (lambda: model(rb.Dropout(0.1, spatial=True), shape=(3,)), "layer 0", "an image"),
     (lambda: model(rb.LSTM(2), shape=(3,)), "layer 0", "a sequence"),
     (lambda: model(rb.LSTM(2), rb.LSTM(2), shape=SEQUENCE), "layer 1", "a sequence"),

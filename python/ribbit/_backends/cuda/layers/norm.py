@@ -1,10 +1,11 @@
-"""Filter response norms and layer norms, with the activation that follows."""
+"""Filter response norms, layer norms and group norms, with the activation that follows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
+from ribbit._backends.codes import number_of
 from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
@@ -163,6 +164,59 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
+def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = f(gamma (z - mean) / sd + beta) of groups; backward: all gradients."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    channels, groups = row["channels"], row["argument"]
+    lanes, sizes = lanes_of(channels // groups), (places_of(row), channels, groups)
+    grid = (panel.count * groups, 1, 1)
+    moments, stride = panel.state(number)
+    terms, _ = panel.state(number, 2 * groups)
+    head = (source.value, source.chain_stride, *parameters(panel, row))
+    panel.forward.append(
+        Launch(
+            f"GroupNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            (
+                *head,
+                out.value,
+                out.derivative,
+                out.chain_stride,
+                moments,
+                stride,
+                *sizes,
+                number_of(row["number"]),
+            ),
+            grid,
+        )
+    )
+
+    def backward() -> None:
+        add = source.delta is not None and source.add()
+        panel.backward.append(
+            Launch(
+                f"GroupNormBackward<{panel.scalar}, {lanes}>",
+                (
+                    *head,
+                    out.delta,
+                    out.chain_stride,
+                    moments,
+                    stride,
+                    terms,
+                    stride,
+                    source.delta,
+                    source.derivative,
+                    source.chain_stride,
+                    *sizes,
+                    int(add),
+                ),
+                grid,
+            )
+        )
+        sum_rows(panel, row, terms, stride, 2)
+
+    return backward
+
+
 OPERATIONS = {
     "filter_response_norm": Op(
         _write_response_norm,
@@ -176,5 +230,12 @@ OPERATIONS = {
         lambda row: (row["channels"], row["channels"], 0),
         # mean and 1 / sd of each place, terms of gamma and beta
         state=lambda row: 2 * places_of(row) + 2 * row["channels"],
+    ),
+    "group_norm": Op(
+        _write_group_norm,
+        True,
+        lambda row: (row["channels"], row["channels"], 0),
+        # mean and 1 / sd of each group, terms of gamma and beta
+        state=lambda row: 2 * row["argument"] + 2 * row["channels"],
     ),
 }
