@@ -28,6 +28,13 @@ Numbers numbered(const char* const (&names)[N]) {
   return numbers;
 }
 
+template <std::size_t N>
+Numbers numbered(const OpRow (&rows)[N]) {
+  Numbers numbers;
+  for (std::size_t i = 0; i < N; ++i) numbers[rows[i].name] = static_cast<int>(i);
+  return numbers;
+}
+
 // Of a list of functors.
 template <class... Functors>
 Numbers numbered(Kinds<Functors...>) {
@@ -35,7 +42,7 @@ Numbers numbered(Kinds<Functors...>) {
 }
 
 std::map<std::string, Numbers> codes() {
-  return {{"OPS", numbered(kOpNames)},
+  return {{"OPS", numbered(kOps)},
           {"COLUMNS", numbered(kColumnNames)},
           {"ACTIVATIONS", numbered(kActivationNames)},
           {"PRIORS", numbered(Priors{})},

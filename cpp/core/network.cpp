@@ -1,121 +1,24 @@
 #include "core/network.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 #include <string>
-
-#include "core/activation_hd.h"
 
 namespace ribbit {
 namespace {
 
-// Arrays of parameters of a layer: offsets and sizes, 0 where there is none.
-struct Arrays {
-  std::int64_t weight = 0, bias = 0, third = 0;
-};
-
-Arrays arrays_of(const Layer& layer) {
-  const Window& w = layer.window;
-  const auto if_there = [](std::int64_t offset, std::int64_t size) {
-    return offset < 0 ? 0 : size;
-  };
-  switch (layer.op) {
-    case Op::kDense:
-      return {layer.in_size * layer.out_size, if_there(layer.bias_offset, layer.out_size), 0};
-    case Op::kConv:
-      return {w.kernel_height * w.kernel_width * w.channels * w.out_channels,
-              if_there(layer.bias_offset, w.out_channels), 0};
-    case Op::kFilterResponseNorm:
-      return {w.channels, w.channels, if_there(layer.third_offset, w.channels)};
-    case Op::kLayerNorm:
-      return {w.channels, w.channels, 0};
-    case Op::kEmbedding:
-      return {layer.argument * w.channels, 0, 0};
-    case Op::kLstm:
-      return {w.channels * 4 * w.out_channels, 4 * w.out_channels,
-              4 * w.out_channels * w.out_channels};
-    case Op::kActivation:
-    case Op::kDropout:
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-    case Op::kAdd:
-    case Op::kCount:
-      return {};
-  }
-  unreachable();
-}
-
-// Whether the window stays on the image that the sizes state.
-bool fits(const Layer& layer) {
-  const Window& w = layer.window;
-  for (const std::int64_t size :
-       {w.height, w.width, w.channels, w.kernel_height, w.kernel_width, w.stride_height,
-        w.stride_width, w.out_height, w.out_width, w.out_channels}) {
-    if (size < 1) return false;
-  }
-  // Every window covers at least one cell.
-  const auto covers = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                         std::int64_t pad, std::int64_t sites) {
-    return pad >= 0 && pad < kernel && (sites - 1) * stride - pad < size;
-  };
-  return layer.in_size == w.height * w.width * w.channels &&
-         layer.out_size == w.sites() * w.out_channels &&
-         covers(w.height, w.kernel_height, w.stride_height, w.pad_top, w.out_height) &&
-         covers(w.width, w.kernel_width, w.stride_width, w.pad_left, w.out_width);
+const OpRow& row_of(const Layer& layer) {
+  return kOps[static_cast<std::size_t>(layer.op)];
 }
 
 // What is wrong with a layer by itself; empty: nothing.
 std::string fault(const Layer& layer) {
-  const Window& w = layer.window;
   if (layer.in_size < 1 || layer.out_size < 1) return "positive sizes";
-  switch (layer.op) {
-    case Op::kDense:
-      break;
-    case Op::kActivation:
-      if (layer.activation < 0 || layer.activation >= kActivationCount) {
-        return "an activation code in 0.." + std::to_string(kActivationCount - 1);
-      }
-      [[fallthrough]];
-    case Op::kAdd:
-      if (layer.in_size != layer.out_size) return "equal sizes of an elementwise layer";
-      break;
-    case Op::kDropout:
-      if (layer.argument == 1 && (w.channels < 1 || layer.in_size % w.channels != 0)) {
-        return "whole channels";
-      }
-      if (layer.in_size != layer.out_size) return "equal sizes of an elementwise layer";
-      break;
-    case Op::kConv:
-      if (!fits(layer)) return "a window that fits its image";
-      break;
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-      if (!fits(layer) || w.channels != w.out_channels) return "a window that fits its image";
-      break;
-    case Op::kFilterResponseNorm:
-    case Op::kLayerNorm:
-      if (w.channels < 1 || layer.in_size % w.channels != 0 || layer.in_size != layer.out_size) {
-        return "whole channels";
-      }
-      if (layer.bias_offset < 0) return "offsets inside theta";
-      break;
-    case Op::kEmbedding:
-      if (layer.argument < 1 || w.channels < 1 || layer.out_size != layer.in_size * w.channels) {
-        return "a vector for each token";
-      }
-      break;
-    case Op::kLstm:
-      if (w.channels < 1 || w.out_channels < 1 || w.width < 1 ||
-          layer.in_size != w.width * w.channels ||
-          layer.out_size != w.out_channels * (layer.argument != 0 ? w.width : 1)) {
-        return "sizes of a sequence";
-      }
-      if (layer.bias_offset < 0 || layer.third_offset < 0) return "offsets inside theta";
-      break;
-    case Op::kCount:
-      return "an op";
-  }
-  if (arrays_of(layer).weight > 0 && layer.weight_offset < 0) return "offsets inside theta";
+  const OpRow& row = row_of(layer);
+  const std::string own = row.fault(layer);
+  if (!own.empty()) return own;
+  if (row.arrays(layer).weight > 0 && layer.weight_offset < 0) return "offsets inside theta";
   if (layer.bias_offset < -1 || layer.third_offset < -1) return "offsets inside theta";
   return {};
 }
@@ -123,7 +26,7 @@ std::string fault(const Layer& layer) {
 }  // namespace
 
 std::vector<Layer::Array> Layer::arrays() const {
-  const Arrays sizes = arrays_of(*this);
+  const ArraySizes sizes = row_of(*this).arrays(*this);
   std::vector<Array> found;
   for (const Array& array : {Array{weight_offset, sizes.weight}, Array{bias_offset, sizes.bias},
                              Array{third_offset, sizes.third}}) {
@@ -139,23 +42,20 @@ std::int64_t Layer::parameters_end() const {
 }
 
 std::int64_t Layer::multiplications() const {
-  const Arrays sizes = arrays_of(*this);
-  switch (op) {
-    case Op::kDense:
+  const ArraySizes sizes = row_of(*this).arrays(*this);
+  switch (stem()) {
+    case Stem::kDense:
       return sizes.weight;
-    case Op::kConv:
+    case Stem::kConv:
       return sizes.weight * window.sites();
-    case Op::kLstm:
+    case Stem::kLstm:
       return (sizes.weight + sizes.third) * window.width;
-    case Op::kActivation:
-    case Op::kDropout:
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-    case Op::kFilterResponseNorm:
-    case Op::kLayerNorm:
-    case Op::kAdd:
-    case Op::kEmbedding:
-    case Op::kCount:
+    case Stem::kElementwise:
+    case Stem::kDropout:
+    case Stem::kPool:
+    case Stem::kNorm:
+    case Stem::kEmbedding:
+    case Stem::kCount:
       return out_size;
   }
   unreachable();
@@ -189,6 +89,7 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
         at(Column::kInput),
         at(Column::kSecond),
         at(Column::kArgument),
+        std::bit_cast<double>(at(Column::kNumber)),
         {at(Column::kHeight), at(Column::kWidth), at(Column::kChannels), at(Column::kKernelHeight),
          at(Column::kKernelWidth), at(Column::kStrideHeight), at(Column::kStrideWidth),
          at(Column::kPadTop), at(Column::kPadLeft), at(Column::kOutHeight), at(Column::kOutWidth),

@@ -5,57 +5,9 @@
 #include <iterator>
 #include <vector>
 
-#include "core/window_hd.h"
+#include "core/op_table.h"
 
 namespace ribbit {
-
-enum class Op : std::int64_t {
-  kDense = 0,
-  kActivation = 1,
-  kDropout = 2,
-  kConv = 3,
-  kMaxPool = 4,
-  kAveragePool = 5,
-  kFilterResponseNorm = 6,
-  kLayerNorm = 7,
-  kAdd = 8,
-  kEmbedding = 9,
-  kLstm = 10,
-  kCount
-};
-inline constexpr const char* kOpNames[] = {
-    "dense",        "activation",           "dropout",    "conv", "max_pool",
-    "average_pool", "filter_response_norm", "layer_norm", "add",  "embedding",
-    "lstm"};
-static_assert(std::size(kOpNames) == static_cast<std::size_t>(Op::kCount));
-
-struct Layer {
-  Op op;
-  std::int64_t in_size;
-  std::int64_t out_size;
-  // Into theta, -1: none. dense: weight (in, out); convolution: (kernel height, kernel width,
-  // channels, out channels); norms: gamma, beta, and as third array tau, (channels,) each;
-  // embedding: (tokens, channels); LSTM: (channels, 4 units), bias (4 units,), third (units, 4
-  // units), gates in the order input, forget, cell, output.
-  std::int64_t weight_offset;
-  std::int64_t bias_offset;
-  std::int64_t third_offset;
-  int activation;      // code of core/activation_hd.h
-  std::int64_t index;  // number of the layer, for messages and addresses
-  double rate;         // dropout rate
-  // Values: 0 is the input of the network, r + 1 what row r gives.
-  std::int64_t input;
-  std::int64_t second;    // of a sum, else -1
-  std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states
-  Window window;
-
-  struct Array {
-    std::int64_t offset, size;
-  };
-  std::vector<Array> arrays() const;     // of parameters, in the order above
-  std::int64_t parameters_end() const;   // behind the last parameter, 0: none
-  std::int64_t multiplications() const;  // and additions, of one row forward
-};
 
 // Columns of the table that crosses from Python, in this order.
 enum class Column : std::int64_t {
@@ -81,13 +33,14 @@ enum class Column : std::int64_t {
   kOutHeight,
   kOutWidth,
   kOutChannels,
+  kNumber,  // the bits of a double
   kCount
 };
 inline constexpr const char* kColumnNames[] = {
     "op",       "in_size",       "out_size",     "weight",        "bias",         "argument",
     "index",    "input",         "second",       "third",         "height",       "width",
     "channels", "kernel_height", "kernel_width", "stride_height", "stride_width", "pad_top",
-    "pad_left", "out_height",    "out_width",    "out_channels"};
+    "pad_left", "out_height",    "out_width",    "out_channels",  "number"};
 static_assert(std::size(kColumnNames) == static_cast<std::size_t>(Column::kCount));
 
 class Network {

@@ -8,40 +8,19 @@ import pytest
 
 import ribbit as rb
 from ribbit.models.layers import COLUMNS, describe, from_description
-from tests.support.layer_problems import KINKED, SMOOTH, ZOO
-
-LAYERS = [
-    rb.Dense(3, bias=False),
-    rb.Activation("gelu"),
-    rb.Dropout(0.2, spatial=True),
-    rb.Flatten(),
-    rb.Conv2D(4, 3, stride=2, padding="same", bias=False),
-    rb.Conv2D(4, (3, 1), stride=(1, 2)),
-    rb.Conv1D(4, 3, stride=2, padding="same", bias=False),
-    rb.MaxPool2D(2),
-    rb.MaxPool2D((2, 3), stride=(1, 2), padding="same"),
-    rb.MaxPool1D(2, stride=1, padding="same"),
-    rb.AvgPool2D(3, stride=2),
-    rb.GlobalAvgPool2D(),
-    rb.FilterResponseNorm(threshold=False),
-    rb.LayerNorm(),
-    rb.Residual([rb.Conv2D(2, (3, 2), padding="same"), rb.Residual([rb.LayerNorm()])]),
-    rb.Residual([rb.Conv2D(2, 3)], [rb.Conv2D(2, (3, 3)), rb.Dropout(0.1)]),
-    rb.Embedding(7, 3),
-    rb.LSTM(4, sequence=True),
-]
+from tests.support.layer_problems import EXAMPLES, KINKED, SMOOTH, ZOO
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("layer", EXAMPLES, ids=lambda layer: type(layer).__name__)
 def test_layers_survive_json_and_compare_by_fields(layer):
     again = from_description(json.loads(json.dumps(describe(layer))))
     assert again == layer
     assert hash(again) == hash(layer)
-    assert sum(layer == other for other in LAYERS) == 1
+    assert sum(layer == other for other in EXAMPLES) == 1
 
 
 def test_every_layer_is_described_here():
-    assert {type(layer).__name__ for layer in LAYERS} == set(rb.layers._LAYERS)
+    assert {type(layer).__name__ for layer in EXAMPLES} == set(rb.layers._LAYERS)
 
 
 @pytest.mark.parametrize("name", [*SMOOTH, *KINKED])

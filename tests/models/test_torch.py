@@ -4,6 +4,8 @@ Relative error of the outputs, of the log density, and of the gradient, whole an
 <= 1e-5 in float32, <= 1e-11 in float64, against PyTorch in float64.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,9 @@ import ribbit as rb
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-import torch_networks  # noqa: E402
-
+from tests.models import torch_networks  # noqa: E402
 from tests.models.torch_networks import frn, same  # noqa: E402
+from tests.support.layer_problems import TORCH_CALLS  # noqa: E402
 
 BOUNDS = {np.float32: 1e-5, np.float64: 1e-11}
 SD = 0.3  # of the prior
@@ -157,22 +159,22 @@ def layer_norm(x, weights):
     return F.layer_norm(x.movedim(1, -1), x.shape[1:2], *weights).movedim(-1, 1)
 
 
+def calls(rank):
+    """Layers that are one call of torch.nn.functional, and what it does to x with weights p."""
+    return {layer: partial(call, F) for layer, call in TORCH_CALLS[rank].items()}
+
+
 IMAGES = {  # layer -> what it does to x (N, C, H, W) with its weights p
-    rb.Conv2D(4, 3): lambda x, p: F.conv2d(x, *p),
-    rb.Conv2D(4, (3, 2), stride=(2, 1)): lambda x, p: F.conv2d(x, *p, stride=(2, 1)),
+    **calls("image"),
     rb.Conv2D(4, 3, stride=2, padding="same"): lambda x, p: F.conv2d(
         same(x, (3, 3), (2, 2)), *p, stride=2
     ),
     rb.Conv2D(4, (4, 5), stride=(1, 3), padding="same", bias=False): lambda x, p: F.conv2d(
         same(x, (4, 5), (1, 3)), *p, stride=(1, 3)
     ),
-    rb.MaxPool2D(2): lambda x, p: F.max_pool2d(x, 2),
-    rb.MaxPool2D((3, 2), stride=(2, 1)): lambda x, p: F.max_pool2d(x, (3, 2), (2, 1)),
     rb.MaxPool2D(3, stride=2, padding="same"): lambda x, p: F.max_pool2d(
         same(x, (3, 3), (2, 2), -torch.inf), 3, 2
     ),
-    rb.AvgPool2D((2, 3)): lambda x, p: F.avg_pool2d(x, (2, 3)),
-    rb.AvgPool2D(3, stride=2): lambda x, p: F.avg_pool2d(x, 3, 2),
     rb.AvgPool2D(3, stride=2, padding="same"): lambda x, p: average(x, (3, 3), (2, 2)),
     rb.GlobalAvgPool2D(): lambda x, p: x.mean((2, 3)),
     rb.FilterResponseNorm(): lambda x, p: frn(x, *p),
@@ -187,11 +189,10 @@ IMAGES = {  # layer -> what it does to x (N, C, H, W) with its weights p
     ),
 }
 SEQUENCES = {  # x (N, C, T)
-    rb.Conv1D(4, 3): lambda x, p: F.conv1d(x, *p),
+    **calls("sequence"),
     rb.Conv1D(4, 4, stride=3, padding="same"): lambda x, p: F.conv1d(
         same(x, (4,), (3,)), *p, stride=3
     ),
-    rb.MaxPool1D(3): lambda x, p: F.max_pool1d(x, 3),
     rb.MaxPool1D(3, stride=2, padding="same"): lambda x, p: F.max_pool1d(
         same(x, (3,), (2,), -torch.inf), 3, 2
     ),

@@ -19,11 +19,11 @@ Row = namedtuple(
     "Row",
     "op n_in n_out weight bias argument index input second third height width channels "
     "kernel_height kernel_width stride_height stride_width pad_top pad_left "
-    "out_height out_width out_channels",
+    "out_height out_width out_channels number",
 )
 OPS = (  # by code
     *("dense", "activation", "dropout", "conv", "max_pool", "average_pool"),
-    *("filter_response_norm", "layer_norm", "add", "embedding", "lstm"),
+    *("filter_response_norm", "layer_norm", "add", "embedding", "lstm", "group_norm"),
 )
 
 
@@ -197,6 +197,32 @@ def layer_norm_back(row, theta, x, delta):
     return ((d - mean - z * along) / sd).reshape(len(x), -1), found
 
 
+def grouped(row, x):
+    """(x - mean) / sd over places and the channels of a group, sd (N, 1, G, 1)."""
+    x = x.reshape(len(x), -1, row.argument, row.channels // row.argument)
+    centred = x - np.mean(x, axis=(1, 3), keepdims=True)
+    epsilon = np.int64(row.number).view(np.float64)
+    sd = np.sqrt(np.mean(centred**2, axis=(1, 3), keepdims=True) + epsilon)
+    return centred / sd, sd
+
+
+def group_norm(row, theta, x):
+    z = at_places(row, grouped(row, x)[0])
+    y = part(theta, row.weight, row.channels) * z + part(theta, row.bias, row.channels)
+    return y.reshape(len(x), -1)
+
+
+def group_norm_back(row, theta, x, delta):
+    (z, sd), delta = grouped(row, x), at_places(row, delta)
+    d = (delta * part(theta, row.weight, row.channels)).reshape(z.shape)
+    mean, along = (np.mean(a, axis=(1, 3), keepdims=True) for a in (d, d * z))
+    found = [
+        summed(row.weight, np.sum(delta * at_places(row, z), axis=1)),
+        summed(row.bias, np.sum(delta, axis=1)),
+    ]
+    return ((d - mean - z * along) / sd).reshape(len(x), -1), found
+
+
 # --- tokens and sequences ------------------------------------------------------------------------
 
 
@@ -279,6 +305,7 @@ FORWARD = {
     "layer_norm": layer_norm,
     "embedding": embedding,
     "lstm": lstm,
+    "group_norm": group_norm,
 }
 BACKWARD = {
     "dense": dense_back,
@@ -290,4 +317,5 @@ BACKWARD = {
     "layer_norm": layer_norm_back,
     "embedding": embedding_back,
     "lstm": lstm_back,
+    "group_norm": group_norm_back,
 }

@@ -142,12 +142,12 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0):
 
 def padded(rows):
     """Rows op, in, out, weight offset, bias offset, arg, layer index, input value as a table."""
-    tail = (-1, -1, *12 * (0,))  # second value, third offset, a window that is not there
-    return np.array([(*row, *tail) for row in rows], np.int64).reshape(-1, 22)
+    tail = (-1, -1, *13 * (0,))  # second value, third offset, no window, no number
+    return np.array([(*row, *tail) for row in rows], np.int64).reshape(-1, 23)
 
 
 def mlp_table(num_in, hidden, num_out, name):
-    """Layer table (R, 22) int64, and P."""
+    """Layer table (R, 23) int64, and P."""
     rows, offset, width = [], 0, num_in
     for i, out in enumerate((*hidden, num_out)):
         r = len(rows)
@@ -163,7 +163,7 @@ def mlp_table(num_in, hidden, num_out, name):
 class Target:
     """The posterior of a network: the layer table, the prior table, a likelihood and data."""
 
-    table: np.ndarray  # (R, 22)
+    table: np.ndarray  # (R, 23)
     prior: np.ndarray  # (G, 6): offset, size, kind, a, b, c
     kind: int
     x: np.ndarray  # (N, D)

@@ -153,6 +153,18 @@ SMOOTH = {  # networks without kinks
     "layer norm of a sequence": net((5, 4), rb.LayerNorm(), rb.Conv1D(3, 2), rb.LayerNorm()),
     "layer norm of an image": net((4, 3, 5), rb.Conv2D(4, 2), rb.LayerNorm(), SILU),
     "layer norm of one channel": net((4, 3, 2), rb.Conv2D(1, 2), rb.LayerNorm()),
+    "group norm of a row": rb.Model(
+        [rb.Dense(6), rb.GroupNorm(2), TANH, rb.Dense(2)], input_shape=(3,)
+    ),
+    "group norm of a sequence": net((5, 4), rb.GroupNorm(2, eps=0.3), rb.Conv1D(3, 2), TANH),
+    "group norm of an image": net((4, 3, 5), rb.Conv2D(6, 2), rb.GroupNorm(3, 1e-3), SILU),
+    "group norm of one group": net((7, 6, 2), rb.Conv2D(35, 1), rb.GroupNorm(1), TANH),
+    "instance norm": net((4, 3, 2), rb.Conv2D(5, 2), rb.GroupNorm(5, eps=0.1), rb.GroupNorm(5)),
+    "group norm in a residual": net(
+        (4, 3, 2),
+        rb.Dropout(0.3),
+        rb.Residual([rb.GroupNorm(2), TANH, rb.Conv2D(2, 3, padding="same"), rb.GroupNorm(1)]),
+    ),
     "identity shortcut": net(
         (5, 4, 2), rb.Conv2D(3, 1), TANH, rb.Residual([rb.Conv2D(3, 3, padding="same"), TANH]), SILU
     ),
@@ -258,6 +270,155 @@ ZOO = {
     "resnet20_frn": lambda: rb.resnet20_frn(3, input_shape=(8, 8, 3)),
     "cnn_lstm": lambda: rb.cnn_lstm(30, 12, 2),
 }
+
+COMPILED = {  # together they reach every kernel of layers
+    "images": net(
+        (6, 5, 2),
+        rb.Conv2D(5, 3, padding="same"),
+        rb.FilterResponseNorm(),
+        SILU,
+        rb.MaxPool2D(2),
+        rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
+        rb.AvgPool2D(2, stride=1),
+        rb.LayerNorm(),
+        rb.GroupNorm(5),
+    ),
+    "sequences": net(
+        (6,),
+        rb.Embedding(70, 35),
+        rb.GroupNorm(1),
+        rb.LSTM(17, sequence=True),
+        rb.Dropout(0.3),
+        rb.LSTM(5),
+    ),
+}
+EXAMPLES = [  # each layer, and again where another field gives it another form
+    rb.Dense(3, bias=False),
+    rb.Activation("gelu"),
+    rb.Dropout(0.2, spatial=True),
+    rb.Flatten(),
+    rb.Conv2D(4, 3, stride=2, padding="same", bias=False),
+    rb.Conv2D(4, (3, 1), stride=(1, 2)),
+    rb.Conv1D(4, 3, stride=2, padding="same", bias=False),
+    rb.MaxPool2D(2),
+    rb.MaxPool2D((2, 3), stride=(1, 2), padding="same"),
+    rb.MaxPool1D(2, stride=1, padding="same"),
+    rb.AvgPool2D(3, stride=2),
+    rb.GlobalAvgPool2D(),
+    rb.FilterResponseNorm(threshold=False),
+    rb.LayerNorm(),
+    rb.GroupNorm(2, eps=0.1),
+    rb.Residual([rb.Conv2D(2, (3, 2), padding="same"), rb.Residual([rb.LayerNorm()])]),
+    rb.Residual([rb.Conv2D(2, 3)], [rb.Conv2D(2, (3, 3)), rb.Dropout(0.1)]),
+    rb.Embedding(7, 3),
+    rb.LSTM(4, sequence=True),
+]
+TORCH_CALLS = {  # layers that are one call of F, torch.nn.functional, on x (N, C, ...)
+    "image": {
+        rb.Conv2D(4, 3): lambda F, x, p: F.conv2d(x, *p),
+        rb.Conv2D(4, (3, 2), stride=(2, 1)): lambda F, x, p: F.conv2d(x, *p, stride=(2, 1)),
+        rb.MaxPool2D(2): lambda F, x, p: F.max_pool2d(x, 2),
+        rb.MaxPool2D((3, 2), stride=(2, 1)): lambda F, x, p: F.max_pool2d(x, (3, 2), (2, 1)),
+        rb.AvgPool2D((2, 3)): lambda F, x, p: F.avg_pool2d(x, (2, 3)),
+        rb.AvgPool2D(3, stride=2): lambda F, x, p: F.avg_pool2d(x, 3, 2),
+        rb.GroupNorm(1): lambda F, x, p: F.group_norm(x, 1, *p),
+        rb.GroupNorm(3, eps=0.2): lambda F, x, p: F.group_norm(x, 3, *p, eps=0.2),
+    },
+    "sequence": {
+        rb.Conv1D(4, 3): lambda F, x, p: F.conv1d(x, *p),
+        rb.MaxPool1D(3): lambda F, x, p: F.max_pool1d(x, 3),
+        rb.GroupNorm(3): lambda F, x, p: F.group_norm(x, 3, *p),
+    },
+}
+
+
+def model(*layers, shape):
+    """A model of nothing else."""
+    return rb.Model(layers, input_shape=shape)
+
+
+BAD_ARGUMENTS = [  # what is refused, the error, who says so, what it expects
+    (lambda: rb.Conv2D(0, 3), ValueError, "Conv2D", "filters >= 1"),
+    (lambda: rb.Conv2D(2.0, 3), TypeError, "Conv2D", "filters as an integer"),
+    (lambda: rb.Conv2D(2, 0), ValueError, "Conv2D", "kernel_size >= 1"),
+    (lambda: rb.Conv2D(2, (3, 0)), ValueError, "Conv2D", r"kernel_size\[1\] >= 1"),
+    (lambda: rb.Conv2D(2, (3, True)), TypeError, "Conv2D", r"kernel_size\[1\] as an integer"),
+    (lambda: rb.Conv2D(2, (3, 3, 3)), ValueError, "Conv2D", "an integer or two"),
+    (lambda: rb.Conv2D(2, "3"), TypeError, "Conv2D", "kernel_size as an integer"),
+    (lambda: rb.Conv2D(2, 3, stride=0), ValueError, "Conv2D", "stride >= 1"),
+    (lambda: rb.Conv2D(2, 3, stride=None), TypeError, "Conv2D", "stride as an integer"),
+    (lambda: rb.Conv2D(2, 3, padding="full"), ValueError, "Conv2D", "'valid' or 'same'"),
+    (lambda: rb.Conv2D(2, 3, padding=1), TypeError, "Conv2D", "padding as"),
+    (lambda: rb.Conv2D(2, 3, bias=1), TypeError, "Conv2D", "bias as a bool"),
+    (lambda: rb.Conv1D(-1, 3), ValueError, "Conv1D", "filters >= 1"),
+    (lambda: rb.Conv1D(2, (3, 3)), TypeError, "Conv1D", "kernel_size as an integer"),
+    (lambda: rb.Conv1D(2, 3, stride=1.5), TypeError, "Conv1D", "stride as an integer"),
+    (lambda: rb.Conv1D(2, 3, padding="SAME"), ValueError, "Conv1D", "padding as"),
+    (lambda: rb.Conv1D(2, 3, bias=None), TypeError, "Conv1D", "bias as a bool"),
+    (lambda: rb.MaxPool2D(0), ValueError, "MaxPool2D", "pool_size >= 1"),
+    (lambda: rb.MaxPool2D(None), TypeError, "MaxPool2D", "pool_size as an integer"),
+    (lambda: rb.MaxPool2D(2, stride=(0, 1)), ValueError, "MaxPool2D", r"stride\[0\] >= 1"),
+    (lambda: rb.MaxPool2D(2, padding=None), TypeError, "MaxPool2D", "padding as"),
+    (lambda: rb.AvgPool2D((2,)), ValueError, "AvgPool2D", "an integer or two"),
+    (lambda: rb.AvgPool2D(2, stride="2"), TypeError, "AvgPool2D", "stride as an integer"),
+    (lambda: rb.AvgPool2D(2, padding="all"), ValueError, "AvgPool2D", "padding as"),
+    (lambda: rb.MaxPool1D(None), TypeError, "MaxPool1D", "pool_size as an integer"),
+    (lambda: rb.MaxPool1D(0), ValueError, "MaxPool1D", "pool_size >= 1"),
+    (lambda: rb.MaxPool1D(2, stride=0), ValueError, "MaxPool1D", "stride >= 1"),
+    (lambda: rb.MaxPool1D(2, padding="x"), ValueError, "MaxPool1D", "padding as"),
+    (lambda: rb.FilterResponseNorm(threshold=1), TypeError, "FilterResponseNorm", "as a bool"),
+    (lambda: rb.GroupNorm(0), ValueError, "GroupNorm", "groups >= 1"),
+    (lambda: rb.GroupNorm(2.0), TypeError, "GroupNorm", "groups as an integer"),
+    (lambda: rb.GroupNorm(2, eps=0), ValueError, "GroupNorm", "eps"),
+    (lambda: rb.GroupNorm(2, eps=math.inf), ValueError, "GroupNorm", "eps"),
+    (lambda: rb.GroupNorm(2, eps="1"), TypeError, "GroupNorm", "eps"),
+    (lambda: rb.Dropout(0.1, spatial=None), TypeError, "Dropout", "spatial as a bool"),
+    (lambda: rb.Embedding(0, 3), ValueError, "Embedding", "vocab_size >= 1"),
+    (lambda: rb.Embedding(2**24 + 1, 3), ValueError, "Embedding", "vocab_size <= "),
+    (lambda: rb.Embedding(3, 0), ValueError, "Embedding", "units >= 1"),
+    (lambda: rb.Embedding("3", 3), TypeError, "Embedding", "vocab_size as an integer"),
+    (lambda: rb.LSTM(0), ValueError, "LSTM", "units >= 1"),
+    (lambda: rb.LSTM(2**29 + 1), ValueError, "LSTM", "units <= "),
+    (lambda: rb.LSTM(3, sequence="yes"), TypeError, "LSTM", "sequence as a bool"),
+    (lambda: rb.Residual([]), ValueError, "Residual", "at least one layer"),
+    (lambda: rb.Residual(rb.Dense(3)), TypeError, "Residual", "main as a list"),
+    (lambda: rb.Residual("abc"), TypeError, "Residual", "main as a list"),
+    (lambda: rb.Residual([rb.Dense]), TypeError, "Residual", r"main\[0\] as a layer"),
+    (lambda: rb.Residual([rb.Dense(3)], None), TypeError, "Residual", "shortcut as a list"),
+    (lambda: rb.Residual([rb.Dense(3)], [3]), TypeError, "Residual", r"shortcut\[0\]"),
+]
+IMAGE, SEQUENCE = (4, 5, 2), (6, 3)
+BAD_SHAPES = [  # what is refused, where, what is expected
+    (lambda: model(rb.Conv2D(2, 3), shape=(5,)), "layer 0", "an image"),
+    (lambda: model(rb.Conv2D(2, 3), shape=SEQUENCE), "layer 0", "an image"),
+    (lambda: model(rb.Conv2D(2, 6), shape=IMAGE), "layer 0", r"as the window .* got \(4, 5\)"),
+    (lambda: model(rb.Conv1D(2, 3), shape=IMAGE), "layer 0", "a sequence"),
+    (lambda: model(rb.Conv1D(2, 7), shape=SEQUENCE), "layer 0", "as the window"),
+    (lambda: model(rb.MaxPool2D(2), shape=SEQUENCE), "layer 0", "an image"),
+    (lambda: model(rb.AvgPool2D((5, 1)), shape=IMAGE), "layer 0", "as the window"),
+    (lambda: model(rb.GlobalAvgPool2D(), shape=SEQUENCE), "layer 0", "an image"),
+    (lambda: model(rb.MaxPool1D(2), shape=IMAGE), "layer 0", "a sequence"),
+    (lambda: model(rb.FilterResponseNorm(), shape=(3,)), "layer 0", "an image"),
+    (lambda: model(rb.GroupNorm(4), shape=(5, 6)), "layer 0", "into 4 groups, got 6 channels"),
+    (lambda: model(rb.Dropout(0.1, spatial=True), shape=(3,)), "layer 0", "an image"),
+    (lambda: model(rb.LSTM(2), shape=(3,)), "layer 0", "a sequence"),
+    (lambda: model(rb.LSTM(2), rb.LSTM(2), shape=SEQUENCE), "layer 1", "a sequence"),
+    (lambda: model(rb.Dense(2), shape=IMAGE), "layer 0", r"flat input .* rb.Flatten\(\)"),
+    (lambda: model(rb.Embedding(3, 2), shape=SEQUENCE), "layer 0", "first layer"),
+    (lambda: model(rb.Dense(3), rb.Embedding(3, 2), shape=(4,)), "layer 1", "first layer"),
+    (
+        lambda: model(rb.Residual([rb.Conv2D(3, 1)]), shape=IMAGE),
+        "layer 0",
+        r"the same shape, got \(4, 5, 3\) and \(4, 5, 2\)",
+    ),
+    (
+        lambda: model(rb.Dense(3), rb.Residual([rb.Residual([rb.Dense(4)])]), shape=(2,)),
+        "layer 1.main.0",
+        "the same shape",
+    ),
+    (lambda: model(rb.Residual([rb.Flatten()]), shape=(3,)), "layer 0", "to compute something"),
+    (lambda: model(rb.GlobalAvgPool2D(), shape=(2**31 - 1,) * 3), "layer 0", "2..34 scalars"),
+]
 
 
 def directions(dim, count=6, seed=0):

@@ -69,6 +69,9 @@ void pool_forward(const GraphNode& node, const T* x, T* y);
 template <class T>
 void pool_backward(const GraphNode& node, const BackwardArgs<T>& args);
 
+// Scalars that a norm keeps per row for the way back, and scalars that it works in.
+std::int64_t norm_state(const Layer& layer);
+std::int64_t norm_scratch(const Layer& layer);
 template <class T>
 void norm_forward(const GraphNode& node, const T* theta, const T* x, const T* second, T* y,
                   T* state);

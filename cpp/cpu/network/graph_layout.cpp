@@ -38,21 +38,19 @@ std::int64_t place(std::vector<Need> needs) {
 
 // Whether the way back looks at what the layer read.
 bool reads_again(const GraphNode& node) {
-  switch (node.layer().op) {
-    case Op::kDropout:
-    case Op::kAveragePool:
+  switch (node.layer().stem()) {
+    case Stem::kDropout:
       return false;
-    case Op::kAdd:
-      return node.activation >= 0;
-    case Op::kDense:
-    case Op::kActivation:
-    case Op::kConv:
-    case Op::kMaxPool:
-    case Op::kFilterResponseNorm:
-    case Op::kLayerNorm:
-    case Op::kEmbedding:
-    case Op::kLstm:
-    case Op::kCount:
+    case Stem::kPool:
+      return node.layer().op == Op::kMaxPool;
+    case Stem::kElementwise:
+      return node.layer().op == Op::kActivation || node.activation >= 0;
+    case Stem::kDense:
+    case Stem::kConv:
+    case Stem::kNorm:
+    case Stem::kEmbedding:
+    case Stem::kLstm:
+    case Stem::kCount:
       return true;
   }
   unreachable();
@@ -60,20 +58,18 @@ bool reads_again(const GraphNode& node) {
 
 // Whether the delta of what the layer read may be written over that of what it gave.
 bool works_in_place(const GraphNode& node) {
-  switch (node.layer().op) {
-    case Op::kActivation:
-    case Op::kAdd:
-    case Op::kDropout:
-    case Op::kFilterResponseNorm:
+  switch (node.layer().stem()) {
+    case Stem::kElementwise:
+    case Stem::kDropout:
       return true;
-    case Op::kDense:
-    case Op::kConv:
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-    case Op::kLayerNorm:
-    case Op::kEmbedding:
-    case Op::kLstm:
-    case Op::kCount:
+    case Stem::kNorm:
+      return node.layer().op == Op::kFilterResponseNorm;
+    case Stem::kDense:
+    case Stem::kConv:
+    case Stem::kPool:
+    case Stem::kEmbedding:
+    case Stem::kLstm:
+    case Stem::kCount:
       return false;
   }
   unreachable();

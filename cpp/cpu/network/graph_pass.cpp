@@ -11,22 +11,19 @@ bool has_parameters(const Layer& layer) {
 
 std::int64_t state_size(const GraphNode& node) {
   const Layer& layer = node.layer();
-  switch (layer.op) {
-    case Op::kDropout:
+  switch (layer.stem()) {
+    case Stem::kDropout:
       return layer.argument == 1 ? layer.window.channels : layer.out_size;
-    case Op::kFilterResponseNorm:  // r, gamma r, shrink, and three sums
-      return 6 * layer.window.channels;
-    case Op::kLstm:  // gates, cells and states of all moments
+    case Stem::kNorm:
+      return norm_state(layer);
+    case Stem::kLstm:  // gates, cells and states of all moments
       return 6 * layer.window.width * layer.window.out_channels;
-    case Op::kDense:
-    case Op::kActivation:
-    case Op::kConv:
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-    case Op::kLayerNorm:
-    case Op::kAdd:
-    case Op::kEmbedding:
-    case Op::kCount:
+    case Stem::kDense:
+    case Stem::kElementwise:
+    case Stem::kConv:
+    case Stem::kPool:
+    case Stem::kEmbedding:
+    case Stem::kCount:
       return 0;
   }
   unreachable();
@@ -38,25 +35,21 @@ std::int64_t scratch_size(const GraphNode& node) {
   const std::int64_t lanes = kernels<T>().lanes;
   const auto padded = [lanes](std::int64_t n) { return (n + lanes - 1) / lanes * lanes; };
   const Window& w = layer.window;
-  switch (layer.op) {
-    case Op::kDense:
+  switch (layer.stem()) {
+    case Stem::kDense:
       return padded(layer.out_size) * kPanel;
-    case Op::kConv:  // or what the norm below needs
+    case Stem::kConv:  // or what the norm below needs
       return std::max(kernels<T>().convolution_scratch(w), 3 * w.channels * kPanel);
-    case Op::kFilterResponseNorm:  // a place with its value and slope
-      return 3 * w.channels * kPanel;
-    case Op::kLayerNorm:
-      return 2 * w.channels * kPanel;
-    case Op::kEmbedding:
+    case Stem::kNorm:
+      return norm_scratch(layer);
+    case Stem::kEmbedding:
       return w.channels * kPanel;
-    case Op::kLstm:  // transposed deltas, and deltas of state and cell
+    case Stem::kLstm:  // transposed deltas, and deltas of state and cell
       return (padded(4 * w.out_channels) * w.width + 2 * w.out_channels) * kPanel;
-    case Op::kActivation:
-    case Op::kDropout:
-    case Op::kMaxPool:
-    case Op::kAveragePool:
-    case Op::kAdd:
-    case Op::kCount:
+    case Stem::kElementwise:
+    case Stem::kDropout:
+    case Stem::kPool:
+    case Stem::kCount:
       return kSlopeScratch;
   }
   unreachable();
@@ -197,29 +190,26 @@ void node_forward(const GraphPlan& plan, std::size_t s, const T* theta, const T*
                   std::int64_t rows) {
   const GraphNode& node = plan.nodes[s];
   T* y = space.value(node.out);
-  switch (node.layer().op) {
-    case Op::kDense:
+  switch (node.layer().stem()) {
+    case Stem::kDense:
       return dense_forward(node.stage, theta, packed, x, 1, y);
-    case Op::kActivation:
-    case Op::kAdd:
+    case Stem::kElementwise:
       return elementwise_forward(node, x, second, y);
-    case Op::kDropout:
+    case Stem::kDropout:
       return dropout_forward(node, *masks, first, rows, x, y, space.state(s));
-    case Op::kConv:
+    case Stem::kConv:
       return conv_forward(
           node.stage, theta, packed, x, y,
           node.norm_above >= 0 ? space.state(static_cast<std::size_t>(node.norm_above)) : nullptr);
-    case Op::kMaxPool:
-    case Op::kAveragePool:
+    case Stem::kPool:
       return pool_forward(node, x, y);
-    case Op::kFilterResponseNorm:
-    case Op::kLayerNorm:
+    case Stem::kNorm:
       return norm_forward(node, theta, x, second, y, space.state(s));
-    case Op::kEmbedding:
+    case Stem::kEmbedding:
       return embedding_forward(node, theta, x, y);
-    case Op::kLstm:
+    case Stem::kLstm:
       return lstm_forward(node, theta, packed, x, y, space.state(s));
-    case Op::kCount:
+    case Stem::kCount:
       break;
   }
   unreachable();
@@ -268,32 +258,29 @@ BackwardArgs<T> backward_args(const GraphPlan& plan, std::size_t s, const T* the
 
 template <class T>
 void node_backward(const GraphNode& node, const BackwardArgs<T>& args) {
-  switch (node.layer().op) {
-    case Op::kDense:
+  switch (node.layer().stem()) {
+    case Stem::kDense:
       dense_gradient(node.stage, args.in, args.delta, kPanel, 0, node.layer().in_size, args.scratch,
                      args.grad);
       if (args.delta_in == nullptr) return;
       return dense_backward(node.stage, args.packed, static_cast<const T*>(args.delta),
                             static_cast<const T*>(nullptr),
                             node.in_adds ? kFinishAdd : kFinishPlain, 1, args.delta_in);
-    case Op::kActivation:
-    case Op::kAdd:
+    case Stem::kElementwise:
       return elementwise_backward(node, args);
-    case Op::kDropout:
+    case Stem::kDropout:
       return dropout_backward(node, args);
-    case Op::kConv:
+    case Stem::kConv:
       return conv_backward(node, args);
-    case Op::kMaxPool:
-    case Op::kAveragePool:
+    case Stem::kPool:
       return pool_backward(node, args);
-    case Op::kFilterResponseNorm:
-    case Op::kLayerNorm:
+    case Stem::kNorm:
       return norm_backward(node, args);
-    case Op::kEmbedding:
+    case Stem::kEmbedding:
       return embedding_backward(node, args);
-    case Op::kLstm:
+    case Stem::kLstm:
       return lstm_layer_backward(node, args);
-    case Op::kCount:
+    case Stem::kCount:
       break;
   }
   unreachable();

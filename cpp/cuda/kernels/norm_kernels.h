@@ -1,5 +1,6 @@
-// Filter response normalisation (Singh and Krishnan 2020, eq. 1 to 3) and layer normalisation (Ba,
-// Kiros and Hinton 2016, eq. 4), with the activation that follows. Values are (rows, sites,
+// Filter response normalisation (Singh and Krishnan 2020, eq. 1 to 3), layer normalisation (Ba,
+// Kiros and Hinton 2016, eq. 4) and group normalisation (Wu and He 2018, eq. 1, 4), with the
+// activation that follows. Values are (rows, sites,
 // channels) per chain. Blocks of Lanes x 256 / Lanes threads: channels in the lanes.
 #pragma once
 
@@ -317,6 +318,175 @@ struct LayerNormTerms {
       T* own = terms + chain * terms_stride + row * 2 * channels + c;
       own[0] = sum.value[0][t];
       own[channels] = sum.value[1][t];
+    });
+  }
+};
+
+// The numbers of a group of channels: a block's share of (rows, sites, channels). Its channels lie
+// along Lanes threads, its sites along the others.
+template <class T, int Lanes>
+struct ChannelGroup {
+  Index sites;
+  Index channels;
+  Index width;  // channels of a group
+  Index row;
+  Index channel;  // the first
+  RIBBIT_DEVICE ChannelGroup(const Block& block, Index sites, Index channels, Index groups)
+      : sites(sites),
+        channels(channels),
+        width(channels / groups),
+        row(block.x() / groups),
+        channel(block.x() % groups * width) {}
+  RIBBIT_DEVICE Index first() const { return row * sites * channels + channel; }
+  RIBBIT_DEVICE T share() const { return T(1) / static_cast<T>(sites * width); }
+  // body(channel of the group, place behind first()) of each number that is thread t's.
+  template <class Body>
+  RIBBIT_DEVICE void each(int t, const Body& body) const {
+    for (Index p = t / Lanes; p < sites; p += kThreads / Lanes) {
+      for (Index c = t % Lanes; c < width; c += Lanes) body(c, p * channels + c);
+    }
+  }
+};
+
+// value = f(gamma (z - mean) r + beta), mean and r = 1 / sqrt(variance + epsilon) of a row's group.
+// moments: (rows, groups, 2) per chain, mean and r. One block per row and group.
+// Grid: (rows groups, C).
+template <class T, int Code, int Lanes>
+struct GroupNorm {
+  static constexpr int kBlock = kThreads;
+  using Shared = GroupSum<T, 1, kThreads, false>;
+  const T* z;
+  Index z_stride;
+  NormParameters<T> parameters;
+  T* value;
+  T* derivative;
+  Index stride;
+  T* moments;
+  Index moments_stride;
+  Index sites;
+  Index channels;
+  Index groups;
+  double epsilon;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    Registers<T, 1> means(block);
+    const ChannelGroup<T, Lanes> group(block, sites, channels, groups);
+    const Index chain = block.y();
+    const T* from = z + chain * z_stride + group.first();
+    block.phase([&](int t) {
+      T own = T(0);
+      group.each(t, [&](Index, Index at) { own += from[at]; });
+      sum.value[0][t] = own;
+    });
+    sum.reduce(block);
+    block.phase([&](int t) { means(t)[0] = sum.value[0][0] * group.share(); });
+    block.phase([&](int t) {
+      T own = T(0);
+      group.each(t, [&](Index, Index at) {
+        const T off = from[at] - means(t)[0];
+        own = Ops<T>::fma(off, off, own);
+      });
+      sum.value[0][t] = own;
+    });
+    sum.reduce(block);
+    block.last([&](int t) {
+      const T mean = means(t)[0];
+      const T r = T(1) / Ops<T>::sqrt(Ops<T>::fma(sum.value[0][0], group.share(), T(epsilon)));
+      if (t == 0) {
+        T* own = moments + chain * moments_stride + 2 * block.x();
+        own[0] = mean;
+        own[1] = r;
+      }
+      const T* gamma = parameters.gamma + chain * parameters.stride + group.channel;
+      const T* beta = parameters.beta + chain * parameters.stride + group.channel;
+      group.each(t, [&](Index c, Index at) {
+        T v, d;
+        activation<Code, false, T>(Ops<T>::fma(gamma[c], (from[at] - mean) * r, beta[c]), v, d);
+        const Index here = chain * stride + group.first() + at;
+        value[here] = v;
+        if (derivative != nullptr) derivative[here] = d;
+      });
+    });
+  }
+};
+
+// delta of z as that of LayerNormBackward, means over the group; not wanted where below is null.
+// terms (rows, 2, channels) of gamma and beta. Grid: as above.
+template <class T, int Lanes>
+struct GroupNormBackward {
+  static constexpr int kBlock = kThreads;
+  using Shared = GroupSum<T, 2, Lanes, true>;
+  const T* z;
+  Index z_stride;
+  NormParameters<T> parameters;
+  const T* delta;
+  Index stride;
+  const T* moments;
+  Index moments_stride;
+  T* terms;
+  Index terms_stride;
+  T* below;
+  const T* derivative;
+  Index below_stride;
+  Index sites;
+  Index channels;
+  Index groups;
+  Index add;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& sum = block.template shared<Shared>();
+    Registers<T, 2> of_group(block);  // of gamma delta u and of gamma delta
+    const ChannelGroup<T, Lanes> group(block, sites, channels, groups);
+    const Index chain = block.y();
+    const T* from = z + chain * z_stride + group.first();
+    const T* given = delta + chain * stride + group.first();
+    const T* gamma = parameters.gamma + chain * parameters.stride + group.channel;
+    const T* own_moments = moments + chain * moments_stride + 2 * block.x();
+    block.phase([&](int t) { of_group(t)[0] = of_group(t)[1] = T(0); });
+    for (Index c0 = 0; c0 < group.width; c0 += Lanes) {
+      block.phase([&](int t) {
+        const Index c = c0 + t % Lanes;
+        const T mean = own_moments[0], r = own_moments[1];
+        T along = T(0), plain = T(0);
+        for (Index p = t / Lanes; p < sites && c < group.width; p += kBlock / Lanes) {
+          const T d = given[p * channels + c];
+          along = Ops<T>::fma(d, (from[p * channels + c] - mean) * r, along);
+          plain += d;
+        }
+        sum.value[0][t] = along;
+        sum.value[1][t] = plain;
+      });
+      sum.reduce(block);
+      block.phase([&](int t) {
+        const Index c = c0 + t;
+        if (t >= Lanes || c >= group.width) return;
+        T* own = terms + chain * terms_stride + group.row * 2 * channels + group.channel + c;
+        own[0] = sum.value[0][t];
+        own[channels] = sum.value[1][t];
+        for (int n = 0; n < 2; ++n) {
+          of_group(t)[n] = Ops<T>::fma(gamma[c], sum.value[n][t], of_group(t)[n]);
+        }
+      });
+    }
+    if (below == nullptr) return;
+    block.phase([&](int t) {
+      for (int n = 0; n < 2 && t < Lanes; ++n) sum.value[n][t] = of_group(t)[n];
+    });
+    block.last([&](int t) {
+      const T mean = own_moments[0], r = own_moments[1];
+      T along = T(0), plain = T(0);
+      for (int lane = 0; lane < Lanes; ++lane) {
+        along += sum.value[0][lane];
+        plain += sum.value[1][lane];
+      }
+      along *= group.share();
+      plain *= group.share();
+      group.each(t, [&](Index c, Index at) {
+        const Index here = chain * below_stride + group.first() + at;
+        const T unit = (from[at] - mean) * r;
+        T value = r * (given[at] * gamma[c] - plain - unit * along);
+        if (derivative != nullptr) value *= derivative[here];
+        below[here] = add != 0 ? below[here] + value : value;
+      });
     });
   }
 };

@@ -5,9 +5,21 @@ They come from the core, where each is typed once: ``cpp/bindings/bind_codes.cpp
 
 from __future__ import annotations
 
+import struct
+
 from ribbit import _core
 
-__all__ = ["ACTIVATIONS", "COLUMNS", "ESTIMATORS", "LIKELIHOODS", "OPS", "PRIORS", "RULES"]
+__all__ = [
+    "ACTIVATIONS",
+    "COLUMNS",
+    "ESTIMATORS",
+    "LIKELIHOODS",
+    "OPS",
+    "PRIORS",
+    "RULES",
+    "bits_of",
+    "number_of",
+]
 
 _TABLES = _core.codes()
 
@@ -19,7 +31,8 @@ def _ordered(name: str) -> dict[str, int]:
 OPS = _ordered("OPS")
 """Operations of a row of the layer table, as in ``core/network.h``."""
 COLUMNS = tuple(_ordered("COLUMNS"))
-"""Columns of the layer table. Offsets and numbers that are absent are -1."""
+"""Columns of the layer table. Offsets and numbers that are absent are -1; "number" holds the bits
+of a float64."""
 ACTIVATIONS = _ordered("ACTIVATIONS")
 """Kinds of activations, as in ``core/activation_hd.h``; gelu is the exact one, with erf."""
 PRIORS = _ordered("PRIORS")
@@ -31,3 +44,15 @@ RULES = _ordered("RULES")
 """How stochastic gradients move parameters, as in ``cpu/isa/kernel_table-inl.h``."""
 ESTIMATORS = _ordered("ESTIMATORS")
 """Gradient estimators of a mean-field Gaussian, as in ``cpu/network/mlp_row_noise.h``."""
+
+
+def bits_of(number: float) -> int:
+    """Return the bits of a float64, as the column "number" holds them."""
+    (bits,) = struct.unpack("q", struct.pack("d", number))
+    return int(bits)
+
+
+def number_of(bits: int) -> float:
+    """Return the float64 of these bits."""
+    (number,) = struct.unpack("d", struct.pack("q", bits))
+    return float(number)

@@ -27,18 +27,11 @@ _BATCH_NORM = ("running_mean", "running_var", "num_batches_tracked")
 _DENSE, _CONV, _ADD, _LSTM = (
     layer.op for layer in (layers.Dense, layers.Conv2D, layers.Residual, layers.LSTM)
 )
-_FRN, _NORM, _EMBEDDING = (
-    layer.op for layer in (layers.FilterResponseNorm, layers.LayerNorm, layers.Embedding)
-)
+_FRN, _EMBEDDING = layers.FilterResponseNorm.op, layers.Embedding.op
 _POOLS = (layers.MaxPool2D.op, layers.AvgPool2D.op)
-_RENAMED: dict[int, dict[str, tuple[str, ...]]] = {
-    _NORM: {"gamma": ("weight",), "beta": ("bias",)},
-    _LSTM: {
-        "weight": ("weight_ih_l0",),
-        "recurrent": ("weight_hh_l0",),
-        "bias": ("bias_ih_l0", "bias_hh_l0"),
-    },
-}
+_CLASSES = (getattr(layers, name) for name in layers.__all__)
+_ARRAYS = {layer.op: layer.torch for layer in _CLASSES if hasattr(layer, "torch")}
+_AS_HERE = layers.TorchArrays()
 
 
 class Network(Protocol):
@@ -157,9 +150,14 @@ def _entries(function: str, model: Network) -> Iterator[_Entry]:
     for values in model.table.tolist():
         row = dict(zip(COLUMNS, values, strict=True))
         op, order = row["op"], orders[row["input"]]
-        places = 1
-        if op == _DENSE or (op == _NORM and row["channels"] == row["in_size"]):
+        arrays_there, places = _ARRAYS.get(op, _AS_HERE), 1
+        if op == _DENSE or (arrays_there.units and row["channels"] == row["in_size"]):
             places = _known(function, order)[0]
+        if places > 1 and not arrays_there.any_order(row):
+            raise ValueError(
+                f"[{function}] expected units in one order in torch, which layer {row['index']} "
+                "needs, got a flattened image or sequence"
+            )
         for offset in sorted({row["weight"], row["bias"], row["third"]} - {-1}):
             dense_bias = op == _DENSE and offset == row["bias"]
             yield _entry(op, arrays[offset], 1 if dense_bias else places)
@@ -189,7 +187,7 @@ def _known(function: str, order: tuple[int, int] | None) -> tuple[int, int]:
 
 def _entry(op: int, p: layers.Parameter, places: int) -> _Entry:
     layer, _, name = p.name.rpartition(".")
-    names = tuple(f"{layer}.{n}" for n in _RENAMED.get(op, {}).get(name, (name,)))
+    names = tuple(f"{layer}.{n}" for n in _ARRAYS.get(op, _AS_HERE).names.get(name, (name,)))
     if op == _EMBEDDING or len(p.shape) == 1:
         also = ((1, p.size, 1, 1), (1, p.size, 1)) if op == _FRN else ()
         return _Entry(p, names, (places, p.size // places, 1), (p.shape, *also))

@@ -1,6 +1,6 @@
 """Kernels that must compile and run: those of representative posteriors, and all others.
 
-A new layer adds posteriors to `cases`, a kernel that samplers launch themselves its name to
+A new layer adds networks to `COMPILED`, a kernel that samplers launch themselves its name to
 `OUTSIDE_POSTERIORS`; a test fails for a kernel of ``cpp/cuda`` that is in neither.
 """
 
@@ -29,7 +29,7 @@ from tests.support.cuda.problems import (
     program_of,
     starts,
 )
-from tests.support.layer_problems import SILU, TANH, net
+from tests.support.layer_problems import COMPILED, SILU, TANH, net
 from tests.support.paths import CPP
 
 DTYPES = ("float32", "float64")
@@ -71,25 +71,6 @@ OUTSIDE_POSTERIORS = (
     *(f"DrawPaths<{s}, {flips}>" for s in ("float", "double") for flips in ("false", "true")),
     *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
 )
-LAYERS = {
-    "images": net(
-        (6, 5, 2),
-        rb.Conv2D(5, 3, padding="same"),
-        rb.FilterResponseNorm(),
-        SILU,
-        rb.MaxPool2D(2),
-        rb.Residual([rb.Conv2D(5, 2, padding="same"), TANH, rb.Dropout(0.4, spatial=True)]),
-        rb.AvgPool2D(2, stride=1),
-        rb.LayerNorm(),
-    ),
-    "sequences": net(
-        (6,),
-        rb.Embedding(70, 35),
-        rb.LSTM(17, sequence=True),
-        rb.Dropout(0.3),
-        rb.LSTM(5),
-    ),
-}
 PAIRED = {  # layers with noise for each row, and others between them
     "dense": net((3,), rb.Dense(20), TANH, rb.Dense(4), SILU),
     "images": net(
@@ -163,7 +144,7 @@ def cases() -> Iterator[Case]:
     """Posteriors of the fewest rows and units that reach every kernel of posteriors."""
     for dtype in DTYPES:
         yield from _dense(dtype)
-        for name, model in LAYERS.items():
+        for name, model in COMPILED.items():
             small = layer_problems.problem(model, num_rows=3, chains=CHAINS)
             target = small.native(np.dtype(dtype))
             yield Case(f"{name}-{dtype}", target, small.theta.astype(dtype), masked=True)

@@ -27,6 +27,7 @@ from ribbit.models.layers import (
 from ribbit.models.layers._table import Layer as Layer
 from ribbit.models.layers._table import Parameter as Parameter
 from ribbit.models.layers._table import Table as Table
+from ribbit.models.layers._table import TorchArrays as TorchArrays
 from ribbit.models.layers._table import Value as Value
 from ribbit.models.layers.activation import *
 from ribbit.models.layers.conv import *

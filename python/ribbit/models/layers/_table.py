@@ -7,18 +7,18 @@ network's input, number r + 1 what row r gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._backends.codes import COLUMNS
+from ribbit._backends.codes import COLUMNS, bits_of
 from ribbit.errors import ShapeError
 
-__all__ = ["COLUMNS", "Layer", "Parameter", "Table", "Value"]
+__all__ = ["COLUMNS", "Layer", "Parameter", "Table", "TorchArrays", "Value"]
 
 _MOST_SCALARS = 2**34
 _NONE = dict.fromkeys(("weight", "bias", "second", "third"), -1)
@@ -56,6 +56,26 @@ class Parameter:
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class TorchArrays:
+    """What PyTorch makes of a layer's parameters, where it differs; ``torch_weights`` reads it.
+
+    Attributes
+    ----------
+    names : mapping of str to tuple of str, optional
+        Of an array of parameters by its last name; of several, it is the sum.
+    units : bool
+        The parameters belong to units one by one, so that they move with the units of a flattened
+        image.
+    any_order : function of a row
+        Whether the layer does the same whatever order the units of a flattened image have.
+    """
+
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    units: bool = False
+    any_order: Callable[[Mapping[str, int]], bool] = lambda row: True
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,14 @@ class Table:
         return offset
 
     def row(
-        self, op: int, value: Value, shape: tuple[int, ...], *, rate: float = 0.0, **columns: int
+        self,
+        op: int,
+        value: Value,
+        shape: tuple[int, ...],
+        *,
+        rate: float = 0.0,
+        number: float = 0.0,
+        **columns: int,
     ) -> Value:
         """Append a row that turns `value` into a value of `shape`; other columns by name."""
         for each in (value.shape, shape):
@@ -144,6 +171,7 @@ class Table:
             "out_size": math.prod(shape),
             "index": self._indices[-1],
             "input": value.number,
+            "number": bits_of(number),
             **columns,
         }
         self.rows.append(tuple(given[name] for name in COLUMNS))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.models.layers import _window
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import Table, TorchArrays, Value
 
 __all__ = ["LSTM"]
 
@@ -39,6 +39,13 @@ class LSTM:
     """
 
     op: ClassVar[int] = OPS["lstm"]
+    torch: ClassVar[TorchArrays] = TorchArrays(
+        {
+            "weight": ("weight_ih_l0",),
+            "recurrent": ("weight_hh_l0",),
+            "bias": ("bias_ih_l0", "bias_hh_l0"),
+        }
+    )
     units: int
     sequence: bool = field(default=False, kw_only=True)
 

@@ -11,9 +11,12 @@ from typing import ClassVar
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
 from ribbit.errors import ShapeError
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers import _window
+from ribbit.models.layers._table import Table, TorchArrays, Value
 
-__all__ = ["FilterResponseNorm", "LayerNorm"]
+__all__ = ["FilterResponseNorm", "GroupNorm", "LayerNorm"]
+
+_TORCH_NAMES = {"gamma": ("weight",), "beta": ("bias",)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class LayerNorm:
     """
 
     op: ClassVar[int] = OPS["layer_norm"]
+    torch: ClassVar[TorchArrays] = TorchArrays(_TORCH_NAMES, units=True)
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write gamma and beta."""
@@ -77,3 +81,66 @@ class LayerNorm:
         gamma = table.parameter("gamma", (channels,), initial=1.0)
         beta = table.parameter("beta", (channels,))
         return table.row(self.op, value, value.shape, weight=gamma, bias=beta, channels=channels)
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Normalisation over groups of channels and all places: (C,), (T, C) or (H, W, C).
+
+    ``y = gamma * (x - mean) / sqrt(variance + eps) + beta``, mean and biased variance over the
+    channels of a group and all places, gamma and beta channel by channel. Instance normalisation
+    has as many groups as channels. Parameters: gamma (C,) starts at 1, beta (C,) at 0.
+
+    Parameters
+    ----------
+    groups : int
+        How many groups of neighbouring channels there are; it divides C.
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `groups` is not a positive integer or `eps` not a finite number > 0.
+    ShapeError
+        In `Model`, if the channels do not divide into groups.
+
+    References
+    ----------
+    Wu and He (2018), "Group normalization", equations 1 and 4.
+    """
+
+    op: ClassVar[int] = OPS["group_norm"]
+    torch: ClassVar[TorchArrays] = TorchArrays(
+        _TORCH_NAMES, units=True, any_order=lambda row: row["argument"] in (1, row["channels"])
+    )
+    groups: int
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        groups = checks.integer(
+            "GroupNorm", "groups", self.groups, minimum=1, maximum=_window.MAX_SIZE
+        )
+        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "eps", checks.positive("GroupNorm", "eps", self.eps))
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write gamma and beta; argument: groups, number: eps."""
+        channels = value.shape[-1]
+        if channels % self.groups != 0:
+            raise ShapeError(
+                f"[{table.function}] expected channels that divide into {self.groups} groups, "
+                f"got {channels} channels"
+            )
+        gamma = table.parameter("gamma", (channels,), initial=1.0)
+        beta = table.parameter("beta", (channels,))
+        return table.row(
+            self.op,
+            value,
+            value.shape,
+            weight=gamma,
+            bias=beta,
+            channels=channels,
+            argument=self.groups,
+            number=self.eps,
+        )

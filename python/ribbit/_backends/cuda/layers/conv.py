@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 from ribbit._backends.cuda.layers.window import sliding
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -86,3 +87,11 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+def _arrays(row: Row) -> tuple[int, int, int]:
+    taps = row["kernel_height"] * row["kernel_width"]
+    return taps * row["channels"] * row["out_channels"], row["out_channels"], 0
+
+
+OPERATIONS = {"conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"])}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -60,3 +61,13 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+OPERATIONS = {
+    "dense": Op(
+        write,
+        True,
+        lambda row: (row["in_size"] * row["out_size"], row["out_size"], 0),
+        lambda row: 1,
+    )
+}

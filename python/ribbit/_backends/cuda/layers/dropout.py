@@ -7,7 +7,7 @@ from typing import Any
 
 from ribbit._arrays.device import Launch, blocks_of
 from ribbit._arrays.random_numbers import MASK, PREDICTIVE_MASK
-from ribbit._backends.cuda.layers.op_table import places_of
+from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Panel, Row
 from ribbit.protocols import Array
 
@@ -163,3 +163,6 @@ def prior_of_learned(
         Launch(f"SumTerms<{scalar}>", sums, (1, 1, 1)),
     ]
     return gradient, [by_rate(False, terms)]
+
+
+OPERATIONS = {"dropout": Op(write)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch, blocks_of
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Cell, Panel, Row
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -56,3 +57,6 @@ def hand_down(panel: Panel, out: Cell, source: Cell, size: int) -> None:
             (blocks_of(size), 1, 1),
         )
     )
+
+
+OPERATIONS = {"activation": Op(write), "add": Op(write, True)}

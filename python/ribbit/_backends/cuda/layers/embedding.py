@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch, blocks_of
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 _TOKENS, _CHANNELS = 64, 32  # of a block of EmbeddingGradient
 
@@ -59,3 +60,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+OPERATIONS = {
+    "embedding": Op(
+        write,
+        arrays=lambda row: (row["argument"] * row["channels"], 0, 0),
+        terms=lambda row: row["in_size"],
+    )
+}

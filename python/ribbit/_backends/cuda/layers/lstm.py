@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 _GATE_COLUMNS = 64  # of a tile, for 16 units
 
@@ -144,3 +145,17 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+def _arrays(row: Row) -> tuple[int, int, int]:
+    units = row["out_channels"]
+    return row["channels"] * 4 * units, 4 * units, units * 4 * units
+
+
+def _state(row: Row) -> int:
+    # gates and cells of all steps, delta of the cell, states if not given
+    steps, units = row["width"], row["out_channels"]
+    return (5 if row["argument"] else 6) * steps * units + units
+
+
+OPERATIONS = {"lstm": Op(write, False, _arrays, lambda row: row["width"], _state)}

@@ -1,19 +1,15 @@
-"""Filter response norms and layer norms, with the activation that follows."""
+"""Filter response norms, layer norms and group norms, with the activation that follows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
-from ribbit._backends.cuda.layers.op_table import (
-    LAYER_NORM,
-    RESPONSE_NORM,
-    arrays_of,
-    places_of,
-)
+from ribbit._backends.codes import number_of
+from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
@@ -32,8 +28,8 @@ def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
 
 def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> None:
     """Append the gradients of a norm's parameters: sums of terms (C, R, arrays, channels)."""
-    found = arrays_of(row)
-    offsets = ([offset for offset, _ in found] + [0, 0, 0])[:3]
+    found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
+    offsets = [*found, 0, 0, 0][:3]
     channels = row["channels"]
     panel.backward.append(
         Launch(
@@ -52,11 +48,6 @@ def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> No
             (-(-channels // _COLUMNS), 1, len(found)),
         )
     )
-
-
-def write(panel: Panel, number: int, row: Row) -> Backward:
-    """Append the norm of a row's operation; backward: the gradients of its parameters and of x."""
-    return _WRITERS[row["op"]](panel, number, row)
 
 
 def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
@@ -173,7 +164,78 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
-_WRITERS = {
-    RESPONSE_NORM: _write_response_norm,
-    LAYER_NORM: _write_layer_norm,
+def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
+    """Append value = f(gamma (z - mean) / sd + beta) of groups; backward: all gradients."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    channels, groups = row["channels"], row["argument"]
+    lanes, sizes = lanes_of(channels // groups), (places_of(row), channels, groups)
+    grid = (panel.count * groups, 1, 1)
+    moments, stride = panel.state(number)
+    terms, _ = panel.state(number, 2 * groups)
+    head = (source.value, source.chain_stride, *parameters(panel, row))
+    panel.forward.append(
+        Launch(
+            f"GroupNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            (
+                *head,
+                out.value,
+                out.derivative,
+                out.chain_stride,
+                moments,
+                stride,
+                *sizes,
+                number_of(row["number"]),
+            ),
+            grid,
+        )
+    )
+
+    def backward() -> None:
+        add = source.delta is not None and source.add()
+        panel.backward.append(
+            Launch(
+                f"GroupNormBackward<{panel.scalar}, {lanes}>",
+                (
+                    *head,
+                    out.delta,
+                    out.chain_stride,
+                    moments,
+                    stride,
+                    terms,
+                    stride,
+                    source.delta,
+                    source.derivative,
+                    source.chain_stride,
+                    *sizes,
+                    int(add),
+                ),
+                grid,
+            )
+        )
+        sum_rows(panel, row, terms, stride, 2)
+
+    return backward
+
+
+OPERATIONS = {
+    "filter_response_norm": Op(
+        _write_response_norm,
+        True,
+        lambda row: (row["channels"],) * 3,
+        state=lambda row: 4 * row["channels"],  # 1 / root mean square, terms of gamma, beta and tau
+    ),
+    "layer_norm": Op(
+        _write_layer_norm,
+        True,
+        lambda row: (row["channels"], row["channels"], 0),
+        # mean and 1 / sd of each place, terms of gamma and beta
+        state=lambda row: 2 * places_of(row) + 2 * row["channels"],
+    ),
+    "group_norm": Op(
+        _write_group_norm,
+        True,
+        lambda row: (row["channels"], row["channels"], 0),
+        # mean and 1 / sd of each group, terms of gamma and beta
+        state=lambda row: 2 * row["argument"] + 2 * row["channels"],
+    ),
 }

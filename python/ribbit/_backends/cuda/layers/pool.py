@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch, blocks_of
-from ribbit._backends.cuda.layers.op_table import MAX_POOL
+from ribbit._backends.codes import OPS
+from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.window import sliding
 
-__all__ = ["write"]
+__all__ = ["OPERATIONS"]
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append the largest of each window, or the mean; backward: the gradient of x."""
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
-    largest = "true" if row["op"] == MAX_POOL else "false"
+    largest = "true" if row["op"] == OPS["max_pool"] else "false"
     types = f"<{panel.scalar}, {sliding(row)}, {largest}>"
     given = (source.value, source.chain_stride, out.value)
     panel.forward.append(
@@ -45,3 +46,6 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+OPERATIONS = {"max_pool": Op(write), "average_pool": Op(write)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ribbit._arrays.device import Launch, blocks_of
 from ribbit._arrays.random_numbers import ROW_NOISE, SIGNS
-from ribbit._backends.codes import ESTIMATORS
+from ribbit._backends.codes import ESTIMATORS, OPS
 from ribbit._backends.cuda.layers import op_table, products
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -22,7 +22,7 @@ from ribbit.protocols import Array
 __all__ = ["FLIPOUT", "LOCAL", "PAIRED", "REPARAM", "Paths", "arrays_of", "sizes_of", "write"]
 
 REPARAM, LOCAL, FLIPOUT = (ESTIMATORS[name] for name in ("reparam", "local", "flipout"))
-PAIRED = (op_table.DENSE, op_table.CONV)  # operations with two paths
+PAIRED = (OPS["dense"], OPS["conv"])  # operations with two paths
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Paths:
 
 def channels_of(row: Row) -> tuple[int, int]:
     """Return the channels of a layer's input and output: what a weight belongs to."""
-    if row["op"] == op_table.CONV:
+    if row["op"] == OPS["conv"]:
         return row["channels"], row["out_channels"]
     return row["in_size"], row["out_size"]
 
@@ -127,7 +127,7 @@ def _layer(panel: Panel, number: int, row: Row) -> _Layer:
     def weights(base: int, stride: int) -> Operand:
         return products.matrix(scalar, base, stride, outs)
 
-    if row["op"] == op_table.DENSE:
+    if row["op"] == OPS["dense"]:
 
         def inputs(*, transposed: bool) -> Operand:
             return products.matrix(scalar, *given, channels, transposed=transposed)
@@ -217,7 +217,7 @@ def _write_flipout(panel: Panel, number: int, row: Row, paths: Paths, layer: _La
     def flipped(*, transposed: bool) -> Operand:
         inputs = layer.inputs(transposed=transposed)
         # a dense layer has as many channels as columns
-        channels = layer.channels if row["op"] == op_table.CONV else 0
+        channels = layer.channels if row["op"] == OPS["conv"] else 0
         types = f"{scalar}, {inputs.name}, {layer.places}, {channels}, {_flag(transposed)}"
         return Operand(f"Flipped<{types}>", (*inputs.fields, *inward))
 

@@ -5,7 +5,7 @@ Shapes: C chains (or weight samples), P parameters, N rows, R rows of a panel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -15,17 +15,7 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import Device, Launch
 from ribbit._backends.codes import COLUMNS
-from ribbit._backends.cuda.layers import (
-    conv,
-    dense,
-    dropout,
-    elementwise,
-    embedding,
-    lstm,
-    norm,
-    op_table,
-    pool,
-)
+from ribbit._backends.cuda.layers import op_table
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
@@ -225,13 +215,7 @@ class Walk:
         return undo
 
     def _write_layer(self, panel: Panel, number: int, row: Row) -> Backward:
-        return _WRITERS[op_table.TABLE[row["op"]].stem](panel, number, row)
-
-
-_STEMS = (conv, dense, dropout, elementwise, embedding, lstm, norm, pool)
-_WRITERS: dict[str, Callable[[Panel, int, Row], Backward]] = {
-    stem.__name__.rpartition(".")[2]: stem.write for stem in _STEMS
-}
+        return op_table.TABLE[row["op"]].write(panel, number, row)
 
 
 def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
