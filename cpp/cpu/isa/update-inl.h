@@ -2,6 +2,7 @@
 // not finite.
 #pragma once
 
+#include "core/update_hd.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/random-inl.h"
 #include "cpu/isa/vec-inl.h"
@@ -23,88 +24,44 @@ struct Lanes {
   }
 };
 
-// theta += step g + noise z
-template <class T>
-struct LangevinRule {
-  const UpdateStep<T>& s;
+// The constants of a step in all lanes.
+template <class T, class Step>
+RIBBIT_INLINE UpdateConstants<Vec<T>> in_lanes(const Step& s) {
+  UpdateConstants<Vec<T>> c;
+  c.step = broadcast(s.step);
+  c.decay1 = broadcast(s.decay1);
+  c.decay2 = broadcast(s.decay2);
+  c.rest1 = broadcast(T(1) - s.decay1);
+  c.rest2 = broadcast(T(1) - s.decay2);
+  c.correct1 = broadcast(s.correct1);
+  c.correct2 = broadcast(s.correct2);
+  c.epsilon = broadcast(s.epsilon);
+  return c;
+}
+
+// A rule of core/update_hd.h on a range of parameters.
+template <class T, class Update>
+struct UpdateRange {
+  UpdateConstants<Vec<T>> c;
   const T* g;
-  T* theta;
+  T *theta, *first, *second;
+  RIBBIT_INLINE_MEMBER UpdateRange(const UpdateStep<T>& s, const T* g_, T* theta_, T* first_,
+                                   T* second_)
+      : c(in_lanes<T>(s)), g(g_), theta(theta_), first(first_), second(second_) {
+    c.noise = broadcast(s.noise);
+    c.keep = broadcast(s.keep);
+    c.scale = broadcast(s.scale);
+    c.adapt = s.adapt;
+  }
   template <bool kWhole>
   RIBBIT_INLINE_MEMBER Vec<T> apply(std::int64_t i, Vec<T> z, std::int64_t n) const {
     using L = Lanes<T, kWhole>;
-    Vec<T> t = fma(broadcast(s.step), L::get(g + i, n), L::get(theta + i, n));
-    t = fma(broadcast(s.noise), z, t);
-    L::put(theta + i, t, n);
-    return t;
-  }
-};
-
-// second = decay2 second + (1 - decay2) (scale g)^2 while adapting; G = 1 / (epsilon + sqrt second)
-// theta += step G g + noise sqrt(G) z
-template <class T>
-struct PreconditionedRule {
-  const UpdateStep<T>& s;
-  const T* g;
-  T* theta;
-  T* second;
-  template <bool kWhole>
-  RIBBIT_INLINE_MEMBER Vec<T> apply(std::int64_t i, Vec<T> z, std::int64_t n) const {
-    using L = Lanes<T, kWhole>;
-    const Vec<T> gradient = L::get(g + i, n);
-    Vec<T> v = L::get(second + i, n);
-    if (s.adapt) {
-      const Vec<T> scaled = gradient * broadcast(s.scale);
-      v = fma(broadcast(s.decay2), v, broadcast(T(1) - s.decay2) * scaled * scaled);
-      L::put(second + i, v, n);
-    }
-    const Vec<T> metric = reciprocal(sqrt(v) + broadcast(s.epsilon));
-    Vec<T> t = fma(broadcast(s.step) * metric, gradient, L::get(theta + i, n));
-    t = fma(broadcast(s.noise) * sqrt(metric), z, t);
-    L::put(theta + i, t, n);
-    return t;
-  }
-};
-
-// velocity = keep velocity + step g + noise z; theta += velocity
-template <class T>
-struct FrictionRule {
-  const UpdateStep<T>& s;
-  const T* g;
-  T* theta;
-  T* velocity;
-  template <bool kWhole>
-  RIBBIT_INLINE_MEMBER Vec<T> apply(std::int64_t i, Vec<T> z, std::int64_t n) const {
-    using L = Lanes<T, kWhole>;
-    Vec<T> v = broadcast(s.keep) * L::get(velocity + i, n);
-    v = fma(broadcast(s.noise), z, fma(broadcast(s.step), L::get(g + i, n), v));
-    const Vec<T> t = L::get(theta + i, n) + v;
-    L::put(velocity + i, v, n);
-    L::put(theta + i, t, n);
-    return t;
-  }
-};
-
-// Adam, uphill (Kingma and Ba 2015, algorithm 1); correct1, correct2: 1 / (1 - decay^t).
-template <class T>
-struct AdamRule {
-  const UpdateStep<T>& s;
-  const T* g;
-  T* theta;
-  T* first;
-  T* second;
-  template <bool kWhole>
-  RIBBIT_INLINE_MEMBER Vec<T> apply(std::int64_t i, Vec<T>, std::int64_t n) const {
-    using L = Lanes<T, kWhole>;
-    const Vec<T> gradient = L::get(g + i, n);
-    const Vec<T> m =
-        fma(broadcast(s.decay1), L::get(first + i, n), broadcast(T(1) - s.decay1) * gradient);
-    const Vec<T> v = fma(broadcast(s.decay2), L::get(second + i, n),
-                         broadcast(T(1) - s.decay2) * gradient * gradient);
-    L::put(first + i, m, n);
-    L::put(second + i, v, n);
-    const Vec<T> below = sqrt(v * broadcast(s.correct2)) + broadcast(s.epsilon);
-    const Vec<T> t =
-        fma(broadcast(s.step), divide(m * broadcast(s.correct1), below), L::get(theta + i, n));
+    Vec<T> t = L::get(theta + i, n), m{}, v{};
+    if constexpr (Update::kFirst) m = L::get(first + i, n);
+    if constexpr (Update::kSecond) v = L::get(second + i, n);
+    Update::template apply<Vec<T>>(c, L::get(g + i, n), z, t, m, v);
+    if constexpr (Update::kFirst) L::put(first + i, m, n);
+    if constexpr (Update::kSecond) L::put(second + i, v, n);
     L::put(theta + i, t, n);
     return t;
   }
@@ -159,17 +116,23 @@ static bool update_loop(const UpdateStep<T>& s, std::int64_t n, const Rule& rule
   return sum == T(0);
 }
 
+template <class T, class Update>
+static bool update_by(const UpdateStep<T>& s, const T* g, std::int64_t n, T* theta, T* first,
+                      T* second) {
+  return update_loop(s, n, UpdateRange<T, Update>(s, g, theta, first, second));
+}
+
 template <class T>
 static bool update(UpdateRule rule, const UpdateStep<T>& s, const T* g, std::int64_t n, T* theta,
                    T* first, T* second) {
   switch (rule) {
     case kRuleLangevin:
-      return second == nullptr ? update_loop(s, n, LangevinRule<T>{s, g, theta})
-                               : update_loop(s, n, PreconditionedRule<T>{s, g, theta, second});
+      return second == nullptr ? update_by<T, LangevinUpdate>(s, g, n, theta, first, second)
+                               : update_by<T, PreconditionedUpdate>(s, g, n, theta, first, second);
     case kRuleFriction:
-      return update_loop(s, n, FrictionRule<T>{s, g, theta, first});
+      return update_by<T, FrictionUpdate>(s, g, n, theta, first, second);
     case kRuleAdam:
-      return update_loop(s, n, AdamRule<T>{s, g, theta, first, second});
+      return update_by<T, AdamUpdate>(s, g, n, theta, first, second);
     case kRuleCount:
       break;
   }

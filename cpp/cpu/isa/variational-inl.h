@@ -2,7 +2,6 @@
 // the Kullback-Leibler divergence.
 #pragma once
 
-#include "core/activation_hd.h"
 #include "cpu/isa/elementwise-inl.h"
 #include "cpu/isa/update-inl.h"
 
@@ -39,46 +38,34 @@ static void noise_gradient(const T* g, std::int64_t n, std::uint64_t first_eleme
     for_buffered_normals<T>(n, address, NoiseGradientSink<T, false>{g, mean, scale});
 }
 
-// One direction of Adam, uphill; returns the moved parameters.
+// One direction of Adam; returns the moved parameters.
 template <class T, bool kWhole>
-RIBBIT_INLINE Vec<T> adam(const VariationalStep<T>& s, Vec<T> gradient, T* theta, T* first,
+RIBBIT_INLINE Vec<T> adam(const UpdateConstants<Vec<T>>& c, Vec<T> gradient, T* theta, T* first,
                           T* second, std::int64_t n) {
   using L = Lanes<T, kWhole>;
-  const Vec<T> m =
-      fma(broadcast(s.decay1), L::get(first, n), broadcast(T(1) - s.decay1) * gradient);
-  const Vec<T> v =
-      fma(broadcast(s.decay2), L::get(second, n), broadcast(T(1) - s.decay2) * gradient * gradient);
+  Vec<T> t = L::get(theta, n), m = L::get(first, n), v = L::get(second, n);
+  AdamUpdate::apply<Vec<T>>(c, gradient, Vec<T>{}, t, m, v);
   L::put(first, m, n);
   L::put(second, v, n);
-  const Vec<T> below = sqrt(v * broadcast(s.correct2)) + broadcast(s.epsilon);
-  const Vec<T> t =
-      fma(broadcast(s.step), divide(m * broadcast(s.correct1), below), L::get(theta, n));
   L::put(theta, t, n);
   return t;
 }
 
 template <class T, bool kWhole>
-RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const VariationalArrays<T>& a,
-                                        std::int64_t i, std::int64_t n) {
+RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s,
+                                        const UpdateConstants<Vec<T>>& c,
+                                        const VariationalArrays<T>& a, std::int64_t i,
+                                        std::int64_t n) {
   using L = Lanes<T, kWhole>;
-  const Vec<T> mean = L::get(a.mean + i, n);
-  // sd = softplus(rho), slope = sigmoid(rho), and slope / sd, which keeps its digits where both
-  // vanish: with e = exp(-|rho|), sd = e log1p_ratio(e) for rho < 0.
-  using O = Ops<Vec<T>>;
-  const Vec<T> rho = L::get(a.rho + i, n), one = broadcast(T(1));
-  Vec<T> sd, slope;
-  activation<kSoftplus>(rho, sd, slope);
-  const Vec<T> e = exp_minus_abs<Vec<T>>(rho);
-  const Vec<T> below = (one + e) * log1p_ratio<Vec<T>>(e);
-  const Vec<T> ratio = O::select(rho < Vec<T>{}, divide(one, below), divide(slope, sd));
-  const Vec<T> weight = broadcast(s.samples), shrink = broadcast(s.shrink);
-  const Vec<T> mean_gradient = fma(-shrink, mean, L::get(a.mean_gradient + i, n) * weight);
-  const Vec<T> prior = fma(-shrink, sd, L::get(a.scale_gradient + i, n) * weight);
-  const Vec<T> rho_gradient = fma(prior, slope, broadcast(s.entropy) * ratio);
+  Vec<T> mean_gradient, rho_gradient;
+  mean_field_ascent<Vec<T>>(L::get(a.mean + i, n), L::get(a.rho + i, n),
+                            L::get(a.mean_gradient + i, n), L::get(a.scale_gradient + i, n),
+                            broadcast(s.samples), broadcast(s.entropy), broadcast(s.shrink),
+                            mean_gradient, rho_gradient);
   const Vec<T> t =
-      adam<T, kWhole>(s, mean_gradient, a.mean + i, a.mean_first + i, a.mean_second + i, n);
+      adam<T, kWhole>(c, mean_gradient, a.mean + i, a.mean_first + i, a.mean_second + i, n);
   const Vec<T> r =
-      adam<T, kWhole>(s, rho_gradient, a.rho + i, a.rho_first + i, a.rho_second + i, n);
+      adam<T, kWhole>(c, rho_gradient, a.rho + i, a.rho_first + i, a.rho_second + i, n);
   return (t - t) + (r - r);
 }
 
@@ -87,11 +74,12 @@ template <class T>
 static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
                                std::int64_t n) {
   constexpr int kL = kLanes<T>;
+  const UpdateConstants<Vec<T>> c = in_lanes<T>(s);
   Vec<T> bad{};
   std::int64_t i = 0;
-  for (; i + kL <= n; i += kL) bad += variational_vector<T, true>(s, a, i, kL);
+  for (; i + kL <= n; i += kL) bad += variational_vector<T, true>(s, c, a, i, kL);
   if (i < n) {
-    const Vec<T> last = variational_vector<T, false>(s, a, i, n - i);
+    const Vec<T> last = variational_vector<T, false>(s, c, a, i, n - i);
     for (int lane = 0; lane < n - i; ++lane) bad[lane] += last[lane];
   }
   T sum = 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/permutation_hd.h"
+#include "core/update_hd.h"
 #include "cuda/kernels/block.h"
 #include "cuda/kernels/random_kernels.h"
 
@@ -28,70 +29,24 @@ struct ChainRecords {
   RIBBIT_DEVICE bool stopped(Index chain) const { return outcome[2 * chain] >= 0.0; }
 };
 
-template <class T>
-struct UpdateConstants {
-  T step, noise, keep, decay1, decay2, correct1, correct2, epsilon, scale;
-  bool adapt;
-};
-
-// A rule moves one parameter t by its gradient g and a standard normal z, with two moments of which
-// it uses what it says. Uphill. Operations in the order of cpu/isa/update-inl.h, so that the bits
-// are the CPU's; but division and reciprocal are exact here, and AVX-512's are within 1.5 ulp. The
-// result is 0, and NaN when anything is not finite any more.
-
-// theta += step g + noise z
-template <class T>
-struct LangevinRule {
-  static constexpr bool kFirst = false, kSecond = false, kNoise = true;
-  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T&, T&) {
-    t = Ops<T>::fma(c.noise, z, Ops<T>::fma(c.step, g, t));
-    return t - t;
+// Moves one parameter by a rule of core/update_hd.h. The result is 0, and NaN when anything is not
+// finite any more.
+template <class T, class By>
+struct MovedBy {
+  static constexpr bool kFirst = By::kFirst, kSecond = By::kSecond, kNoise = By::kNoise;
+  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T& m, T& v) {
+    const T also = By::template apply<T>(c, g, z, t, m, v);
+    return (t - t) + (also - also);
   }
 };
-
-// second = decay2 second + (1 - decay2) (scale g)^2 while adapting; G = 1 / (epsilon + sqrt second)
-// theta += step G g + noise sqrt(G) z
 template <class T>
-struct PreconditionedRule {
-  static constexpr bool kFirst = false, kSecond = true, kNoise = true;
-  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T&, T& v) {
-    using O = Ops<T>;
-    if (c.adapt) {
-      const T scaled = g * c.scale;
-      v = O::fma(c.decay2, v, (T(1) - c.decay2) * scaled * scaled);
-    }
-    const T metric = O::reciprocal(O::sqrt(v) + c.epsilon);
-    t = O::fma(c.step * metric, g, t);
-    t = O::fma(c.noise * O::sqrt(metric), z, t);
-    return (t - t) + (v - v);
-  }
-};
-
-// velocity = keep velocity + step g + noise z; theta += velocity
+struct LangevinRule : MovedBy<T, LangevinUpdate> {};
 template <class T>
-struct FrictionRule {
-  static constexpr bool kFirst = true, kSecond = false, kNoise = true;
-  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T z, T& t, T& v, T&) {
-    v = c.keep * v;
-    v = Ops<T>::fma(c.noise, z, Ops<T>::fma(c.step, g, v));
-    t += v;
-    return t - t;
-  }
-};
-
-// Adam (Kingma and Ba 2015, algorithm 1).
+struct PreconditionedRule : MovedBy<T, PreconditionedUpdate> {};
 template <class T>
-struct AdamRule {
-  static constexpr bool kFirst = true, kSecond = true, kNoise = false;
-  RIBBIT_DEVICE static T apply(const UpdateConstants<T>& c, T g, T, T& t, T& m, T& v) {
-    using O = Ops<T>;
-    m = O::fma(c.decay1, m, (T(1) - c.decay1) * g);
-    v = O::fma(c.decay2, v, (T(1) - c.decay2) * g * g);
-    const T below = O::sqrt(v * c.correct2) + c.epsilon;
-    t = O::fma(c.step, O::divide(m * c.correct1, below), t);
-    return (t - t) + (below - below);
-  }
-};
+struct FrictionRule : MovedBy<T, FrictionUpdate> {};
+template <class T>
+struct AdamRule : MovedBy<T, AdamUpdate> {};
 
 // Four neighbours, moved by wide loads and stores where rows of P allow it.
 template <class T>
@@ -139,11 +94,19 @@ struct Update {
     const Index begun = records.begun[chain];
     if (records.stopped(chain)) return;
     const StepRow& row = table[begun - 1];
-    const UpdateConstants<T> c{static_cast<T>(row.step),     static_cast<T>(row.noise),
-                               static_cast<T>(keep),         static_cast<T>(decay1),
-                               static_cast<T>(decay2),       static_cast<T>(row.correct1),
-                               static_cast<T>(row.correct2), static_cast<T>(epsilon),
-                               static_cast<T>(scale),        row.adapt != 0.0};
+    UpdateConstants<T> c;
+    c.step = static_cast<T>(row.step);
+    c.noise = static_cast<T>(row.noise);
+    c.keep = static_cast<T>(keep);
+    c.decay1 = static_cast<T>(decay1);
+    c.decay2 = static_cast<T>(decay2);
+    c.rest1 = T(1) - c.decay1;
+    c.rest2 = T(1) - c.decay2;
+    c.correct1 = static_cast<T>(row.correct1);
+    c.correct2 = static_cast<T>(row.correct2);
+    c.epsilon = static_cast<T>(epsilon);
+    c.scale = static_cast<T>(scale);
+    c.adapt = row.adapt != 0.0;
     Stream noise = stream;
     noise.step = static_cast<Word64>(row.number);
     const Word id = stream.chain(chain);

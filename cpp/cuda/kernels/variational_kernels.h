@@ -7,9 +7,9 @@
 // is read from device memory, so that steps can be recorded and replayed.
 #pragma once
 
-#include "core/activation_hd.h"
 #include "core/permutation_hd.h"
 #include "core/prior_hd.h"
+#include "core/update_hd.h"
 #include "cuda/kernels/block.h"
 #include "cuda/kernels/random_kernels.h"
 
@@ -236,22 +236,6 @@ struct NoiseGradient {
   }
 };
 
-// One direction of Adam, uphill (Kingma and Ba 2015, algorithm 1); returns the moved parameter.
-template <class T>
-struct AdamStep {
-  T step, decay1, decay2, correct1, correct2, epsilon;
-  RIBBIT_DEVICE T move(T gradient, T* theta, T* first, T* second) const {
-    using O = Ops<T>;
-    const T m = O::fma(decay1, *first, (T(1) - decay1) * gradient);
-    const T v = O::fma(decay2, *second, (T(1) - decay2) * gradient * gradient);
-    *first = m;
-    *second = v;
-    const T below = O::sqrt(v * correct2) + epsilon;
-    *theta = O::fma(step, O::divide(m * correct1, below), *theta);
-    return *theta;
-  }
-};
-
 // Parameters offset .. offset + size - 1 of state (6, P): mean, rho, and both moments of each,
 // moved along the gradients of a step. precision: that of the normal priors, divided by the
 // temperature; 0 where the prior is in the gradients already. bad (blocks,): 0 where all that a
@@ -280,28 +264,27 @@ struct VariationalUpdate {
     Shared& sum = block.template shared<Shared>();
     const Word64 at = clock.done();
     const double kl = steps.template value<double>(at, 1);
-    const AdamStep<T> adam{steps.template value<T>(at, 0), static_cast<T>(decay1),
-                           static_cast<T>(decay2),         steps.template value<T>(at, 2),
-                           steps.template value<T>(at, 3), static_cast<T>(epsilon)};
+    UpdateConstants<T> c{};
+    c.step = steps.template value<T>(at, 0);
+    c.decay1 = static_cast<T>(decay1);
+    c.decay2 = static_cast<T>(decay2);
+    c.rest1 = T(1) - c.decay1;
+    c.rest2 = T(1) - c.decay2;
+    c.correct1 = steps.template value<T>(at, 2);
+    c.correct2 = steps.template value<T>(at, 3);
+    c.epsilon = static_cast<T>(epsilon);
     const T entropy = static_cast<T>(kl), shrink = static_cast<T>(kl * precision);
     const T weight = static_cast<T>(per_sample);
     block.phase([&](int t) {
-      using O = Ops<T>;
       double lost = 0.0;
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         T *mean = state + offset + i, *rho = mean + dim;
-        // slope = d sd / d rho, and slope / sd, which keeps its digits where both vanish: with
-        // e = exp(-|rho|), sd = e log1p_ratio(e) for rho < 0.
-        T sd, slope;
-        activation<kSoftplus, false, T>(*rho, sd, slope);
-        const T e = exp_minus_abs<T>(*rho);
-        const T below = (T(1) + e) * log1p_ratio<T>(e);
-        const T ratio = *rho < T(0) ? O::divide(T(1), below) : O::divide(slope, sd);
-        const T by_mean = O::fma(-shrink, *mean, mean_gradient[offset + i] * weight);
-        const T by_scale = O::fma(-shrink, sd, scale_gradient[offset + i] * weight);
-        const T by_rho = O::fma(by_scale, slope, entropy * ratio);
-        const T m = adam.move(by_mean, mean, mean + 2 * dim, mean + 3 * dim);
-        const T r = adam.move(by_rho, rho, rho + 3 * dim, rho + 4 * dim);
+        T by_mean, by_rho;
+        mean_field_ascent<T>(*mean, *rho, mean_gradient[offset + i], scale_gradient[offset + i],
+                             weight, entropy, shrink, by_mean, by_rho);
+        AdamUpdate::apply<T>(c, by_mean, T(0), *mean, mean[2 * dim], mean[3 * dim]);
+        AdamUpdate::apply<T>(c, by_rho, T(0), *rho, rho[3 * dim], rho[4 * dim]);
+        const T m = *mean, r = *rho;
         lost += static_cast<double>((m - m) + (r - r));  // 0 for what is finite, else NaN
       }
       sum.value[t] = lost;
