@@ -77,7 +77,7 @@ class NativeSteps:
             batch_size,
             step_size,
             noise,
-            RULES[rule],
+            RULES[checks.choice("advance", "rule", rule, RULES)],
             prior,
             friction,
             *decay,
@@ -265,7 +265,8 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        if estimator != "reparam":  # noise for each row
+        name = checks.choice("advance_variational", "estimator", estimator, ESTIMATORS)
+        if name != "reparam":  # noise for each row
             check_addresses("BBB", self._predictive.model, self.num_rows)
         out: Any = self._native.advance_variational(
             state,
@@ -273,7 +274,7 @@ class NativeDensity:
             first_step,
             batch_size,
             num_samples,
-            ESTIMATORS[estimator],
+            ESTIMATORS[name],
             closed,
             step_size,
             kl_weight,

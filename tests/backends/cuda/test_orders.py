@@ -125,7 +125,9 @@ def test_moments(rng, likelihood, dtype):
     def run(device):
         samples = Stored(xp.asarray(theta))
         forward = Forward(device, model.table, xp.asarray(target.x), samples, 3)
-        moments = _Moments(forward, target.likelihood, model.output_shape[0])
+        moments = _Moments(
+            forward, target.likelihood.table("test", model.output_shape), model.output_shape[0]
+        )
         for begin, end in forward.groups(0, len(theta)):
             for first, rows, values in forward.panels(begin, end):
                 moments.add(first, rows, values, begin == 0)

@@ -15,6 +15,7 @@ from ribbit._backends.cuda.programs import persistent
 from ribbit._backends.precision import PRECISIONS
 from ribbit.errors import PrecisionWarning
 from ribbit.samplers.mcmc import hmc
+from ribbit.targets.predictive import predictive_from_description
 from tests.support.cuda.kernel_list import WIDE
 
 # 100 wide: too wide for whole trajectories in one launch
@@ -277,7 +278,7 @@ def test_saved_draws_remember_it(device, tmp_path):
     assert back.predictive.precision == "mixed"
     assert back.predictive.describe()["precision"] == "mixed"
     with pytest.raises(ValueError, match=r"expected precision as one of float32, .* 'half'"):
-        rb.posterior.predictive_from_description(target.describe() | {"precision": "half"})
+        predictive_from_description(target.describe() | {"precision": "half"})
 
 
 def test_tf32_warns(device):

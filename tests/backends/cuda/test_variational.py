@@ -192,7 +192,8 @@ def test_bad_arguments(device):
         ({"step_size": np.zeros(0), "kl_weight": np.zeros(0)}, ValueError, "at least 1"),
         ({"kl_weight": np.zeros(3)}, ValueError, "as many kl_weight"),
         ({"first": 2**40, "step_size": np.ones(1), "kl_weight": np.ones(1)}, ValueError, "2\\^40"),
-        ({"estimator": 3}, ValueError, "estimator in 0..2"),
+        ({"estimator": "other"}, ValueError, "estimator as 'reparam' or"),
+        ({"estimator": 1}, TypeError, "estimator as 'reparam' or"),
     ]
     for options, error, text in cases:
         with pytest.raises(error, match=text):

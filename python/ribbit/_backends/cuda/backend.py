@@ -19,7 +19,6 @@ from ribbit._arrays.positions import position
 from ribbit._backends.cuda.data import device_rows
 from ribbit._backends.cuda.density import DeviceDensity
 from ribbit._backends.cuda.forward import (
-    MOST_SAMPLES,
     Forward,
     numbered_outputs,
     predictive_moments,
@@ -165,5 +164,4 @@ class Cuda:
         precision: str,
     ) -> Forward:
         rows = self.rows(function, network, x)
-        most = min(count, MOST_SAMPLES)
-        return Forward(self.device, network.table, rows, source, most, precision)
+        return Forward(self.device, network.table, rows, source, count, precision)

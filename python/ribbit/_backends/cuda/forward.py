@@ -19,10 +19,10 @@ from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
 
-__all__ = ["MOST_SAMPLES", "Forward", "numbered_outputs", "predictive_moments"]
+__all__ = ["Forward", "numbered_outputs", "predictive_moments"]
 
 _FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
-MOST_SAMPLES = 128  # in one pass: more fill no device better
+_MOST_SAMPLES = 128  # in one pass: more fill no device better
 
 
 class Forward(Walk):
@@ -80,7 +80,8 @@ class Forward(Walk):
                 f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
                 f"got {device.free_bytes() / 1e9:.3g} GB"
             )
-        self.samples = max(1, min(samples, device.free_bytes() // (2 * each)))
+        fitting = device.free_bytes() // (2 * each)
+        self.samples = max(1, min(samples, _MOST_SAMPLES, fitting))
         super().__init__(
             device,
             layers,
