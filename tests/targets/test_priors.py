@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 import ribbit as rb
-from ribbit.targets import priors
+from ribbit.targets import prior_table, priors
 
 MODEL = rb.mlp(4, (3,), 1)  # sizes 12, 3, 3, 1 with fan-in 4, 1, 3, 1
 
@@ -72,7 +72,7 @@ def test_sd_of_a_student_without_variance_is_infinite_and_its_scale_stands_in():
 
 def test_first_matching_pattern_wins():
     prior = {"0.weight": rb.Normal(1), "*.weight": rb.Laplace(2), "*": rb.Normal(3)}
-    rows = priors.resolve("f", prior, MODEL.parameters).rows
+    rows = prior_table.resolve("f", prior, MODEL.parameters).rows
     np.testing.assert_array_equal(
         rows,
         [

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
-
-import numpy as np
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from ribbit._arrays import checks
 from ribbit._backends.codes import PRIORS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 __all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
 
@@ -251,7 +244,7 @@ class ScaleMixture(Prior):
 PriorLike: TypeAlias = Prior | Mapping[str, Prior]
 
 
-class _Parameter(Protocol):
+class Parameter(Protocol):
     @property
     def name(self) -> str: ...
     @property
@@ -260,25 +253,6 @@ class _Parameter(Protocol):
     def size(self) -> int: ...
     @property
     def fan_in(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class PriorTable:
-    """Priors resolved for the parameters of one target.
-
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
-    spread : numpy.ndarray
-        (P,) float64, standard deviation per parameter, its scale where that is infinite.
-    shared : float or None
-        The one sd of all network parameters, None when they differ; "log_noise" not counted.
-    """
-
-    rows: npt.NDArray[np.float64]
-    spread: npt.NDArray[np.float64]
-    shared: float | None
 
 
 def check(function: str, prior: object) -> PriorLike:
@@ -293,65 +267,6 @@ def check(function: str, prior: object) -> PriorLike:
             got = f"{checks.summary(pattern)}: {checks.summary(value)}"
             raise TypeError(f"[{function}] expected prior as pattern: prior, got {got}")
     return dict(prior)
-
-
-def resolve(
-    function: str,
-    prior: PriorLike,
-    parameters: Iterable[_Parameter],
-    *,
-    log_noise: Prior | None = None,
-) -> PriorTable:
-    """Give every parameter its prior.
-
-    Parameters
-    ----------
-    function : str
-        Name for errors.
-    prior : Prior or mapping of str to Prior
-        One prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins.
-    parameters : iterable
-        Parameters with name, offset, size and fan-in, in flat order.
-    log_noise : Prior, optional
-        Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
-        exactly that name in `prior` replaces it: no pattern reaches it.
-
-    Returns
-    -------
-    PriorTable
-
-    Raises
-    ------
-    ValueError
-        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter.
-    """
-    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
-    network = list(parameters)
-    for pattern in patterns:
-        if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
-            names = ", ".join(p.name for p in network)
-            raise ValueError(
-                f"[{function}] expected patterns of prior to match one of {names}, got {pattern!r}"
-            )
-    rows: list[tuple[float, ...]] = []
-    sizes: list[int] = []
-    spreads: list[float] = []
-    for p in network:
-        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
-        if chosen is None:
-            raise ValueError(
-                f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
-            )
-        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
-        sizes.append(p.size)
-        spreads.append(chosen.spread(p.fan_in))
-    shared = spreads[0] if len(set(spreads)) == 1 else None
-    if log_noise is not None:
-        extra = patterns.get(LOG_NOISE, log_noise)
-        rows.append((sum(sizes), 1, extra.kind, *extra.table_values()))
-        sizes.append(1)
-        spreads.append(extra.spread())
-    return PriorTable(np.array(rows, dtype=np.float64), np.repeat(spreads, sizes), shared)
 
 
 _PRIORS: dict[str, type[Any]] = {

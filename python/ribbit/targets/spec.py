@@ -17,9 +17,10 @@ from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
 from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.models.model import Model
-from ribbit.targets import likelihoods, priors
+from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
-from ribbit.targets.priors import Normal, Prior, PriorLike, PriorTable
+from ribbit.targets.prior_table import PriorTable
+from ribbit.targets.priors import Normal, Prior, PriorLike
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,7 +88,7 @@ class DensitySpec:
         )
         chosen, how = _precision.resolve(name, dtype, precision)
         log_noise = _log_noise_prior(name, likelihood)
-        resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
+        resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
         resolved.spread.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
         _precision.check_memory(name, how, backend.device)
