@@ -57,7 +57,7 @@ RIBBIT_INLINE Vec<T> adam(const VariationalStep<T>& s, Vec<T> gradient, T* theta
   return t;
 }
 
-template <class T, bool kWhole>
+template <class T, bool kWhole, bool kCentred>
 RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const VariationalArrays<T>& a,
                                         std::int64_t i, std::int64_t n) {
   using L = Lanes<T, kWhole>;
@@ -72,7 +72,8 @@ RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const Varia
   const Vec<T> below = (one + e) * log1p_ratio<Vec<T>>(e);
   const Vec<T> ratio = O::select(rho < Vec<T>{}, divide(one, below), divide(slope, sd));
   const Vec<T> weight = broadcast(s.samples), shrink = broadcast(s.shrink);
-  const Vec<T> mean_gradient = fma(-shrink, mean, L::get(a.mean_gradient + i, n) * weight);
+  const Vec<T> away = kCentred ? mean - L::get(a.centre + i, n) : mean;
+  const Vec<T> mean_gradient = fma(-shrink, away, L::get(a.mean_gradient + i, n) * weight);
   const Vec<T> prior = fma(-shrink, sd, L::get(a.scale_gradient + i, n) * weight);
   const Vec<T> rho_gradient = fma(prior, slope, broadcast(s.entropy) * ratio);
   const Vec<T> t =
@@ -82,21 +83,28 @@ RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s, const Varia
   return (t - t) + (r - r);
 }
 
-// Moves mean and rho; false when one is not finite any more.
-template <class T>
-static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
-                               std::int64_t n) {
+template <class T, bool kCentred>
+static bool variational_loop(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                             std::int64_t n) {
   constexpr int kL = kLanes<T>;
   Vec<T> bad{};
   std::int64_t i = 0;
-  for (; i + kL <= n; i += kL) bad += variational_vector<T, true>(s, a, i, kL);
+  for (; i + kL <= n; i += kL) bad += variational_vector<T, true, kCentred>(s, a, i, kL);
   if (i < n) {
-    const Vec<T> last = variational_vector<T, false>(s, a, i, n - i);
+    const Vec<T> last = variational_vector<T, false, kCentred>(s, a, i, n - i);
     for (int lane = 0; lane < n - i; ++lane) bad[lane] += last[lane];
   }
   T sum = 0;
   for (int lane = 0; lane < kL; ++lane) sum += bad[lane];
   return sum == T(0);
+}
+
+// Moves mean and rho; false when one is not finite any more.
+template <class T>
+static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                               std::int64_t n) {
+  return a.centre != nullptr ? variational_loop<T, true>(s, a, n)
+                             : variational_loop<T, false>(s, a, n);
 }
 
 // Sum of logarithms, in double. The product of four floats neither overflows there nor loses more

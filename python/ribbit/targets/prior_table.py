@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,26 @@ class PriorTable:
         (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
     spread : numpy.ndarray
         (P,) float64, standard deviation per parameter, its scale where that is infinite.
+    mean : numpy.ndarray
+        (P,) float64.
     shared : float or None
         The one sd of all network parameters, None when they differ; "log_noise" not counted.
     """
 
     rows: npt.NDArray[np.float64]
     spread: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
     shared: float | None
+
+
+class _LogNoise(NamedTuple):
+    """The extra parameter, as if alone in a model."""
+
+    name: str = LOG_NOISE
+    offset: int = 0
+    size: int = 1
+    shape: tuple[int, ...] = (1,)
+    fan_in: int = 1
 
 
 def resolve(
@@ -77,6 +90,8 @@ def resolve(
     rows: list[tuple[float, ...]] = []
     sizes: list[int] = []
     spreads: list[float] = []
+    means: list[npt.NDArray[np.float64]] = []
+    dim = sum(p.size for p in network)
     for p in network:
         chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
         if chosen is None:
@@ -86,10 +101,13 @@ def resolve(
         rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
         sizes.append(p.size)
         spreads.append(chosen.spread(p.fan_in))
+        means.append(chosen.means(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)
-        rows.append((sum(sizes), 1, extra.kind, *extra.table_values()))
+        rows.append((dim, 1, extra.kind, *extra.table_values()))
         sizes.append(1)
         spreads.append(extra.spread())
-    return PriorTable(np.array(rows, dtype=np.float64), np.repeat(spreads, sizes), shared)
+        means.append(extra.means(function, _LogNoise(), 1))
+    table = np.array(rows, dtype=np.float64)
+    return PriorTable(table, np.repeat(spreads, sizes), np.concatenate(means), shared)

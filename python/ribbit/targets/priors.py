@@ -10,10 +10,15 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._backends.codes import PRIORS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
 
@@ -43,6 +48,11 @@ class Prior:
     def sd(self) -> float:
         """Marginal standard deviation at fan-in 1; infinite when there is none."""
         return self.spread()
+
+    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
+        del function, dim
+        return np.zeros(parameter.size)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the prior."""
@@ -251,6 +261,8 @@ class Parameter(Protocol):
     def offset(self) -> int: ...
     @property
     def size(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
     @property
     def fan_in(self) -> int: ...
 

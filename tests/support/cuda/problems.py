@@ -40,7 +40,7 @@ PRIORS = {
 
 def tables_of(target, rates=None, learned=(), precision="float32"):
     """The tables of a posterior; rates: of the masks of each row of its table; learned: which."""
-    likelihood = target.likelihood
+    likelihood, centre = target.likelihood, target._spec.centre()
     return DensityTable(
         table=target.model.table,
         prior=target._spec.table.rows,
@@ -51,6 +51,7 @@ def tables_of(target, rates=None, learned=(), precision="float32"):
         rates=rates,
         learned=learned,
         precision=precision,
+        centre=None if centre is None else NAMESPACE.asarray(centre),
     )
 
 
