@@ -34,6 +34,7 @@ PRIORS = {
     "student": rb.StudentT(4.0, 0.8),
     "logistic": rb.Logistic(0.6),
     "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
+    "centred": {"*.weight": rb.Normal(0.6, mean=0.9), "*": rb.Laplace(0.7)},
     "several": {"0.*": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
 }
 
