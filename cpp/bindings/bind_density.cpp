@@ -32,17 +32,23 @@ class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature, bool masks, bool concrete) {
+          double likelihood_temperature, bool masks, bool concrete, const py::object& centre) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
     if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
+    if (!centre.is_none()) centre_ = checked<T>(centre, "centre", {kAny});
     native_ = std::make_unique<cpu::LogDensity<T>>(
         std::move(network), prior_of(prior), likelihood_kind(kind), scale, rows, data<T>(y_),
-        x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete);
+        x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
+        centre.is_none() ? nullptr : data<T>(centre_));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
+    }
+    if (!centre.is_none() && centre_.shape(0) != dim()) {
+      throw py::value_error("[_core] expected centre of " + std::to_string(dim()) +
+                            " numbers, got " + std::to_string(centre_.shape(0)));
     }
   }
 
@@ -262,7 +268,7 @@ class Density {
     return py::make_tuple(ll, lp);
   }
 
-  py::array x_, y_;
+  py::array x_, y_, centre_;
   std::unique_ptr<cpu::LogDensity<T>> native_;
 };
 
@@ -271,10 +277,11 @@ void bind(py::module_& module, const char* class_name) {
   using D = Density<T>;
   py::class_<D>(module, class_name, "The log posterior of a network on data.")
       .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
-                    const py::object&, const py::object&, double, double, bool, bool>(),
+                    const py::object&, const py::object&, double, double, bool, bool,
+                    const py::object&>(),
            py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
            py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"),
-           py::arg("masks") = false, py::arg("concrete") = false)
+           py::arg("masks") = false, py::arg("concrete") = false, py::arg("centre") = py::none())
       .def_property_readonly("dim", &D::dim)
       .def_property_readonly("num_rows", &D::rows)
       .def_property_readonly("workspace_bytes", &D::workspace_bytes)

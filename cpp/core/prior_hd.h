@@ -143,6 +143,12 @@ struct ScaleMixturePrior {
   }
 };
 
+// A parameter as its prior sees it: its distance from the centre. centre: (P,), or null for 0.
+template <class T, class Place>
+RIBBIT_HD T from_centre(T theta, const T* centre, Place i) {
+  return centre != nullptr ? theta - centre[i] : theta;
+}
+
 using Priors = Kinds<NormalPrior, LaplacePrior, StudentTPrior, LogisticPrior, ScaleMixturePrior>;
 static_assert(Priors::kCount == static_cast<int>(PriorKind::kCount) && Priors::kInOrder);
 

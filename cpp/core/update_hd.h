@@ -81,11 +81,11 @@ struct AdamUpdate {
 };
 
 // Of a mean-field Gaussian with sd = softplus(rho): the ascent on
-//   weight * (gradients by mean and sd) + entropy * log sd - shrink / 2 * (mean^2 + sd^2)
-// by mean and rho. slope / sd, slope = sigmoid(rho), keeps its digits where both vanish: with
-// e = exp(-|rho|), sd = e log1p_ratio(e) for rho < 0.
+//   weight * (gradients by mean and sd) + entropy * log sd - shrink / 2 * (away^2 + sd^2)
+// by mean and rho, away = mean less the prior's centre. slope / sd, slope = sigmoid(rho), keeps its
+// digits where both vanish: with e = exp(-|rho|), sd = e log1p_ratio(e) for rho < 0.
 template <class T>
-RIBBIT_HD void mean_field_ascent(T mean, T rho, T by_mean, T by_sd, T weight, T entropy, T shrink,
+RIBBIT_HD void mean_field_ascent(T away, T rho, T by_mean, T by_sd, T weight, T entropy, T shrink,
                                  T& mean_gradient, T& rho_gradient) {
   using O = Ops<T>;
   const T zero = O::set(0.0), one = O::set(1.0);
@@ -94,7 +94,7 @@ RIBBIT_HD void mean_field_ascent(T mean, T rho, T by_mean, T by_sd, T weight, T 
   const T e = exp_minus_abs<T>(rho);
   const T below = (one + e) * log1p_ratio<T>(e);
   const T ratio = O::select(rho < zero, O::divide(one, below), O::divide(slope, sd));
-  mean_gradient = O::fma(-shrink, mean, by_mean * weight);
+  mean_gradient = O::fma(-shrink, away, by_mean * weight);
   rho_gradient = O::fma(O::fma(-shrink, sd, by_sd * weight), slope, entropy * ratio);
 }
 

@@ -69,6 +69,7 @@ class LogDensity32:
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
         masks: bool = False,
         concrete: bool = False,
+        centre: typing.Any = None,
     ) -> None: ...
     def advance(
         self,
@@ -177,6 +178,7 @@ class LogDensity64:
         likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
         masks: bool = False,
         concrete: bool = False,
+        centre: typing.Any = None,
     ) -> None: ...
     def advance(
         self,

@@ -69,6 +69,8 @@ class LogDensity(Protocol):
         See :class:`SplitLogDensity`, :class:`NativeTrajectory` and :class:`NativeSteps`.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
+    ``prior_mean``
+        (P,) mean of the prior of each parameter. Default 0.
     ``prior_sd``
         (P,) marginal sd of the prior of each parameter at temperature 1; the prior's scale where
         that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.

@@ -24,24 +24,30 @@ def data():
     return x, y
 
 
-def closed_form(noise=NOISE, prior=PRIOR, shift=0.0, temperature=1.0, likelihood_temperature=1.0):
-    """Posterior mean and sd, flat: weight (3, 2) then bias (2,), which is one (4, 2) block."""
+def closed_form(
+    noise=NOISE, prior=PRIOR, shift=0.0, temperature=1.0, likelihood_temperature=1.0, centre=0.0
+):
+    """Posterior mean and sd, flat: weight (3, 2) then bias (2,), which is one (4, 2) block.
+
+    centre: flat as well, the prior's mean.
+    """
     x, y = data()
     design = np.column_stack([x, np.ones(NUM_ROWS)])
     weight = 1 / (noise**2 * likelihood_temperature)
     covariance = np.linalg.inv(weight * design.T @ design + np.eye(NUM_IN + 1) / prior**2)
-    mean = covariance @ (weight * design.T @ (y + shift))
+    around = np.broadcast_to(centre, (NUM_IN + 1) * NUM_OUT).reshape(NUM_IN + 1, NUM_OUT)
+    mean = covariance @ (weight * design.T @ (y + shift) + around / prior**2)
     sd = np.sqrt(temperature * np.diag(covariance))
     return mean.reshape(-1), np.repeat(sd, NUM_OUT)
 
 
-def posterior(dtype=np.float32, **temperatures):
+def posterior(dtype=np.float32, centre=0.0, **temperatures):
     x, y = data()
     return rb.Posterior(
         rb.mlp(NUM_IN, (), NUM_OUT),
         x,
         y,
-        prior=rb.Normal(PRIOR),
+        prior=rb.Normal(PRIOR, mean=centre),
         likelihood=rb.Gaussian(NOISE),
         dtype=dtype,
         **temperatures,
@@ -53,6 +59,7 @@ def sample(target, chains=CHAINS, draws=DRAWS, warmup=100, seed=3, **options):
     return hmc.sample(draws, warmup=warmup, chains=chains, seed=seed, progress=False)
 
 
+CENTRE = np.linspace(-8.0, 6.0, (NUM_IN + 1) * NUM_OUT)
 EXPLICIT = np.repeat([0.04, 0.02, 0.006, 0.03], NUM_OUT)
 
 # Without jitter no tau / sd may be near a multiple of pi: such a mode only flips its sign.
@@ -78,15 +85,22 @@ CASES = {
         "temperature": 0.5,
         "likelihood_temperature": 2.0,
     },
+    "centred prior": {
+        "step_size": 0.05,
+        "num_leapfrog_steps": 7,
+        "temperature": 1.5,
+        "likelihood_temperature": 2.0,
+        "centre": CENTRE,
+    },
 }
 
 
 @functools.cache
 def run(name):
-    """Draws of one case, and the temperatures that it had."""
+    """Draws of one case, and the temperatures and the centre of the prior that it had."""
     options = dict(CASES[name])
     dtype = options.pop("dtype", np.float32)
-    temperatures = {k: options.pop(k) for k in list(options) if "temperature" in k}
+    temperatures = {k: options.pop(k) for k in list(options) if "temperature" in k or k == "centre"}
     adapting = options["step_size"] == "auto"
     draws = sample(posterior(dtype, **temperatures), warmup=400 if adapting else 100, **options)
     return draws, temperatures
@@ -117,6 +131,12 @@ def test_posterior_has_its_closed_form(name):
 def test_a_wrong_closed_form_is_refused(wrong):
     draws, _ = run("unit mass")
     assert not agreement(draws.positions, *closed_form(**wrong)).holds
+
+
+def test_a_centre_of_the_wrong_sign_is_refused():
+    draws, given = run("centred prior")
+    assert not agreement(draws.positions, *closed_form(**{**given, "centre": -CENTRE})).holds
+    assert not agreement(draws.positions, *closed_form(**{**given, "centre": 0.9 * CENTRE})).holds
 
 
 @pytest.mark.slow

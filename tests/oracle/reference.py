@@ -161,7 +161,10 @@ def mlp_table(num_in, hidden, num_out, name):
 
 @dataclass(frozen=True)
 class Target:
-    """The posterior of a network: the layer table, the prior table, a likelihood and data."""
+    """The posterior of a network: the layer table, the prior table, a likelihood and data.
+
+    centre: (P,), what the prior is about; 0 where there is none.
+    """
 
     table: np.ndarray  # (R, 23)
     prior: np.ndarray  # (G, 6): offset, size, kind, a, b, c
@@ -171,6 +174,7 @@ class Target:
     scale: float = 1.0
     temperature: float = 1.0
     likelihood_temperature: float = 1.0
+    centre: np.ndarray | float = 0.0
 
     @property
     def dim(self):
@@ -178,10 +182,10 @@ class Target:
 
     def log_prior(self, theta):
         """Log prior () and gradient (P,)."""
-        value, grad = 0.0, np.zeros(self.dim)
+        value, grad, away = 0.0, np.zeros(self.dim), theta - np.asarray(self.centre)
         for offset, size, kind, a, b, c in self.prior:
             part = slice(int(offset), int(offset + size))
-            terms, grad[part] = log_prior_terms(kind, a, b, c, theta[part])
+            terms, grad[part] = log_prior_terms(kind, a, b, c, away[part])
             value += math.fsum(terms)
         return value, grad
 
@@ -246,6 +250,7 @@ class Target:
             self,
             x=np.asarray(self.x, dtype).astype(float),
             y=np.asarray(self.y, dtype).astype(float),
+            centre=np.asarray(self.centre, dtype).astype(float),
         )
 
 

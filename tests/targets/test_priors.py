@@ -8,13 +8,14 @@ import pytest
 from scipy import integrate, stats
 
 import ribbit as rb
-from ribbit.targets import priors
+from ribbit.targets import prior_table, priors
 
 MODEL = rb.mlp(4, (3,), 1)  # sizes 12, 3, 3, 1 with fan-in 4, 1, 3, 1
 
 # prior, its density in scipy, marginal sd
 CASES = [
     (rb.Normal(0.7), stats.norm(scale=0.7), 0.7),
+    (rb.Normal(0.7, mean=-0.4), stats.norm(loc=-0.4, scale=0.7), 0.7),
     (rb.Laplace(0.7), stats.laplace(scale=0.7), 0.7 * math.sqrt(2)),
     (rb.StudentT(5, 0.7), stats.t(5, scale=0.7), 0.7 * math.sqrt(5 / 3)),
     (rb.Logistic(0.7), stats.logistic(scale=0.7), 0.7 * math.pi / math.sqrt(3)),
@@ -44,8 +45,12 @@ def test_log_prior_is_the_normalised_density(prior, frozen, sd, rng):
 @pytest.mark.parametrize(("prior", "frozen", "sd"), CASES)
 def test_sd(prior, frozen, sd):
     assert prior.sd == pytest.approx(sd, rel=1e-12)
+    mean = getattr(prior, "mean", 0.0)
     second_moment = integrate.quad(
-        lambda w: w * w * np.exp(density(prior, frozen, w)), -np.inf, np.inf, epsabs=1e-12
+        lambda w: (w - mean) ** 2 * np.exp(density(prior, frozen, w)),
+        -np.inf,
+        np.inf,
+        epsabs=1e-12,
     )[0]
     assert prior.sd == pytest.approx(math.sqrt(second_moment), rel=1e-6)
 
@@ -58,9 +63,12 @@ def test_fan_in_divides_the_scales_of_weights_alone(prior, frozen, sd, rng):
     t = target(scaled)
     np.testing.assert_allclose(t.prior_sd, sd / np.sqrt(fan_in), rtol=1e-12)
     assert t.shared_prior_sd is None
-    # w with scale s / sqrt(f) has the density of w sqrt(f) with scale s, times sqrt(f)
+    # w with scale s / sqrt(f) has the density of w sqrt(f) with scale s, times sqrt(f); of w less
+    # its mean, which stays
+    mean = getattr(prior, "mean", 0.0)
     theta = rng.normal(size=MODEL.dim)
-    expected = density(prior, frozen, theta * np.sqrt(fan_in)) + 0.5 * np.log(fan_in)
+    far = mean + (theta - mean) * np.sqrt(fan_in)
+    expected = density(prior, frozen, far) + 0.5 * np.log(fan_in)
     assert t.log_prior(theta) == pytest.approx(expected.sum(), rel=1e-12)
 
 
@@ -72,7 +80,7 @@ def test_sd_of_a_student_without_variance_is_infinite_and_its_scale_stands_in():
 
 def test_first_matching_pattern_wins():
     prior = {"0.weight": rb.Normal(1), "*.weight": rb.Laplace(2), "*": rb.Normal(3)}
-    rows = priors.resolve("f", prior, MODEL.parameters).rows
+    rows = prior_table.resolve("f", prior, MODEL.parameters).rows
     np.testing.assert_array_equal(
         rows,
         [

@@ -9,7 +9,7 @@ namespace ribbit::cpu {
 template <class T>
 Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
                         double scale, const Rows<T>& x, const T* y, std::int64_t rows,
-                        Temperatures temperatures, bool masks, bool concrete)
+                        Temperatures temperatures, bool masks, bool concrete, const T* centre)
     : network_(std::move(network)),
       masked_(masks),
       concrete_(concrete),
@@ -18,6 +18,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       row_noise_plan_(network_.plain() ? nullptr
                                        : std::make_unique<const GraphPlan>(network_, masks, false)),
       prior_(std::move(prior)),
+      centre_(centre),
       likelihood_(likelihood),
       traits_(traits_of(likelihood)),
       scale_(scale),
@@ -33,6 +34,9 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
   }
   if (concrete && graph_) {
     throw std::invalid_argument("[LogDensity] expected a network of dense layers to learn rates");
+  }
+  if (concrete && centre != nullptr) {
+    throw std::invalid_argument("[LogDensity] expected priors of mean 0 to learn rates");
   }
   std::int64_t end = 0;
   for (const PriorSegment& segment : prior_) {
@@ -221,6 +225,12 @@ double Evaluator<T>::keep_of(const T* theta, std::int64_t offset) const {
     return 1.0 / (1.0 + std::exp(static_cast<double>(theta[logits_at() + below.rate])));
   }
   return 1.0;
+}
+
+template <class T>
+void Evaluator<T>::subtract_centre(const T* theta, std::int64_t begin, std::int64_t end,
+                                   T* space) const {
+  for (std::int64_t i = begin; i < end; ++i) space[i - begin] = theta[i] - centre_[i];
 }
 
 // After combine(), by member 0: what goes by the learned rates. A barrier follows; false when

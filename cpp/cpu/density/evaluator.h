@@ -53,16 +53,19 @@ class Evaluator {
   // are learned, the last parameters are their logits, and the prior's segments end before them.
   // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
   // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
-  // Kendall 2017, eq. 3 and 4, with W divided by 1 - p).
+  // Kendall 2017, eq. 3 and 4, with W divided by 1 - p). centre: (dim,), what the
+  // prior is centred at; must outlive this object; null: 0, as learned rates need.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
             double scale, const Rows<T>& x, const T* y, std::int64_t rows,
-            Temperatures temperatures, bool masks = false, bool concrete = false);
+            Temperatures temperatures, bool masks = false, bool concrete = false,
+            const T* centre = nullptr);
 
   const Network& network() const { return network_; }
   const MlpPlan& plan() const { return plan_; }
   const GraphPlan* graph() const { return graph_.get(); }
   const GraphPlan* row_noise_plan() const { return row_noise_plan_.get(); }
   const std::vector<PriorSegment>& prior() const { return prior_; }
+  const T* centre() const { return centre_; }
   LikelihoodKind likelihood() const { return likelihood_; }
   const LikelihoodTraits& traits() const { return traits_; }
   const Temperatures& temperatures() const { return temperatures_; }
@@ -122,6 +125,14 @@ class Evaluator {
   // and, after a barrier and by one member, the untempered terms.
   void sum_terms(const Member<T>& m, double* log_likelihood, double* log_prior) const;
 
+  // What the prior sees of the parameters [begin, end) of theta, at most kChunk: theta + begin, or
+  // their distances from the centre, written to space (end - begin,).
+  const T* from_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const {
+    if (centre_ == nullptr) return theta + begin;
+    subtract_centre(theta, begin, end, space);
+    return space;
+  }
+
   // A panel of the batch, packed into the space where the batch has no panels.
   const T* graph_input(const Batch<T>& batch, std::int64_t panel, GraphSpace<T>& space) const;
 
@@ -132,6 +143,7 @@ class Evaluator {
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
   bool packs(const Member<T>& m) const;
   double keep_of(const T* theta, std::int64_t offset) const;
+  void subtract_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const;
 
   Network network_;
   bool masked_, concrete_;
@@ -139,6 +151,7 @@ class Evaluator {
   std::unique_ptr<const GraphPlan> graph_;           // of a network that is not plain, else null
   std::unique_ptr<const GraphPlan> row_noise_plan_;  // the same, whose layers work on their own
   std::vector<PriorSegment> prior_;
+  const T* centre_;
   LikelihoodKind likelihood_;
   LikelihoodTraits traits_;
   double scale_;
@@ -194,6 +207,7 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
                            const Next& next) const {
   const KernelTable<T>& k = kernels<T>();
   T* grad = m.grad;
+  T away[kChunk];  // from the centre
   for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
     if (wanted.gradient && m.shards > 1) {
@@ -206,8 +220,8 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
       const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
-      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c, theta + b,
-                      e - b, wanted.prior / temperatures_.posterior,
+      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c,
+                      from_centre(theta, b, e, away), e - b, wanted.prior / temperatures_.posterior,
                       wanted.values && keep == 1.0 ? &logp : nullptr,
                       wanted.gradient ? grad + b : nullptr);
     }

@@ -166,6 +166,7 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNo
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
   const bool learned = evaluator.traits().learns_noise;
   // The gradients by the two paths: of a single shard where they lie.
+  T away[kChunk];  // of the drawn weights from the prior's centre
   T *all_first = s.row_noise_grads.data(), *all_second = all_first + evaluator.dim();
   if (m.shards > 1) {
     all_first = s.grad.data();
@@ -201,7 +202,8 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNo
       const std::int64_t b = std::max(at, segment.offset);
       const std::int64_t e = std::min(at + n, segment.offset + segment.size);
       if (prior == 0.0 || b >= e) continue;
-      k.prior_segment(segment.kind, segment.a, segment.b, segment.c, s.theta.data() + b, e - b,
+      k.prior_segment(segment.kind, segment.a, segment.b, segment.c,
+                      evaluator.from_centre(s.theta.data(), b, e, away), e - b,
                       prior / evaluator.temperatures().posterior, &logp, all_first + b);
     }
     s.chunk_prior[static_cast<std::size_t>(at / kChunk)] = logp;

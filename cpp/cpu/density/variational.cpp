@@ -21,6 +21,7 @@ template <class T>
 void closed_values(const Evaluator<T>& evaluator, const Member<T>& m, const T* mean, bool prior) {
   const KernelTable<T>& k = kernels<T>();
   const T* scale = m.shared.scale.data();
+  T away[kChunk];  // from the prior's centre
   for (std::int64_t c = m.first(evaluator.chunk_count()); c < m.last(evaluator.chunk_count());
        ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(evaluator.dim(), begin + kChunk);
@@ -34,7 +35,8 @@ void closed_values(const Evaluator<T>& evaluator, const Member<T>& m, const T* m
       if (b >= e) continue;
       const PriorConstants p = prior_constants(segment.kind, segment.a, segment.b, segment.c);
       const double squares =
-          k.dot_weighted(mean + b, nullptr, e - b) + k.dot_weighted(scale + b, nullptr, e - b);
+          k.dot_weighted(evaluator.from_centre(mean, b, e, away), nullptr, e - b) +
+          k.dot_weighted(scale + b, nullptr, e - b);
       total += static_cast<double>(e - b) * p.log_norm - 0.5 * p.p[1] * squares;
     }
     m.shared.chunk_log_prior[static_cast<std::size_t>(c)] = total;
@@ -60,6 +62,8 @@ bool move_variational(const Evaluator<T>& evaluator, const Member<T>& m,
   u.entropy = static_cast<T>(weight);
   const std::int64_t begin = m.first(evaluator.chunk_count()) * kChunk;
   const std::int64_t end = std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
+  // Where the prior is not closed, it is in the gradients already.
+  const T* centre = steps.closed ? evaluator.centre() : nullptr;
   bool finite = true;
   for (const PriorSegment& segment : evaluator.prior()) {
     const std::int64_t b = std::max(begin, segment.offset);
@@ -77,7 +81,8 @@ bool move_variational(const Evaluator<T>& evaluator, const Member<T>& m,
                                       state.mean_first + b,
                                       state.mean_second + b,
                                       state.rho_first + b,
-                                      state.rho_second + b};
+                                      state.rho_second + b,
+                                      centre != nullptr ? centre + b : nullptr};
     finite = k.variational_update(u, arrays, e - b) && finite;
   }
   return finite;

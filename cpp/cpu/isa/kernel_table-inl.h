@@ -54,6 +54,7 @@ struct VariationalArrays {
   const T* mean_gradient;
   const T* scale_gradient;  // by sd = softplus(rho)
   T *mean, *rho, *mean_first, *mean_second, *rho_first, *rho_second;
+  const T* centre;  // that the mean is shrunk to; null: 0
 };
 
 // Where the masks of one dropout layer come from, or other noise for each row and unit.

@@ -51,17 +51,18 @@ RIBBIT_INLINE Vec<T> adam(const UpdateConstants<Vec<T>>& c, Vec<T> gradient, T* 
   return t;
 }
 
-template <class T, bool kWhole>
+template <class T, bool kWhole, bool kCentred>
 RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s,
                                         const UpdateConstants<Vec<T>>& c,
                                         const VariationalArrays<T>& a, std::int64_t i,
                                         std::int64_t n) {
   using L = Lanes<T, kWhole>;
+  const Vec<T> mean = L::get(a.mean + i, n);
+  const Vec<T> away = kCentred ? mean - L::get(a.centre + i, n) : mean;
   Vec<T> mean_gradient, rho_gradient;
-  mean_field_ascent<Vec<T>>(L::get(a.mean + i, n), L::get(a.rho + i, n),
-                            L::get(a.mean_gradient + i, n), L::get(a.scale_gradient + i, n),
-                            broadcast(s.samples), broadcast(s.entropy), broadcast(s.shrink),
-                            mean_gradient, rho_gradient);
+  mean_field_ascent<Vec<T>>(away, L::get(a.rho + i, n), L::get(a.mean_gradient + i, n),
+                            L::get(a.scale_gradient + i, n), broadcast(s.samples),
+                            broadcast(s.entropy), broadcast(s.shrink), mean_gradient, rho_gradient);
   const Vec<T> t =
       adam<T, kWhole>(c, mean_gradient, a.mean + i, a.mean_first + i, a.mean_second + i, n);
   const Vec<T> r =
@@ -69,22 +70,29 @@ RIBBIT_INLINE Vec<T> variational_vector(const VariationalStep<T>& s,
   return (t - t) + (r - r);
 }
 
-// Moves mean and rho; false when one is not finite any more.
-template <class T>
-static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
-                               std::int64_t n) {
+template <class T, bool kCentred>
+static bool variational_loop(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                             std::int64_t n) {
   constexpr int kL = kLanes<T>;
   const UpdateConstants<Vec<T>> c = in_lanes<T>(s);
   Vec<T> bad{};
   std::int64_t i = 0;
-  for (; i + kL <= n; i += kL) bad += variational_vector<T, true>(s, c, a, i, kL);
+  for (; i + kL <= n; i += kL) bad += variational_vector<T, true, kCentred>(s, c, a, i, kL);
   if (i < n) {
-    const Vec<T> last = variational_vector<T, false>(s, c, a, i, n - i);
+    const Vec<T> last = variational_vector<T, false, kCentred>(s, c, a, i, n - i);
     for (int lane = 0; lane < n - i; ++lane) bad[lane] += last[lane];
   }
   T sum = 0;
   for (int lane = 0; lane < kL; ++lane) sum += bad[lane];
   return sum == T(0);
+}
+
+// Moves mean and rho; false when one is not finite any more.
+template <class T>
+static bool variational_update(const VariationalStep<T>& s, const VariationalArrays<T>& a,
+                               std::int64_t n) {
+  return a.centre != nullptr ? variational_loop<T, true>(s, a, n)
+                             : variational_loop<T, false>(s, a, n);
 }
 
 // Sum of logarithms, in double. The product of four floats neither overflows there nor loses more

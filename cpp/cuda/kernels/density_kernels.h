@@ -170,7 +170,7 @@ struct LikelihoodRows {
   }
 };
 
-// grad += weight * score of theta over one segment of a prior. Constants of a segment
+// grad += weight * score of theta - centre over one segment of a prior. Constants of a segment
 // (core/prior_hd.h) are made on the host. Grid: (any, C).
 template <class T, int Kind>
 struct PriorScore {
@@ -178,7 +178,8 @@ struct PriorScore {
   using Shared = Nothing;
   PriorConstants constants;
   const T* theta;
-  Index dim;  // P
+  const T* centre;  // (P,) or null
+  Index dim;        // P
   Index offset;
   Index size;
   double weight;
@@ -188,20 +189,22 @@ struct PriorScore {
     const T w = static_cast<T>(weight);
     block.last([&](int t) {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
-        const T score = Priors::At<Kind>::template score<T>(theta[at + i], constants);
+        const T away = from_centre(theta[at + i], centre, offset + i);
+        const T score = Priors::At<Kind>::template score<T>(away, constants);
         grad[at + i] = Ops<T>::fma(w, score, grad[at + i]);
       }
     });
   }
 };
 
-// terms[c slots + slot] = log density of one segment of a prior. Grid: (1, C).
+// terms[c slots + slot] = log density of theta - centre over one segment of a prior. Grid: (1, C).
 template <class T, int Kind>
 struct PriorValue {
   static constexpr int kBlock = kThreads;
   using Shared = BlockSum<kBlock>;
   PriorConstants constants;
   const T* theta;
+  const T* centre;  // (P,) or null
   Index dim;
   Index offset;
   Index size;
@@ -214,8 +217,8 @@ struct PriorValue {
     block.phase([&](int t) {
       double own = 0.0;
       for (Index i = t; i < size; i += kBlock) {
-        own +=
-            Priors::At<Kind>::template log_density<double>(static_cast<double>(at[i]), constants);
+        const double away = static_cast<double>(from_centre(at[i], centre, offset + i));
+        own += Priors::At<Kind>::template log_density<double>(away, constants);
       }
       sum.value[t] = own;
     });

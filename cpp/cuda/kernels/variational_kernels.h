@@ -101,13 +101,15 @@ struct Reparameterize {
 
 // Parameters offset .. offset + size - 1: scale = softplus(rho), and for each block of threads the
 // part of E log q that depends on it and, where every prior is normal with this precision, that of
-// E log prior. squares: null where E log prior has no closed form. Grid: (any).
+// E log prior. squares: null where E log prior has no closed form. centre: (P,) or null, of the
+// prior. Grid: (any).
 template <class T>
 struct VariationalScale {
   static constexpr int kBlock = kThreads;
   using Shared = BlockSum<kBlock>;
   const T* mean;
   const T* rho;
+  const T* centre;
   T* scale;
   Index offset;
   Index size;
@@ -122,7 +124,8 @@ struct VariationalScale {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         const T sd = softplus<T>(rho[offset + i]);
         scale[offset + i] = sd;
-        const double s = static_cast<double>(sd), m = static_cast<double>(mean[offset + i]);
+        const T away = from_centre(mean[offset + i], centre, offset + i);
+        const double s = static_cast<double>(sd), m = static_cast<double>(away);
         logs -= log<double>(s) + kHalfLogTwoPiE;
         own += m * m + s * s;
       }
@@ -154,10 +157,10 @@ struct DrawnGradient {
 
 // Parameters offset .. offset + size - 1: adds the gradients of `count` samples to those of mean
 // and sd, sample by sample and in this order whatever the groups of samples are. With a prior:
-// weight * score of each weight drawn is part of its gradient, and terms (blocks,) become sums of
-// log densities over the samples; sums: one number per thread, kept from group to group. Nothing
-// changes once a step has failed. Gradients: DrawnGradient, or one of row_noise_kernels.h. Grid:
-// (any).
+// weight * score of each weight drawn, less the centre, is part of its gradient, and terms
+// (blocks,) become sums of log densities over the samples; sums: one number per thread, kept from
+// group to group. Nothing changes once a step has failed. Gradients: DrawnGradient, or one of
+// row_noise_kernels.h. Grid: (any).
 template <class T, int Kind, class Gradients>
 struct NoiseGradient {
   static constexpr int kBlock = kThreads;
@@ -168,7 +171,8 @@ struct NoiseGradient {
   StepTable steps;
   const double* failed;
   double temperature;
-  const T* theta;  // the weights drawn, (count, dim)
+  const T* theta;   // the weights drawn, (count, dim)
+  const T* centre;  // (P,) or null
   Gradients gradients;
   Index dim;  // numbers from sample to sample, of theta and of gradients
   Index offset;
@@ -210,7 +214,7 @@ struct NoiseGradient {
             if (!inside[i]) continue;
             T g = gradients.drawn(e + i, at + i, z[i], by_mean[i], by_scale[i]);
             if constexpr (kPrior) {
-              const T w = theta[at + i];
+              const T w = from_centre(theta[at + i], centre, e + i);
               using Prior = Priors::At<Kind>;
               g = Ops<T>::fma(weight, Prior::template score<T>(w, constants), g);
               logs += Prior::template log_density<double>(static_cast<double>(w), constants);
@@ -238,8 +242,9 @@ struct NoiseGradient {
 
 // Parameters offset .. offset + size - 1 of state (6, P): mean, rho, and both moments of each,
 // moved along the gradients of a step. precision: that of the normal priors, divided by the
-// temperature; 0 where the prior is in the gradients already. bad (blocks,): 0 where all that a
-// block moved is finite, else NaN. Nothing moves once a step has failed. Grid: (any).
+// temperature; 0 where the prior is in the gradients already. centre: (P,) or null, of the prior.
+// bad (blocks,): 0 where all that a block moved is finite, else NaN. Nothing moves once a step has
+// failed. Grid: (any).
 template <class T>
 struct VariationalUpdate {
   static constexpr int kBlock = kThreads;
@@ -248,6 +253,7 @@ struct VariationalUpdate {
   StepTable steps;
   const double* failed;
   T* state;
+  const T* centre;
   const T* mean_gradient;
   const T* scale_gradient;
   Index dim;
@@ -280,7 +286,8 @@ struct VariationalUpdate {
       for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
         T *mean = state + offset + i, *rho = mean + dim;
         T by_mean, by_rho;
-        mean_field_ascent<T>(*mean, *rho, mean_gradient[offset + i], scale_gradient[offset + i],
+        const T away = from_centre(*mean, centre, offset + i);
+        mean_field_ascent<T>(away, *rho, mean_gradient[offset + i], scale_gradient[offset + i],
                              weight, entropy, shrink, by_mean, by_rho);
         AdamUpdate::apply<T>(c, by_mean, T(0), *mean, mean[2 * dim], mean[3 * dim]);
         AdamUpdate::apply<T>(c, by_rho, T(0), *rho, rho[3 * dim], rho[4 * dim]);

@@ -99,6 +99,7 @@ class Cpu:
             tables.likelihood_temperature,
             masked,
             bool(tables.learned),
+            tables.centre,
         )
 
     def position(self, function: str, theta: Any, dim: int) -> tuple[npt.NDArray[Any], bool]:

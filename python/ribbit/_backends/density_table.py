@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,8 @@ class DensityTable:
         Rows whose rates are learned: their logits follow the other parameters.
     precision : str, default "float32"
         How products of float32 numbers are computed; ``precision.py``.
+    centre : (P,) array of the backend, optional
+        Means of the priors in the dtype of positions. None: 0 for all.
     """
 
     table: npt.NDArray[np.int64]
@@ -95,6 +98,7 @@ class DensityTable:
     rates: npt.NDArray[np.float64] | None = None
     learned: tuple[int, ...] = ()
     precision: str = "float32"
+    centre: Any = None
 
     @property
     def dim(self) -> int:

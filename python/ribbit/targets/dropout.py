@@ -20,7 +20,7 @@ from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.native import NativeSteps
 from ribbit.targets.predictive import Masks, NetworkPredictive, check_addresses
-from ribbit.targets.priors import Normal
+from ribbit.targets.priors import Normal, PriorLike
 from ribbit.targets.spec import DensitySpec
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class MaskedPosterior(NativeSteps):
     TypeError, ValueError
         Without Dropout layers; rates outside (0, 1), a `precision` with a likelihood that is not
         Gaussian, a `length_scale` or `precision` that is not positive; learned rates of a Dropout
-        layer that is not right below a Dense layer, or with priors that are not normal.
+        layer that is not right below a Dense layer, or with priors that are not normal; a
+        `length_scale` or learned rates with priors whose mean is not 0.
     """
 
     array_namespace: ModuleType
@@ -113,11 +114,13 @@ class MaskedPosterior(NativeSteps):
         prior = spec.table.rows
         if length_scale is not None:
             scale = checks.positive(name, "length_scale", length_scale)
+            _check_centred(name, "length_scale", spec.prior, spec.table.mean[: model.dim])
             # Learned rates enter the precision in the core.
             fixed = np.zeros_like(rates) if concrete else rates
             prior = _length_scale_prior(model, fixed, scale, prior)
         if concrete:
             _check_concrete(name, model.table, prior)
+            _check_centred(name, "rate='concrete'", spec.prior, spec.table.mean)
         check_addresses(name, model, spec.num_rows)
         self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
         self._spec, self.model, self.likelihood = spec, model, likelihood
@@ -221,6 +224,12 @@ class MaskedPosterior(NativeSteps):
 
 def _rebuild(spec: DensitySpec, options: dict[str, Any]) -> MaskedPosterior:
     return MaskedPosterior(spec, **options)
+
+
+def _check_centred(name: str, option: str, prior: PriorLike, mean: Array64) -> None:
+    """Raise unless the priors that an option makes others from have mean 0."""
+    if mean.any():
+        raise ValueError(f"[{name}] expected priors of mean 0 for {option}, got {prior!r}")
 
 
 def _check_concrete(name: str, table: npt.NDArray[np.int64], prior: Array64) -> None:

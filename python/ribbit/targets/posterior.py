@@ -87,6 +87,8 @@ class Posterior(NativeDensity, NativeSteps):
         Library of the arrays: numpy or cupy.
     normal_prior : bool
         Whether every parameter's prior is a `Normal`.
+    prior_mean : numpy.ndarray
+        (P,) float64, mean of the prior per parameter.
     prior_sd : numpy.ndarray
         (P,) float64, sd of the prior per parameter, untempered; its scale where that is infinite.
     shared_prior_sd : float or None
@@ -126,6 +128,7 @@ class Posterior(NativeDensity, NativeSteps):
     x: FloatArray
     y: FloatArray
     normal_prior: bool
+    prior_mean: Array64
     prior_sd: Array64
     shared_prior_sd: float | None
     dropout_layers: tuple[str, ...]
@@ -171,6 +174,7 @@ class Posterior(NativeDensity, NativeSteps):
             "x": spec.x,
             "y": spec.y,
             "normal_prior": bool((table.rows[:, 2] == Normal.kind).all()),
+            "prior_mean": table.mean,
             "prior_sd": table.spread,
             "shared_prior_sd": table.shared,
             "dropout_layers": model.dropout_layers,

@@ -1,4 +1,4 @@
-"""Priors over parameters: independent, centred at zero, normalised.
+"""Priors over parameters: independent, normalised, of mean 0 but for normals that say another.
 
 A prior resolves to rows of the prior table of the native log density, one per parameter array:
 offset, size, kind, a, b, c.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._backends.codes import PRIORS
+from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
 
 __all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
 
@@ -51,6 +51,11 @@ class Prior:
         """Marginal standard deviation at fan-in 1; infinite when there is none."""
         return self.spread()
 
+    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
+        del function, dim
+        return np.zeros(parameter.size)
+
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the prior."""
         return {"prior": type(self).__name__, **dataclasses.asdict(self)}  # type: ignore[call-overload]
@@ -65,29 +70,125 @@ class Prior:
         return math.sqrt(fan_in) if self.fan_in else 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normal(Prior):
-    """Normal prior N(0, scale**2).
+    """Normal prior N(mean, scale**2).
 
     Parameters
     ----------
     scale : float
         Standard deviation, > 0.
     fan_in : bool, default False
-        Divide the scale by sqrt(fan-in).
+        Divide the scale by sqrt(fan-in); the mean stays.
+    mean : float, array or dict of arrays, default 0.0
+        One number for all parameters that have this prior; an array of the shape of the parameter,
+        or flat; the flat vector (``model.dim``,) of all parameters, of which each takes its own; or
+        an array for each parameter by its name, as `Model.unravel` returns them (those of others
+        are not read). Arrays are in host memory, copied, and kept in float64.
 
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number.
+        If the scale is not a positive finite number, or the mean not finite. A target raises
+        ValueError for means that do not fit its parameters.
+
+    References
+    ----------
+    Pearce, Leibfried and Brintrup (2020), "Uncertainty in neural networks: approximately Bayesian
+    ensembling", for ensembles whose members have priors around draws of the prior.
+
+    Examples
+    --------
+    An anchored ensemble; ``mean=theta`` of other data instead of an anchor is fine-tuning.
+
+    >>> import numpy as np, ribbit as rb
+    >>> model, x = rb.mlp(1, (8,), 1), np.linspace(-1.0, 1.0, 20)[:, None]
+    >>> members = []
+    >>> for anchor in 0.7 * rb.random.normal((3, model.dim), seed=1):
+    ...     prior = rb.Normal(0.7, mean=anchor)
+    ...     target = rb.Posterior(model, x, np.sin(3 * x), prior=prior, likelihood=rb.Gaussian(0.1))
+    ...     fit = rb.DeepEnsemble(target, members=1).fit(20, init=anchor[None], progress=False)
+    ...     members.append(fit.draws().positions)
+    >>> np.concatenate(members).shape
+    (3, 1, 25)
     """
 
     kind: ClassVar[int] = PRIORS["Normal"]
     scale: float
     fan_in: bool = field(default=False, kw_only=True)
+    mean: float | npt.ArrayLike | Mapping[str, npt.ArrayLike] = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         self._set_positive("scale")
+        mean: Any = self.mean
+        if isinstance(mean, Mapping):
+            mean = {name: _host_mean(f"mean[{name!r}]", value) for name, value in mean.items()}
+        elif isinstance(mean, numbers.Real):
+            mean = checks.real("Normal", "mean", mean)
+        else:
+            mean = _host_mean("mean", mean)
+        object.__setattr__(self, "mean", mean)
+
+    def __repr__(self) -> str:
+        mean = f", mean={checks.summary(self.mean)}"
+        if isinstance(self.mean, float):
+            mean = f", mean={self.mean!r}" if self.mean else ""
+        return f"Normal(scale={self.scale!r}, fan_in={self.fan_in!r}{mean})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Normal) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        parts = self.mean if isinstance(self.mean, Mapping) else {None: self.mean}
+        # + 0.0: a negative zero is a zero.
+        arrays = ((name, np.asarray(part) + 0.0) for name, part in parts.items())
+        means = frozenset((name, part.shape, part.tobytes()) for name, part in arrays)
+        return self.scale, self.fan_in, means
+
+    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return the mean of each number of a parameter (size,), of a model of `dim` in all.
+
+        Raises
+        ------
+        ValueError
+            If there is none for the parameter, or one of another shape.
+        """
+        name, size, mean = parameter.name, parameter.size, self.mean
+        if isinstance(mean, float):
+            return np.full(size, mean, np.float64)
+        shapes = [parameter.shape]
+        if isinstance(mean, Mapping):
+            if name not in mean:
+                raise ValueError(
+                    f"[{function}] expected a mean of the prior of {name!r}, got means of "
+                    f"{', '.join(mean) or 'nothing'}"
+                )
+            found = np.asarray(mean[name], np.float64)
+        else:
+            found = np.asarray(mean, np.float64)
+            if found.shape == (dim,):
+                return found[parameter.offset : parameter.offset + size]
+            shapes += [(size,), (dim,)]
+        if found.shape not in shapes:
+            expected = " or ".join(str(shape) for shape in dict.fromkeys(shapes))
+            raise ShapeError(
+                f"[{function}] expected the mean of the prior of {name!r} of shape {expected}, "
+                f"got {checks.summary(found)}"
+            )
+        return found.reshape(-1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description from which `from_description` rebuilds the prior."""
+        described: dict[str, Any] = {"prior": "Normal", "scale": self.scale, "fan_in": self.fan_in}
+        mean = self.mean
+        if isinstance(mean, Mapping):
+            described["mean"] = {name: np.asarray(part).tolist() for name, part in mean.items()}
+        elif not isinstance(mean, float) or mean:
+            described["mean"] = np.asarray(mean).tolist()
+        return described
 
     def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
         """Return (scale, 0, 0)."""
@@ -96,6 +197,12 @@ class Normal(Prior):
     def spread(self, fan_in: int = 1) -> float:
         """Return the sd, the scale itself."""
         return self.scale / self._divisor(fan_in)
+
+
+def _host_mean(name: str, value: object) -> npt.NDArray[np.float64]:
+    mean = np.asarray(checks.data("Normal", name, value, np.dtype(np.float64)), np.float64)
+    mean.flags.writeable = False
+    return mean
 
 
 @dataclass(frozen=True)
@@ -251,7 +358,7 @@ class ScaleMixture(Prior):
 PriorLike: TypeAlias = Prior | Mapping[str, Prior]
 
 
-class _Parameter(Protocol):
+class Parameter(Protocol):
     @property
     def name(self) -> str: ...
     @property
@@ -259,26 +366,9 @@ class _Parameter(Protocol):
     @property
     def size(self) -> int: ...
     @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
     def fan_in(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class PriorTable:
-    """Priors resolved for the parameters of one target.
-
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
-    spread : numpy.ndarray
-        (P,) float64, standard deviation per parameter, its scale where that is infinite.
-    shared : float or None
-        The one sd of all network parameters, None when they differ; "log_noise" not counted.
-    """
-
-    rows: npt.NDArray[np.float64]
-    spread: npt.NDArray[np.float64]
-    shared: float | None
 
 
 def check(function: str, prior: object) -> PriorLike:
@@ -293,65 +383,6 @@ def check(function: str, prior: object) -> PriorLike:
             got = f"{checks.summary(pattern)}: {checks.summary(value)}"
             raise TypeError(f"[{function}] expected prior as pattern: prior, got {got}")
     return dict(prior)
-
-
-def resolve(
-    function: str,
-    prior: PriorLike,
-    parameters: Iterable[_Parameter],
-    *,
-    log_noise: Prior | None = None,
-) -> PriorTable:
-    """Give every parameter its prior.
-
-    Parameters
-    ----------
-    function : str
-        Name for errors.
-    prior : Prior or mapping of str to Prior
-        One prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins.
-    parameters : iterable
-        Parameters with name, offset, size and fan-in, in flat order.
-    log_noise : Prior, optional
-        Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
-        exactly that name in `prior` replaces it: no pattern reaches it.
-
-    Returns
-    -------
-    PriorTable
-
-    Raises
-    ------
-    ValueError
-        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter.
-    """
-    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
-    network = list(parameters)
-    for pattern in patterns:
-        if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
-            names = ", ".join(p.name for p in network)
-            raise ValueError(
-                f"[{function}] expected patterns of prior to match one of {names}, got {pattern!r}"
-            )
-    rows: list[tuple[float, ...]] = []
-    sizes: list[int] = []
-    spreads: list[float] = []
-    for p in network:
-        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
-        if chosen is None:
-            raise ValueError(
-                f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
-            )
-        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
-        sizes.append(p.size)
-        spreads.append(chosen.spread(p.fan_in))
-    shared = spreads[0] if len(set(spreads)) == 1 else None
-    if log_noise is not None:
-        extra = patterns.get(LOG_NOISE, log_noise)
-        rows.append((sum(sizes), 1, extra.kind, *extra.table_values()))
-        sizes.append(1)
-        spreads.append(extra.spread())
-    return PriorTable(np.array(rows, dtype=np.float64), np.repeat(spreads, sizes), shared)
 
 
 _PRIORS: dict[str, type[Any]] = {

@@ -17,9 +17,10 @@ from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
 from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.models.model import Model
-from ribbit.targets import likelihoods, priors
+from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
-from ribbit.targets.priors import Normal, Prior, PriorLike, PriorTable
+from ribbit.targets.prior_table import PriorTable
+from ribbit.targets.priors import Normal, Prior, PriorLike
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,8 +88,8 @@ class DensitySpec:
         )
         chosen, how = _precision.resolve(name, dtype, precision)
         log_noise = _log_noise_prior(name, likelihood)
-        resolved = priors.resolve(name, prior, model.parameters, log_noise=log_noise)
-        resolved.spread.flags.writeable = False
+        resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
+        resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
         _precision.check_memory(name, how, backend.device)
         rows = backend.rows(name, model.network, x)
@@ -165,8 +166,16 @@ class DensitySpec:
             rates,
             learned,
             precision or self.precision,
+            self.centre(),
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
+
+    def centre(self) -> FloatArray | None:
+        """Means of the prior as the backend takes them, None where all are 0."""
+        if not self.table.mean.any():
+            return None
+        host = checks.data("Posterior", "mean of the prior", self.table.mean, self.dtype)
+        return from_host(self.backend.xp, host)  # type: ignore[no-any-return]
 
     def temper(self, likelihood: Any, prior: Any) -> tuple[Any, Any]:
         """Return both parts of the log density (C,): likelihood / (T_l T) and prior / T."""

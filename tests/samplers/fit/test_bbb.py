@@ -31,6 +31,7 @@ def distance(
     kl="closed",
     batch=None,
     prior=PRIOR,
+    centre=0.0,
     seed=1,
     steps=30_000,
 ):
@@ -49,6 +50,8 @@ def distance(
         schedule=rb.schedules.cosine(steps),
     ).fit(epochs, seed=seed, progress=False)
     mean, scale = optimum(temperature, likelihood_temperature, prior)
+    precision = DESIGN.T @ DESIGN / NOISE**2 / likelihood_temperature + np.eye(DIM) / prior**2
+    mean = mean + np.linalg.solve(precision, np.full(DIM, centre) / prior**2)
     return max(np.max(np.abs(fit.mean - mean) / scale), np.max(np.abs(fit.scale / scale - 1)))
 
 
@@ -107,6 +110,20 @@ def test_a_wrong_prior_misses_the_optimum():
     assert distance(wrong, prior=0.15, steps=FEWER) > 0.01
 
 
+@pytest.mark.parametrize("kl", ["closed", "sampled"])
+def test_the_optimum_of_a_centred_prior_is_reached(kl):
+    """The centre moves the optimum by far more than the gate; its wrong sign does too."""
+    centre, given = np.array([2.0, -1.0, 3.0]), (0.5, 3.0)
+    density = target(
+        rb.Normal(0.3, mean=centre), temperature=given[0], likelihood_temperature=given[1]
+    )
+    assert distance(density, *given, kl=kl, prior=0.3, centre=centre) < 0.01
+    wrong = target(
+        rb.Normal(0.3, mean=-centre), temperature=given[0], likelihood_temperature=given[1]
+    )
+    assert distance(wrong, *given, kl=kl, prior=0.3, centre=centre) > 0.01
+
+
 @pytest.mark.slow
 def test_no_alarm_in_a_hundred_seeds():
     assert max(distance(target(), seed=seed) for seed in range(100)) < 0.01
@@ -116,7 +133,18 @@ def test_no_alarm_in_a_hundred_seeds():
 
 
 def oracle(
-    num_steps, *, batch, samples, closed, rate, seed, weights, init, init_scale, temperatures
+    num_steps,
+    *,
+    batch,
+    samples,
+    closed,
+    rate,
+    seed,
+    weights,
+    init,
+    init_scale,
+    temperatures,
+    centre=0.0,
 ):
     """Records (3, steps), mean and rho (P,) of Adam on the bound, from the formulas."""
     temperature, likelihood_temperature = temperatures
@@ -136,14 +164,14 @@ def oracle(
             g = DESIGN[rows].T @ (Y[rows] - DESIGN[rows] @ theta) / NOISE**2
             g = g / (temperature * likelihood_temperature)
             if not closed:
-                g = g - weight * theta / PRIOR**2 / temperature
-                log_prior += np.sum(-0.5 * (theta / PRIOR) ** 2) / samples
+                g = g - weight * (theta - centre) / PRIOR**2 / temperature
+                log_prior += np.sum(-0.5 * ((theta - centre) / PRIOR) ** 2) / samples
             g_mean += g / samples
             g_scale += g * z / samples
         if closed:
-            g_mean -= weight * mean / PRIOR**2 / temperature
+            g_mean -= weight * (mean - centre) / PRIOR**2 / temperature
             g_scale -= weight * scale / PRIOR**2 / temperature
-            log_prior = -0.5 * np.sum(mean**2 + scale**2) / PRIOR**2
+            log_prior = -0.5 * np.sum((mean - centre) ** 2 + scale**2) / PRIOR**2
         log_prior -= DIM * (np.log(PRIOR) + 0.5 * np.log(2 * np.pi))
         g_scale += weight / scale
         log_q = -np.sum(np.log(scale)) - DIM * 0.5 * np.log(2 * np.pi * np.e)
@@ -157,10 +185,12 @@ def oracle(
 
 
 @pytest.mark.parametrize("kl", ["closed", "sampled"])
+@pytest.mark.parametrize("centre", [0.0, 1.5], ids=["", "centred"])
 @pytest.mark.parametrize(("batch", "samples"), [(None, 1), (None, 3), (8, 1), (8, 2)])
-def test_steps_are_those_of_the_oracle(batch, samples, kl):
+def test_steps_are_those_of_the_oracle(batch, samples, centre, kl):
     temperatures = (0.6, 1.7)
-    density = target(temperature=0.6, likelihood_temperature=1.7)
+    prior = rb.Normal(PRIOR, mean=centre)
+    density = target(prior, temperature=0.6, likelihood_temperature=1.7)
     epochs, batches = 9, 1 if batch is None else 3
     for weighting in ("uniform", "blundell"):
         fit = rb.BBB(
@@ -190,6 +220,7 @@ def test_steps_are_those_of_the_oracle(batch, samples, kl):
             init=[0.1, -0.2, 0.3],
             init_scale=0.2,
             temperatures=temperatures,
+            centre=centre,
         )
         np.testing.assert_allclose(fit.mean, mean, rtol=1e-9)
         np.testing.assert_allclose(fit.scale, np.log1p(np.exp(rho)), rtol=1e-9)
@@ -229,21 +260,25 @@ def test_a_schedule_goes_on_where_a_fit_was():
     np.testing.assert_allclose(whole.scale, np.log1p(np.exp(rho)), rtol=1e-9)
 
 
-def test_sampled_and_closed_kl_agree_in_expectation():
+@pytest.mark.parametrize("centre", [0.0, -0.8], ids=["", "centred"])
+def test_sampled_and_closed_kl_agree_in_expectation(centre):
     """Over 20,000 weight samples, within 5.5 standard errors (false-fail rate 4e-8)."""
     start = MeanField(np.array([0.2, -0.5, 0.9]), np.array([0.3, 0.1, 0.6]))
+    density = target(rb.Normal(PRIOR, mean=centre))
     fits = [
-        rb.BBB(target(), learning_rate=1e-12, num_samples=20_000, kl=kl).fit(
+        rb.BBB(density, learning_rate=1e-12, num_samples=20_000, kl=kl).fit(
             1, seed=4, init=start, progress=False
         )
         for kl in ("closed", "sampled")
     ]
-    theta = start.sample(20_000, seed=4)
+    theta = start.sample(20_000, seed=4) - centre
     error = (0.5 * np.sum((theta / PRIOR) ** 2, axis=1)).std() / np.sqrt(20_000)
     assert abs(fits[0].kl[0] - fits[1].kl[0]) < 5.5 * error
     assert error < 0.01 * abs(fits[0].kl[0])
     exact = np.sum(
-        -np.log(start.scale / PRIOR) - 0.5 + (start.mean**2 + start.scale**2) / (2 * PRIOR**2)
+        -np.log(start.scale / PRIOR)
+        - 0.5
+        + ((start.mean - centre) ** 2 + start.scale**2) / (2 * PRIOR**2)
     )
     assert fits[0].kl[0] == pytest.approx(exact, rel=1e-12)
 

@@ -34,13 +34,14 @@ PRIORS = {
     "student": rb.StudentT(4.0, 0.8),
     "logistic": rb.Logistic(0.6),
     "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
+    "centred": {"*.weight": rb.Normal(0.6, mean=0.9), "*": rb.Laplace(0.7)},
     "several": {"0.*": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
 }
 
 
 def tables_of(target, rates=None, learned=(), precision="float32"):
     """The tables of a posterior; rates: of the masks of each row of its table; learned: which."""
-    likelihood = target.likelihood
+    likelihood, centre = target.likelihood, target._spec.centre()
     return DensityTable(
         table=target.model.table,
         prior=target._spec.table.rows,
@@ -51,6 +52,7 @@ def tables_of(target, rates=None, learned=(), precision="float32"):
         rates=rates,
         learned=learned,
         precision=precision,
+        centre=None if centre is None else NAMESPACE.asarray(centre),
     )
 
 

@@ -98,7 +98,7 @@ class DeviceDensity:
         self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
         self._variational = DeviceVariational(device, tables, x, y, row_constants)
         self._persistent: Persistent | None = None
-        if network is not None and tables.rates is None:
+        if network is not None and tables.rates is None and tables.centre is None:
             self._persistent = Persistent(device, network, tables, x, y)
 
     @property

@@ -131,7 +131,8 @@ class DeviceVariational:
             whole = whole or program
             batches.append(Batch(count, rows, program))
         prior = merged(tables.prior, tables.constants)
-        steps = Variational(self._device, scheme, prior, tables.temperature, batches, approximation)
+        given = prior, tables.centre, tables.temperature
+        steps = Variational(self._device, scheme, *given, batches, approximation)
         self._last = scheme, steps
         return steps
 

@@ -213,7 +213,8 @@ class Run:
         if sd is None or not getattr(target, "normal_prior", False):
             return
         widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
-        size = np.abs(to_host(self.state.position)) / widths
+        mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
+        size = np.abs(to_host(self.state.position) - mean) / widths
         worst = size.max(axis=1)
         far = ~(worst < _FAR)
         if far.any():

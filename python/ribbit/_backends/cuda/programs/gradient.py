@@ -319,7 +319,7 @@ class Program(Walk):
             self._gradient += gradient
             self._values += values
         for slot, (offset, size, kind, constants) in enumerate(segments):
-            head = (*constants, self.theta, dim, offset, size)
+            head = (*constants, self.theta, tables.centre, dim, offset, size)
             if self._prior:
                 self._gradient.append(
                     Launch(

@@ -42,6 +42,8 @@ class Variational:
     scheme : Scheme
     prior : sequence of Segment
         Neighbours that are equal made one.
+    centre : (P,) array or None
+        Means of the prior; None: 0.
     temperature : float
     batches : sequence of Batch
         One for each of ``scheme.sizes``.
@@ -53,12 +55,13 @@ class Variational:
         device: Device,
         scheme: Scheme,
         prior: Sequence[Segment],
+        centre: Array | None,
         temperature: float,
         batches: Sequence[Batch],
         approximation: Approximation,
     ) -> None:
         self._device, self._scheme, self._temperature = device, scheme, temperature
-        self._prior = prior
+        self._prior, self._centre = prior, centre
         self._batches = {batch.count: batch for batch in batches}
         self._approximation, self._state = approximation, approximation.state
         self._dim, self._scale = approximation.dim, approximation.scale
@@ -69,6 +72,7 @@ class Variational:
         one: list[Segment] = [(0, dim, *_NO_PRIOR)]
         self._parts: Sequence[Segment] = prior if scheme.closed else one
         self._noise_parts: Sequence[Segment] = one if scheme.closed else prior
+        self._closed_centre = centre if scheme.closed else None
         self._gradients = self._empty((2, dim), self._dtype)  # by mean and by scale
         self._likelihoods = self._empty((scheme.num_samples,))
         blocks = sum(blocks_of(size) for _, size, _, _ in self._parts)
@@ -180,6 +184,7 @@ class Variational:
             fields = (
                 self._state,
                 self._at(self._state, self._dim),
+                self._closed_centre,
                 self._scale,
                 offset,
                 size,
@@ -225,6 +230,7 @@ class Variational:
                 self._log,
                 float(self._temperature),
                 program.theta,
+                self._centre,
                 *gradients,
                 int(program.theta.shape[1]),
                 offset,
@@ -259,6 +265,7 @@ class Variational:
                 self._table,
                 self._log,
                 self._state,
+                self._closed_centre,
                 self._gradients,
                 self._at(self._gradients, self._dim),
                 self._dim,

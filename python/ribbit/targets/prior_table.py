@@ -1,0 +1,113 @@
+"""The prior table of a target: every parameter with its prior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["PriorTable", "resolve"]
+
+
+@dataclass(frozen=True)
+class PriorTable:
+    """Priors resolved for the parameters of one target.
+
+    Attributes
+    ----------
+    rows : numpy.ndarray
+        (G, 6) float64: offset, size, kind, a, b, c; the segments cover the parameters once.
+    spread : numpy.ndarray
+        (P,) float64, standard deviation per parameter, its scale where that is infinite.
+    mean : numpy.ndarray
+        (P,) float64.
+    shared : float or None
+        The one sd of all network parameters, None when they differ; "log_noise" not counted.
+    """
+
+    rows: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    shared: float | None
+
+
+class _LogNoise(NamedTuple):
+    """The extra parameter, as if alone in a model."""
+
+    name: str = LOG_NOISE
+    offset: int = 0
+    size: int = 1
+    shape: tuple[int, ...] = (1,)
+    fan_in: int = 1
+
+
+def resolve(
+    function: str,
+    prior: PriorLike,
+    parameters: Iterable[Parameter],
+    *,
+    log_noise: Prior | None = None,
+) -> PriorTable:
+    """Give every parameter its prior.
+
+    Parameters
+    ----------
+    function : str
+        Name for errors.
+    prior : Prior or mapping of str to Prior
+        One prior for all, or patterns (fnmatch, case-sensitive); the first that matches wins.
+    parameters : iterable
+        Parameters with name, offset, size and fan-in, in flat order.
+    log_noise : Prior, optional
+        Prior of the extra last parameter "log_noise"; None when there is none. Only an entry of
+        exactly that name in `prior` replaces it: no pattern reaches it.
+
+    Returns
+    -------
+    PriorTable
+
+    Raises
+    ------
+    ValueError
+        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter.
+    """
+    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
+    network = list(parameters)
+    for pattern in patterns:
+        if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
+            names = ", ".join(p.name for p in network)
+            raise ValueError(
+                f"[{function}] expected patterns of prior to match one of {names}, got {pattern!r}"
+            )
+    rows: list[tuple[float, ...]] = []
+    sizes: list[int] = []
+    spreads: list[float] = []
+    means: list[npt.NDArray[np.float64]] = []
+    dim = sum(p.size for p in network)
+    for p in network:
+        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
+        if chosen is None:
+            raise ValueError(
+                f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
+            )
+        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
+        sizes.append(p.size)
+        spreads.append(chosen.spread(p.fan_in))
+        means.append(chosen.means(function, p, dim))
+    shared = spreads[0] if len(set(spreads)) == 1 else None
+    if log_noise is not None:
+        extra = patterns.get(LOG_NOISE, log_noise)
+        rows.append((dim, 1, extra.kind, *extra.table_values()))
+        sizes.append(1)
+        spreads.append(extra.spread())
+        means.append(extra.means(function, _LogNoise(), 1))
+    table = np.array(rows, dtype=np.float64)
+    return PriorTable(table, np.repeat(spreads, sizes), np.concatenate(means), shared)
