@@ -22,10 +22,11 @@ enum class LikelihoodKind : int {
 
 // Which outputs make a term, and how terms are made. Kernels have one loop for each.
 enum class LikelihoodShape : int {
-  kQuadratic,     // one output per column of y; precision times squares, summed in double
-  kElementwise,   // one output per column of y; a term each
-  kMeanAndScale,  // outputs [:J] and [J:] belong to column j of y together
-  kSoftmax,       // all outputs belong to one label
+  kQuadratic,      // one output per column of y; precision times squares, summed in double
+  kElementwise,    // one output per column of y; a term each
+  kLocationScale,  // one output per column of y; a term each, of the residual over a noise scale
+  kMeanAndScale,   // outputs [:J] and [J:] belong to column j of y together
+  kSoftmax,        // all outputs belong to one label
   kCount
 };
 
@@ -41,6 +42,20 @@ RIBBIT_HD Size means_of(LikelihoodShape shape, Size outputs) {
   return shape == LikelihoodShape::kMeanAndScale ? outputs / 2 : outputs;
 }
 
+// What a likelihood is told beside outputs and y: the known scale of its noise, else 1, and what
+// else its functor has a constant for, such as degrees of freedom.
+struct LikelihoodParameters {
+  double scale = 1.0;
+  double shape = 0.0;
+};
+
+// Made of these once, on the host; p[] as each functor says.
+struct LikelihoodConstants {
+  double scale;
+  double p[2];
+  double log_norm;  // of one term, at scale 1
+};
+
 // Functions for constants: of the C library, or of this project, which a device has too.
 struct LibraryFunctions {
   RIBBIT_HD_MEMBER double exp(double a) { return library_exp(a); }
@@ -54,35 +69,48 @@ struct OwnFunctions {
 // Every functor has, by its shape,
 //   quadratic      precision, log_scale, total, noise_derivative
 //   elementwise    term(f, y, term, derivative)
+//   location scale scale, log_scale, unit(constants): residuals count in scale times unit;
+//                  term(u, constants, term, slope): of such a residual u, and -d term / d u
 //   mean and scale term(mean, raw, y, term, mean_derivative, raw_derivative), kLogNorm of a term
 // and for predictions
-//   kClasses       outputs mean probabilities. Else variance(value, raw, sd): of the noise, in
-//                  double; raw is the second output of a mean and scale, sd the noise's
+//   kClasses       outputs mean probabilities. Else variance(value, raw, scale, constants): of the
+//                  noise, in double; raw is the second output of a mean and scale
 //   kTransforms    values are not the outputs themselves: elementwise value(f), or of classes
 //                  value(f, value, entropy)
 // kLearnsNoise: log noise is one more parameter. kHasConstants: constant(y) is what a term leaves
-// out.
+// out. constants(parameters): as the functor wants them.
 struct LikelihoodBase {
   static constexpr bool kLearnsNoise = false;
   static constexpr bool kClasses = false;
   static constexpr bool kTransforms = false;
   static constexpr bool kHasConstants = false;
   RIBBIT_HD_MEMBER double constant(double) { return 0.0; }
+  RIBBIT_HD_MEMBER LikelihoodConstants constants(const LikelihoodParameters& parameters) {
+    return {parameters.scale, {0.0, 0.0}, 0.0};
+  }
 };
 
-// N(f, scale^2); a sum of squares of residuals makes the terms of any number of outputs.
+// Noise of one scale; noise: the scale, or its logarithm where that is learned.
 template <bool Learned>
-struct GaussianBase : LikelihoodBase {
-  static constexpr LikelihoodShape kShape = LikelihoodShape::kQuadratic;
+struct NoiseBase : LikelihoodBase {
   static constexpr bool kLearnsNoise = Learned;
-  // noise: the scale, or its logarithm where that is learned
   template <class Functions>
-  RIBBIT_HD_MEMBER double precision(double noise) {
-    return Learned ? Functions::exp(-2.0 * noise) : 1.0 / (noise * noise);
+  RIBBIT_HD_MEMBER double scale(double noise) {
+    return Learned ? Functions::exp(noise) : noise;
   }
   template <class Functions>
   RIBBIT_HD_MEMBER double log_scale(double noise) {
     return Learned ? noise : Functions::log(noise);
+  }
+};
+
+// N(f, scale^2); a sum of squares of residuals makes the terms of any number of outputs.
+template <bool Learned>
+struct GaussianBase : NoiseBase<Learned> {
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kQuadratic;
+  template <class Functions>
+  RIBBIT_HD_MEMBER double precision(double noise) {
+    return Learned ? Functions::exp(-2.0 * noise) : 1.0 / (noise * noise);
   }
   // Of `count` outputs with quadratic = precision times their squares: the log likelihood, and its
   // derivative by the log noise.
@@ -93,7 +121,7 @@ struct GaussianBase : LikelihoodBase {
     return quadratic - count;
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V, V, V sd) {
+  RIBBIT_HD_MEMBER V variance(V, V, V sd, const LikelihoodConstants&) {
     return sd * sd;
   }
 };
@@ -133,7 +161,7 @@ struct HeteroscedasticLikelihood : LikelihoodBase {
     raw_derivative = O::mul_add(u, u, -one) * (inverse_base / (one + e));
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V, V raw, V) {
+  RIBBIT_HD_MEMBER V variance(V, V raw, V, const LikelihoodConstants&) {
     const V sd = softplus<V>(raw);  // in double: float underflows at -104
     return sd * sd;
   }
@@ -197,7 +225,7 @@ struct PoissonLikelihood : LikelihoodBase {
     return exp<T>(f);
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V value, V, V) {
+  RIBBIT_HD_MEMBER V variance(V value, V, V, const LikelihoodConstants&) {
     return value;
   }
 };
@@ -240,6 +268,13 @@ RIBBIT_HD LikelihoodTraits traits_of(LikelihoodKind kind) {
     return LikelihoodTraits{L::kShape, L::kLearnsNoise, L::kClasses, L::kHasConstants};
   });
 }
+
+#if !defined(__CUDACC__)
+RIBBIT_HD LikelihoodConstants likelihood_constants(LikelihoodKind kind,
+                                                   const LikelihoodParameters& parameters) {
+  return with_likelihood(kind, [&](auto likelihood) { return likelihood.constants(parameters); });
+}
+#endif
 
 // What the terms of one y leave out.
 RIBBIT_HD double constant_of(LikelihoodKind kind, double y) {

@@ -8,8 +8,10 @@ import pytest
 from scipy import special, stats
 
 import ribbit as rb
+from ribbit._backends import codes
 from ribbit.targets import likelihoods
 from tests.oracle import reference
+from tests.support.likelihoods import CASES, EVERY, SCALE, SHAPE
 
 F64 = np.dtype(np.float64)
 
@@ -105,22 +107,21 @@ def test_far_tails_are_finite_and_right():
     assert rb.Poisson().log_likelihood(far[..., :1], one, None) == -math.inf
 
 
-@pytest.mark.parametrize("kind", range(6))
+@pytest.mark.parametrize("kind", range(len(EVERY)), ids=CASES)
 def test_pointwise_terms_are_those_of_the_oracle(kind, rng):
-    likelihood = [
-        rb.Gaussian(0.3),
-        rb.Gaussian(),
-        rb.HeteroscedasticGaussian(),
-        rb.Categorical(),
-        rb.Bernoulli(),
-        rb.Poisson(),
-    ][kind]
+    likelihood = EVERY[kind]
     f = rng.normal(size=(1, 9, 4))
     y = rng.integers(0, 2, size=(9, likelihood.columns("f", (4,)))).astype(float)
-    log_noise = np.array([0.4]) if kind == 1 else None
-    expected, _, _ = reference.log_likelihood_terms(kind, 0.3, f[0], y, 0.4)
+    log_noise = np.array([0.4]) if likelihood.learns_noise else None
+    expected, _, _ = reference.log_likelihood_terms(kind, SCALE, f[0], y, 0.4, SHAPE)
     got = likelihood.log_likelihood(f, y, log_noise)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+def test_cases_are_in_the_order_of_codes():
+    named = [type(one).__name__ + "Learned" * one.learns_noise for one in EVERY]
+    assert dict(zip(named, range(len(EVERY)), strict=True)) == codes.LIKELIHOODS
+    assert tuple(CASES) == reference.LIKELIHOODS
 
 
 @pytest.mark.parametrize("y", [[0, 1, 2], np.array([0, 1, 2], np.uint8), [0.0, 1.0, 2.0]])
@@ -185,14 +186,7 @@ def test_gaussian_refuses(make, error):
 
 
 def test_description_survives_json():
-    for likelihood in (
-        rb.Gaussian(0.3),
-        rb.Gaussian(),
-        rb.HeteroscedasticGaussian(),
-        rb.Categorical(),
-        rb.Bernoulli(),
-        rb.Poisson(),
-    ):
+    for likelihood in EVERY:
         text = json.dumps(likelihood.describe())
         assert likelihoods.from_description(json.loads(text)) == likelihood
 
