@@ -17,6 +17,8 @@ enum class LikelihoodKind : int {
   kCategorical = 3,
   kBernoulli = 4,
   kPoisson = 5,
+  kStudentT = 6,         // known scale
+  kStudentTLearned = 7,  // log noise is a parameter
   kCount
 };
 
@@ -230,8 +232,59 @@ struct PoissonLikelihood : LikelihoodBase {
   }
 };
 
+// f + scale t, t Student's with df degrees of freedom (Lange, Little and Taylor 1989); p: sqrt(df),
+// df + 1. With a residual u in scale sqrt(df) the terms go by m = min(|u|, 1 / |u|): its square
+// neither overflows nor cancels, and log(1 + u^2) = log1p(m^2) + 2 log max(1, |u|).
+template <bool Learned>
+struct StudentTBase : NoiseBase<Learned> {
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kLocationScale;
+  RIBBIT_HD_MEMBER LikelihoodConstants constants(const LikelihoodParameters& parameters) {
+    const double df = parameters.shape < 1e30 ? parameters.shape : 1e30;  // float has no df + 1
+    // log Gamma((df + 1) / 2) - log Gamma(df / 2) - log(df pi) / 2, whose parts cancel
+    double log_norm;
+    if (df < 50.0) {
+      log_norm = library_lgamma(0.5 * (df + 1.0)) - library_lgamma(0.5 * df) -
+                 0.5 * library_log(df * 3.14159265358979324);
+    } else {
+      const double x = 1.0 / df, square = x * x;
+      log_norm = x * (-0.25 + square * (1.0 / 24 + square * (-1.0 / 20 + square * (17.0 / 112)))) -
+                 kHalfLogTwoPi;
+    }
+    return {parameters.scale, {Ops<double>::sqrt(df), df + 1.0}, log_norm};
+  }
+  RIBBIT_HD_MEMBER double unit(const LikelihoodConstants& k) { return k.p[0]; }
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T u, const LikelihoodConstants& k, T& term, T& slope) {
+    using O = Ops<T>;
+    const T one = O::set(1.0);
+    const T a = O::abs(u);
+    const T larger = O::max(one, a);  // NaN stays
+    const T m = O::min(a, one / larger);
+    const T e = m * m;
+    const T log_sum = O::mul_add(e, log1p_ratio<T>(e), O::set(2.0) * log<T>(larger));
+    term = O::set(-0.5 * k.p[1]) * log_sum;
+    slope = O::set(k.p[1]) * with_sign<T>(m * O::reciprocal(one + e), u);
+  }
+  // Infinite for df <= 2; the mean of a prediction is f whatever df.
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V, V, V scale, const LikelihoodConstants& k) {
+    const double df = k.p[1] - 1.0;
+    const V ratio = df > 2.0 ? Ops<V>::set(df / (df - 2.0)) : infinity_of<V>();
+    return scale * scale * ratio;
+  }
+};
+struct StudentTLikelihood : StudentTBase<false> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kStudentT;
+  static constexpr const char* kName = "StudentTNoise";
+};
+struct LearnedStudentTLikelihood : StudentTBase<true> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kStudentTLearned;
+  static constexpr const char* kName = "StudentTNoiseLearned";
+};
+
 using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
-                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood>;
+                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood,
+                          StudentTLikelihood, LearnedStudentTLikelihood>;
 static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
               Likelihoods::kInOrder);
 
@@ -251,6 +304,10 @@ RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
       return body(BernoulliLikelihood{});
     case LikelihoodKind::kPoisson:
       return body(PoissonLikelihood{});
+    case LikelihoodKind::kStudentT:
+      return body(StudentTLikelihood{});
+    case LikelihoodKind::kStudentTLearned:
+      return body(LearnedStudentTLikelihood{});
     case LikelihoodKind::kCount:
       break;
   }

@@ -132,6 +132,15 @@ Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outpu
       gradient[k] = r / scale;
       *noise += r * r - 1;
     }
+  } else if (kind == LikelihoodKind::kStudentT || kind == LikelihoodKind::kStudentTLearned) {
+    const Real scale = kind == LikelihoodKind::kStudentT ? parameter : std::exp(parameter);
+    const Real df = kShape, norm = std::lgamma((df + 1) / 2) - std::lgamma(df / 2);
+    for (int k = 0; k < outputs; ++k) {
+      const Real r = (y[k] - f[k]) / scale, pull = (df + 1) * r / (df + r * r);
+      ll += norm - std::log(df * kPi) / 2 - std::log(scale) - (df + 1) / 2 * std::log1p(r * r / df);
+      gradient[k] = pull / scale;
+      *noise += r * pull - 1;
+    }
   } else if (kind == LikelihoodKind::kHeteroscedastic) {
     for (int k = 0; k < outputs / 2; ++k) {
       const Real raw = f[outputs / 2 + k], sd = softplus_ref(raw), r = (y[k] - f[k]) / sd;

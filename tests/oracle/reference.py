@@ -108,6 +108,7 @@ def log_prior_terms(kind, a, b, c, x):
 # --- likelihoods: log density per row and its derivative in the outputs --------------------------
 
 LIKELIHOODS = ("gaussian", "learned", "heteroscedastic", "categorical", "bernoulli", "poisson")
+LIKELIHOODS += ("studentt", "studentt-learned")
 
 
 def learns_noise(kind):
@@ -127,6 +128,13 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
         value = np.sum(-0.5 * r**2 - math.log(scale) - 0.5 * LOG_2PI, axis=1)
         slope = np.sum(r**2 - 1, axis=1) if name == "learned" else nothing
         return value, r / scale, slope
+    if name.startswith("studentt"):
+        t = (y - f) / scale
+        constant = _lgamma((shape + 1) / 2) - _lgamma(shape / 2) - 0.5 * math.log(shape * math.pi)
+        value = constant - math.log(scale) - 0.5 * (shape + 1) * np.log1p(t**2 / shape)
+        pull = (shape + 1) * t / (shape + t**2)
+        slope = np.sum(t * pull - 1, axis=1) if learns_noise(kind) else nothing
+        return np.sum(value, axis=1), pull / scale, slope
     if name == "heteroscedastic":
         mean, raw = np.split(f, 2, axis=1)
         sd = softplus(raw)

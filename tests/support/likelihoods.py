@@ -86,6 +86,16 @@ CASES = {
         lambda f, y, *_: stats.poisson.logpmf(y, np.exp(f)),
         lambda rng, shape, _: rng.poisson(1.5, size=shape),
     ),
+    "studentt": Case(
+        lambda scale, shape: rb.StudentTNoise(shape, scale),
+        2,
+        lambda f, y, scale, shape: stats.t.logpdf(y, shape, f, scale),
+    ),
+    "studentt-learned": Case(
+        lambda _, shape: rb.StudentTNoise(shape),
+        1,
+        lambda f, y, scale, shape: stats.t.logpdf(y, shape, f, scale),
+    ),
 }
 EVERY = [case.likelihood for case in CASES.values()]
 BY_KIND = list(CASES.values())

@@ -33,6 +33,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Likelihood",
     "Poisson",
+    "StudentTNoise",
 ]
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -349,6 +350,75 @@ class Poisson(Likelihood):
         with errstate(xp):
             values = _double(xp, y) * log_rate - xp.exp(log_rate) - log_factorial
         return xp.sum(values, axis=-1)
+
+
+@dataclass(frozen=True)
+class StudentTNoise(Likelihood):
+    """Robust regression: y ~ f(x) + scale * t with `df` degrees of freedom (Student's t).
+
+    A row far from f pulls on it less and less (Lange, Little and Taylor 1989, JASA 84). The mean of
+    a prediction is f for any df: the location where ``df <= 1`` and y has no mean. The noise sd is
+    scale * sqrt(df / (df - 2)), and infinite where ``df <= 2``: so is then ``Prediction.std``; ask
+    for quantiles.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, > 0.
+    scale : float, optional
+        Known scale of the noise, > 0. None learns it: the target has one more parameter
+        "log_noise", the logarithm of the scale.
+    log_noise_prior : Prior, optional
+        Prior of "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If df or the scale is not a positive finite number, or a scale and a prior are given.
+    """
+
+    kind: ClassVar[Kind] = "regression"
+    df: float
+    scale: float | None = None
+    log_noise_prior: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", checks.positive("StudentTNoise", "df", self.df))
+        scale = _scale("StudentTNoise", self.scale, self.log_noise_prior)
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the target has one more parameter, "log_noise"."""
+        return self.scale is None
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        """Known scale of the noise, else 1, and df."""
+        return 1.0 if self.scale is None else self.scale, self.df
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return location (S, N, K), noise sd and scale (S, 1, 1) float64."""
+        xp = namespace(outputs)
+        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        wider = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else math.inf
+        return PredictiveTerms(
+            mean=outputs, noise_sd=scale * wider, noise_df=self.df, noise_scale=scale
+        )
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log density (S, N) float64."""
+        xp = namespace(outputs, y)
+        _, root, more, log_norm = self.table("log_likelihood", outputs.shape[2:]).constants
+        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        with errstate(xp):
+            u = (_double(xp, y) - _double(xp, outputs)) / (scale * root)
+            values = -0.5 * more * xp.log1p(u * u) - xp.log(scale) + log_norm
+        return xp.sum(values, axis=-1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without the prior of a learned noise."""
+        return {"likelihood": "StudentTNoise", "df": self.df, "scale": self.scale}
 
 
 def log_factorials(counts: npt.NDArray[Any]) -> Array64:
