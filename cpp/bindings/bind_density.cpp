@@ -1,6 +1,7 @@
 // The log posterior of a network.
 
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "bindings/array.h"
@@ -31,7 +32,7 @@ template <class T>
 class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
-          double scale, const py::object& x, const py::object& y, double temperature,
+          double scale, double shape, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete, const py::object& centre) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
@@ -39,8 +40,9 @@ class Density {
     if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
     if (!centre.is_none()) centre_ = checked<T>(centre, "centre", {kAny});
     native_ = std::make_unique<cpu::LogDensity<T>>(
-        std::move(network), prior_of(prior), likelihood_kind(kind), scale, rows, data<T>(y_),
-        x_.shape(0), cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
+        std::move(network), prior_of(prior), likelihood_kind(kind),
+        LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
+        cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
         centre.is_none() ? nullptr : data<T>(centre_));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
@@ -276,12 +278,13 @@ template <class T>
 void bind(py::module_& module, const char* class_name) {
   using D = Density<T>;
   py::class_<D>(module, class_name, "The log posterior of a network on data.")
-      .def(py::init<const py::object&, const py::object&, const py::object&, int, double,
+      .def(py::init<const py::object&, const py::object&, const py::object&, int, double, double,
                     const py::object&, const py::object&, double, double, bool, bool,
                     const py::object&>(),
            py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
-           py::arg("x"), py::arg("y"), py::arg("temperature"), py::arg("likelihood_temperature"),
-           py::arg("masks") = false, py::arg("concrete") = false, py::arg("centre") = py::none())
+           py::arg("shape"), py::arg("x"), py::arg("y"), py::arg("temperature"),
+           py::arg("likelihood_temperature"), py::arg("masks") = false, py::arg("concrete") = false,
+           py::arg("centre") = py::none())
       .def_property_readonly("dim", &D::dim)
       .def_property_readonly("num_rows", &D::rows)
       .def_property_readonly("workspace_bytes", &D::workspace_bytes)
@@ -319,12 +322,21 @@ py::array_t<double> prior_constants_of(const py::object& prior) {
   return out;
 }
 
+// Those of a likelihood: scale, p and log_norm of core/likelihood_hd.h.
+std::tuple<double, double, double, double> likelihood_constants_of(int kind, double scale,
+                                                                   double shape) {
+  const LikelihoodConstants k = likelihood_constants(likelihood_kind(kind), {scale, shape});
+  return {k.scale, k.p[0], k.p[1], k.log_norm};
+}
+
 }  // namespace
 
 void bind_density(py::module_& module) {
   bind<float>(module, "LogDensity32");
   bind<double>(module, "LogDensity64");
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
+  module.def("likelihood_constants", &likelihood_constants_of, py::arg("kind"), py::arg("scale"),
+             py::arg("shape"));
 }
 
 }  // namespace ribbit::bindings

@@ -98,11 +98,9 @@ Arrays<T, T> forward(const py::object& table, const py::object& rates, const Sou
 
 // -> first, sum, squares, extra of cpu::PredictiveMoments
 template <class T>
-Arrays<double, double, double, double> predictive_moments(const py::object& table,
-                                                          const py::object& rates,
-                                                          const Source<T>& source, int kind,
-                                                          double scale, std::int64_t samples,
-                                                          const py::object& x) {
+Arrays<double, double, double, double> predictive_moments(
+    const py::object& table, const py::object& rates, const Source<T>& source, int kind,
+    double scale, double shape, std::int64_t samples, const py::object& x) {
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
@@ -123,8 +121,9 @@ Arrays<double, double, double, double> predictive_moments(const py::object& tabl
   bool done = false;
   {
     const py::gil_scoped_release release;
-    done = cpu::predictive_moments(network, source.source, likelihood, scale, samples, data_rows, n,
-                                   out, &poll);
+    done = cpu::predictive_moments(network, source.source, likelihood,
+                                   LikelihoodParameters{scale, shape}, samples, data_rows, n, out,
+                                   &poll);
   }
   if (!done) poll.rethrow();
   return py::make_tuple(first, sum, squares, extra);
@@ -157,7 +156,7 @@ void bind(py::module_& module, const char* source, const char* forward_name, con
   module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
              py::arg("first"), py::arg("samples"), py::arg("x"));
   module.def(moments, &predictive_moments<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
-             py::arg("kind"), py::arg("scale"), py::arg("samples"), py::arg("x"));
+             py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("samples"), py::arg("x"));
   module.def(weights, &draw_weights<T>, py::arg("mean"), py::arg("scale"), py::arg("seed"),
              py::arg("samples"));
 }

@@ -17,15 +17,18 @@ enum class LikelihoodKind : int {
   kCategorical = 3,
   kBernoulli = 4,
   kPoisson = 5,
+  kStudentT = 6,         // known scale
+  kStudentTLearned = 7,  // log noise is a parameter
   kCount
 };
 
 // Which outputs make a term, and how terms are made. Kernels have one loop for each.
 enum class LikelihoodShape : int {
-  kQuadratic,     // one output per column of y; precision times squares, summed in double
-  kElementwise,   // one output per column of y; a term each
-  kMeanAndScale,  // outputs [:J] and [J:] belong to column j of y together
-  kSoftmax,       // all outputs belong to one label
+  kQuadratic,      // one output per column of y; precision times squares, summed in double
+  kElementwise,    // one output per column of y; a term each
+  kLocationScale,  // one output per column of y; a term each, of the residual over a noise scale
+  kMeanAndScale,   // outputs [:J] and [J:] belong to column j of y together
+  kSoftmax,        // all outputs belong to one label
   kCount
 };
 
@@ -41,6 +44,20 @@ RIBBIT_HD Size means_of(LikelihoodShape shape, Size outputs) {
   return shape == LikelihoodShape::kMeanAndScale ? outputs / 2 : outputs;
 }
 
+// What a likelihood is told beside outputs and y: the known scale of its noise, else 1, and what
+// else its functor has a constant for, such as degrees of freedom.
+struct LikelihoodParameters {
+  double scale = 1.0;
+  double shape = 0.0;
+};
+
+// Made of these once, on the host; p[] as each functor says.
+struct LikelihoodConstants {
+  double scale;
+  double p[2];
+  double log_norm;  // of one term, at scale 1
+};
+
 // Functions for constants: of the C library, or of this project, which a device has too.
 struct LibraryFunctions {
   RIBBIT_HD_MEMBER double exp(double a) { return library_exp(a); }
@@ -54,35 +71,48 @@ struct OwnFunctions {
 // Every functor has, by its shape,
 //   quadratic      precision, log_scale, total, noise_derivative
 //   elementwise    term(f, y, term, derivative)
+//   location scale scale, log_scale, unit(constants): residuals count in scale times unit;
+//                  term(u, constants, term, slope): of such a residual u, and -d term / d u
 //   mean and scale term(mean, raw, y, term, mean_derivative, raw_derivative), kLogNorm of a term
 // and for predictions
-//   kClasses       outputs mean probabilities. Else variance(value, raw, sd): of the noise, in
-//                  double; raw is the second output of a mean and scale, sd the noise's
+//   kClasses       outputs mean probabilities. Else variance(value, raw, scale, constants): of the
+//                  noise, in double; raw is the second output of a mean and scale
 //   kTransforms    values are not the outputs themselves: elementwise value(f), or of classes
 //                  value(f, value, entropy)
 // kLearnsNoise: log noise is one more parameter. kHasConstants: constant(y) is what a term leaves
-// out.
+// out. constants(parameters): as the functor wants them.
 struct LikelihoodBase {
   static constexpr bool kLearnsNoise = false;
   static constexpr bool kClasses = false;
   static constexpr bool kTransforms = false;
   static constexpr bool kHasConstants = false;
   RIBBIT_HD_MEMBER double constant(double) { return 0.0; }
+  RIBBIT_HD_MEMBER LikelihoodConstants constants(const LikelihoodParameters& parameters) {
+    return {parameters.scale, {0.0, 0.0}, 0.0};
+  }
 };
 
-// N(f, scale^2); a sum of squares of residuals makes the terms of any number of outputs.
+// Noise of one scale; noise: the scale, or its logarithm where that is learned.
 template <bool Learned>
-struct GaussianBase : LikelihoodBase {
-  static constexpr LikelihoodShape kShape = LikelihoodShape::kQuadratic;
+struct NoiseBase : LikelihoodBase {
   static constexpr bool kLearnsNoise = Learned;
-  // noise: the scale, or its logarithm where that is learned
   template <class Functions>
-  RIBBIT_HD_MEMBER double precision(double noise) {
-    return Learned ? Functions::exp(-2.0 * noise) : 1.0 / (noise * noise);
+  RIBBIT_HD_MEMBER double scale(double noise) {
+    return Learned ? Functions::exp(noise) : noise;
   }
   template <class Functions>
   RIBBIT_HD_MEMBER double log_scale(double noise) {
     return Learned ? noise : Functions::log(noise);
+  }
+};
+
+// N(f, scale^2); a sum of squares of residuals makes the terms of any number of outputs.
+template <bool Learned>
+struct GaussianBase : NoiseBase<Learned> {
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kQuadratic;
+  template <class Functions>
+  RIBBIT_HD_MEMBER double precision(double noise) {
+    return Learned ? Functions::exp(-2.0 * noise) : 1.0 / (noise * noise);
   }
   // Of `count` outputs with quadratic = precision times their squares: the log likelihood, and its
   // derivative by the log noise.
@@ -93,7 +123,7 @@ struct GaussianBase : LikelihoodBase {
     return quadratic - count;
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V, V, V sd) {
+  RIBBIT_HD_MEMBER V variance(V, V, V sd, const LikelihoodConstants&) {
     return sd * sd;
   }
 };
@@ -133,7 +163,7 @@ struct HeteroscedasticLikelihood : LikelihoodBase {
     raw_derivative = O::mul_add(u, u, -one) * (inverse_base / (one + e));
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V, V raw, V) {
+  RIBBIT_HD_MEMBER V variance(V, V raw, V, const LikelihoodConstants&) {
     const V sd = softplus<V>(raw);  // in double: float underflows at -104
     return sd * sd;
   }
@@ -197,13 +227,64 @@ struct PoissonLikelihood : LikelihoodBase {
     return exp<T>(f);
   }
   template <class V>
-  RIBBIT_HD_MEMBER V variance(V value, V, V) {
+  RIBBIT_HD_MEMBER V variance(V value, V, V, const LikelihoodConstants&) {
     return value;
   }
 };
 
+// f + scale t, t Student's with df degrees of freedom (Lange, Little and Taylor 1989); p: sqrt(df),
+// df + 1. With a residual u in scale sqrt(df) the terms go by m = min(|u|, 1 / |u|): its square
+// neither overflows nor cancels, and log(1 + u^2) = log1p(m^2) + 2 log max(1, |u|).
+template <bool Learned>
+struct StudentTBase : NoiseBase<Learned> {
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kLocationScale;
+  RIBBIT_HD_MEMBER LikelihoodConstants constants(const LikelihoodParameters& parameters) {
+    const double df = parameters.shape < 1e30 ? parameters.shape : 1e30;  // float has no df + 1
+    // log Gamma((df + 1) / 2) - log Gamma(df / 2) - log(df pi) / 2, whose parts cancel
+    double log_norm;
+    if (df < 50.0) {
+      log_norm = library_lgamma(0.5 * (df + 1.0)) - library_lgamma(0.5 * df) -
+                 0.5 * library_log(df * 3.14159265358979324);
+    } else {
+      const double x = 1.0 / df, square = x * x;
+      log_norm = x * (-0.25 + square * (1.0 / 24 + square * (-1.0 / 20 + square * (17.0 / 112)))) -
+                 kHalfLogTwoPi;
+    }
+    return {parameters.scale, {Ops<double>::sqrt(df), df + 1.0}, log_norm};
+  }
+  RIBBIT_HD_MEMBER double unit(const LikelihoodConstants& k) { return k.p[0]; }
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T u, const LikelihoodConstants& k, T& term, T& slope) {
+    using O = Ops<T>;
+    const T one = O::set(1.0);
+    const T a = O::abs(u);
+    const T larger = O::max(one, a);  // NaN stays
+    const T m = O::min(a, one / larger);
+    const T e = m * m;
+    const T log_sum = O::mul_add(e, log1p_ratio<T>(e), O::set(2.0) * log<T>(larger));
+    term = O::set(-0.5 * k.p[1]) * log_sum;
+    slope = O::set(k.p[1]) * with_sign<T>(m * O::reciprocal(one + e), u);
+  }
+  // Infinite for df <= 2; the mean of a prediction is f whatever df.
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V, V, V scale, const LikelihoodConstants& k) {
+    const double df = k.p[1] - 1.0;
+    const V ratio = df > 2.0 ? Ops<V>::set(df / (df - 2.0)) : infinity_of<V>();
+    return scale * scale * ratio;
+  }
+};
+struct StudentTLikelihood : StudentTBase<false> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kStudentT;
+  static constexpr const char* kName = "StudentTNoise";
+};
+struct LearnedStudentTLikelihood : StudentTBase<true> {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kStudentTLearned;
+  static constexpr const char* kName = "StudentTNoiseLearned";
+};
+
 using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
-                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood>;
+                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood,
+                          StudentTLikelihood, LearnedStudentTLikelihood>;
 static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
               Likelihoods::kInOrder);
 
@@ -223,6 +304,10 @@ RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
       return body(BernoulliLikelihood{});
     case LikelihoodKind::kPoisson:
       return body(PoissonLikelihood{});
+    case LikelihoodKind::kStudentT:
+      return body(StudentTLikelihood{});
+    case LikelihoodKind::kStudentTLearned:
+      return body(LearnedStudentTLikelihood{});
     case LikelihoodKind::kCount:
       break;
   }
@@ -240,6 +325,13 @@ RIBBIT_HD LikelihoodTraits traits_of(LikelihoodKind kind) {
     return LikelihoodTraits{L::kShape, L::kLearnsNoise, L::kClasses, L::kHasConstants};
   });
 }
+
+#if !defined(__CUDACC__)
+RIBBIT_HD LikelihoodConstants likelihood_constants(LikelihoodKind kind,
+                                                   const LikelihoodParameters& parameters) {
+  return with_likelihood(kind, [&](auto likelihood) { return likelihood.constants(parameters); });
+}
+#endif
 
 // What the terms of one y leave out.
 RIBBIT_HD double constant_of(LikelihoodKind kind, double y) {

@@ -106,8 +106,8 @@ void check_forward() {
     const PredictiveMoments out{m.data(), m.data() + kRows * kOut, m.data() + 2 * kRows * kOut,
                                 m.data() + 3 * kRows * kOut};
     if (traits_of(kind).learns_noise) continue;  // has one more parameter
-    CHECK(predictive_moments(network(), fresh, kind, 0.3, samples, Rows<float>(x.data()), kRows,
-                             out, nullptr));
+    CHECK(predictive_moments(network(), fresh, kind, {0.3, 4.0}, samples, Rows<float>(x.data()),
+                             kRows, out, nullptr));
     for (const double v : m) CHECK(std::isfinite(v));
   }
 }
@@ -117,7 +117,7 @@ void check_variational(Estimator estimator, std::int64_t hidden, std::int64_t ro
   const std::int64_t dim = dim_of(hidden);
   const Values x = waves(rows * kIn, 1.0), y = waves(rows * kOut, 1.0);
   const LogDensity<float> density(network(hidden), {{0, dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {});
+                                  LikelihoodKind::kGaussian, {0.5}, x.data(), y.data(), rows, {});
   const auto run = [&](std::int64_t batch) {
     constexpr int kSteps = 6;
     const std::vector<double> rate(kSteps, 0.01), weight(kSteps, 0.25);
@@ -169,7 +169,7 @@ void check_learned_rates(std::int64_t hidden, std::int64_t rows) {
                                    {weights, hidden, PriorKind::kNormal, 0.7, 0, 0},
                                    {second, hidden * kOut, PriorKind::kNormal, 0.7, 0, 0},
                                    {dim - kOut, kOut, PriorKind::kNormal, 0.7, 0, 0}},
-                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {},
+                                  LikelihoodKind::kGaussian, {0.5}, x.data(), y.data(), rows, {},
                                   true, true);
   CHECK(density.dim() == dim + 2);
   const auto run = [&](std::int64_t batch) {

@@ -66,7 +66,7 @@ Problem make(const std::vector<std::int64_t>& widths, int activation, std::int64
 void check_differences(const std::vector<std::int64_t>& widths, int activation, std::int64_t rows) {
   const Problem p = make(widths, activation, rows, widths.back());
   const LogDensity<double> density(p.network, {{0, p.dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                   LikelihoodKind::kGaussian, 0.5, p.x.data(), p.y.data(), rows,
+                                   LikelihoodKind::kGaussian, {0.5}, p.x.data(), p.y.data(), rows,
                                    {1.5, 0.5});
   std::vector<double> grad(static_cast<std::size_t>(p.dim));
   double ll = 0, lp = 0;
@@ -97,7 +97,7 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
   std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
       theta(p.theta.begin(), p.theta.end());
   const LogDensity<float> density(p.network, {{0, p.dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {});
+                                  LikelihoodKind::kGaussian, {0.5}, x.data(), y.data(), rows, {});
   const auto chains = static_cast<std::size_t>(3), n = static_cast<std::size_t>(p.dim);
   const double eps[3] = {1e-3, 2e-3, 5e-4};
   const std::int64_t steps[3] = {7, 4, 9};

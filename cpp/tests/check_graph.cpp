@@ -164,8 +164,8 @@ void check_differences(const Writer& w, bool integers, bool masked) {
   const std::int64_t rows = 37;
   const Data d = data_of(w, rows, integers);
   const LogDensity<double> density(w.network(), {{0, w.dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                   LikelihoodKind::kGaussian, 0.5, d.x.data(), d.y.data(), rows, {},
-                                   masked);
+                                   LikelihoodKind::kGaussian, {0.5}, d.x.data(), d.y.data(), rows,
+                                   {}, masked);
   const Masks masks{9, 4};
   const auto value = [&](const std::vector<double>& theta, double* grad) {
     double a = 0, b = 0;
@@ -198,7 +198,7 @@ void check_bits(const Writer& w, bool integers) {
   const std::vector<float> theta(d.theta.begin(), d.theta.end());
   const auto n = static_cast<std::size_t>(w.dim);
   const LogDensity<float> density(w.network(), {{0, w.dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {});
+                                  LikelihoodKind::kGaussian, {0.5}, x.data(), y.data(), rows, {});
   std::vector<std::int64_t> all(static_cast<std::size_t>(rows));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   std::vector<float> first;
@@ -261,7 +261,7 @@ void check_variational(const Writer& w, bool integers, Estimator estimator) {
   const Data d = data_of(w, rows, integers);
   const std::vector<float> x(d.x.begin(), d.x.end()), y(d.y.begin(), d.y.end());
   const LogDensity<float> density(w.network(), {{0, w.dim, PriorKind::kNormal, 0.7, 0, 0}},
-                                  LikelihoodKind::kGaussian, 0.5, x.data(), y.data(), rows, {});
+                                  LikelihoodKind::kGaussian, {0.5}, x.data(), y.data(), rows, {});
   const auto n = static_cast<std::size_t>(w.dim);
   std::vector<float> first;
   for (const int threads : {1, 3}) {

@@ -116,6 +116,8 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
 }
 
 // ---- likelihoods --------------------------------------------------------------------------------
+constexpr double kShape = 4.0;  // of those that have one
+
 // Row log likelihood (without what depends on y alone) and its gradient, all in long double.
 Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outputs, Real parameter,
                     Real* gradient, Real* noise) {
@@ -129,6 +131,15 @@ Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outpu
       ll += -r * r / 2 - std::log(scale) - half_log_two_pi;
       gradient[k] = r / scale;
       *noise += r * r - 1;
+    }
+  } else if (kind == LikelihoodKind::kStudentT || kind == LikelihoodKind::kStudentTLearned) {
+    const Real scale = kind == LikelihoodKind::kStudentT ? parameter : std::exp(parameter);
+    const Real df = kShape, norm = std::lgamma((df + 1) / 2) - std::lgamma(df / 2);
+    for (int k = 0; k < outputs; ++k) {
+      const Real r = (y[k] - f[k]) / scale, pull = (df + 1) * r / (df + r * r);
+      ll += norm - std::log(df * kPi) / 2 - std::log(scale) - (df + 1) / 2 * std::log1p(r * r / df);
+      gradient[k] = pull / scale;
+      *noise += r * pull - 1;
     }
   } else if (kind == LikelihoodKind::kHeteroscedastic) {
     for (int k = 0; k < outputs / 2; ++k) {
@@ -158,8 +169,6 @@ template <class T>
 void check_likelihoods(const char* where, const KernelTable<T>& table) {
   constexpr int kMost = 12;
   const double eps = static_cast<double>(std::numeric_limits<T>::epsilon());
-  const char* const names[] = {"gaussian",    "gaussian learned", "heteroscedastic",
-                               "categorical", "bernoulli",        "poisson"};
   ribbit::Word64 state = 88172645463325252ull;
   const auto uniform = [&state] {  // xorshift; the values only have to be varied
     state ^= state << 13;
@@ -169,6 +178,9 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
   };
   for (int number = 0; number < ribbit::Likelihoods::kCount; ++number) {
     const auto kind = static_cast<LikelihoodKind>(number);
+    const char* const name =
+        ribbit::with_likelihood(kind, [](auto likelihood) { return decltype(likelihood)::kName; });
+    const bool learned = ribbit::traits_of(kind).learns_noise;
     double worst_ll = 0.0, worst_delta = 0.0, worst_noise = 0.0;
     for (int trial = 0; trial < 3000; ++trial) {
       const int rows = 1 + trial % 32;
@@ -191,10 +203,13 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       if (kind == LikelihoodKind::kHeteroscedastic &&
           trial % 7 == 0)  // keep the residual over sd finite
         for (int i = 0; i < outputs / 2 * 32; ++i) f[i] = y[i] + f[i] * T(1e-9);
-      const T parameter = kind == LikelihoodKind::kGaussian ? T(0.3) : T(-1.2);
+      const T parameter = learned ? T(-1.2) : T(0.3);
+      const auto constants =
+          ribbit::likelihood_constants(kind, {static_cast<double>(parameter), kShape});
       const double weight = 1.75;
       double ll = 5.0, noise = 2.0;
-      table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, delta, &ll, &noise);
+      table.likelihood_panel(kind, constants, f, y, outputs, rows, parameter, weight, delta, &ll,
+                             &noise);
       Real want_ll = 0, want_noise = 0, magnitude = 0;
       for (int r = 0; r < rows; ++r) {
         Real row_f[kMost + 1], row_y[kMost + 1], gradient[kMost + 1], row_noise;
@@ -209,8 +224,9 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         magnitude += std::fabs(row) + outputs;
         for (int k = 0; k < outputs; ++k) {
           const Real scale = std::fabs(gradient[k]) +
-                             (kind >= LikelihoodKind::kCategorical ? 1 : 0) +
-                             (kind == LikelihoodKind::kPoisson ? row_y[k] : 0) +
+                             (kind == LikelihoodKind::kCategorical ? 1 : 0) +
+                             (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
+                             (kind == LikelihoodKind::kPoisson ? 1 + row_y[k] : 0) +
                              (kind == LikelihoodKind::kHeteroscedastic ? 1 : 0);
           const Real e = std::fabs(static_cast<Real>(delta[k * 32 + r]) / weight - gradient[k]);
           worst_delta = std::fmax(worst_delta, static_cast<double>(e / scale) / eps);
@@ -219,39 +235,39 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       }
       for (int k = 0; k < outputs; ++k)
         for (int r = rows; r < 32; ++r)
-          if (delta[k * 32 + r] != T(0)) fail(names[number], "an unused lane is not zero");
+          if (delta[k * 32 + r] != T(0)) fail(name, "an unused lane is not zero");
       const double e = static_cast<double>(std::fabs(ll - 5.0 - want_ll) / magnitude) / eps;
       worst_ll = std::fmax(worst_ll, e);
       if (std::isnan(ll)) worst_ll = INFINITY;
-      if (kind == LikelihoodKind::kGaussianLearned)
+      if (learned)
         worst_noise =
             std::fmax(worst_noise,
                       static_cast<double>(std::fabs(noise - 2.0 - want_noise) / magnitude) / eps);
       else if (noise != 2.0)
-        fail(names[number], "touched the noise gradient");
+        fail(name, "touched the noise gradient");
       // a NaN in a row in use reaches ll and delta; null ll gives the same delta
       if (trial % 50 == 0) {
         alignas(64) T again[kMost * 32];
-        table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, nullptr,
-                               nullptr);
+        table.likelihood_panel(kind, constants, f, y, outputs, rows, parameter, weight, again,
+                               nullptr, nullptr);
         for (int i = 0; i < outputs * 32; ++i)
-          if (again[i] != delta[i]) fail(names[number], "delta depends on ll being asked for");
+          if (again[i] != delta[i]) fail(name, "delta depends on ll being asked for");
         for (int k = 0; k < outputs; ++k) {
           const T kept = f[k * 32 + rows - 1];
           f[k * 32 + rows - 1] = std::numeric_limits<T>::quiet_NaN();
           ll = 0.0;
-          table.likelihood_panel(kind, f, y, outputs, rows, parameter, weight, again, &ll, &noise);
+          table.likelihood_panel(kind, constants, f, y, outputs, rows, parameter, weight, again,
+                                 &ll, &noise);
           if (!std::isnan(ll) || !std::isnan(again[k * 32 + rows - 1]))
-            fail(names[number], "a NaN did not come through");
+            fail(name, "a NaN did not come through");
           f[k * 32 + rows - 1] = kept;
           noise = 2.0;
         }
       }
     }
     std::printf("%-9s %s %-28s ll %.2f delta %.2f noise %.2f (in epsilon, relative)\n", where,
-                type_name<T>(), names[number], worst_ll, worst_delta, worst_noise);
-    if (!(worst_ll < 6.0) || !(worst_delta < 10.0) || !(worst_noise < 6.0))
-      fail(names[number], "accuracy");
+                type_name<T>(), name, worst_ll, worst_delta, worst_noise);
+    if (!(worst_ll < 6.0) || !(worst_delta < 10.0) || !(worst_noise < 6.0)) fail(name, "accuracy");
   }
 }
 

@@ -29,6 +29,7 @@ __all__: list[str] = [
     "free_memory",
     "isa",
     "kinetic_energy",
+    "likelihood_constants",
     "num_threads",
     "philox4x32",
     "predictive_moments32",
@@ -63,6 +64,7 @@ class LogDensity32:
         prior: typing.Any,
         kind: typing.SupportsInt | typing.SupportsIndex,
         scale: typing.SupportsFloat | typing.SupportsIndex,
+        shape: typing.SupportsFloat | typing.SupportsIndex,
         x: typing.Any,
         y: typing.Any,
         temperature: typing.SupportsFloat | typing.SupportsIndex,
@@ -172,6 +174,7 @@ class LogDensity64:
         prior: typing.Any,
         kind: typing.SupportsInt | typing.SupportsIndex,
         scale: typing.SupportsFloat | typing.SupportsIndex,
+        shape: typing.SupportsFloat | typing.SupportsIndex,
         x: typing.Any,
         y: typing.Any,
         temperature: typing.SupportsFloat | typing.SupportsIndex,
@@ -406,6 +409,11 @@ def isa() -> str: ...
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
 ) -> numpy.typing.NDArray[numpy.float64]: ...
+def likelihood_constants(
+    kind: typing.SupportsInt | typing.SupportsIndex,
+    scale: typing.SupportsFloat | typing.SupportsIndex,
+    shape: typing.SupportsFloat | typing.SupportsIndex,
+) -> tuple[float, float, float, float]: ...
 def num_threads() -> int: ...
 def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
 def predictive_moments32(
@@ -414,6 +422,7 @@ def predictive_moments32(
     source: WeightSource32,
     kind: typing.SupportsInt | typing.SupportsIndex,
     scale: typing.SupportsFloat | typing.SupportsIndex,
+    shape: typing.SupportsFloat | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,
 ) -> tuple[
@@ -428,6 +437,7 @@ def predictive_moments64(
     source: WeightSource64,
     kind: typing.SupportsInt | typing.SupportsIndex,
     scale: typing.SupportsFloat | typing.SupportsIndex,
+    shape: typing.SupportsFloat | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,
 ) -> tuple[

@@ -266,17 +266,28 @@ class PredictiveTerms:
         Classification: class probabilities, or with `binary` the probability that y = 1.
     binary : bool
         True when `probs` are K separate Bernoulli probabilities and not one distribution over K.
+    noise_df : float or None
+        Degrees of freedom of noise that is Student-t; None: it is normal, or no regression.
+    noise_scale : array broadcastable to (S, N, K), or None
+        Scale of Student-t noise, which has no finite `noise_sd` where ``noise_df <= 2``.
     """
 
     mean: Array | None = None
     noise_sd: Array | None = None
     probs: Array | None = None
     binary: bool = False
+    noise_df: float | None = None
+    noise_scale: Array | None = None
 
     @property
     def values(self) -> Array:
         """`probs`, or `mean` where there are none: (S, N, K)."""
         return self.mean if self.probs is None else self.probs
+
+    @property
+    def noise_width(self) -> Array:
+        """`noise_scale`, or `noise_sd` of normal noise."""
+        return self.noise_sd if self.noise_df is None else self.noise_scale
 
 
 @runtime_checkable

@@ -154,7 +154,7 @@ ENTRIES: dict[str, Entry] = {
     "Gaussian": (
         rb.Gaussian,
         {"scale": things, "log_noise_prior": some(st.just(rb.Normal(1)))},
-        lambda r: r.table_scale > 0,
+        lambda r: r.parameters[0] > 0,
     ),
     "random.normal": (
         rb.random.normal,

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 import ribbit as rb
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.predictive import predictive_from_description
+from tests.support.likelihoods import EVERY
 from tests.support.rubbish import (
     DIM,
     MODEL,
@@ -41,18 +42,7 @@ priors = some(
     st.sampled_from([rb.Normal(1), {"*": rb.Laplace(1)}, {"0.*": rb.Normal(1)}]),
     st.dictionaries(st.sampled_from(["*", "0.*", "2.weight", "log_noise"]), things, max_size=2),
 )
-likelihoods = some(
-    st.sampled_from(
-        [
-            rb.Gaussian(1),
-            rb.Gaussian(),
-            rb.HeteroscedasticGaussian(),
-            rb.Categorical(),
-            rb.Bernoulli(),
-            rb.Poisson(),
-        ]
-    )
-)
+likelihoods = some(st.sampled_from(EVERY))
 
 
 def float64_or_batch(result: Any) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
-from tests.oracle.reference import LIKELIHOODS
+from tests.oracle.reference import LIKELIHOODS, learns_noise
 from tests.support.layer_check import GRADIENT, check_gradient, check_outputs, rounded
 from tests.support.layer_problems import (
     KINKED,
@@ -101,7 +101,7 @@ def test_every_likelihood(likelihood, dtype):
         likelihood_temperature=1.3,
     )
     check_gradient(made, dtype)
-    assert made.native(dtype).dim == model.dim + (likelihood == 1)
+    assert made.native(dtype).dim == model.dim + learns_noise(likelihood)
 
 
 @DTYPES

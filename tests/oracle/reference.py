@@ -108,18 +108,33 @@ def log_prior_terms(kind, a, b, c, x):
 # --- likelihoods: log density per row and its derivative in the outputs --------------------------
 
 LIKELIHOODS = ("gaussian", "learned", "heteroscedastic", "categorical", "bernoulli", "poisson")
+LIKELIHOODS += ("studentt", "studentt-learned")
 
 
-def log_likelihood_terms(kind, scale, f, y, log_noise=0.0):
-    """Log density (N,), derivative (N, K) in the outputs f and (N,) in log_noise."""
+def learns_noise(kind):
+    return LIKELIHOODS[kind].endswith("learned")
+
+
+def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
+    """Log density (N,), derivative (N, K) in the outputs f and (N,) in log_noise.
+
+    scale: of the noise, where it is known; shape: what else a likelihood has a constant for.
+    """
     name = LIKELIHOODS[kind]
+    scale = math.exp(log_noise) if learns_noise(kind) else scale
     nothing = np.zeros(len(f))
     if name in ("gaussian", "learned"):
-        sd = scale if name == "gaussian" else math.exp(log_noise)
-        r = (y - f) / sd
-        value = np.sum(-0.5 * r**2 - math.log(sd) - 0.5 * LOG_2PI, axis=1)
+        r = (y - f) / scale
+        value = np.sum(-0.5 * r**2 - math.log(scale) - 0.5 * LOG_2PI, axis=1)
         slope = np.sum(r**2 - 1, axis=1) if name == "learned" else nothing
-        return value, r / sd, slope
+        return value, r / scale, slope
+    if name.startswith("studentt"):
+        t = (y - f) / scale
+        constant = _lgamma((shape + 1) / 2) - _lgamma(shape / 2) - 0.5 * math.log(shape * math.pi)
+        value = constant - math.log(scale) - 0.5 * (shape + 1) * np.log1p(t**2 / shape)
+        pull = (shape + 1) * t / (shape + t**2)
+        slope = np.sum(t * pull - 1, axis=1) if learns_noise(kind) else nothing
+        return np.sum(value, axis=1), pull / scale, slope
     if name == "heteroscedastic":
         mean, raw = np.split(f, 2, axis=1)
         sd = softplus(raw)
@@ -172,6 +187,7 @@ class Target:
     x: np.ndarray  # (N, D)
     y: np.ndarray  # (N, Ky)
     scale: float = 1.0
+    shape: float = 0.0
     temperature: float = 1.0
     likelihood_temperature: float = 1.0
     centre: np.ndarray | float = 0.0
@@ -198,10 +214,10 @@ class Target:
         weight = len(self.x) / len(rows)
         f, tape = network(self.table, theta, self.x[rows], factors)
         values, delta, slope = log_likelihood_terms(
-            self.kind, self.scale, f, np.asarray(self.y, float)[rows], theta[-1]
+            self.kind, self.scale, f, np.asarray(self.y, float)[rows], theta[-1], self.shape
         )
         grad, square, _ = backward(self.table, theta, tape, delta, factors)
-        if LIKELIHOODS[self.kind] == "learned":
+        if learns_noise(self.kind):
             grad[-1] = np.sum(slope)
             square += slope**2
         return weight * math.fsum(values), weight * grad, weight * np.sum(np.sqrt(square))

@@ -15,13 +15,14 @@ from tests.oracle.reference import (
     activation,
     hmc_transition,
     leapfrog,
+    learns_noise,
     log_likelihood_terms,
     log_prior_terms,
     normal,
     philox4x32,
-    softplus,
     uniform,
 )
+from tests.support.likelihoods import BY_KIND, SHAPE
 from tests.support.problems import build_reference
 
 
@@ -102,34 +103,24 @@ def test_priors_are_the_normalised_densities(case):
 @pytest.mark.parametrize("kind", range(len(LIKELIHOODS)), ids=LIKELIHOODS)
 def test_likelihoods_are_the_normalised_densities(kind):
     rng = np.random.default_rng(5)
-    f = rng.normal(size=(7, 4))
-    y, log_noise = rng.normal(size=(7, 4)), -0.4
-    if kind == 0:
-        known = stats.norm.logpdf(y, f, 0.3).sum(axis=1)
-    elif kind == 1:
-        known = stats.norm.logpdf(y, f, math.exp(log_noise)).sum(axis=1)
-    elif kind == 2:
-        y = y[:, :2]
-        known = stats.norm.logpdf(y, f[:, :2], softplus(f[:, 2:])).sum(axis=1)
-    elif kind == 3:
-        y = rng.integers(0, 4, size=(7, 1)).astype(float)
-        known = special.log_softmax(f, axis=1)[np.arange(7), y[:, 0].astype(int)]
-    elif kind == 4:
-        y = rng.integers(0, 2, size=(7, 4)).astype(float)
-        known = stats.bernoulli.logpmf(y, special.expit(f)).sum(axis=1)
-    else:
-        y = rng.poisson(3.0, size=(7, 4)).astype(float)
-        known = stats.poisson.logpmf(y, np.exp(f)).sum(axis=1)
-    value, slope, noise_slope = log_likelihood_terms(kind, 0.3, f, y, log_noise)
+    f, case, log_noise = rng.normal(size=(7, 4)), BY_KIND[kind], -0.4
+    y = case.labels(rng, 7, 4)
+    scale = math.exp(log_noise) if learns_noise(kind) else 0.3
+    known = case.density(f, y, scale, SHAPE).sum(axis=1)
+
+    def terms(f, log_noise):
+        return log_likelihood_terms(kind, 0.3, f, y, log_noise, SHAPE)
+
+    value, slope, noise_slope = terms(f, log_noise)
     np.testing.assert_allclose(value, known, rtol=1e-12)
     h = 1e-5
     for k in range(4):
         step = h * (np.arange(4) == k)
-        high = log_likelihood_terms(kind, 0.3, f + step, y, log_noise)[0]
-        low = log_likelihood_terms(kind, 0.3, f - step, y, log_noise)[0]
+        high = terms(f + step, log_noise)[0]
+        low = terms(f - step, log_noise)[0]
         np.testing.assert_allclose(slope[:, k], (high - low) / (2 * h), rtol=1e-7, atol=1e-7)
-    high = log_likelihood_terms(kind, 0.3, f, y, log_noise + h)[0]
-    low = log_likelihood_terms(kind, 0.3, f, y, log_noise - h)[0]
+    high = terms(f, log_noise + h)[0]
+    low = terms(f, log_noise - h)[0]
     np.testing.assert_allclose(noise_slope, (high - low) / (2 * h), rtol=1e-7, atol=1e-7)
 
 

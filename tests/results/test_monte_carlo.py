@@ -8,16 +8,10 @@ from ribbit import _core
 from ribbit.results.fits import DropoutFit
 from ribbit.results.prediction import Prediction
 from tests.oracle.reference import normal
+from tests.support.likelihoods import CASES
 
 FIT_DRAW = 13
-LIKELIHOODS = {
-    "gaussian": (rb.Gaussian(0.3), 2),
-    "learned": (rb.Gaussian(), 1),
-    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4),
-    "categorical": (rb.Categorical(), 5),
-    "bernoulli": (rb.Bernoulli(), 3),
-    "poisson": (rb.Poisson(), 1),
-}
+LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()}
 
 
 def posterior(name, dtype, dropout=False):
@@ -26,7 +20,7 @@ def posterior(name, dtype, dropout=False):
     y = {
         "categorical": rng.integers(0, 5, 20),
         "bernoulli": rng.integers(0, 2, (20, 3)),
-        "poisson": rng.poisson(2.0, 20),
+        "poisson": rng.poisson(2.0, (20, outputs)),
     }.get(name, rng.normal(size=(20, outputs // (2 if name == "heteroscedastic" else 1))))
     drop = [rb.Dropout(0.4)] if dropout else []
     layers = [rb.Dense(7), rb.Activation("tanh"), *drop, rb.Dense(outputs)]

@@ -10,6 +10,7 @@ from ribbit.results import prediction
 from ribbit.results import running as _running
 from ribbit.results.prediction import Prediction
 from ribbit.samplers import HMC
+from tests.support.likelihoods import EVERY
 from tests.support.targets import Classes, Gaussian, Line, same
 
 SDS = [1.0, 2.0, 0.3]
@@ -273,7 +274,9 @@ def test_errors_without_kept_draws(data):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [rb.Gaussian(0.3), rb.Gaussian(), rb.HeteroscedasticGaussian(), rb.Poisson()]
+    "likelihood",
+    [one for one in EVERY if one.kind != "classification"],
+    ids=lambda v: type(v).__name__,
 )
 def test_posteriors(likelihood):
     """The real thing: streamed statistics against the oracle of all outputs at once."""

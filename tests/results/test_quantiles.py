@@ -1,18 +1,15 @@
-"""Quantiles against NumPy, mixtures against bisection, the sketch against its own bound."""
+"""Quantiles against NumPy, laws against SciPy, mixtures against bisection, the sketch's bound."""
 
 import math
 from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from ribbit.results import quantiles
-from ribbit.results.quantiles import (
-    QuantileSketch,
-    gaussian_mixture_quantile,
-    normal_cdf,
-    sorted_quantile,
-)
+from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
+from ribbit.results.quantiles import QuantileSketch, sorted_quantile
 
 LEVELS = [0.0, 0.01, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999, 1.0]
 
@@ -27,7 +24,22 @@ def test_sorted_quantile_is_numpys(size, rng):
 def test_normal_cdf(rng):
     z = np.concatenate([np.linspace(-12, 12, 40_001), rng.normal(size=40_000)])
     expected = [0.5 * math.erfc(-v / math.sqrt(2)) for v in z]
-    assert np.abs(normal_cdf(np, z) - expected).max() <= 3e-16
+    assert np.abs(Normal().cdf(np, z) - expected).max() <= 3e-16
+
+
+@pytest.mark.parametrize("df", [1e-3, 0.3, 2.0, 2.4, 7.0, 150.0, 2e6, 1e40])
+def test_student_law(df, rng):
+    law = StudentT(df)
+    z = np.concatenate([np.linspace(-12, 12, 4001), rng.standard_cauchy(size=4000), [0, 1e9, -1e9]])
+    # SciPy's own lose digits where df is large
+    known, bound = (stats.norm, 1e-9) if df > 1e7 else (stats.t(df), 3e-15 if df < 1e3 else 1e-12)
+    assert np.abs(law.cdf(np, z) - known.cdf(z)).max() <= bound
+    np.testing.assert_allclose(law.density(np, z), known.pdf(z), rtol=1e-6 if df > 1e3 else 1e-12)
+    for p in (1e-9, 0.025, 0.3, 0.5, 0.9, 1 - 1e-6):
+        if df > 0.1:  # else beyond float64
+            assert law.quantile(p) == pytest.approx(known.ppf(p), rel=1e-8, abs=1e-12)
+    cauchy = StudentT(1.0).cdf(np, z) - (0.5 + np.arctan(z) / np.pi)
+    assert np.abs(cauchy).max() <= 1e-15
 
 
 def bisect(mean, sd, p):
@@ -46,7 +58,7 @@ def test_gaussian_mixture_quantile_is_bisection(rng):
     )
     sd = np.stack([np.full(60, 0.3), np.full(60, 0.5), np.exp(3 * rng.normal(size=60))])
     levels = [1e-6, 0.025, 0.3, 0.5, 0.9, 1 - 1e-6]
-    found = gaussian_mixture_quantile(np, mean, sd, levels)
+    found = mixture_quantile(np, Normal(), mean, sd, levels)
     assert found.shape == (6, 3)
     for row in range(3):
         for q, p in enumerate(levels):
@@ -61,8 +73,21 @@ def test_gaussian_mixture_quantile_is_bisection(rng):
 
 def test_gaussian_mixture_of_one():
     levels = [1e-9, 0.1, 0.5, 0.9]
-    found = gaussian_mixture_quantile(np, np.array([[3.0]]), np.array([[2.0]]), levels)[:, 0]
+    found = mixture_quantile(np, Normal(), np.array([[3.0]]), np.array([[2.0]]), levels)[:, 0]
     np.testing.assert_allclose(found, [NormalDist(3, 2).inv_cdf(p) for p in levels], rtol=1e-13)
+
+
+@pytest.mark.parametrize("df", [0.4, 1.0, 4.0, 1e6])
+def test_student_mixture_is_its_quantile(df, rng):
+    """The distribution function of the mixture, by SciPy, at what was found; and one component."""
+    mean = np.stack([rng.normal(size=60), np.where(np.arange(60) < 20, -50.0, 50.0)])
+    scale = np.stack([np.full(60, 0.3), np.exp(rng.normal(size=60))])
+    levels = [1e-4, 0.025, 0.3, 0.5, 0.9, 0.999]
+    found = mixture_quantile(np, StudentT(df), mean, scale, levels)
+    cdf = stats.t(df).cdf((found[:, :, None] - mean) / scale).mean(axis=-1)
+    np.testing.assert_allclose(cdf, np.array(levels)[:, None] + [0.0, 0.0], rtol=0, atol=1e-12)
+    alone = mixture_quantile(np, StudentT(df), np.array([[3.0]]), np.array([[2.0]]), levels)[:, 0]
+    np.testing.assert_allclose(alone, stats.t(df, 3.0, 2.0).ppf(levels), rtol=1e-8)
 
 
 def streams(size, rng):

@@ -7,7 +7,8 @@ import numpy as np
 
 import ribbit as rb
 from tests.oracle.dropout_reference import MASK, mask
-from tests.oracle.reference import Target
+from tests.oracle.reference import Target, learns_noise
+from tests.support.likelihoods import SHAPE
 from tests.support.problems import NOISE, labels, native_labels, native_likelihood
 
 ROWS = (1, 2, 31, 33, 70)
@@ -60,7 +61,7 @@ def problem(model, *, likelihood=0, num_rows=5, chains=None, seed=0, **temperatu
     rng = np.random.default_rng((seed, *model.input_shape, model.dim, likelihood, num_rows))
     segments = [(0, model.dim, 0, PRIOR_SD, 0, 0)]
     theta = weights(model, rng, chains)
-    if likelihood == 1:
+    if learns_noise(likelihood):
         segments.append((model.dim, 1, 0, 1, 0, 0))
         theta = np.concatenate([theta, 0.2 * rng.normal(size=(*theta.shape[:-1], 1))], axis=-1)
     reference = Target(
@@ -70,6 +71,7 @@ def problem(model, *, likelihood=0, num_rows=5, chains=None, seed=0, **temperatu
         x=inputs(model, rng, num_rows),
         y=labels(likelihood, rng, num_rows, model.output_shape[0]),
         scale=NOISE,
+        shape=SHAPE,
         **temperatures,
     )
     return Problem(model, reference, theta)

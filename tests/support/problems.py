@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tests.oracle.reference import ACTIVATIONS, Target, mlp_table
+from tests.oracle.reference import ACTIVATIONS, Target, learns_noise, mlp_table
+from tests.support.likelihoods import BY_KIND, SHAPE
 
 # kind: parameters (a, b, c) of the prior table
 PRIOR_PARAMETERS = {
@@ -17,13 +18,7 @@ NOISE = 0.4
 
 def labels(kind, rng, num_rows, num_out):
     """Labels (N, Ky) that suit a likelihood, as float64."""
-    if kind == 3:
-        return rng.integers(0, num_out, size=(num_rows, 1)).astype(float)
-    if kind == 4:
-        return rng.integers(0, 2, size=(num_rows, num_out)).astype(float)
-    if kind == 5:
-        return rng.poisson(1.5, size=(num_rows, num_out)).astype(float)
-    return rng.normal(size=(num_rows, num_out // 2 if kind == 2 else num_out))
+    return BY_KIND[kind].labels(rng, num_rows, num_out)
 
 
 def build_reference(
@@ -44,7 +39,7 @@ def build_reference(
     rng = np.random.default_rng((seed, num_in, *hidden, num_out, likelihood, prior))
     table, dim = mlp_table(num_in, hidden, num_out, activation)
     segments = [(0, dim, prior, *PRIOR_PARAMETERS[prior])]
-    if likelihood == 1:
+    if learns_noise(likelihood):
         segments.append((dim, 1, 0, 1.0, 0.0, 0.0))
     target = Target(
         table=table,
@@ -53,6 +48,7 @@ def build_reference(
         x=rng.normal(size=(num_rows, num_in)),
         y=labels(likelihood, rng, num_rows, num_out),
         scale=NOISE,
+        shape=SHAPE,
         temperature=temperature,
         likelihood_temperature=likelihood_temperature,
     )
@@ -65,16 +61,7 @@ def build_reference(
 
 
 def native_likelihood(reference):
-    import ribbit as rb
-
-    return [
-        lambda: rb.Gaussian(reference.scale),
-        lambda: rb.Gaussian(),
-        lambda: rb.HeteroscedasticGaussian(),
-        lambda: rb.Categorical(),
-        lambda: rb.Bernoulli(),
-        lambda: rb.Poisson(),
-    ][reference.kind]()
+    return BY_KIND[reference.kind].make(reference.scale, reference.shape)
 
 
 def native_labels(reference):

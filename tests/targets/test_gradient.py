@@ -26,7 +26,7 @@ def test_every_activation_likelihood_and_prior(name, likelihood, prior, dtype):
     reference, theta = build_reference(
         num_in=3,
         hidden=(7, 5),
-        num_out=2 if likelihood == 2 else 3,
+        num_out=2 if LIKELIHOODS[likelihood] == "heteroscedastic" else 3,
         activation=name,
         likelihood=likelihood,
         prior=prior,
@@ -302,11 +302,11 @@ import numpy as np
 from ribbit import _core
 from tests.support.gradient_check import WIDTHS, check
 from tests.support.problems import build_reference
-from tests.oracle.reference import ACTIVATIONS
+from tests.oracle.reference import ACTIVATIONS, LIKELIHOODS
 for i, width in enumerate(WIDTHS):
     reference, theta = build_reference(
-        num_in=1 + i, hidden=(width, 3), activation=ACTIVATIONS[1 + i % 6], likelihood=i % 6,
-        prior=i % 5, num_rows=65 + i, chains=1 + i % 3,
+        num_in=1 + i, hidden=(width, 3), activation=ACTIVATIONS[1 + i % 6],
+        likelihood=i % len(LIKELIHOODS), prior=i % 5, num_rows=65 + i, chains=1 + i % 3,
     )
     check(reference, theta, np.float64)
     check(reference, theta, np.float32)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.oracle.reference import ACTIVATIONS
+from tests.oracle.reference import ACTIVATIONS, LIKELIHOODS
 from tests.support.gradient_check import CHAINS, ROWS, WIDTHS, check
 from tests.support.problems import build_reference
 
@@ -15,7 +15,7 @@ cases = st.fixed_dictionaries(
         "hidden": st.lists(st.integers(1, 70), max_size=3).map(tuple),
         "num_out": st.integers(1, 6),
         "activation": st.sampled_from(ACTIVATIONS),
-        "likelihood": st.integers(0, 5),
+        "likelihood": st.integers(0, len(LIKELIHOODS) - 1),
         "prior": st.integers(0, 4),
         "num_rows": st.integers(1, 130),
         "chains": st.integers(1, 4),

@@ -5,11 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 import ribbit as rb
+from ribbit._backends import codes
 from ribbit.targets import likelihoods
 from tests.oracle import reference
+from tests.support.likelihoods import CASES, EVERY, SCALE, SHAPE
 
 F64 = np.dtype(np.float64)
 
@@ -37,6 +39,114 @@ def test_gaussian_terms_and_density(outputs, rng):
     expected = stats.norm(outputs, sd).logpdf(y).sum(axis=-1)
     np.testing.assert_allclose(learned.log_likelihood(outputs, y, log_noise), expected, rtol=1e-12)
     np.testing.assert_allclose(learned.terms(outputs, log_noise).noise_sd, sd, rtol=1e-15)
+
+
+@pytest.mark.parametrize("df", [0.3, 1.0, 2.0, 2.5, 49.0, 51.0, 1e4])
+def test_student_terms_and_density(outputs, rng, df):
+    y, log_noise = 5 * rng.standard_cauchy(size=(9, 2)), rng.normal(size=4)
+    known, learned = rb.StudentTNoise(df, 0.3), rb.StudentTNoise(df)
+    wider = math.sqrt(df / (df - 2)) if df > 2 else math.inf
+    for likelihood, scale, given in (
+        (known, np.full((4, 1, 1), 0.3), None),
+        (learned, np.exp(log_noise)[:, None, None], log_noise),
+    ):
+        terms = likelihood.terms(outputs, given)
+        np.testing.assert_array_equal(terms.mean, outputs)
+        np.testing.assert_allclose(terms.noise_sd, wider * scale, rtol=1e-14)
+        np.testing.assert_allclose(terms.noise_scale, scale, rtol=1e-15)
+        expected = stats.t(df, outputs, scale).logpdf(y).sum(axis=-1)
+        found = likelihood.log_likelihood(outputs, y, given)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("df", [0.5, 1.0, 3.0, 60.0, 1e8])
+def test_student_density_integrates_to_one(df):
+    likelihood = rb.StudentTNoise(df, 0.7)
+
+    def density(s):  # of asinh(y): tails are exponential there
+        y = np.array([[math.sinh(s)]])
+        log_density = likelihood.log_likelihood(np.zeros((1, 1, 1)), y, None)[0, 0]
+        return math.exp(log_density) * math.cosh(s)
+
+    mass = 2 * integrate.quad(density, 0, 100, epsabs=1e-12, limit=500, points=(1, 3, 10))[0]
+    assert mass == pytest.approx(1, abs=1e-10)
+
+
+def test_student_of_many_degrees_of_freedom_is_gaussian(outputs, rng):
+    y = rng.normal(size=(9, 2))
+    gaussian = rb.Gaussian(0.8).log_likelihood(outputs, y, None)
+    fourth = (1 + ((y - outputs) / 0.8) ** 4).sum(axis=-1)
+    for df in (1e4, 1e6, 1e12, 1e300):
+        found = rb.StudentTNoise(df, 0.8).log_likelihood(outputs, y, None)
+        difference = np.abs(found - gaussian)
+        assert np.all(difference <= fourth / df + 1e-12 * np.abs(gaussian))
+        assert df > 1e6 or np.all(difference >= 1e-3 * fourth / df)
+
+
+def student_target(df=3.0, scale=None, dtype=np.float64, y=None, drop=False):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(30, 3))
+    y = np.sin(x[:, 0]) + 0.2 * rng.standard_t(3, size=30) if y is None else y
+    layers = [rb.Dense(8), rb.Activation("tanh"), *([rb.Dropout(0.2)] if drop else []), rb.Dense(1)]
+    model = rb.Model(layers, input_shape=(3,))
+    noise = rb.StudentTNoise(df, scale)
+    return rb.Posterior(model, x, y, prior=rb.Normal(0.7), likelihood=noise, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_student_residuals_do_not_overflow(dtype, scale):
+    y = np.zeros(30)
+    y[[3, 17]] = 1e19, -3e36
+    target, exact = student_target(y=y, scale=scale, dtype=dtype), student_target(y=y, scale=scale)
+    theta = exact.init(seed=1, chains=2).astype(dtype)
+    (value, grad), (known, slope) = (
+        t.value_and_grad(theta.astype(t.dtype)) for t in (target, exact)
+    )
+    np.testing.assert_allclose(value, known, rtol=1e-5)
+    np.testing.assert_allclose(grad, slope, rtol=0, atol=1e-5 * np.abs(slope).max())
+
+
+METHODS = {
+    "hmc": lambda t, _: rb.HMC(t, step_size=1e-3, num_leapfrog_steps=5).sample(6, warmup=4),
+    "sgld": lambda t, _: rb.SGLD(t, step_size=1e-5, batch_size=8).sample(6),
+    "sghmc": lambda t, _: rb.SGHMC(t, step_size=1e-6, friction=0.1, batch_size=8).sample(6),
+    "ensemble": lambda t, _: rb.DeepEnsemble(t, members=2).fit(3).draws(),
+    "dropout": lambda _, dropping: rb.MCDropout(dropping).fit(3).draws(6),
+    **{
+        name: lambda t, _, name=name: rb.BBB(t, estimator=name, batch_size=8).fit(3).draws(6)
+        for name in ("reparam", "local", "flipout")
+    },
+}
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_student_noise(method, scale, tmp_path):
+    target = student_target(scale=scale)
+    draws = METHODS[method](target, student_target(scale=scale, drop=True))
+    x, y = target.x[:7], target.y[:7]
+    draws.save(tmp_path / "draws.npz")
+    for one in (draws, rb.load_draws(tmp_path / "draws.npz")):
+        p = one.predict(x)
+        assert np.all(np.isfinite(p.mean))
+        assert np.all(p.std > p.epistemic_std)
+        assert math.isfinite(p.log_likelihood(y))
+        np.testing.assert_array_equal(p.mean, draws.predict(x).mean)
+
+
+@pytest.mark.parametrize("df", [0.8, 2.0, 5.0])
+def test_student_quantiles_with_noise_are_those_of_the_mixture(df):
+    target = student_target(df)
+    draws = rb.SGLD(target, step_size=1e-4, batch_size=8).sample(15, chains=2)
+    p, levels = draws.predict(target.x[:5]), [0.001, 0.05, 0.5, 0.99]
+    terms = target.predictive(draws.positions.reshape(-1, target.dim), target.x[:5])
+    found = p.quantile(levels, noise=True)
+    for level, at in zip(levels, found, strict=True):
+        cdf = stats.t(df, terms.mean, terms.noise_scale).cdf(at).mean(axis=0)
+        np.testing.assert_allclose(cdf, level, atol=1e-11)
+    assert np.all(np.isinf(p.std)) == (df <= 2)
+    assert np.all(np.isfinite(p.epistemic_std))
 
 
 def test_heteroscedastic_terms_and_density(outputs, rng):
@@ -105,22 +215,21 @@ def test_far_tails_are_finite_and_right():
     assert rb.Poisson().log_likelihood(far[..., :1], one, None) == -math.inf
 
 
-@pytest.mark.parametrize("kind", range(6))
+@pytest.mark.parametrize("kind", range(len(EVERY)), ids=CASES)
 def test_pointwise_terms_are_those_of_the_oracle(kind, rng):
-    likelihood = [
-        rb.Gaussian(0.3),
-        rb.Gaussian(),
-        rb.HeteroscedasticGaussian(),
-        rb.Categorical(),
-        rb.Bernoulli(),
-        rb.Poisson(),
-    ][kind]
+    likelihood = EVERY[kind]
     f = rng.normal(size=(1, 9, 4))
     y = rng.integers(0, 2, size=(9, likelihood.columns("f", (4,)))).astype(float)
-    log_noise = np.array([0.4]) if kind == 1 else None
-    expected, _, _ = reference.log_likelihood_terms(kind, 0.3, f[0], y, 0.4)
+    log_noise = np.array([0.4]) if likelihood.learns_noise else None
+    expected, _, _ = reference.log_likelihood_terms(kind, SCALE, f[0], y, 0.4, SHAPE)
     got = likelihood.log_likelihood(f, y, log_noise)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+def test_cases_are_in_the_order_of_codes():
+    named = [type(one).__name__ + "Learned" * one.learns_noise for one in EVERY]
+    assert dict(zip(named, range(len(EVERY)), strict=True)) == codes.LIKELIHOODS
+    assert tuple(CASES) == reference.LIKELIHOODS
 
 
 @pytest.mark.parametrize("y", [[0, 1, 2], np.array([0, 1, 2], np.uint8), [0.0, 1.0, 2.0]])
@@ -184,15 +293,24 @@ def test_gaussian_refuses(make, error):
         make()
 
 
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: rb.StudentTNoise(0.0), ValueError),
+        (lambda: rb.StudentTNoise(math.inf), ValueError),
+        (lambda: rb.StudentTNoise("3"), TypeError),
+        (lambda: rb.StudentTNoise(3.0, -1.0), ValueError),
+        (lambda: rb.StudentTNoise(3.0, 0.1, log_noise_prior=rb.Normal(1)), ValueError),
+        (lambda: rb.StudentTNoise(3.0, log_noise_prior=1.0), TypeError),
+    ],
+)
+def test_student_refuses(make, error):
+    with pytest.raises(error, match=r"^\[StudentTNoise\] expected .*, got"):
+        make()
+
+
 def test_description_survives_json():
-    for likelihood in (
-        rb.Gaussian(0.3),
-        rb.Gaussian(),
-        rb.HeteroscedasticGaussian(),
-        rb.Categorical(),
-        rb.Bernoulli(),
-        rb.Poisson(),
-    ):
+    for likelihood in EVERY:
         text = json.dumps(likelihood.describe())
         assert likelihoods.from_description(json.loads(text)) == likelihood
 

@@ -10,6 +10,7 @@ import pytest
 import ribbit as rb
 from ribbit.targets.predictive import predictive_from_description
 from tests.oracle import reference
+from tests.support.likelihoods import EVERY
 
 N = 37
 
@@ -31,24 +32,14 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
         likelihood.table("test", (outputs,)).kind,
         target.x.astype(float),
         target.y.astype(float),
-        scale=likelihood.table_scale,
+        *likelihood.parameters,
         temperature=options.get("temperature", 1.0),
         likelihood_temperature=options.get("likelihood_temperature", 1.0),
     )
     return target, oracle
 
 
-LIKELIHOODS = [
-    rb.Gaussian(0.3),
-    rb.Gaussian(),
-    rb.HeteroscedasticGaussian(),
-    rb.Categorical(),
-    rb.Bernoulli(),
-    rb.Poisson(),
-]
-
-
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("likelihood", EVERY, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("temperatures", [(1.0, 1.0), (0.5, 3.0)])
 def test_every_term_is_the_oracle_s(likelihood, temperatures):
     target, oracle = build(
@@ -203,7 +194,7 @@ def test_leapfrog_is_the_oracle_s(mass):
     np.testing.assert_array_equal(p, kept[1])
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("likelihood", EVERY, ids=lambda v: type(v).__name__)
 def test_pointwise_terms_add_up_to_the_likelihood(likelihood):
     target, _ = build(likelihood)
     theta = target.init(seed=1, chains=3)
@@ -212,7 +203,7 @@ def test_pointwise_terms_add_up_to_the_likelihood(likelihood):
     np.testing.assert_allclose(pointwise.sum(axis=1), target.log_likelihood(theta), rtol=1e-10)
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("likelihood", EVERY, ids=lambda v: type(v).__name__)
 def test_predictions_survive_a_description(likelihood):
     target, _ = build(likelihood, prior={"*.bias": rb.Laplace(1), "*": rb.Normal(0.5)})
     predictive = predictive_from_description(json.loads(json.dumps(target.describe())))

@@ -8,8 +8,9 @@ namespace ribbit::cpu {
 
 template <class T>
 Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
-                        double scale, const Rows<T>& x, const T* y, std::int64_t rows,
-                        Temperatures temperatures, bool masks, bool concrete, const T* centre)
+                        const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
+                        std::int64_t rows, Temperatures temperatures, bool masks, bool concrete,
+                        const T* centre)
     : network_(std::move(network)),
       masked_(masks),
       concrete_(concrete),
@@ -21,7 +22,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       centre_(centre),
       likelihood_(likelihood),
       traits_(traits_of(likelihood)),
-      scale_(scale),
+      constants_(likelihood_constants(likelihood, parameters)),
       x_(x),
       y_(y),
       rows_(rows),

@@ -56,7 +56,7 @@ class Evaluator {
   // Kendall 2017, eq. 3 and 4, with W divided by 1 - p). centre: (dim,), what the
   // prior is centred at; must outlive this object; null: 0, as learned rates need.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
-            double scale, const Rows<T>& x, const T* y, std::int64_t rows,
+            const LikelihoodParameters& parameters, const Rows<T>& x, const T* y, std::int64_t rows,
             Temperatures temperatures, bool masks = false, bool concrete = false,
             const T* centre = nullptr);
 
@@ -69,7 +69,7 @@ class Evaluator {
   LikelihoodKind likelihood() const { return likelihood_; }
   const LikelihoodTraits& traits() const { return traits_; }
   const Temperatures& temperatures() const { return temperatures_; }
-  double scale() const { return scale_; }
+  const LikelihoodConstants& constants() const { return constants_; }
   const Rows<T>& x() const { return x_; }
   const T* y() const { return y_; }
   bool masked() const { return masked_; }
@@ -154,7 +154,7 @@ class Evaluator {
   const T* centre_;
   LikelihoodKind likelihood_;
   LikelihoodTraits traits_;
-  double scale_;
+  LikelihoodConstants constants_;
   Rows<T> x_;
   const T* y_;
   std::int64_t rows_, dim_, targets_;
@@ -175,26 +175,28 @@ class Evaluator {
 template <class T>
 struct PanelLikelihood {
   LikelihoodKind kind;
+  const LikelihoodConstants& constants;
   int outputs;
   bool learned, values;
   double weight;  // of the gradient
-  T scale;        // sd of Gaussian noise, or its log where that is learned
+  T scale;        // of the noise, or its log where that is learned
 
   PanelLikelihood(const Evaluator<T>& evaluator, const Batch<T>& batch, const T* theta, bool wanted)
       : kind(evaluator.likelihood()),
+        constants(evaluator.constants()),
         outputs(static_cast<int>(evaluator.network().output_size())),
         learned(evaluator.traits().learns_noise),
         values(wanted),
         weight(batch.scale /
                (evaluator.temperatures().likelihood * evaluator.temperatures().posterior)),
-        scale(learned ? theta[evaluator.noise_at()] : static_cast<T>(evaluator.scale())) {}
+        scale(learned ? theta[evaluator.noise_at()] : static_cast<T>(constants.scale)) {}
 
   // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
   // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
   void operator()(const Batch<T>& batch, std::int64_t p, const T* f, T* delta, double& ll,
                   double& noise) const {
-    kernels<T>().likelihood_panel(kind, f, batch.y.panel(p), outputs, batch.x.valid(p), scale,
-                                  weight, delta, values ? &ll : nullptr,
+    kernels<T>().likelihood_panel(kind, constants, f, batch.y.panel(p), outputs, batch.x.valid(p),
+                                  scale, weight, delta, values ? &ll : nullptr,
                                   learned ? &noise : nullptr);
   }
 };

@@ -13,10 +13,10 @@ class LogDensity {
  public:
   // As Evaluator's: x, y and centre must outlive this object.
   LogDensity(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
-             double scale, const Rows<T>& x, const T* y, std::int64_t rows,
-             Temperatures temperatures, bool masks = false, bool concrete = false,
-             const T* centre = nullptr)
-      : evaluator_(std::move(network), std::move(prior), likelihood, scale, x, y, rows,
+             const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
+             std::int64_t rows, Temperatures temperatures, bool masks = false,
+             bool concrete = false, const T* centre = nullptr)
+      : evaluator_(std::move(network), std::move(prior), likelihood, parameters, x, y, rows,
                    temperatures, masks, concrete, centre) {}
 
   std::int64_t dim() const { return evaluator_.dim(); }

@@ -9,6 +9,7 @@
 
 namespace ribbit {
 enum class LikelihoodKind : int;  // core/likelihood_hd.h
+struct LikelihoodConstants;       // as well
 enum class PriorKind : int;       // core/prior_hd.h
 }  // namespace ribbit
 
@@ -241,14 +242,16 @@ struct KernelTable {
   void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
   void (*prior_segment)(PriorKind kind, double a, double b, double c, const T* theta,
                         std::int64_t n, double weight, double* logp, T* grad);
-  void (*likelihood_panel)(LikelihoodKind kind, const T* f, const T* y, int outputs, int rows,
-                           T scale, double weight, T* delta, double* ll, double* noise_grad);
+  void (*likelihood_panel)(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
+                           const T* y, int outputs, int rows, T scale, double weight, T* delta,
+                           double* ll, double* noise_grad);
   // One draw's outputs f (outputs, kPanel) into running moments over draws, in double: first, sum
   // and squares of the means or probabilities relative to the first draw's (begin: this one), extra
-  // += variance of the noise, or for classification the rows' entropies (kPanel). sd: Gaussian
+  // += variance of the noise, or for classification the rows' entropies (kPanel). scale: of the
   // noise. values: (outputs, kPanel) to work in.
-  void (*moments_panel)(LikelihoodKind kind, const T* f, int outputs, double sd, bool begin,
-                        T* values, double* first, double* sum, double* squares, double* extra);
+  void (*moments_panel)(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
+                        int outputs, double scale, bool begin, T* values, double* first,
+                        double* sum, double* squares, double* extra);
   double (*dot_weighted)(const T* p, const T* m, std::int64_t n);
 
   void (*fill_normal)(T* out, std::int64_t n, std::uint64_t first_element, std::uint64_t key,

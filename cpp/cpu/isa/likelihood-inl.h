@@ -97,6 +97,37 @@ static void quadratic_panel(const T* f, const T* y, int outputs, int rows, doubl
   if (noise_grad != nullptr) *noise_grad += L::noise_derivative(quadratic, count);
 }
 
+// Terms of u = residual / (scale unit); d term / d log scale = u slope - 1.
+template <class L, class T>
+static void location_scale_panel(const LikelihoodConstants& constants, const T* f, const T* y,
+                                 int outputs, int rows, double noise, double weight, T* delta,
+                                 double* ll, double* noise_grad) {
+  const double unit = L::template scale<LibraryFunctions>(noise) * L::unit(constants);
+  const Vec<T> factor = broadcast(static_cast<T>(1.0 / unit));
+  const Vec<T> w = broadcast(static_cast<T>(weight / unit));
+  RowSums terms, slopes;
+  terms.clear();
+  slopes.clear();
+  for (int v = 0; v < kPanelVecs<T>; ++v) {
+    const auto valid = RowMask<T>::make(v, rows);
+    for (int k = 0; k < outputs; ++k) {
+      const int at = k * kPanelRows + v * kLanes<T>;
+      const Vec<T> u = (load_aligned(y + at) - load_aligned(f + at)) * factor;
+      Vec<T> term, slope;
+      L::template term<Vec<T>>(u, constants, term, slope);
+      store_aligned(delta + at, valid ? w * slope : Vec<T>{});
+      terms.add(v, valid ? term : Vec<T>{});
+      slopes.add(v, valid ? u * slope : Vec<T>{});
+    }
+  }
+  const double count = static_cast<double>(rows) * outputs;
+  if (ll != nullptr) {
+    const double log_scale = L::template log_scale<LibraryFunctions>(noise);
+    *ll += terms.total() + count * (constants.log_norm - log_scale);
+  }
+  if (noise_grad != nullptr) *noise_grad += slopes.total() - count;
+}
+
 template <class L, class T>
 static void mean_and_scale_panel(const T* f, const T* y, int outputs, int rows, double weight,
                                  T* delta, double* ll) {
@@ -181,14 +212,18 @@ static void elementwise_panel(const T* f, const T* y, int outputs, int rows, dou
 // unused lanes; *ll += the rows' log likelihood without what depends on y alone (null: skip);
 // *noise_grad += sum of d ll / d log_noise (where noise is learned; null: skip).
 template <class T>
-static void likelihood_panel(LikelihoodKind kind, const T* f, const T* y, int outputs, int rows,
-                             T scale_or_log_noise, double weight, T* delta, double* ll,
-                             double* noise_grad) {
-  with_likelihood(kind, [=](auto likelihood) {
+static void likelihood_panel(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
+                             const T* y, int outputs, int rows, T scale_or_log_noise, double weight,
+                             T* delta, double* ll, double* noise_grad) {
+  with_likelihood(kind, [=, &constants](auto likelihood) {
     using L = decltype(likelihood);
     if constexpr (L::kShape == LikelihoodShape::kQuadratic) {
       quadratic_panel<L, T>(f, y, outputs, rows, static_cast<double>(scale_or_log_noise), weight,
                             delta, ll, L::kLearnsNoise ? noise_grad : nullptr);
+    } else if constexpr (L::kShape == LikelihoodShape::kLocationScale) {
+      location_scale_panel<L, T>(constants, f, y, outputs, rows,
+                                 static_cast<double>(scale_or_log_noise), weight, delta, ll,
+                                 L::kLearnsNoise ? noise_grad : nullptr);
     } else if constexpr (L::kShape == LikelihoodShape::kMeanAndScale) {
       mean_and_scale_panel<L, T>(f, y, outputs, rows, weight, delta, ll);
     } else if constexpr (L::kShape == LikelihoodShape::kSoftmax) {

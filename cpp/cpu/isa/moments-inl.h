@@ -79,22 +79,25 @@ static void add_moments(const T* values, std::int64_t n, bool begin, double* fir
 
 // extra[i] += variance of the noise of mean i, in double.
 template <class L, class T>
-static void add_variances(const T* values, const T* raw, std::int64_t n, double sd, double* extra) {
+static void add_variances(const LikelihoodConstants& constants, const T* values, const T* raw,
+                          std::int64_t n, double scale, double* extra) {
   constexpr int kL = kLanes<double>;
   for (std::int64_t i = 0; i < n; i += kL) {
     VecF64 value, second;
     for (int r = 0; r < kL; ++r) value[r] = static_cast<double>(values[i + r]);
     for (int r = 0; r < kL; ++r) second[r] = static_cast<double>(raw[i + r]);
-    const VecF64 variance = L::template variance<VecF64>(value, second, broadcast(sd));
+    const VecF64 variance =
+        L::template variance<VecF64>(value, second, broadcast(scale), constants);
     for (int r = 0; r < kL; ++r) extra[i + r] += variance[r];
   }
 }
 
 // f: (outputs, 32) of one draw; see the table.
 template <class T>
-static void moments_panel(LikelihoodKind kind, const T* f, int outputs, double sd, bool begin,
-                          T* values, double* first, double* sum, double* squares, double* extra) {
-  with_likelihood(kind, [=](auto likelihood) {
+static void moments_panel(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
+                          int outputs, double scale, bool begin, T* values, double* first,
+                          double* sum, double* squares, double* extra) {
+  with_likelihood(kind, [=, &constants](auto likelihood) {
     using L = decltype(likelihood);
     const std::int64_t all = static_cast<std::int64_t>(outputs) * kPanelRows;
     const std::int64_t means = means_of(L::kShape, all);
@@ -114,7 +117,7 @@ static void moments_panel(LikelihoodKind kind, const T* f, int outputs, double s
     add_moments<T>(meant, means, begin, first, sum, squares);
     if constexpr (!L::kClasses) {
       constexpr bool kRaw = L::kShape == LikelihoodShape::kMeanAndScale;
-      add_variances<L, T>(meant, kRaw ? f + means : meant, means, sd, extra);
+      add_variances<L, T>(constants, meant, kRaw ? f + means : meant, means, scale, extra);
     }
   });
 }

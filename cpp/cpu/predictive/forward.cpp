@@ -237,12 +237,14 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
 
 template <class T>
 bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
-                        double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
-                        const PredictiveMoments& out, Poll* poll) {
+                        const LikelihoodParameters& parameters, std::int64_t samples,
+                        const Rows<T>& x, std::int64_t rows, const PredictiveMoments& out,
+                        Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   Forward<T> forward(network, source, x, rows, samples, poll);
   const std::int64_t outputs = forward.outputs();
   const LikelihoodTraits traits = traits_of(kind);
+  const LikelihoodConstants constants = likelihood_constants(kind, parameters);
   const std::int64_t wanted = means_of(traits.shape, outputs);
   const std::int64_t extras = traits.classes ? 1 : wanted;
   const bool learned = traits.learns_noise;
@@ -291,11 +293,11 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
         for (std::int64_t i = 0; i < count; ++i) {
           T* f = s.values.data();
           k.pack_panel(waiting.data() + i * some * outputs, outputs, nullptr, p * kPanel, n, f);
-          const double sd =
+          const double scale =
               learned ? std::exp(static_cast<double>(log_noise[static_cast<std::size_t>(i)]))
-                      : scale;
-          k.moments_panel(kind, f, static_cast<int>(outputs), sd, first + i == 0, f + size, m,
-                          m + size, m + 2 * size, m + 3 * size);
+                      : constants.scale;
+          k.moments_panel(kind, constants, f, static_cast<int>(outputs), scale, first + i == 0,
+                          f + size, m, m + size, m + 2 * size, m + 3 * size);
         }
         for (int a = 0; a < 4; ++a) {
           kernels<double>().unpack_panel(m + a * size, widths[a], at, n, arrays[a]);
@@ -307,11 +309,11 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
   return true;
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                      \
-  template class Forward<T>;                                                                       \
-  template bool predictive_moments(const Network&, const WeightSource<T>&, LikelihoodKind, double, \
-                                   std::int64_t, const Rows<T>&, std::int64_t,                     \
-                                   const PredictiveMoments&, Poll*);
+#define RIBBIT_INSTANTIATE(T)                                                                 \
+  template class Forward<T>;                                                                  \
+  template bool predictive_moments(const Network&, const WeightSource<T>&, LikelihoodKind,    \
+                                   const LikelihoodParameters&, std::int64_t, const Rows<T>&, \
+                                   std::int64_t, const PredictiveMoments&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

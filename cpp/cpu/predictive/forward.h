@@ -111,11 +111,12 @@ struct PredictiveMoments {
 };
 
 // Over `samples` samples of the source in their order, so that the number of threads changes no
-// bit. kind: a LikelihoodKind; scale: known sd of the noise. False when cancelled.
+// bit. False when cancelled.
 template <class T>
 bool predictive_moments(const Network& network, const WeightSource<T>& source, LikelihoodKind kind,
-                        double scale, std::int64_t samples, const Rows<T>& x, std::int64_t rows,
-                        const PredictiveMoments& out, Poll* poll);
+                        const LikelihoodParameters& parameters, std::int64_t samples,
+                        const Rows<T>& x, std::int64_t rows, const PredictiveMoments& out,
+                        Poll* poll);
 
 extern template class Forward<float>;
 extern template class Forward<double>;

@@ -57,8 +57,9 @@ struct Multiply {
 // The log likelihood of one row without constants of y, and weight times its derivatives by the
 // outputs. f, delta: K numbers; y: J. Returns the term; noise: d term / d log_noise (learned only).
 template <class L, class T>
-RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, double parameter,
-                                    T weight, T* delta, double& noise) {
+RIBBIT_DEVICE double likelihood_row(const LikelihoodConstants& constants, const T* f, const T* y,
+                                    Index outputs, double parameter, T weight, T* delta,
+                                    double& noise) {
   double sum = 0.0;
   if constexpr (L::kShape == LikelihoodShape::kQuadratic) {
     const double precision = L::template precision<OwnFunctions>(parameter);
@@ -72,6 +73,21 @@ RIBBIT_DEVICE double likelihood_row(const T* f, const T* y, Index outputs, doubl
     const double quadratic = precision * sum, count = static_cast<double>(outputs);
     noise = L::noise_derivative(quadratic, count);
     return L::total(quadratic, count, log_scale);
+  } else if constexpr (L::kShape == LikelihoodShape::kLocationScale) {
+    const double unit = L::template scale<OwnFunctions>(parameter) * L::unit(constants);
+    const T factor = static_cast<T>(1.0 / unit);
+    const T slope_weight = static_cast<T>(static_cast<double>(weight) / unit);
+    const double count = static_cast<double>(outputs);
+    noise = -count;
+    for (Index k = 0; k < outputs; ++k) {
+      const T u = (y[k] - f[k]) * factor;
+      T term, slope;
+      L::template term<T>(u, constants, term, slope);
+      delta[k] = slope_weight * slope;
+      sum += static_cast<double>(term);
+      noise += static_cast<double>(u * slope);
+    }
+    return sum + count * (constants.log_norm - L::template log_scale<OwnFunctions>(parameter));
   } else if constexpr (L::kShape == LikelihoodShape::kMeanAndScale) {
     const Index targets = outputs / 2;
     for (Index k = 0; k < targets; ++k) {
@@ -129,7 +145,7 @@ struct LikelihoodRows {
   Index chain_stride;  // of f and delta
   const T* log_noise;
   Index noise_stride;
-  double scale;
+  LikelihoodConstants constants;
   double weight;
   T* delta;
   double* terms;
@@ -140,8 +156,9 @@ struct LikelihoodRows {
     Shared& sum = block.template shared<Shared>();
     Registers<double, 1> noises(block);
     const Index chain = block.y();
-    const double parameter =
-        Likelihood::kLearnsNoise ? static_cast<double>(log_noise[chain * noise_stride]) : scale;
+    const double parameter = Likelihood::kLearnsNoise
+                                 ? static_cast<double>(log_noise[chain * noise_stride])
+                                 : constants.scale;
     block.phase([&](int t) {
       const Index r = block.x() * kBlock + t;
       double own = 0.0, own_noise = 0.0;
@@ -149,7 +166,7 @@ struct LikelihoodRows {
         const Index place = first_row + r;
         const Index n = rows != nullptr ? rows[chain * rows_stride + place] : place;
         const Index at = chain * chain_stride + r * outputs;
-        own = likelihood_row<Likelihood, T>(f + at, y + n * targets, outputs, parameter,
+        own = likelihood_row<Likelihood, T>(constants, f + at, y + n * targets, outputs, parameter,
                                             static_cast<T>(weight), delta + at, own_noise);
       }
       sum.value[t] = own;

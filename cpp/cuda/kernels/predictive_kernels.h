@@ -78,7 +78,7 @@ struct AddMoments {
   Index first_row;
   const T* log_noise;
   Index noise_stride;
-  double scale;
+  LikelihoodConstants constants;
   double* first;
   double* sum;
   double* squares;
@@ -116,10 +116,12 @@ struct AddMoments {
   RIBBIT_DEVICE double noise_variance(const T* at, Index means, Index s) const {
     const T* own = at + s * sample_stride;
     const bool second = L::kShape == LikelihoodShape::kMeanAndScale;
-    const double sd =
-        L::kLearnsNoise ? exp<double>(static_cast<double>(log_noise[s * noise_stride])) : scale;
+    const double scale = L::kLearnsNoise
+                             ? exp<double>(static_cast<double>(log_noise[s * noise_stride]))
+                             : constants.scale;
     return L::template variance<double>(static_cast<double>(own[0]),
-                                        static_cast<double>(second ? own[means] : own[0]), sd);
+                                        static_cast<double>(second ? own[means] : own[0]), scale,
+                                        constants);
   }
 };
 

@@ -99,7 +99,7 @@ struct Trajectory {
   const double* step_size;  // (C,)
   const Index* num_steps;   // (C,)
   Index dim;
-  double scale;
+  LikelihoodConstants constants;
   double likelihood_weight;
   double prior_weight;
   double* terms;                    // (C, 2): as Program.terms
@@ -277,7 +277,7 @@ struct Trajectory {
 
   RIBBIT_DEVICE void outputs(Block& block, Shared& m, State& state, Index first) const {
     constexpr int kOutputs = Units::at(kLayers), kStride = stride(kLayers);
-    const double parameter = kLearned ? static_cast<double>(m.log_noise) : scale;
+    const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
     block.phase([&](int t) {
       if (t >= R) return;
       const int at = values_at(kLayers) + t * kStride;
@@ -285,7 +285,7 @@ struct Trajectory {
       double noise = 0.0;
       if (first + t < rows) {
         state.terms(t)[0] += likelihood_row<Likelihood, T>(
-            m.values + at, y + (first + t) * targets, kOutputs, parameter,
+            constants, m.values + at, y + (first + t) * targets, kOutputs, parameter,
             static_cast<T>(likelihood_weight), delta, noise);
         state.terms(t)[1] += noise;
       } else {

@@ -92,7 +92,7 @@ class Cpu:
             np.zeros(len(tables.table)) if tables.rates is None else tables.rates,
             tables.prior,
             tables.likelihood.kind,
-            tables.likelihood.scale,
+            *tables.likelihood.parameters,
             x,
             y,
             tables.temperature,
@@ -168,7 +168,13 @@ class Cpu:
         single = self.dtype == np.float32
         native: Any = _core.predictive_moments32 if single else _core.predictive_moments64
         sums: tuple[npt.NDArray[np.float64], ...] = native(
-            network.table, network.rates, source, likelihood.kind, likelihood.scale, count, rows
+            network.table,
+            network.rates,
+            source,
+            likelihood.kind,
+            *likelihood.parameters,
+            count,
+            rows,
         )
         return sums
 

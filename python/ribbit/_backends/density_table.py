@@ -44,8 +44,9 @@ class LikelihoodTable:
     ----------
     kind : int
         Its code in ``codes.LIKELIHOODS``.
-    scale : float
-        Known sd of the noise, else 1.
+    parameters : (float, float)
+        Known scale of the noise, else 1, and what else its functor has a constant for, else 0:
+        ``LikelihoodParameters`` of ``core/likelihood_hd.h``.
     columns : int
         J, the columns of y and of the means of predictions.
     classes : bool
@@ -57,11 +58,16 @@ class LikelihoodTable:
     """
 
     kind: int
-    scale: float
+    parameters: tuple[float, float]
     columns: int
     classes: bool
     learns_noise: bool
     transforms: bool
+
+    @property
+    def constants(self) -> tuple[float, float, float, float]:
+        """``LikelihoodConstants`` of ``core/likelihood_hd.h``."""
+        return _core.likelihood_constants(self.kind, *self.parameters)
 
 
 @dataclass(frozen=True)

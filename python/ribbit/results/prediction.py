@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace
 from ribbit.protocols import Array, Predictive, PredictiveTerms
-from ribbit.results.quantiles import gaussian_mixture_quantile, probabilities, sorted_quantile
-from ribbit.results.running import LogMeanExp, Moments, RunningPrediction, inputs, join, same_rows
+from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
+from ribbit.results.quantiles import probabilities, sorted_quantile
+from ribbit.results.running import (
+    ARRAYS,
+    LogMeanExp,
+    Moments,
+    RunningPrediction,
+    inputs,
+    join,
+    same_rows,
+)
 
 __all__ = ["Prediction"]
 
@@ -136,8 +147,8 @@ class Prediction:
         q : float or (Q,)
         noise : bool
             False: of the mean function (of the probabilities for classification), linear between
-            neighbouring draws. True: of y itself, that is of the mixture of the draws' Gaussians,
-            to rounding; for Gaussian likelihoods.
+            neighbouring draws. True: of y itself, that is of the mixture of the draws' normal or
+            Student-t noise, to rounding; for regression.
 
         Returns
         -------
@@ -278,13 +289,13 @@ class Prediction:
             xp = namespace(values)
             values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))  # (n, K, S)
             if noise:
-                sd = xp.permute_dims(xp.astype(terms.noise_sd, xp.float64), (1, 2, 0))
+                law = Normal() if terms.noise_df is None else StudentT(terms.noise_df)
+                scale = xp.permute_dims(xp.astype(terms.noise_width, xp.float64), (1, 2, 0))
                 # (n K, S) by way of (n K S,): C order, so that sums do not depend on the chunk
-                pair = [xp.reshape(a, (-1,)) for a in (values, sd + xp.zeros_like(values))]
+                pair = [xp.reshape(a, (-1,)) for a in (values, scale + xp.zeros_like(values))]
                 rows_first = (-1, values.shape[-1])
-                found = gaussian_mixture_quantile(
-                    xp, xp.reshape(pair[0], rows_first), xp.reshape(pair[1], rows_first), levels
-                )
+                mean, scale = (xp.reshape(a, rows_first) for a in pair)
+                found = mixture_quantile(xp, law, mean, scale, levels)
                 result.append(xp.reshape(found, (len(levels), *values.shape[:-1])))
             else:
                 result.append(sorted_quantile(xp, xp.sort(values, axis=-1), levels))
@@ -295,4 +306,5 @@ def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:
     def cut(array: Array | None) -> Array | None:
         return array if array is None or array.shape[1] == 1 else array[:, low:high, ...]
 
-    return PredictiveTerms(cut(terms.mean), cut(terms.noise_sd), cut(terms.probs), terms.binary)
+    arrays: dict[str, Any] = {name: cut(getattr(terms, name)) for name in ARRAYS}
+    return dataclasses.replace(terms, **arrays)

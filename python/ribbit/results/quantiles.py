@@ -1,9 +1,8 @@
-"""Quantiles: exact from kept values, streamed in bounded memory, and of Gaussian mixtures."""
+"""Quantiles: exact from kept values, and streamed in bounded memory."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, from_host
+from ribbit._arrays.namespace import from_host
 from ribbit.protocols import Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["QuantileSketch", "gaussian_mixture_quantile", "normal_cdf", "sorted_quantile"]
+__all__ = ["QuantileSketch", "probabilities", "sorted_quantile"]
 
 
 def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
@@ -263,109 +262,3 @@ def _best_plan(size: int, budget: int) -> tuple[int, int]:
     if best is None:
         raise ValueError(f"[QuantileSketch] expected budget >= 8, got {budget}")
     return best[1], best[2]
-
-
-# --- Gaussian mixtures -----------------------------------------------------------------------
-
-_SPACING = 1.0 / 32.0
-_END = 9.0  # normal_cdf(-9) = 1.1e-19
-_ORDER = 8
-_BLOCK = 1 << 15  # values per pass: temporaries stay in cache
-
-
-@functools.lru_cache(maxsize=1)
-def _nodes() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    z = np.arange(-_END, _END + 0.5 * _SPACING, _SPACING)
-    cdf = np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z])
-    return cdf, np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-
-
-def normal_cdf(xp: ModuleType, z: Array) -> Array:
-    """Distribution function of N(0, 1), float64, to an absolute error of 3e-16.
-
-    The array API has no erf. Taylor's series around a grid of spacing 1/32 in Hermite polynomials:
-    cdf(a + h) = cdf(a) + pdf(a) * sum over k >= 1 of (-1)^(k-1) He_(k-1)(a) h^k / k!.
-    """
-    cdf, pdf = (from_host(xp, table) for table in _nodes())
-    z = xp.clip(z, -_END, _END)
-    nearest = xp.round(z * (1.0 / _SPACING))
-    a = nearest * _SPACING
-    h = z - a
-    index = xp.reshape(xp.astype(nearest + _END / _SPACING, xp.int64), (-1,))
-    previous, current = xp.ones_like(a), a  # He_0, He_1
-    power = h * h * -0.5
-    series = h + power * current
-    for k in range(3, _ORDER + 1):
-        previous, current = current, a * current - (k - 2) * previous
-        power = power * (h * (-1.0 / k))
-        series = series + power * current
-    return xp.reshape(xp.take(cdf, index), z.shape) + xp.reshape(xp.take(pdf, index), z.shape) * (
-        series
-    )
-
-
-def gaussian_mixture_quantile(xp: ModuleType, mean: Array, sd: Array, q: Sequence[float]) -> Array:
-    """Quantiles of the equally weighted mixture of N(mean_s, sd_s^2), to rounding.
-
-    Newton's method on the distribution function inside a shrinking bracket, which is halved
-    whenever Newton leaves it or does not halve its step.
-
-    Parameters
-    ----------
-    mean, sd : (R, S) float64 array
-        Components of each row; `sd` > 0, (R, S) or broadcastable to it.
-    q : (Q,) in (0, 1)
-
-    Returns
-    -------
-    (Q, R) float64 array
-    """
-    rows, size = mean.shape
-    block = max(1, _BLOCK // size)
-    parts = []
-    for low in range(0, rows, block):
-        high = min(low + block, rows)
-        own = sd if sd.shape[0] == 1 else sd[low:high, :]
-        with errstate(xp):  # a quotient that overflows is a Newton step not taken
-            one = [_solve(xp, mean[low:high, :], own, float(p)) for p in q]
-        parts.append(xp.stack(one, axis=0))
-    return xp.concat(parts, axis=1)
-
-
-def _solve(xp: ModuleType, mean: Array, sd: Array, p: float) -> Array:
-    from statistics import NormalDist
-
-    standard = NormalDist().inv_cdf(p)
-    # A component without spread is a step: narrow it to 1e-12 of the means' size instead of 0.
-    size = xp.max(xp.abs(mean), axis=-1)[:, None]
-    sd = xp.where(sd > 1e-12 * size + 1e-150, sd, 1e-12 * size + 1e-150)
-    # The mixture's quantile lies between the smallest and the largest of its components.
-    ends = mean + sd * standard
-    scale = xp.min(sd + xp.zeros_like(mean), axis=-1)
-    low, high = xp.min(ends, axis=-1) - 1e-9 * scale, xp.max(ends, axis=-1) + 1e-9 * scale
-    centre = xp.mean(mean, axis=-1)
-    spread = xp.mean(sd * sd + (mean - centre[:, None]) ** 2, axis=-1) ** 0.5
-    x = centre + standard * spread  # of the Gaussian with the same moments
-    x = xp.where((x > low) & (x < high), x, 0.5 * (low + high))
-    inverse = 1.0 / sd
-    moved = high - low
-    finished = low > high  # nowhere yet; a finished row rests, whatever rows share its block
-    for _ in range(200):
-        z = (x[:, None] - mean) * inverse
-        excess = xp.mean(normal_cdf(xp, z), axis=-1) - p
-        slope = xp.mean(xp.exp(-0.5 * z * z) * inverse, axis=-1) / math.sqrt(2.0 * math.pi)
-        low = xp.where(excess < 0.0, x, low)
-        high = xp.where(excess > 0.0, x, high)
-        step = excess / xp.where(slope > 0.0, slope, 1.0)
-        newton = x - step
-        inside = (newton >= low) & (newton <= high) & (slope > 0.0)
-        # Newton doubles the digits: after a step of 1e-9 sd nothing is left to gain.
-        done = (inside & (xp.abs(step) <= 1e-9 * scale)) | (high - low <= 4e-16 * xp.abs(x))
-        newton_helps = inside & (done | (xp.abs(step) <= 0.5 * moved))
-        following = xp.where(newton_helps, newton, xp.where(done, x, 0.5 * (low + high)))
-        moved = xp.abs(following - x)
-        x = xp.where(finished, x, following)
-        finished = finished | done
-        if bool(xp.all(finished)):
-            break
-    return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,7 +15,10 @@ from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.quantiles import QuantileSketch, probabilities
 
-__all__ = ["LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
+__all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
+
+ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
+"""Fields of PredictiveTerms that are arrays or None."""
 
 # Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
 _CALL = 4 * 10**8
@@ -299,9 +303,5 @@ def join(xp: Any, parts: list[PredictiveTerms], axis: int = 1) -> PredictiveTerm
             return arrays[0]  # broadcast along this axis
         return xp.concat(arrays, axis=axis)
 
-    return PredictiveTerms(
-        mean=joined([p.mean for p in parts]),
-        noise_sd=joined([p.noise_sd for p in parts]),
-        probs=joined([p.probs for p in parts]),
-        binary=first.binary,
-    )
+    arrays: dict[str, Any] = {name: joined([getattr(p, name) for p in parts]) for name in ARRAYS}
+    return dataclasses.replace(first, **arrays)

@@ -33,6 +33,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Likelihood",
     "Poisson",
+    "StudentTNoise",
 ]
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -52,15 +53,15 @@ class Likelihood:
         return False
 
     @property
-    def table_scale(self) -> float:
-        """Known noise sd for the native log density, else 1."""
-        return 1.0
+    def parameters(self) -> tuple[float, float]:
+        """Known scale of the noise for a backend, else 1, and a second constant, else 0."""
+        return 1.0, 0.0
 
     def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
         """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
         return LikelihoodTable(
             LIKELIHOODS[type(self).__name__ + ("Learned" if self.learns_noise else "")],
-            self.table_scale,
+            self.parameters,
             self.columns(function, outputs),
             classes=self.kind == "classification",
             learns_noise=self.learns_noise,
@@ -154,6 +155,27 @@ def _sigmoid(xp: ModuleType, x: Array) -> Array:
     return xp.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
+def _scale(name: str, scale: float | None, log_noise_prior: Any) -> float | None:
+    # The checked scale of the noise, None where it is learned.
+    if scale is not None:
+        scale = checks.positive(name, "scale", scale)
+    if log_noise_prior is None:
+        return scale
+    got = checks.summary(log_noise_prior)
+    if isinstance(log_noise_prior, type) or not hasattr(log_noise_prior, "table_values"):
+        raise TypeError(f"[{name}] expected log_noise_prior as a prior, got {got}")
+    if scale is not None:
+        raise ValueError(f"[{name}] expected a scale or a log_noise_prior, got both: {got}")
+    return scale
+
+
+def _noise_scale(xp: ModuleType, known: float, outputs: Array, log_noise: Array | None) -> Array:
+    # (S, 1, 1) float64
+    if log_noise is None:
+        return xp.full((outputs.shape[0], 1, 1), known, dtype=xp.float64)
+    return xp.exp(_double(xp, log_noise))[:, None, None]
+
+
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """Normal noise with one sd for all rows and outputs: y ~ N(f(x), scale**2).
@@ -177,17 +199,7 @@ class Gaussian(Likelihood):
     log_noise_prior: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.scale is not None:
-            object.__setattr__(self, "scale", checks.positive("Gaussian", "scale", self.scale))
-        if self.log_noise_prior is None:
-            return
-        got = checks.summary(self.log_noise_prior)
-        if isinstance(self.log_noise_prior, type) or not hasattr(
-            self.log_noise_prior, "table_values"
-        ):
-            raise TypeError(f"[Gaussian] expected log_noise_prior as a prior, got {got}")
-        if self.scale is not None:
-            raise ValueError(f"[Gaussian] expected a scale or a log_noise_prior, got both: {got}")
+        object.__setattr__(self, "scale", _scale("Gaussian", self.scale, self.log_noise_prior))
 
     @property
     def learns_noise(self) -> bool:
@@ -195,17 +207,14 @@ class Gaussian(Likelihood):
         return self.scale is None
 
     @property
-    def table_scale(self) -> float:
-        """Known noise sd for the native log density, else 1."""
-        return 1.0 if self.scale is None else self.scale
+    def parameters(self) -> tuple[float, float]:
+        """Known noise sd, else 1, and 0."""
+        return 1.0 if self.scale is None else self.scale, 0.0
 
     def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
         """Return mean (S, N, K) and noise sd (S, 1, 1) float64."""
         xp = namespace(outputs)
-        if log_noise is None:
-            sd = xp.full((outputs.shape[0], 1, 1), self.table_scale, dtype=xp.float64)
-        else:
-            sd = xp.exp(_double(xp, log_noise))[:, None, None]
+        sd = _noise_scale(xp, self.parameters[0], outputs, log_noise)
         return PredictiveTerms(mean=outputs, noise_sd=sd)
 
     def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
@@ -213,7 +222,7 @@ class Gaussian(Likelihood):
         xp = namespace(outputs, y)
         residual = _double(xp, y) - _double(xp, outputs)
         if log_noise is None:
-            return _normal_log_density(xp, residual, math.log(self.table_scale))
+            return _normal_log_density(xp, residual, math.log(self.parameters[0]))
         return _normal_log_density(xp, residual, _double(xp, log_noise)[:, None, None])
 
     def describe(self) -> dict[str, Any]:
@@ -343,6 +352,75 @@ class Poisson(Likelihood):
         return xp.sum(values, axis=-1)
 
 
+@dataclass(frozen=True)
+class StudentTNoise(Likelihood):
+    """Robust regression: y ~ f(x) + scale * t with `df` degrees of freedom (Student's t).
+
+    A row far from f pulls on it less and less (Lange, Little and Taylor 1989, JASA 84). The mean of
+    a prediction is f for any df: the location where ``df <= 1`` and y has no mean. The noise sd is
+    scale * sqrt(df / (df - 2)), and infinite where ``df <= 2``: so is then ``Prediction.std``; ask
+    for quantiles.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, > 0.
+    scale : float, optional
+        Known scale of the noise, > 0. None learns it: the target has one more parameter
+        "log_noise", the logarithm of the scale.
+    log_noise_prior : Prior, optional
+        Prior of "log_noise"; None means ``Normal(1.0)``. Only without a scale.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If df or the scale is not a positive finite number, or a scale and a prior are given.
+    """
+
+    kind: ClassVar[Kind] = "regression"
+    df: float
+    scale: float | None = None
+    log_noise_prior: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", checks.positive("StudentTNoise", "df", self.df))
+        scale = _scale("StudentTNoise", self.scale, self.log_noise_prior)
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the target has one more parameter, "log_noise"."""
+        return self.scale is None
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        """Known scale of the noise, else 1, and df."""
+        return 1.0 if self.scale is None else self.scale, self.df
+
+    def terms(self, outputs: Array, log_noise: Array | None) -> PredictiveTerms:
+        """Return location (S, N, K), noise sd and scale (S, 1, 1) float64."""
+        xp = namespace(outputs)
+        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        wider = math.sqrt(self.df / (self.df - 2.0)) if self.df > 2.0 else math.inf
+        return PredictiveTerms(
+            mean=outputs, noise_sd=scale * wider, noise_df=self.df, noise_scale=scale
+        )
+
+    def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
+        """Return the log density (S, N) float64."""
+        xp = namespace(outputs, y)
+        _, root, more, log_norm = self.table("log_likelihood", outputs.shape[2:]).constants
+        scale = _noise_scale(xp, self.parameters[0], outputs, log_noise)
+        with errstate(xp):
+            u = (_double(xp, y) - _double(xp, outputs)) / (scale * root)
+            values = -0.5 * more * xp.log1p(u * u) - xp.log(scale) + log_norm
+        return xp.sum(values, axis=-1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description, without the prior of a learned noise."""
+        return {"likelihood": "StudentTNoise", "df": self.df, "scale": self.scale}
+
+
 def log_factorials(counts: npt.NDArray[Any]) -> Array64:
     """Return log y! of an array of whole numbers, float64."""
     different, inverse = np.unique(counts, return_inverse=True)
@@ -350,10 +428,7 @@ def log_factorials(counts: npt.NDArray[Any]) -> Array64:
     return values[inverse].reshape(counts.shape)
 
 
-_LIKELIHOODS: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (Gaussian, HeteroscedasticGaussian, Categorical, Bernoulli, Poisson)
-}
+_LIKELIHOODS: dict[str, type[Any]] = {cls.__name__: cls for cls in Likelihood.__subclasses__()}
 
 
 def check(function: str, likelihood: object) -> Likelihood:

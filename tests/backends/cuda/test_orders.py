@@ -13,9 +13,10 @@ from ribbit._backends.cuda.steps import DeviceSteps, UpdateRule
 from ribbit._backends.cuda.variational import DeviceVariational
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import NAMESPACE as xp
-from tests.support.cuda.kernel_list import LAYERS, PAIRED, paired_problem
+from tests.support.cuda.kernel_list import PAIRED, paired_problem
 from tests.support.cuda.problems import LIKELIHOODS, PRIORS, problem, tables_of
 from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.layer_problems import COMPILED
 
 DTYPES = ("float32", "float64")
 RULES = {  # code, preconditioned
@@ -140,10 +141,10 @@ def test_moments(rng, likelihood, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", COMPILED)
 def test_masks_of_predictions(rng, name, shared, dtype):
     """Values before the masks are those of all samples; the outputs differ."""
-    model = LAYERS[name]
+    model = COMPILED[name]
     shape = 3, int(model.table[0, 1])
     x = rng.integers(0, 7, size=shape) if model.tokens else rng.normal(size=shape)
     theta = (0.4 * rng.normal(size=model.dim)).astype(dtype)

@@ -8,16 +8,10 @@ import pytest
 
 import ribbit as rb
 from ribbit._backends.cuda import forward as cuda_forward
+from tests.support.likelihoods import CASES
 
 BOUND = {"float64": 1e-12, "float32": 2e-6}
-LIKELIHOODS = {
-    "gaussian": (rb.Gaussian(0.3), 2),
-    "learned": (rb.Gaussian(), 1),
-    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4),
-    "categorical": (rb.Categorical(), 5),
-    "bernoulli": (rb.Bernoulli(), 3),
-    "poisson": (rb.Poisson(), 2),
-}
+LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()}
 
 
 def problem(device, name, dtype, rng, rows=40):

@@ -10,6 +10,7 @@ import ribbit as rb
 from ribbit._arrays.namespace import device_of
 from ribbit._backends.cuda import density as cuda_density
 from ribbit._backends.cuda.programs import persistent
+from tests.support import likelihoods
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -21,6 +22,11 @@ CASES = {
     "categorical": ((12, 7), 3, rb.Categorical(), 33, "gelu", MIXED, True),
     "bernoulli": ((16,), 2, rb.Bernoulli(), 64, "softplus", rb.Normal(0.7), False),
     "poisson": ((5, 5, 5), 1, rb.Poisson(), 31, "sigmoid", rb.Normal(0.7), True),
+}
+CASES |= {
+    name: ((9,), case.outputs, case.likelihood, 33, "tanh", REST, True)
+    for name, case in likelihoods.CASES.items()
+    if name not in CASES
 }
 
 

@@ -30,11 +30,14 @@ from tests.support.cuda.problems import (
     starts,
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
+from tests.support.likelihoods import EVERY
 from tests.support.paths import CPP
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
 RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
+# Likelihoods whose predictions are not the outputs themselves.
+TRANSFORMED = [k for k, one in enumerate(EVERY) if one.kind != "regression"]
 OUTSIDE_POSTERIORS = (
     "FillUniform",
     "Accept",
@@ -56,7 +59,7 @@ OUTSIDE_POSTERIORS = (
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
-    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in (3, 4, 5)),
+    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in TRANSFORMED),
     *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
     *(
         f"NoiseGradient<{s}, {kind}, {gradients}>"
@@ -69,7 +72,11 @@ OUTSIDE_POSTERIORS = (
         )
     ),
     *(f"DrawPaths<{s}, {flips}>" for s in ("float", "double") for flips in ("false", "true")),
-    *(f"AddMoments<{scalar}, {kind}>" for scalar in ("float", "double") for kind in range(6)),
+    *(
+        f"AddMoments<{scalar}, {kind}>"
+        for scalar in ("float", "double")
+        for kind in range(len(LIKELIHOODS))
+    ),
 )
 PAIRED = {  # layers with noise for each row, and others between them
     "dense": net((3,), rb.Dense(20), TANH, rb.Dense(4), SILU),
@@ -192,10 +199,10 @@ def _dense(dtype) -> Iterator[Case]:
 
     for activation in ACTIVATIONS:
         yield case(activation, made(rows=5, hidden=(17,), activation=activation))
-    for name, activation in zip(LIKELIHOODS, ACTIVATIONS, strict=False):
+    for name, activation in zip(LIKELIHOODS, itertools.cycle(ACTIVATIONS), strict=False):
         target = made(name, rows=20, hidden=(3,), activation=activation, prior="several")
         # trajectories are the largest kernels: not of every likelihood
-        yield case(name, target, moves=name in ("learned", "categorical"))
+        yield case(name, target, moves=name == "categorical" or target.likelihood.learns_noise)
     for prior in PRIORS:
         yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
     for name, rows in (("wide", 70), ("few rows", 5)):

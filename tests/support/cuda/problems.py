@@ -14,20 +14,14 @@ from ribbit._backends.cuda.programs.approximation import Approximation
 from ribbit._backends.cuda.programs.gradient import DensityTable, Program
 from ribbit._backends.cuda.programs.row_noise import PairedProgram
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
+from tests.support.likelihoods import CASES
 
 # Of the largest entry. Without a fused multiply-add (x86-64-v2) the core's elementary functions err
 # by up to 1.6 times as much (core/math_hd.h).
 FUSED = 1.6 if _core.isa() == "baseline" else 1.0
 BOUND = {"float32": FUSED * 4e-6, "float64": FUSED * 1e-12}
 TF32_BOUND = 2.0**-8
-LIKELIHOODS = {
-    "gaussian": (rb.Gaussian(0.3), 2, 2),
-    "learned": (rb.Gaussian(), 1, 1),
-    "heteroscedastic": (rb.HeteroscedasticGaussian(), 4, 2),
-    "categorical": (rb.Categorical(), 5, None),
-    "bernoulli": (rb.Bernoulli(), 3, 3),
-    "poisson": (rb.Poisson(), 2, 2),
-}
+LIKELIHOODS = {name: (case.likelihood, case.outputs) for name, case in CASES.items()}
 PRIORS = {
     "normal": rb.Normal(0.7),
     "laplace": rb.Laplace(0.7),
@@ -118,7 +112,8 @@ def data(rng, likelihood, rows, features, columns, outputs):
 
 
 def problem(rng, name="gaussian", *, rows=70, hidden=(50, 33), prior="normal", **options):
-    likelihood, outputs, columns = LIKELIHOODS[name]
+    likelihood, outputs = LIKELIHOODS[name]
+    columns = likelihood.columns("problem", (outputs,))
     activation = options.pop("activation", "silu")
     model = rb.mlp(5, hidden, outputs, activation=activation)
     x, y = data(rng, likelihood, rows, 5, columns, outputs)

@@ -178,7 +178,7 @@ class _Moments:
     def __init__(self, forward: Forward, likelihood: LikelihoodTable, outputs: int) -> None:
         xp = forward.device.xp
         self._forward, self._device, self._outputs = forward, forward.device, outputs
-        self._kind, self._scale = likelihood.kind, float(likelihood.scale)
+        self._kind, self._constants = likelihood.kind, likelihood.constants
         self._classes, self._learned = likelihood.classes, likelihood.learns_noise
         self._transforms = likelihood.transforms
         means = outputs if likelihood.classes else likelihood.columns
@@ -222,7 +222,7 @@ class _Moments:
                     first,
                     noise,
                     self._forward.theta_stride,
-                    self._scale,
+                    *self._constants,
                     *self.sums[:3],
                     None if self._classes else self.sums[3],
                 ),

@@ -232,7 +232,7 @@ class Program(Walk):
                     output.chain_stride,
                     self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
                     dim,
-                    float(tables.likelihood.scale),
+                    *tables.likelihood.constants,
                     weight,
                     output.delta,
                     self.row_terms,

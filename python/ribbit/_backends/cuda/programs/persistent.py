@@ -164,7 +164,7 @@ class Persistent:
                 step_size[some],
                 steps[some],
                 dim,
-                float(tables.likelihood.scale),
+                *tables.likelihood.constants,
                 1.0 / (tables.likelihood_temperature * tables.temperature),
                 1.0 / tables.temperature,
                 terms[some, :],
