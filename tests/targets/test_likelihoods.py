@@ -111,8 +111,8 @@ METHODS = {
     "hmc": lambda t, _: rb.HMC(t, step_size=1e-3, num_leapfrog_steps=5).sample(6, warmup=4),
     "sgld": lambda t, _: rb.SGLD(t, step_size=1e-5, batch_size=8).sample(6),
     "sghmc": lambda t, _: rb.SGHMC(t, step_size=1e-6, friction=0.1, batch_size=8).sample(6),
-    "ensemble": lambda t, _: rb.DeepEnsemble(t, members=2).fit(3).draws(),
-    "dropout": lambda _, dropping: rb.MCDropout(dropping).fit(3).draws(6),
+    "ensemble": lambda t, _: rb.DeepEnsemble(t, members=2, batch_size=8).fit(3).draws(),
+    "dropout": lambda _, dropping: rb.MCDropout(dropping, batch_size=8).fit(3).draws(6),
     **{
         name: lambda t, _, name=name: rb.BBB(t, estimator=name, batch_size=8).fit(3).draws(6)
         for name in ("reparam", "local", "flipout")

@@ -102,7 +102,7 @@ class Normal(Prior):
     An anchored ensemble; ``mean=theta`` of other data instead of an anchor is fine-tuning.
 
     >>> import numpy as np, ribbit as rb
-    >>> model, x = rb.mlp(1, (8,), 1), np.linspace(-1.0, 1.0, 20)[:, None]
+    >>> model, x = rb.mlp(1, (8,), 1), np.linspace(-1.0, 1.0, 200)[:, None]
     >>> members = []
     >>> for anchor in 0.7 * rb.random.normal((3, model.dim), seed=1):
     ...     prior = rb.Normal(0.7, mean=anchor)
