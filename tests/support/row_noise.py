@@ -42,6 +42,7 @@ NETWORKS = {
     "frn of the input": KINKED["frn of the input"],
     "layer norm": SMOOTH["layer norm of an image"],
     "layer norm of a row": SMOOTH["layer norm of a row"],
+    "group norm": SMOOTH["group norm of an image"],
     "lstm": SMOOTH["lstm after lstm"],
     "embedding": SMOOTH["embedding"],
     "embedding and lstm": KINKED["cnn and lstm"],

@@ -22,6 +22,7 @@ NETWORKS = {
         input_shape=(4, 4, 2),
     ),
     "lstm": net((6,), rb.Embedding(5, 3), rb.LSTM(3, sequence=True), rb.LSTM(2)),
+    "group norm": net((4, 4, 2), rb.Conv2D(4, 3, padding="same"), rb.GroupNorm(2), SILU),
 }
 NAMES = pytest.mark.parametrize("name", NETWORKS)
 DROPPING = {

@@ -68,7 +68,7 @@ def test_stochastic_steps_are_the_oracles(case, path, name):
 def test_hmc_is_replayed(path, name):
     made = made_of(name)
     density = made.native() if path == "native" else Foreign(made.native())
-    step = {"conv": 0.015, "residual": 0.02, "lstm": 0.05}[name]
+    step = {"conv": 0.015, "residual": 0.02, "lstm": 0.05, "group norm": 0.02}[name]
     hmc = rb.HMC(density, step_size=step, num_leapfrog_steps=3)
     draws = hmc.sample(8, warmup=0, chains=2, seed=SEED, init=made.theta, progress=False)
     accepted = np.asarray(draws.stats["accepted"])
