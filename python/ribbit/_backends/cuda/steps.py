@@ -32,7 +32,7 @@ _LANGEVIN, _FRICTION, _ADAM = (RULES[name] for name in ("langevin", "friction", 
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How a gradient moves a chain; `samplers/stochastic.py` has the formulas.
+    """How a gradient moves a chain; `core/update_hd.h` has the formulas.
 
     Attributes
     ----------
