@@ -59,6 +59,7 @@ def test_every_header_is_installed():
     assert [n for n in seen if not any(fnmatch(Path(n).name, p) for p in patterns)] == []
 
 
+@pytest.mark.slow  # three minutes of nvcc; a step of its own in .ci/run
 @needs_nvcc
 def test_nvcc():
     """Every kernel, for every architecture, with the threads that its launches have."""
@@ -74,6 +75,7 @@ def test_nvcc():
             assert usage["shared"] <= MOST_SHARED, name
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_budget():
     committed = json.loads(kernel_budget.FILE.read_text())
