@@ -135,6 +135,7 @@ for fault in ("false", "true"):
     assert "faulty_kernels.h" in done.stderr
 
 
+@pytest.mark.slow  # a minute and a half; .ci/run has it beside the sanitizers of native tests
 @needs_asan
 def test_all_kernels_under_address_sanitizer():
     """`faulthandler` and capturing are off: a report must reach the assertion."""
