@@ -121,14 +121,6 @@ class DeviceDensity:
         """Bytes of device memory that each chain needs."""
         return bytes_per_chain(self._tables, self.num_rows, _itemsize(self._y))
 
-    def with_tables(self, tables: DensityTable) -> DeviceDensity:
-        """Return the density of other tables on the same rows."""
-        return DeviceDensity(self._device, tables, self._x, self._y, self._constants)
-
-    def with_precision(self, precision: str) -> DeviceDensity:
-        """Return the same density in another precision."""
-        return self.with_tables(replace(self._tables, precision=precision))
-
     @_alone
     def value_and_grad(
         self, theta: Array, rows: npt.NDArray[np.int64] | None = None

@@ -72,7 +72,7 @@ class Drawn:
         return self.mean
 
     def load(self, device: Device, into: Array, first: int) -> None:
-        """Draw weights, with the bits of `_backend.draw_weights`."""
+        """Draw weights, with the bits of `random_numbers.draw_weights`."""
         samples, dim = into.shape
         scalar = "float" if host_dtype(into) == np.float32 else "double"
         address = self.seed, 0, random_numbers.FIT_DRAW << 24, None
