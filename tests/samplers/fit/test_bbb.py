@@ -103,6 +103,12 @@ def test_every_fault_misses_the_optimum(fault, density):
     assert distance(density, steps=FEWER) > 0.01
 
 
+def test_no_fault_no_alarm_after_fewer_steps():
+    """The control of the two tests around it, with a step count that shows what they show."""
+    assert distance(target(), steps=FEWER) < 0.01
+    assert distance(target(rb.Normal(0.15)), prior=0.15, steps=FEWER) < 0.01
+
+
 def test_a_wrong_prior_misses_the_optimum():
     """Prior precision +5 %, where the prior matters."""
     assert distance(target(rb.Normal(0.15)), prior=0.15) < 0.01
