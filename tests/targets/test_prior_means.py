@@ -24,7 +24,7 @@ MEANS = {
     "number": (rb.Normal(0.5, mean=2), np.full(MODEL.dim, 2.0)),
     "flat": (rb.Normal(0.5, mean=FLAT), FLAT),
     "list": (rb.Normal(0.5, mean=FLAT.tolist()), FLAT),
-    "names": (rb.Normal(0.5, mean=MODEL.unravel(FLAT) | {"other": [1.0]}), FLAT),
+    "names": (rb.Normal(0.5, mean=MODEL.unravel(FLAT) | {"log_noise": [1.0]}), FLAT),
     "shape": (
         {"0.weight": rb.Normal(0.5, mean=WEIGHT), "*": rb.Normal(0.5)},
         np.where(np.arange(MODEL.dim) < 12, FLAT, 0.0),
@@ -53,6 +53,16 @@ def test_every_form_of_a_mean(prior, mean, rng):
     plain = target(rb.Normal(0.5), likelihood=rb.Gaussian())
     gradient = t.value_and_grad(theta)[1] - plain.value_and_grad(theta)[1]
     np.testing.assert_allclose(gradient, np.r_[mean, 0.0] / 0.25, atol=1e-9)
+
+
+def test_a_name_that_is_no_parameters_is_refused():
+    """Under a pattern the names of the model's other parameters may stay; a misspelt one not."""
+    means = MODEL.unravel(FLAT)
+    t = target({"0.*": rb.Normal(0.5), "*": rb.Normal(0.5, mean=means)})
+    np.testing.assert_array_equal(t.prior_mean, LATER)
+    text = r"^\[Posterior\] expected means of parameters of the model, got one of '0.wieght'"
+    with pytest.raises(ValueError, match=text):
+        target(rb.Normal(0.5, mean=means | {"0.wieght": WEIGHT}))
 
 
 def test_a_mean_of_the_log_noise():

@@ -77,7 +77,8 @@ def resolve(
     Raises
     ------
     ValueError
-        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter.
+        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter,
+        or a dict of means has a name that is no parameter's.
     """
     patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
     network = list(parameters)
@@ -86,6 +87,14 @@ def resolve(
             names = ", ".join(p.name for p in network)
             raise ValueError(
                 f"[{function}] expected patterns of prior to match one of {names}, got {pattern!r}"
+            )
+    known = {p.name for p in network} | {LOG_NOISE}
+    for one in patterns.values():
+        unknown = [name for name in one.named() if name not in known]
+        if unknown:
+            raise ValueError(
+                f"[{function}] expected means of parameters of the model, got one of "
+                f"{unknown[0]!r}: its parameters are {', '.join(p.name for p in network)}"
             )
     rows: list[tuple[float, ...]] = []
     sizes: list[int] = []

@@ -51,6 +51,10 @@ class Prior:
         """Marginal standard deviation at fan-in 1; infinite when there is none."""
         return self.spread()
 
+    def named(self) -> tuple[str, ...]:
+        """Return the names of parameters that the prior says something of; a target has them."""
+        return ()
+
     def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
         del function, dim
@@ -83,8 +87,8 @@ class Normal(Prior):
     mean : float, array or dict of arrays, default 0.0
         One number for all parameters that have this prior; an array of the shape of the parameter,
         or flat; the flat vector (``model.dim``,) of all parameters, of which each takes its own; or
-        an array for each parameter by its name, as `Model.unravel` returns them (those of others
-        are not read). Arrays are in host memory, copied, and kept in float64.
+        an array for each parameter by its name, as `Model.unravel` returns them (those of the
+        model's others are not read). Arrays are in host memory, copied, and kept in float64.
 
     Raises
     ------
@@ -147,6 +151,10 @@ class Normal(Prior):
         arrays = ((name, np.asarray(part) + 0.0) for name, part in parts.items())
         means = frozenset((name, part.shape, part.tobytes()) for name, part in arrays)
         return self.scale, self.fan_in, means
+
+    def named(self) -> tuple[str, ...]:
+        """Return the names in a dict of means."""
+        return tuple(self.mean) if isinstance(self.mean, Mapping) else ()
 
     def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
         """Return the mean of each number of a parameter (size,), of a model of `dim` in all.
