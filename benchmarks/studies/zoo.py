@@ -137,7 +137,9 @@ def hmc(network: Network) -> Work:
     """Two transitions of three leapfrogs: accepted, and log densities rise as the reference's."""
 
     def sample(problem: Problem) -> rb.Draws:
-        sampler = rb.HMC(problem.posterior(), step_size=network.hmc_step, num_leapfrog_steps=3)
+        sampler = rb.HMC(
+            problem.posterior(), step_size=network.hmc_step, num_leapfrog_steps=3, randomize=None
+        )
         return sampler.sample(2, warmup=0, chains=1, seed=SEED, init=problem.start, progress=False)
 
     def check(found: rb.Draws) -> dict[str, float]:

@@ -30,6 +30,17 @@ RIBBIT_HD Permutation make_permutation(Word64 size, Word64 seed, Word chain, Wor
   return p;
 }
 
+// Where batch `number` of an epoch lies in its order. `batches` share N rows so that they differ by
+// one at most: each counts N / count times in its step, which makes a short one a noisy one.
+struct BatchPlaces {
+  Word64 begin, count;
+};
+
+RIBBIT_HD BatchPlaces batch_places(Word64 rows, Word64 batches, Word64 number) {
+  const Word64 base = rows / batches, longer = rows % batches;
+  return {number * base + (number < longer ? number : longer), base + (number < longer ? 1 : 0)};
+}
+
 // Two rounds of multiply and fold: every bit of the half and of the key reaches every bit.
 RIBBIT_HD Word mix_half(Word half, Word key) {
   Word64 h = (static_cast<Word64>(half) ^ key) * 0x9E3779B97F4A7C15ull;

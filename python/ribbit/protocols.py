@@ -175,8 +175,9 @@ class NativeSteps(Protocol):
     """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC and Adam.
 
     Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
-    M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``; its noise
-    has the address (seed, update noise, s, c, parameter).
+    M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``, shared so
+    that batches differ by one row at most, the longer ones first; its noise has the address (seed,
+    update noise, s, c, parameter).
     """
 
     def advance(
@@ -209,7 +210,7 @@ class NativeSteps(Protocol):
         seed, chains, first_step
             Address of batches and noise; chains (C,) ids.
         batch_size : int
-            Rows of a batch; N: all rows in their own order.
+            The most rows of a batch; N: all rows in their own order.
         step_size : (n,) float64 NumPy array
         noise : (n,) float64 NumPy array
             Factors of the noise's sd.

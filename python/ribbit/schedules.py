@@ -2,7 +2,7 @@
 
 Steps are counted from 0 over the whole run, warmup included, so that a run that is resumed goes on
 where it was; the cycles of `cyclical` are counted from the end of warmup. A fit makes
-ceil(N / batch_size) steps per epoch. Shapes: n steps.
+ceil(N / batch_size) steps per epoch (batches differ by one row at most). Shapes: n steps.
 """
 
 from __future__ import annotations

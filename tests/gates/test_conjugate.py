@@ -54,26 +54,27 @@ def posterior(dtype=np.float32, centre=0.0, **temperatures):
     )
 
 
-def sample(target, chains=CHAINS, draws=DRAWS, warmup=100, seed=3, **options):
+def sample(target, chains=CHAINS, draws=DRAWS, warmup=100, seed=3, init=None, **options):
     hmc = rb.HMC(target, **options)
-    return hmc.sample(draws, warmup=warmup, chains=chains, seed=seed, progress=False)
+    return hmc.sample(draws, warmup=warmup, chains=chains, seed=seed, init=init, progress=False)
 
 
 CENTRE = np.linspace(-8.0, 6.0, (NUM_IN + 1) * NUM_OUT)
 EXPLICIT = np.repeat([0.04, 0.02, 0.006, 0.03], NUM_OUT)
 
-# Without jitter no tau / sd may be near a multiple of pi: such a mode only flips its sign.
 CASES = {
     "unit mass": {"step_size": 0.05, "num_leapfrog_steps": 7},
-    "default trajectory length": {"step_size": 0.08, "jitter": 0.2},
+    # No tau / sd may be near a multiple of pi here: such a mode only flips its sign.
+    "fixed length": {"step_size": 0.05, "num_leapfrog_steps": 7, "randomize": None},
+    "default trajectory length": {"step_size": 0.08},
     "trajectory length and jitter": {"step_size": 0.06, "trajectory_length": 0.5, "jitter": 0.5},
     "float64": {"step_size": 0.05, "num_leapfrog_steps": 7, "dtype": np.float64},
     "automatic step size": {"step_size": "auto", "num_leapfrog_steps": 10},
-    "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior", "jitter": 0.2},
-    "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt", "jitter": 0.2},
-    "explicit mass": {"step_size": 0.5, "inverse_mass_matrix": EXPLICIT, "jitter": 0.3},
+    "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior"},
+    "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt"},
+    "explicit mass": {"step_size": 0.5, "inverse_mass_matrix": EXPLICIT},
     "cold": {"step_size": 0.03, "num_leapfrog_steps": 12, "temperature": 0.25},
-    "warm": {"step_size": 0.08, "jitter": 0.2, "temperature": 2.0},
+    "warm": {"step_size": 0.08, "temperature": 2.0},
     "likelihood temperature": {
         "step_size": 0.06,
         "num_leapfrog_steps": 12,
@@ -137,6 +138,52 @@ def test_a_centre_of_the_wrong_sign_is_refused():
     draws, given = run("centred prior")
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": -CENTRE})).holds
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": 0.9 * CENTRE})).holds
+
+
+PRECISIONS = 4.0, 16.0, 64.0  # of the posterior, in units of the prior's
+
+
+@functools.cache
+def run_of_defaults(near=False, **options):
+    """Draws of rb.HMC(target) as it is, and their exact mean and sd.
+
+    The default length is a half turn, a whole one and two of the three directions: of fixed length
+    it brings each back to its mirror image or to itself.
+    """
+    sd, y = 0.05, np.array([[0.04], [-0.02], [0.05]])
+    scale = np.sqrt(np.array(PRECISIONS) - 1.0)
+    layer = rb.Dense(1, bias=False)
+    target = rb.Posterior(
+        rb.Model([layer], input_shape=(3,)),
+        np.diag(scale),
+        y,
+        prior=rb.Normal(sd),
+        likelihood=rb.Gaussian(sd),
+    )
+    # What does not move would stay where target.init puts it, far out.
+    start = sd * rb.random.normal((CHAINS, 3), seed=4) if near else None
+    draws = sample(target, init=start, **options)
+    return draws, scale * y[:, 0] / PRECISIONS, sd / np.sqrt(PRECISIONS)
+
+
+def test_the_defaults_move_every_direction():
+    # The squares of two draws in a row correlate by 1/2: 12,800 effective ones, so that 5 % are 8
+    # standard errors of a sd.
+    draws, mean, sd = run_of_defaults()
+    assert agreement(draws.positions, mean, sd).holds
+    spread = draws.positions - mean
+    for squared in (spread, spread**2):
+        centred = squared - squared.mean(axis=(0, 1))
+        lag = (centred[:, 1:] * centred[:, :-1]).mean(axis=(0, 1)) / (centred**2).mean(axis=(0, 1))
+        assert np.all(np.abs(lag) < 0.55)
+
+
+def test_a_fixed_length_leaves_directions_unmoved():
+    draws, mean, sd = run_of_defaults(randomize=None, near=True)
+    assert not agreement(draws.positions, mean, sd).holds
+    spread = draws.positions - mean
+    lag = (spread[:, 1:] * spread[:, :-1]).mean(axis=(0, 1)) / (spread**2).mean(axis=(0, 1))
+    np.testing.assert_allclose(lag, [-1.0, 1.0, 1.0], atol=0.05)
 
 
 @pytest.mark.slow

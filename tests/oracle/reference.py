@@ -298,17 +298,31 @@ class Transition:
 
 
 def hmc_transition(
-    target, position, *, step_size, num_steps, seed, chain, step, inverse_mass=1.0, jitter=0.0
+    target,
+    position,
+    *,
+    step_size,
+    num_steps,
+    seed,
+    chain,
+    step,
+    inverse_mass=1.0,
+    jitter=0.0,
+    randomize="uniform",
 ):
     """Metropolis-adjusted leapfrog (Neal 2011, section 3) with all randomness by address.
 
-    ``step`` is the number of transitions done before this one.
+    ``step`` is the number of transitions done before this one. randomize: num_steps is made
+    uniform on 1, .., 2 num_steps (Mackenzie 1989).
     """
     z = normal(position.size, seed=seed, step=step, chain=chain, purpose=MOMENTUM)
     momentum = z / np.sqrt(inverse_mass)
     if jitter:
         u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER)[0]
         step_size = step_size * (1 + jitter * (2 * u - 1))
+    if randomize is not None:
+        u = uniform(1, seed=seed, step=step, chain=chain, purpose=JITTER, layer=1)[0]
+        num_steps = math.ceil(2 * num_steps * u)
 
     def gradient(q):
         return target.gradient(q)[0]

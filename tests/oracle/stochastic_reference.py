@@ -45,13 +45,12 @@ def epoch_order(rows, *, seed, chain, epoch):
 
 
 def batch_of(step, rows, batch, *, seed, chain):
-    """Rows of the batch of a step; the last of an epoch may be shorter."""
+    """Rows of the batch of a step; those of an epoch differ by one row at most."""
     if batch is None or batch == rows:
         return np.arange(rows)
     batches = -(-rows // batch)
     order = epoch_order(rows, seed=seed, chain=chain, epoch=step // batches)
-    begin = step % batches * batch
-    return order[begin : begin + batch]
+    return np.array_split(order, batches)[step % batches]
 
 
 def first_velocity(size, step_size, *, seed, chain):

@@ -7,7 +7,9 @@ void take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& ep
                 std::uint64_t step, bool scaled) {
   const KernelTable<T>& k = kernels<T>();
   TeamSpace<T>& s = m.shared;
-  const auto [begin, count] = epoch.take(step);
+  const BatchPlaces places = epoch.take(step);
+  const auto begin = static_cast<std::int64_t>(places.begin);
+  const auto count = static_cast<std::int64_t>(places.count);
   const std::int64_t panels = panel_count(count), features = evaluator.network().input_size();
   for (std::int64_t p = m.first(panels); p < m.last(panels); ++p) {
     const std::int64_t first = p * kPanel, last = std::min(count, first + kPanel);

@@ -17,19 +17,15 @@ class EpochRows {
   EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch)
       : seed_(seed), chain_(chain), rows_(rows), batch_(batch) {}
 
-  struct Places {
-    std::int64_t begin, count;
-  };
   // Places of the step's batch in its epoch, whose order row() then gives.
-  Places take(std::uint64_t step) {
+  BatchPlaces take(std::uint64_t step) {
     const auto batches = static_cast<std::uint64_t>((rows_ + batch_ - 1) / batch_);
     if (!known_ || step / batches != epoch_) {
       epoch_ = step / batches;
       order_ = make_permutation(static_cast<Word64>(rows_), seed_, chain_, epoch_);
       known_ = true;
     }
-    const std::int64_t begin = static_cast<std::int64_t>(step % batches) * batch_;
-    return {begin, std::min(batch_, rows_ - begin)};
+    return batch_places(static_cast<Word64>(rows_), batches, step % batches);
   }
   std::int64_t row(std::int64_t place) const {
     return static_cast<std::int64_t>(permute(order_, static_cast<Word64>(place)));

@@ -9,7 +9,8 @@
 namespace ribbit::cpu {
 
 // Step s of chain c uses batch s % M of epoch s / M, M = ceil(N / batch_rows), of the epoch's
-// permutation of the rows (core/permutation_hd.h), and noise addressed by (seed, s, c).
+// permutation of the rows (core/permutation_hd.h: batches differ by one row at most), and noise
+// addressed by (seed, s, c).
 struct StochasticSteps {
   std::uint64_t seed;
   std::uint64_t first_step;  // number of the first step of the call

@@ -170,9 +170,9 @@ struct NextStep {
     block.phase([&](int) {});  // everybody has read what is written below
     if (failed) note(block, shared, chain, table[begun - 1].number);
     const Word64 step = number < 0.0 ? 0 : static_cast<Word64>(number);
-    const Index batches = (num_rows + batch_rows - 1) / batch_rows;
-    const Index begin = static_cast<Index>(step % static_cast<Word64>(batches)) * batch_rows;
-    const Index left = num_rows - begin, count = left < batch_rows ? left : batch_rows;
+    const Word64 batches = static_cast<Word64>((num_rows + batch_rows - 1) / batch_rows);
+    const BatchPlaces places =
+        batch_places(static_cast<Word64>(num_rows), batches, step % batches);
     block.phase([&](int t) {
       if (t != 0 || number < 0.0) return;
       records.begun[chain] = begun + 1;
@@ -183,13 +183,13 @@ struct NextStep {
       }
       if (rows == nullptr) return;
       shared.order = make_permutation(static_cast<Word64>(num_rows), seed, chains[chain],
-                                      step / static_cast<Word64>(batches));
+                                      step / batches);
     });
     if (number < 0.0 || rows == nullptr) return;
     block.last([&](int t) {
-      for (Index r = t; r < count; r += kBlock) {
+      for (Index r = t; r < static_cast<Index>(places.count); r += kBlock) {
         rows[chain * batch_rows + r] =
-            static_cast<Index>(permute(shared.order, static_cast<Word64>(begin + r)));
+            static_cast<Index>(permute(shared.order, places.begin + static_cast<Word64>(r)));
       }
     });
   }

@@ -47,20 +47,19 @@ struct VariationalRows {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   StepClock clock;
-  Index size;        // N
-  Index batches;     // ceil(N / batch_rows)
-  Index batch_rows;  // of all batches but the last
-  Index count;       // of this one
+  Index size;  // N
+  Index batches;
+  Index count;  // of this one
   Index* rows;
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Word64 step = clock.step(), all = static_cast<Word64>(batches);
-    const Index begin = static_cast<Index>(step % all) * batch_rows;
+    const Word64 begin = batch_places(static_cast<Word64>(size), all, step % all).begin;
     block.last([&](int t) {
       if (block.x() * kBlock + t >= count) return;
       const Permutation order =
           make_permutation(static_cast<Word64>(size), clock.seed(), 0, step / all);
       for (Index i = block.x() * kBlock + t; i < count; i += block.width() * kBlock) {
-        rows[i] = static_cast<Index>(permute(order, static_cast<Word64>(begin + i)));
+        rows[i] = static_cast<Index>(permute(order, begin + static_cast<Word64>(i)));
       }
     });
   }

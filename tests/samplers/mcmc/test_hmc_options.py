@@ -36,7 +36,12 @@ def test_default_trajectory_length():
 
 
 def test_number_of_steps_is_the_ceiling_per_chain():
-    hmc = HMC(Gaussian(SDS), step_size=np.array([0.1, 0.3, 2.0]), trajectory_length=0.9)
+    hmc = HMC(
+        Gaussian(SDS),
+        step_size=np.array([0.1, 0.3, 2.0]),
+        trajectory_length=0.9,
+        randomize=None,
+    )
     state, info = hmc.step(hmc.init(np.zeros((3, 3))))
     assert state.num_steps.tolist() == [9, 3, 1]  # 0.9 / 0.3 rounds to just above 3
     assert info["n_steps"].tolist() == [9, 3, 1]
@@ -50,13 +55,34 @@ def test_cap_warns_and_is_a_statistic():
         hmc = HMC(Gaussian(SDS), step_size=0.01, trajectory_length=1.0, max_num_leapfrog_steps=50)
     draws = hmc.sample(3, init=START)
     assert draws.stats["capped"].all()
-    assert (draws.stats["n_steps"] == 50).all()
+    assert draws.stats["n_steps"].max() == 50
+    with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):  # twice 30
+        hmc = HMC(Gaussian(SDS), step_size=0.01, num_leapfrog_steps=30, max_num_leapfrog_steps=50)
+    draws = hmc.sample(200, init=START, warmup=0)
+    capped = draws.stats["capped"]
+    assert capped.any()
+    assert not capped.all()
+    assert (draws.stats["n_steps"][capped] == 50).all()
     with pytest.raises(ValueError, match="max_num_leapfrog_steps"):
         HMC(Gaussian(SDS), num_leapfrog_steps=51, max_num_leapfrog_steps=50)
 
 
+def test_lengths_are_uniform_by_address_and_differ_between_chains():
+    hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0)
+    steps = hmc.sample(4000, init=START, warmup=0, seed=8).stats["n_steps"]
+    # 20 values, 8,000 draws: chi squared of 19 exceeds 78 with probability 3e-9.
+    counts = np.bincount(steps.reshape(-1), minlength=21)[1:]
+    assert counts.size == 20
+    assert np.sum((counts - 400.0) ** 2 / 400.0) < 78
+    u = reference.uniform(1, seed=8, step=17, chain=1, purpose=reference.JITTER, layer=1)[0]
+    assert steps[1, 17] == math.ceil(20 * u)
+    assert (steps[0] != steps[1]).any()
+    fixed = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, randomize=None)
+    assert (fixed.sample(50, init=START, warmup=0).stats["n_steps"] == 10).all()
+
+
 def test_jitter_changes_step_size_but_not_length():
-    hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2)
+    hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0, jitter=0.2, randomize=None)
     draws = hmc.sample(300, init=START, warmup=0)
     steps = draws.stats["step_size"]
     assert (draws.stats["n_steps"] == 10).all()
@@ -92,6 +118,8 @@ def test_jitter_changes_step_size_but_not_length():
         ({"inverse_mass_matrix": [1.0, 1.0, math.inf]}, ValueError, "finite and > 0"),
         ({"jitter": 1.0}, ValueError, "jitter"),
         ({"jitter": -0.1}, ValueError, "jitter"),
+        ({"randomize": "normal"}, ValueError, "'uniform'"),
+        ({"randomize": True}, TypeError, "randomize"),
         ({"target_acceptance": 1.0}, ValueError, "target_acceptance"),
         ({"max_num_leapfrog_steps": 0}, ValueError, "max_num_leapfrog_steps"),
         ({"divergence_threshold": 0.0}, ValueError, "divergence_threshold"),

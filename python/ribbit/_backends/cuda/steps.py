@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays import random_numbers
+from ribbit._arrays.batches import Batches
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit._arrays.threads import Interrupted
@@ -100,7 +101,7 @@ class DeviceSteps:
     chains : int
         The most chains it can move.
     batch_rows : int
-        Rows of a batch; N: all rows in their own order.
+        The most rows of a batch; N: all rows in their own order.
     prior : float
         Weight of the log prior.
     rule : UpdateRule
@@ -120,34 +121,26 @@ class DeviceSteps:
     ) -> None:
         xp, rows = device.xp, int(x.shape[0])
         self.chains, self._device, self._rule = chains, device, rule
-        self._num_rows, self._batch = rows, batch_rows
+        self._num_rows, self._batches = rows, Batches(rows, batch_rows)
         self._places = None
         if batch_rows < rows:
-            self._places = xp.empty((chains, batch_rows), dtype=xp.int64)
-        whole = Program(
-            device,
-            tables,
-            x,
-            y,
-            chains=chains,
-            count=batch_rows,
-            subset=self._places,
-            prior=prior,
-        )
-        self._programs = {batch_rows: whole}
-        last = rows % batch_rows  # rows of the last batch of an epoch, where it is short
-        if last:
-            self._programs[last] = Program(
+            self._places = xp.empty((chains, self._batches.sizes[0]), dtype=xp.int64)
+        self._programs: dict[int, Program] = {}  # by the rows of a batch
+        whole: Program | None = None
+        for count in self._batches.sizes:
+            self._programs[count] = Program(
                 device,
                 tables,
                 x,
                 y,
                 chains=chains,
-                count=last,
+                count=count,
                 subset=self._places,
                 prior=prior,
                 like=whole,
             )
+            whole = whole or self._programs[count]
+        assert whole is not None
         self._theta, self._grad, self._masks = whole.theta, whole.grad, whole.masks
         scalar = "float" if host_dtype(self._theta) == np.float32 else "double"
         self._moments = [
@@ -213,16 +206,11 @@ class DeviceSteps:
             for step in range(first, first + table.shape[0] - 1):
                 if interrupt is not None and interrupt.is_set():
                     raise Interrupted
-                self._step(self._count(step), chains)
+                self._step(self._batches.rows(step), chains)
             self._launch_next(chains)
         arrays = [self._theta, *self._moments]
         copies = [None if a is None else xp.asarray(a[:chains, :], copy=True) for a in arrays]
         return copies[0], copies[1:], xp.asarray(self._outcome[:chains, :], copy=True)
-
-    def _count(self, step: int) -> int:
-        """Rows of a step's batch."""
-        batches = -(-self._num_rows // self._batch)
-        return min(self._batch, self._num_rows - step % batches * self._batch)
 
     def _step(self, count: int, chains: int) -> None:
         replay = self._replays.get((count, chains))
@@ -244,7 +232,7 @@ class DeviceSteps:
             *self._records(),
             self._grad,
             self._num_rows,
-            self._batch,
+            self._batches.sizes[0],
             self._places,
             self._masks,
         )
@@ -287,7 +275,7 @@ def bytes_per_chain_of_steps(
 ) -> int:
     """Return the device memory that each chain of steps with such batches needs."""
     total = 0
-    for count in {batch_rows, rows % batch_rows} - {0}:
+    for count in Batches(rows, batch_rows).sizes:
         total += bytes_per_chain(tables, count, itemsize)
         if batch_rows < rows:  # its rows are gathered, and numbered
             total += count * (features * itemsize + 8)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ribbit._arrays import positions as positions_
 from ribbit._arrays import random_numbers
+from ribbit._arrays.batches import Batches
 from ribbit._arrays.device import Device
 from ribbit._arrays.namespace import host_dtype, to_host
 from ribbit._arrays.threads import Interrupted
@@ -99,7 +100,7 @@ class DeviceVariational:
                 "kl_weight as step_size, at least 1, and steps < 2^40"
             )
         decay = (decay1, decay2)
-        scheme = Scheme(rows, batch_rows, num_samples, closed, decay, epsilon, estimator)
+        scheme = Scheme(Batches(rows, batch_rows), num_samples, closed, decay, epsilon, estimator)
         steps = self._steps(scheme, most_chains)
         steps.load(state, seed, first_step, step_size, kl_weight)
         for number in range(first_step, first_step + count):
@@ -120,13 +121,13 @@ class DeviceVariational:
             return self._last[1]
         self._last = None  # its memory goes back before more is asked for
         tables, xp = self._tables, self._device.xp
-        each = sum(self._bytes_per_sample(n, scheme.estimator) for n in scheme.sizes)
+        each = sum(self._bytes_per_sample(n, scheme.estimator) for n in scheme.batches.sizes)
         chains = min(scheme.num_samples, most_chains(each))
         approximation = self._approximation(scheme.estimator)
         batches: list[Batch] = []
         whole: Program | None = None
-        for count in scheme.sizes:
-            rows = None if scheme.batches == 1 else xp.empty((count,), dtype=xp.int64)
+        for count in scheme.batches.sizes:
+            rows = None if scheme.batches.count == 1 else xp.empty((count,), dtype=xp.int64)
             program = self._program(scheme.estimator, chains, count, rows, whole, approximation)
             whole = whole or program
             batches.append(Batch(count, rows, program))
@@ -188,18 +189,21 @@ class DeviceVariational:
         """Add up the rows' constants over the batches of `count` steps, () or (count,)."""
         if self._constants is None:
             return 0.0
-        if scheme.batches == 1:
+        if scheme.batches.count == 1:
             return float(self._constants.sum())
         sums = np.empty(count)
         for i in range(count):
-            epoch, batch = divmod(first_step + i, scheme.batches)
+            places = scheme.batches.places(first_step + i)
+            assert places is not None
+            assert scheme.batches.num_rows is not None
+            epoch, begin, rows_of_batch = places
             rows = random_numbers.epoch_rows(
-                scheme.num_rows,
+                scheme.batches.num_rows,
                 seed=seed,
                 chain=0,
                 epoch=epoch,
-                begin=batch * scheme.batch_rows,
-                count=scheme.size(first_step + i),
+                begin=begin,
+                count=rows_of_batch,
             )
             sums[i] = self._constants[rows].sum()
         return sums

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ribbit import schedules
 from ribbit._arrays import checks
+from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
@@ -46,8 +47,8 @@ class BBB:
     num_samples : int
         Weight samples per step.
     batch_size : int or None
-        Rows per step, without replacement within an epoch; the last batch may be smaller. None:
-        all rows.
+        The most rows per step, without replacement within an epoch of ceil(N / batch_size)
+        batches that differ by one row at most. None: all rows.
     kl : {"closed", "sampled"}
         "closed": E_q[log prior] in closed form, for normal priors. "sampled": from the weight
         samples of the step, for every prior. E_q[log q] is in closed form in both.
@@ -102,9 +103,9 @@ class BBB:
         )
         rows = options.num_rows(name, target)
         assert rows is not None
-        self._num_rows: int = rows
         size = options.batch_size(name, batch_size, rows)
         self._batch_size: int = rows if size is None else size
+        self._batches = Batches(rows, self._batch_size)
         self._kl = checks.choice(name, "kl", kl, ("closed", "sampled"))
         if kl == "closed" and not target.normal_prior:
             raise ValueError(
@@ -228,7 +229,7 @@ class BBB:
             "BBB",
             first=step,
             epochs=epochs,
-            batches=-(-self._num_rows // self._batch_size),
+            batches=self._batches.count,
             members=1,
             gradients=self._num_samples,
             advance=advance,
@@ -242,14 +243,14 @@ class BBB:
 
     def _weights(self, step: int, count: int) -> npt.NDArray[np.float64]:
         """Weights of the KL term, (count,); those of an epoch add up to one."""
-        batches = -(-self._num_rows // self._batch_size)
-        number = np.arange(step, step + count) % batches
+        batches = self._batches.count
+        steps = np.arange(step, step + count)
         if self._weighting == "blundell":
-            halves: npt.NDArray[np.float64] = np.exp2(-(number + 1.0))
+            halves: npt.NDArray[np.float64] = np.exp2(-(steps % batches + 1.0))
             halves /= -np.expm1(-batches * np.log(2.0))
             return halves
-        rows = np.minimum(self._batch_size, self._num_rows - number * self._batch_size)
-        weights: npt.NDArray[np.float64] = rows / self._num_rows
+        first = np.array([self._batches.rows(s) for s in range(batches)])  # of the first epoch
+        weights: npt.NDArray[np.float64] = first[steps % batches] / first.sum()
         return weights
 
     def _advance(
@@ -327,7 +328,7 @@ class BBB:
     ) -> MeanField:
         target = self._density.target
         records = np.concatenate(found, axis=1)  # (3, steps): log likelihood, log q, log prior
-        batches = -(-self._num_rows // self._batch_size)
+        batches = self._batches.count
         epochs = records.shape[1] // batches
         shaped = records[:, : epochs * batches].reshape(3, epochs, batches)
         weights = self._weights(0, batches)

@@ -44,7 +44,7 @@ class MCDropout:
     learning_rate : float
         Of Adam, times the schedule's factor.
     batch_size : int or None
-        Rows per step; None: all.
+        The most rows per step; the batches of an epoch differ by one at most. None: all.
     schedule : Schedule, optional
         Of :mod:`ribbit.schedules`; constant when absent.
 

@@ -26,10 +26,14 @@ __all__ = ["HMC"]
 
 
 class HMC(Sampler):
-    """Hamiltonian Monte Carlo with a fixed trajectory length (Duane et al. 1987; Neal 2011).
+    """Hamiltonian Monte Carlo (Duane et al. 1987; Neal 2011) of random trajectory lengths.
 
-    Every transition draws a momentum from N(0, M), runs L leapfrog steps and accepts with
+    Every transition draws a momentum from N(0, M), runs leapfrog steps and accepts with
     probability min(1, exp(-dH)). Chains never influence each other, not even in warmup.
+
+    A trajectory of fixed length can leave a direction unmoved: the default length carries a
+    Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
+    length of every trajectory is random (Mackenzie 1989), unless ``randomize=None``.
 
     Parameters
     ----------
@@ -40,21 +44,25 @@ class HMC(Sampler):
         averaging (Hoffman and Gelman 2014, algorithm 5).
     trajectory_length : float, optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
-        use). L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is absent too:
+        use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is absent too:
         (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by all network
         weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it is required.
     num_leapfrog_steps : int, optional
-        L itself; excludes `trajectory_length`.
+        L itself, on average; excludes `trajectory_length`.
+    randomize : "uniform" or None
+        "uniform": each trajectory of each chain has a number of leapfrog steps that is uniform on
+        1, 2, .., 2 L, by its address (seed, chain, transition). None: all have L, as in Izmailov et
+        al. 2021; some directions may then never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
         Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
         the variances of each chain in warmup, in Stan's windows. None: the identity.
     jitter : float
         In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
-        1 + jitter); L stays.
+        1 + jitter); the number of steps stays.
     target_acceptance : float
         What "auto" aims for.
     max_num_leapfrog_steps : int
-        Cap of L, with a warning and the statistic "capped".
+        Cap of every trajectory, with a warning and the statistic "capped".
     divergence_threshold : float
         A larger energy error flags a transition as diverging.
 
@@ -88,6 +96,7 @@ class HMC(Sampler):
         step_size: float | Array | str = 1e-3,
         trajectory_length: float | None = None,
         num_leapfrog_steps: int | None = None,
+        randomize: str | None = "uniform",
         inverse_mass_matrix: Array | str | None = None,
         jitter: float = 0.0,
         target_acceptance: float = 0.8,
@@ -104,6 +113,7 @@ class HMC(Sampler):
             step_size=step_size,
             trajectory_length=trajectory_length,
             num_leapfrog_steps=num_leapfrog_steps,
+            randomize=randomize,
             inverse_mass_matrix=inverse_mass_matrix,
             target_acceptance=target_acceptance,
             max_num_leapfrog_steps=max_num_leapfrog_steps,
@@ -115,6 +125,7 @@ class HMC(Sampler):
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
             "trajectory_length": tuning.length,
             "num_leapfrog_steps": tuning.num_steps,
+            "randomize": tuning.randomize,
             "inverse_mass_matrix": inverse_mass_matrix
             if inverse_mass_matrix is None or isinstance(inverse_mass_matrix, str)
             else to_host(inverse_mass_matrix).tolist(),
@@ -259,8 +270,9 @@ class HMC(Sampler):
                 xp, (chains, 1), seed=seed, step=step, chains=ids, purpose=random_numbers.JITTER
             )
             step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
+        num_steps, capped = self._tuning.steps_of(state)
         q, p, terms, grad = density.leapfrog(
-            state.position, p0, state.grad, step_size, state.num_steps, mass, guard
+            state.position, p0, state.grad, step_size, num_steps, mass, guard
         )
         with errstate(xp):
             kinetic0 = transitions.kinetic_energy(xp, p0, mass)
@@ -281,9 +293,9 @@ class HMC(Sampler):
                 "diverging": diverging,
                 "energy": xp.where(accepted, kinetic, kinetic0) - logdensity,
                 "energy_error": error,
-                "n_steps": from_host(xp, state.num_steps),
+                "n_steps": from_host(xp, num_steps),
                 "step_size": step_size,
-                "capped": from_host(xp, state.capped),
+                "capped": from_host(xp, capped),
             }
         state = State(
             position=transitions.select(xp, accepted, q, state.position),

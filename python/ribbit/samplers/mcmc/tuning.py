@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, to_host
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Tuning"]
+
+_RANDOM = ("uniform",)
+# Its own layer of the jitter's purpose: the two share no number.
+_LENGTH_LAYER = 1
 
 
 class Tuning:
@@ -39,6 +43,8 @@ class Tuning:
     inverse_mass : (P,) array or None
         The fixed one; None for the identity and for "adapt".
     adapts_mass : bool
+    randomize : str or None
+        How the leapfrog steps of a transition vary around L.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class Tuning:
         step_size: float | Array | str,
         trajectory_length: float | None,
         num_leapfrog_steps: int | None,
+        randomize: str | None,
         inverse_mass_matrix: Array | str | None,
         target_acceptance: float,
         max_num_leapfrog_steps: int,
@@ -56,6 +63,9 @@ class Tuning:
         self.target_acceptance = checks.fraction("HMC", "target_acceptance", target_acceptance)
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
+        )
+        self.randomize = (
+            None if randomize is None else checks.choice("HMC", "randomize", randomize, _RANDOM)
         )
         self.step_size = hmc_options.step_size(step_size)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
@@ -73,7 +83,24 @@ class Tuning:
                 raise ValueError(
                     f"[HMC] expected step_size > 0 in {density.dtype}, got {self.step_size.min()}"
                 )
-            self._warn_capped(self._steps_for(np.atleast_1d(self.step_size))[1])
+            self._warn_capped(*self._steps_for(np.atleast_1d(self.step_size)))
+
+    def steps_of(self, state: State) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Leapfrog steps of each chain's next trajectory, and whether they were capped."""
+        if self.randomize is None:
+            return state.num_steps, state.capped
+        u = random_numbers.uniform(
+            np,
+            (state.chains.shape[0], 1),
+            seed=state.seed,
+            step=state.step,
+            chains=state.chains,
+            purpose=random_numbers.JITTER,
+            layer=_LENGTH_LAYER,
+        )
+        steps = np.ceil(2.0 * u[:, 0] * state.num_steps)
+        capped = state.capped | (steps > self.max_steps)
+        return np.minimum(steps, self.max_steps).astype(np.int64), capped
 
     @property
     def adapts(self) -> bool:
@@ -156,7 +183,7 @@ class Tuning:
             step_size = dual.average() if last else dual.step_size()
             num_steps, capped = self._steps_for(step_size)
             if last:
-                self._warn_capped(capped)
+                self._warn_capped(num_steps, capped)
             changes |= {
                 "step_size": from_host(xp, step_size),
                 "num_steps": num_steps,
@@ -235,12 +262,16 @@ class Tuning:
         capped = steps > self.max_steps
         return np.where(capped, self.max_steps, steps).astype(np.int64), capped
 
-    def _warn_capped(self, capped: npt.NDArray[np.bool_]) -> None:
+    def _warn_capped(
+        self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]
+    ) -> None:
+        if self.randomize is not None:  # the longest have twice as many
+            capped = capped | (2.0 * num_steps > self.max_steps)
         if capped.any():
             warnings.warn(
                 f"[HMC] expected at most {self.max_steps} leapfrog steps per trajectory "
                 f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
-                "sizes: those trajectories are shorter than trajectory_length",
+                "sizes: those trajectories are shorter than asked for",
                 RuntimeWarning,
                 stacklevel=4,
             )

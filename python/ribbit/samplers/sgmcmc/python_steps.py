@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import random_numbers
+from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
-from ribbit.samplers.sgmcmc.rule import Batches, Rule
+from ribbit.samplers.sgmcmc.rule import Rule
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -1,11 +1,11 @@
-"""How a stochastic gradient moves the parameters, and which rows it is estimated on."""
+"""How a stochastic gradient moves the parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Batches", "Rule"]
+__all__ = ["Rule"]
 
 Kind = Literal["langevin", "friction", "adam"]
 
@@ -38,34 +38,3 @@ class Rule:
     decay1: float = 0.9
     decay2: float = 0.999
     epsilon: float = 1e-8
-
-
-@dataclass(frozen=True)
-class Batches:
-    """How the rows of an epoch are cut into batches.
-
-    Attributes
-    ----------
-    num_rows : int or None
-        N; None for a target without rows.
-    size : int or None
-        Rows of a batch; None: all there are.
-    """
-
-    num_rows: int | None
-    size: int | None
-
-    @property
-    def count(self) -> int:
-        """Steps of an epoch, M."""
-        if self.size is None or self.num_rows is None:
-            return 1
-        return -(-self.num_rows // self.size)
-
-    def places(self, step: int) -> tuple[int, int, int] | None:
-        """Return epoch, first place in its order and number of rows of a step; None: all rows."""
-        if self.size is None or self.num_rows is None or self.size == self.num_rows:
-            return None
-        epoch, number = divmod(step, self.count)
-        begin = number * self.size
-        return epoch, begin, min(self.size, self.num_rows - begin)

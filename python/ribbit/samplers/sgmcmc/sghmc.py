@@ -39,8 +39,8 @@ class SGHMC(Stepping, Sampler):
     friction : float
         a, in (0, 1).
     batch_size : int or None
-        Rows per step, drawn without replacement within an epoch; the last batch of an epoch may be
-        smaller and is scaled by its own N/n. None: all rows.
+        The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
+        batches that differ by one row at most; each is scaled by its own N/n. None: all rows.
     schedule : Schedule, optional
         Of :mod:`ribbit.schedules`; constant when absent.
     track_lp : bool

@@ -1,7 +1,8 @@
 """Steps along stochastic gradients: what SGLD, SGHMC and the optimisers share.
 
-A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), and noise with
-the address (seed, s, c): chains, threads and restarts change nothing.
+A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), whose
+sizes differ by one row at most, and noise with the address (seed, s, c): chains, threads and
+restarts change nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from ribbit import schedules
 from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
@@ -23,7 +25,7 @@ from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
-from ribbit.samplers.sgmcmc.rule import Batches, Rule
+from ribbit.samplers.sgmcmc.rule import Rule
 
 if TYPE_CHECKING:
     import numpy.typing as npt

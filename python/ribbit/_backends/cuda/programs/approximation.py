@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from ribbit._arrays.batches import Batches
 from ribbit.protocols import Array
 
 __all__ = ["Approximation", "Batch", "GradientProgram", "Scheme", "Segment"]
@@ -86,8 +87,8 @@ class Scheme:
 
     Attributes
     ----------
-    num_rows, batch_rows : int
-        N, and rows of all batches but the last of an epoch.
+    batches : Batches
+        How an epoch of the N rows is cut.
     num_samples : int
         S.
     closed : bool
@@ -98,25 +99,9 @@ class Scheme:
         Of ``ribbit._backends.cuda.layers.row_noise``.
     """
 
-    num_rows: int
-    batch_rows: int
+    batches: Batches
     num_samples: int
     closed: bool
     decay: tuple[float, float]
     epsilon: float
     estimator: int
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return -(-self.num_rows // self.batch_rows)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of the batches that occur."""
-        last = self.num_rows - (self.batches - 1) * self.batch_rows
-        return tuple(dict.fromkeys((self.batch_rows if self.batches > 1 else last, last)))
-
-    def size(self, step: int) -> int:
-        """Rows of the batch of a step."""
-        return min(self.batch_rows, self.num_rows - step % self.batches * self.batch_rows)

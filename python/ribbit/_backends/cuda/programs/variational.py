@@ -46,7 +46,7 @@ class Variational:
         Means of the prior; None: 0.
     temperature : float
     batches : sequence of Batch
-        One for each of ``scheme.sizes``.
+        One for each of ``scheme.batches.sizes``.
     approximation : Approximation
     """
 
@@ -108,7 +108,7 @@ class Variational:
 
     def step(self, number: int) -> None:
         """Make the next step, whose number is given."""
-        count = self._scheme.size(number)
+        count = self._scheme.batches.rows(number)
         replay = self._replays.get(count)
         if replay is None:
             body = self._body(self._batches[count])
@@ -172,9 +172,8 @@ class Variational:
         return body
 
     def _rows(self, batch: Batch) -> Launch:
-        scheme = self._scheme
-        sizes = scheme.num_rows, scheme.batches, scheme.batch_rows, batch.count
-        fields = (self._clock, *sizes, batch.rows)
+        batches = self._scheme.batches
+        fields = (self._clock, batches.num_rows, batches.count, batch.count, batch.rows)
         return Launch("VariationalRows", fields, (blocks_of(batch.count), 1, 1))
 
     def _scales(self) -> list[Launch]:

@@ -1,0 +1,56 @@
+"""How the rows of an epoch are cut into batches: the Python side of ``core/permutation_hd.h``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Batches"]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """An epoch of N rows in ceil(N / size) batches whose sizes differ by one row at most.
+
+    The likelihood of a batch of n rows counts N / n times, so that a short last batch would have
+    the noise of few rows in a step as long as the others (N = 1,001 in batches of 100: one row).
+
+    Attributes
+    ----------
+    num_rows : int or None
+        N; None for a target without rows.
+    size : int or None
+        The most rows of a batch; None: all there are.
+    """
+
+    num_rows: int | None
+    size: int | None
+
+    @property
+    def count(self) -> int:
+        """Steps of an epoch, M."""
+        if self.size is None or self.num_rows is None:
+            return 1
+        return -(-self.num_rows // self.size)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of the batches that occur: one number or two, the larger one first."""
+        if self.num_rows is None:
+            return ()
+        base, longer = divmod(self.num_rows, self.count)
+        return (base,) if longer == 0 else (base + 1, base)
+
+    def places(self, step: int) -> tuple[int, int, int] | None:
+        """Return epoch, first place in its order and number of rows of a step; None: all rows."""
+        if self.size is None or self.num_rows is None or self.size == self.num_rows:
+            return None
+        epoch, number = divmod(step, self.count)
+        base, longer = divmod(self.num_rows, self.count)
+        return epoch, number * base + min(number, longer), base + (number < longer)
+
+    def rows(self, step: int) -> int:
+        """Return the number of rows of a step's batch."""
+        places = self.places(step)
+        if places is not None:
+            return places[2]
+        return self.num_rows or 0
