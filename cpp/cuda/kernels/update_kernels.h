@@ -171,8 +171,7 @@ struct NextStep {
     if (failed) note(block, shared, chain, table[begun - 1].number);
     const Word64 step = number < 0.0 ? 0 : static_cast<Word64>(number);
     const Word64 batches = static_cast<Word64>((num_rows + batch_rows - 1) / batch_rows);
-    const BatchPlaces places =
-        batch_places(static_cast<Word64>(num_rows), batches, step % batches);
+    const BatchPlaces places = batch_places(static_cast<Word64>(num_rows), batches, step % batches);
     block.phase([&](int t) {
       if (t != 0 || number < 0.0) return;
       records.begun[chain] = begun + 1;
@@ -182,8 +181,8 @@ struct NextStep {
         masks[2] = chains[0];
       }
       if (rows == nullptr) return;
-      shared.order = make_permutation(static_cast<Word64>(num_rows), seed, chains[chain],
-                                      step / batches);
+      shared.order =
+          make_permutation(static_cast<Word64>(num_rows), seed, chains[chain], step / batches);
     });
     if (number < 0.0 || rows == nullptr) return;
     block.last([&](int t) {

@@ -76,8 +76,8 @@ def variance(number, step_size):
 
 @pytest.mark.parametrize("step_size", RUNS)
 def test_one_row_more_does_not_widen_the_posterior(step_size):
-    # 60,000 effective squares or 140,000: standard errors of 0.8 % and 0.5 %, false-fail rates below
-    # 1e-7. At the largest step 91 rows at a time for 100 are worth 2 % (by the steps by hand).
+    # 60,000 effective squares or 140,000: standard errors of 0.8 % and 0.5 %, false-fail rates
+    # below 1e-7. At the largest step 91 rows at a time for 100 are worth 2 % (steps by hand).
     ratio = variance(1001, step_size) / variance(1000, step_size)
     assert ratio == pytest.approx(1.0, abs=0.05)
 

@@ -44,9 +44,10 @@ class HMC(Sampler):
         averaging (Hoffman and Gelman 2014, algorithm 5).
     trajectory_length : float, optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
-        use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is absent too:
-        (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by all network
-        weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it is required.
+        use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is
+        absent too: (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by
+        all network weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it
+        is required.
     num_leapfrog_steps : int, optional
         L itself, on average; excludes `trajectory_length`.
     randomize : "uniform" or None

@@ -262,9 +262,7 @@ class Tuning:
         capped = steps > self.max_steps
         return np.where(capped, self.max_steps, steps).astype(np.int64), capped
 
-    def _warn_capped(
-        self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]
-    ) -> None:
+    def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
         if self.randomize is not None:  # the longest have twice as many
             capped = capped | (2.0 * num_steps > self.max_steps)
         if capped.any():
