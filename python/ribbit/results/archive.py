@@ -1,8 +1,6 @@
 """Arrays and plain values in one file: written whole or not at all, read without pickle.
 
-The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8. It is written
-beside its destination, flushed to the disk, then renamed over it, and the folder is flushed:
-whatever happens meanwhile, the destination holds the old file or the new one.
+The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit.errors import DataError
+from ribbit.results.atomic_file import checked_path, write_atomically
 from ribbit.results.state import (
     Adaptation,
     AnyState,
@@ -71,15 +69,12 @@ def write(
     TypeError
         When `path` is no path.
     OSError
-        When the folder is missing or cannot be written to.
+        When the folder is missing or cannot be written to, or `path` is a pipe, a device or a
+        socket.
     """
-    destination = _path(function, path)
-    if not destination.parent.is_dir():
-        raise FileNotFoundError(
-            f"[{function}] expected an existing folder, got {destination.parent}"
-        )
     text = json.dumps({"format": _FORMAT, "version": _VERSION, **header}, default=_plain)
-    _write(destination, {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)})
+    entries: dict[str, Any] = {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)}
+    write_atomically(function, path, lambda file: np.savez(file, **entries))
 
 
 @contextlib.contextmanager
@@ -96,7 +91,7 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
     import zipfile  # numpy too reads it on demand
 
     name = function
-    source = _path(name, path)
+    source = checked_path(name, path)
     try:
         with open(source, "rb") as file:
             start = file.read(4)
@@ -200,15 +195,6 @@ def get(arrays: dict[str, npt.NDArray[Any]], group: str) -> dict[str, npt.NDArra
     return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
 
-def _path(function: str, path: object) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"[{function}] expected a path, got {type(path).__name__}")
-    text = os.fspath(path)
-    if isinstance(text, bytes) or not Path(text).name or "\0" in text:
-        raise ValueError(f"[{function}] expected a path with a file name, got {text!r}")
-    return Path(text)
-
-
 def _plain(value: object) -> object:
     """Values that JSON does not know."""
     if isinstance(value, np.generic):
@@ -216,31 +202,3 @@ def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value)
-
-
-def _write(destination: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    temporary = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.tmp")
-    # O_EXCL and mode 666: a name nobody else has, with the user's usual permissions.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, destination)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _flush_folder(destination.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the rename itself durable, where folders can be opened (not on Windows)."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
