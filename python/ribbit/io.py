@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit.results import archive
+from ribbit.results.contents import check_array, check_chains, check_statistics, whole
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
@@ -38,28 +39,37 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     FileNotFoundError
         When there is no such file.
     DataError
-        A ValueError: the file is damaged, cut short, of another format or of a newer version.
+        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
+        holds what no run can have left there.
+    MemoryError
+        When it does not fit into the memory that is free.
     """
     with archive.opened("load_draws", path) as (header, arrays):
         return _build(header, arrays)
 
 
 def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
-    positions = arrays["positions"]
-    state = archive.state_of(header, arrays)
-    if positions.ndim != 3:
-        raise ValueError(f"positions {positions.shape} are not (C, D, P)")
-    if repeated := int(header.get("repeated", 0)):
+    """Draws of a header and arrays; ValueError or KeyError for what no run can have written."""
+    positions = _positions(header, arrays)
+    stats = archive.get(arrays, "stats")
+    check_statistics("stats", stats, positions)
+    warmup_positions, warmup_stats = arrays.get("warmup_positions"), None
+    if warmup_positions is not None:
         chains, _, dim = positions.shape
-        positions = np.broadcast_to(positions, (chains, repeated, dim))
-    if state is not None and positions.shape[::2] != state.position.shape:
-        raise ValueError(f"positions {positions.shape} and state {state.position.shape} differ")
+        shape = (chains, None, dim)
+        name = positions.dtype.name
+        check_array("warmup_positions", warmup_positions, name, shape, "finite")
+        warmup_stats = archive.get(arrays, "warmup_stats")
+        check_statistics("warmup_stats", warmup_stats, warmup_positions)
     predictive: Any = None
     if header["predictive"] is not None:
         predictive = predictive_from_description(header["predictive"])
+        if predictive.dim != positions.shape[2]:
+            raise ValueError(f"positions {positions.shape} of a model of dim {predictive.dim}")
     prediction = None
     if header["prediction"] is not None and predictive is not None:
         found = archive.get(arrays, "prediction")
+        predictive.check_inputs(found["x"])
         running = RunningPrediction.unpack(predictive, header["prediction"], found)
         prediction = Prediction(
             predictive,
@@ -67,15 +77,46 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
             positions=positions if positions.shape[1] else None,
             running=running,
         )
-    warm = "warmup_positions" in arrays
     return Draws(
         positions=positions,
-        stats=archive.get(arrays, "stats"),
-        complete=bool(header["complete"]),
-        state=state,
-        settings=dict(header["settings"]),
+        stats=stats,
+        complete=_flag(header["complete"]),
+        state=archive.state_of(header, arrays, positions),
+        settings=_settings(header["settings"], positions.shape[0]),
         predictive=predictive,
         prediction=prediction,
-        warmup_positions=arrays["warmup_positions"] if warm else None,
-        warmup_stats=archive.get(arrays, "warmup_stats") if warm else None,
+        warmup_positions=warmup_positions,
+        warmup_stats=warmup_stats,
     )
+
+
+def _positions(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Positions (C, D, P); draws that differ by their number alone share one."""
+    positions = arrays["positions"]
+    check_chains("positions", positions)
+    repeated = whole("repeated", header.get("repeated", 0), below=2**32)
+    if not repeated:
+        return positions
+    chains, kept, dim = positions.shape
+    if kept != 1:
+        raise ValueError(f"positions {positions.shape} repeated {repeated} times")
+    return np.broadcast_to(positions, (chains, repeated, dim))
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"complete is not true or false: {value!r:.60}")
+    return value
+
+
+def _settings(value: object, chains: int) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("settings are no dict")
+    if "seed" in value:
+        whole("settings/seed", value["seed"], below=2**64)
+    ids = value.get("chains")
+    if ids is not None and not (isinstance(ids, list) and len(ids) == chains):
+        raise ValueError(f"settings/chains are not {chains} ids")
+    for number in ids or []:
+        whole("settings/chains", number, below=2**32)
+    return dict(value)

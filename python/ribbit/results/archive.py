@@ -1,23 +1,24 @@
 """Arrays and plain values in one file: written whole or not at all, read without pickle.
 
-The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8. It is written
-beside its destination, flushed to the disk, then renamed over it, and the folder is flushed:
-whatever happens meanwhile, the destination holds the old file or the new one.
+The file is a NumPy ``.npz`` (any name will do) whose entry "header" is JSON in UTF-8.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays.namespace import to_host
+from ribbit._arrays.namespace import require_memory, to_host
 from ribbit.errors import DataError
+from ribbit.results.atomic_file import checked_path, describe_kind, write_atomically
+from ribbit.results.contents import check_tuning, whole
 from ribbit.results.state import (
     Adaptation,
     AnyState,
@@ -57,7 +58,11 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
         ("first_moment", "second_moment"),
     ),
 }
+# Readers of the headers of .npy entries by version.
+_NPY = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
+_STEPS = 2**63
+_COUNTERS = {"step": _STEPS, "seed": 2**64, "warmup": _STEPS}
 _DUAL_ARRAYS = ("log_step", "log_average", "error", "centre")
 
 
@@ -71,15 +76,12 @@ def write(
     TypeError
         When `path` is no path.
     OSError
-        When the folder is missing or cannot be written to.
+        When the folder is missing or cannot be written to, or `path` is a pipe, a device or a
+        socket.
     """
-    destination = _path(function, path)
-    if not destination.parent.is_dir():
-        raise FileNotFoundError(
-            f"[{function}] expected an existing folder, got {destination.parent}"
-        )
     text = json.dumps({"format": _FORMAT, "version": _VERSION, **header}, default=_plain)
-    _write(destination, {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)})
+    entries: dict[str, Any] = {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)}
+    write_atomically(function, path, lambda file: np.savez(file, **entries))
 
 
 @contextlib.contextmanager
@@ -92,48 +94,78 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
         When there is no such file.
     DataError
         A ValueError: the file is damaged, cut short, of another format or of a newer version.
+    MemoryError
+        When the arrays do not fit into the memory that is free.
     """
-    import zipfile  # numpy too reads it on demand
-
-    name = function
-    source = _path(name, path)
+    source = checked_path(function, path)
     try:
+        found = os.stat(source)
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            # Opening a pipe would wait for somebody who writes.
+            got = describe_kind(found.st_mode)
+            raise DataError(f"[{function}] expected a file of draws, got {got}: {source}")
         with open(source, "rb") as file:
             start = file.read(4)
-        if start != b"PK\x03\x04":  # np.load would advise to allow pickles
-            raise DataError(f"[{name}] expected a file of draws, got another format: {source}")
-        with open(source, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile) or "header" not in archive.files:
-                raise DataError(f"[{name}] expected a file of draws, got {source} without a header")
-            header = json.loads(archive["header"].tobytes().decode())
-            if not isinstance(header, dict) or header.get("format") != _FORMAT:
-                raise DataError(f"[{name}] expected a file of draws, got another format: {source}")
-            if header.get("version") != _VERSION:
+            if start != b"PK\x03\x04":
                 raise DataError(
-                    f"[{name}] expected format version {_VERSION}, got {header.get('version')}: "
-                    f"{source} (written by another version of Ribbit)"
+                    f"[{function}] expected a file of draws, got another format: {source}"
                 )
-            arrays = {key: archive[key] for key in archive.files}
+            arrays = _read(function, file, found.st_size)
+        if "header" not in arrays:
+            raise DataError(f"[{function}] expected a file of draws, got {source} without a header")
+        header = json.loads(arrays["header"].tobytes().decode())
+        if not isinstance(header, dict) or header.get("format") != _FORMAT:
+            raise DataError(f"[{function}] expected a file of draws, got another format: {source}")
+        if header.get("version") != _VERSION:
+            raise DataError(
+                f"[{function}] expected format version {_VERSION}, got {header.get('version')}: "
+                f"{source} (written by another version of Ribbit)"
+            )
         yield header, arrays
-    except (DataError, FileNotFoundError, IsADirectoryError, PermissionError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
         raise
-    except (
-        zipfile.BadZipFile,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        EOFError,
-        OSError,
-        NotImplementedError,  # a damaged compression method
-        RuntimeError,  # a damaged encryption flag
-        SyntaxError,  # a damaged .npy header
-        MemoryError,  # a damaged shape
-    ) as error:
+    except Exception as error:  # a damaged file makes zipfile, numpy and json raise all kinds
+        if isinstance(error, DataError) and str(error).startswith(f"[{function}]"):
+            raise
         raise DataError(
-            f"[{name}] expected a whole file of draws, got a damaged or foreign one: {source} "
+            f"[{function}] expected a whole file of draws, got a damaged or foreign one: {source} "
             f"({type(error).__name__}: {error})"
         ) from error
+
+
+def _read(function: str, file: BinaryIO, size: int) -> _Arrays:
+    """Return the arrays of a zip file of `size` bytes; nothing is allocated on its word alone."""
+    import zipfile  # numpy too reads it on demand
+
+    arrays: _Arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        # Draws are stored as they are: entries that hold more than the file would grow in memory.
+        held = sum(entry.file_size for entry in entries)
+        if held > size:
+            raise ValueError(f"{held} bytes of arrays in a file of {size}")
+        require_memory(np, held, np.uint8, f"[{function}] the arrays of {file.name}")
+        for entry in entries:
+            with archive.open(entry) as member:
+                name = entry.filename.removesuffix(".npy")
+                arrays[name] = _array(name, member, entry.file_size)
+    return arrays
+
+
+def _array(name: str, member: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Return the array in an entry of `size` bytes, in the byte order of this machine."""
+    version = np.lib.format.read_magic(member)
+    if version not in _NPY:
+        raise ValueError(f"{name} is an array of format {version}")
+    shape, _, dtype = _NPY[version](member)
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise ValueError(f"{name} is {dtype}, not numbers")
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or member.tell() + count * dtype.itemsize != size:
+        raise ValueError(f"{name} has {size} bytes, which is not {dtype} {shape}")
+    member.seek(0)
+    array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+    return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state: AnyState) -> None:
@@ -164,26 +196,35 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
     header["adaptation"] = counts
 
 
-def state_of(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> AnyState | None:
-    """Return the state that `put_state` put in, None where there is none."""
+def state_of(
+    header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], positions: npt.NDArray[Any]
+) -> AnyState | None:
+    """Return the state that `put_state` put in beside positions (C, D, P), None where none is.
+
+    Raises
+    ------
+    ValueError, KeyError
+        When no run can have left such a state.
+    """
     counters = header["state"]
     if counters is None:
         return None
-    make, needed, optional = _STATES[counters.get("kind", "State")]
+    kind = counters.get("kind", "State")
+    make, needed, optional = _STATES[kind]
+    check_tuning(arrays, positions, kind)
     fields: dict[str, Any] = {name: arrays[f"state/{name}"] for name in needed}
     fields |= {name: arrays.get(f"state/{name}") for name in optional}
-    fields |= {name: int(counters[name]) for name in ("step", "seed", "warmup")}
+    for name, below in _COUNTERS.items():
+        fields[name] = whole(f"state/{name}", counters[name], below=below)
     counts = header.get("adaptation")
     if counts is not None:
         dual = welford = None
         if "dual" in counts:
-            dual = DualAveraging(
-                **{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=int(counts["dual"])
-            )
+            count = whole("dual/count", counts["dual"], below=_STEPS)
+            dual = DualAveraging(**{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=count)
         if "welford" in counts:
-            welford = Welford(
-                arrays["welford/mean"], arrays["welford/squares"], int(counts["welford"])
-            )
+            count = whole("welford/count", counts["welford"], below=_STEPS)
+            welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
         fields["adaptation"] = Adaptation(dual, welford)
     return make(**fields)
 
@@ -200,15 +241,6 @@ def get(arrays: dict[str, npt.NDArray[Any]], group: str) -> dict[str, npt.NDArra
     return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
 
-def _path(function: str, path: object) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"[{function}] expected a path, got {type(path).__name__}")
-    text = os.fspath(path)
-    if isinstance(text, bytes) or not Path(text).name or "\0" in text:
-        raise ValueError(f"[{function}] expected a path with a file name, got {text!r}")
-    return Path(text)
-
-
 def _plain(value: object) -> object:
     """Values that JSON does not know."""
     if isinstance(value, np.generic):
@@ -216,31 +248,3 @@ def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value)
-
-
-def _write(destination: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    temporary = destination.with_name(f".{destination.name}.{os.urandom(6).hex()}.tmp")
-    # O_EXCL and mode 666: a name nobody else has, with the user's usual permissions.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, destination)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _flush_folder(destination.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the rename itself durable, where folders can be opened (not on Windows)."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

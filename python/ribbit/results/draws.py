@@ -132,14 +132,16 @@ class Draws:
         Parameters
         ----------
         path
-            Used as it is, no suffix is added. An existing file is replaced.
+            Used as it is, no suffix is added. An existing file is replaced and its permissions
+            kept; a symbolic link is followed.
 
         Raises
         ------
         TypeError
             When `path` is no path.
         OSError
-            When the folder is missing or cannot be written to.
+            When the folder is missing or cannot be written to, or `path` exists and is no regular
+            file.
         """
         positions = to_host(self.positions)
         # Draws that differ by their number alone, as dropout masks do, share one position.

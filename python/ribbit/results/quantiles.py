@@ -12,6 +12,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host
 from ribbit.protocols import Array
+from ribbit.results.contents import check_array, whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -161,8 +162,9 @@ class QuantileSketch:
 
     @staticmethod
     def unpack(xp: ModuleType, plain: dict[str, Any], arrays: dict[str, Array]) -> QuantileSketch:
-        """Rebuild from :meth:`pack`."""
+        """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
         filling = arrays["filling"]
+        _check_packed(plain, arrays)
         sketch = QuantileSketch(xp, tuple(filling.shape[:-1]), filling.dtype, size=1)
         plan = sketch._plan = _Plan(int(plain["buffers"]), int(plain["length"]))
         plan.count, plan._merges = int(plain["count"]), int(plain["merges"])
@@ -186,6 +188,30 @@ class QuantileSketch:
         before = xp.concat([xp.zeros_like(hits[..., :1]), hits[..., :-1]], axis=-1)
         infinity = xp.asarray(xp.inf, dtype=self._dtype)
         return xp.sort(xp.where(hits > before, values, infinity), axis=-1)[..., :k]
+
+
+def _check_packed(plain: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Raise unless the buffers are those of a sketch and hold as many values as it counted."""
+    filling = arrays["filling"]
+    length = filling.shape[-1]
+    if whole("length", plain["length"], below=2**31) != length or length < 1:
+        raise ValueError(f"a buffer of {length} values, not {plain['length']}")
+    buffers = whole("buffers", plain["buffers"], below=2**31)
+    weights, levels = dict(plain["weights"]), dict(plain["levels"])
+    for slot, weight in weights.items():
+        whole("slot", slot, below=buffers)
+        whole("weight", weight, below=2**63)
+        check_array(f"sketch/{slot}", arrays[str(slot)], filling.dtype.name, filling.shape)
+    for level in levels.values():
+        whole("level", level, below=2**31)
+    whole("merges", plain["merges"], below=2**63)
+    count = whole("count", plain["count"], below=2**63)
+    low, high = plain["bounds"]
+    if isinstance(low, bool) or not isinstance(low, int) or low > 0:
+        raise ValueError(f"bounds {low!r:.60}")
+    whole("bounds", high, below=2**63)
+    if levels.keys() != weights.keys() or length * sum(weights.values()) != count - count % length:
+        raise ValueError(f"buffers of weights {sorted(weights.values())} for {count} values")
 
 
 def _ranked(xp: ModuleType, values: Array, weights: npt.NDArray[np.int64]) -> tuple[Array, Array]:

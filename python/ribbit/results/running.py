@@ -13,6 +13,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import errstate, is_array, namespace
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
+from ribbit.results.contents import check_array, whole
 from ribbit.results.quantiles import QuantileSketch, probabilities
 
 __all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
@@ -23,6 +24,7 @@ ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 # Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
 _CALL = 4 * 10**8
 # Arrays of Moments that a file holds.
+_FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
 
 
@@ -243,7 +245,8 @@ class RunningPrediction:
     def unpack(
         predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
     ) -> RunningPrediction:
-        """Rebuild from :meth:`pack`."""
+        """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
+        _check_packed(predictive.kind, plain, arrays)
         running = RunningPrediction(
             predictive, arrays["x"], None, dim=1, quantiles=None, function="load_draws"
         )
@@ -261,6 +264,29 @@ class RunningPrediction:
             own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
             running.sketch = QuantileSketch.unpack(np, plain["sketch"], own)
         return running
+
+
+def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
+    count = whole("prediction/count", plain["count"], below=2**63)
+    rows = arrays["x"].shape[:1]
+    outputs = arrays["first"].shape[1:] if count else ()
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    if count:
+        shapes = dict.fromkeys(("first", "sum", "squares"), (*rows, *outputs))
+        if kind == "classification":
+            shapes["entropy"] = rows
+        else:  # that of all rows may be one
+            shapes["noise"] = (rows if arrays["noise"].shape[:1] == rows else (1,)) + outputs
+    if "density" in plain:
+        if whole("density/count", plain["density"], below=2**63) != count:
+            raise ValueError(f"{plain['density']} draws of the density where {count} were made")
+        shapes |= dict.fromkeys(("density/top", "density/sum"), rows) if count else {}
+    for name, shape in shapes.items():
+        check_array(f"prediction/{name}", arrays[name], "float64", shape)
+    if "sketch" in plain:
+        check_array("sketch", arrays["sketch/filling"], _FLOATS, (*rows, *outputs, None))
+        if plain["sketch"]["count"] != count:
+            raise ValueError(f"{plain['sketch']['count']} draws of quantiles, {count} were made")
 
 
 def inputs(function: str, x: Array) -> Array:

@@ -66,9 +66,13 @@ class Masks:
 
     @staticmethod
     def from_description(description: Mapping[str, Any]) -> Masks:
-        """Rebuild from `describe`."""
-        rates = tuple(float(rate) for rate in description["rates"])
-        return Masks(rates, int(description["seed"]), str(description["masks"]))
+        """Rebuild from `describe`; TypeError or ValueError for anything else."""
+        function = "predictive_from_description"
+        rates = tuple(
+            checks.fraction(function, "rates", rate, zero=True) for rate in description["rates"]
+        )
+        masks = checks.choice(function, "masks", description["masks"], ("row", "shared"))
+        return Masks(rates, checks.seed(function, description["seed"]), masks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,5 +315,11 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
             f"got {checks.summary(given['precision'])}"
         )
     base = {key: value for key, value in given.items() if key != "dropout"}
-    masks = Masks.from_description(given["dropout"]) if "dropout" in given else None
+    masks = None
+    if "dropout" in given:
+        masks = Masks.from_description(given["dropout"])
+        if len(masks.rates) != len(model.rates):
+            raise ValueError(
+                f"[{function}] expected {len(model.rates)} rates, got {len(masks.rates)}"
+            )
     return NetworkPredictive(model, likelihood, base, masks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
@@ -197,10 +197,9 @@ def run_epochs(
                 reporter.update(done, {"step_size": to_host(rates)}, float(done * gradients))
             chunk.made(count)
     if step < end:
-        warnings.warn(
+        warn(
             f"[{function}] interrupted after {(step - first) // batches} of {epochs} epochs; "
             "returning the fit so far (go on with resume=fit)",
-            RuntimeWarning,
             stacklevel=4,
         )
     return step == end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ribbit.protocols import Array
 from ribbit.results.state import Adaptation, DualAveraging, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
 from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 
@@ -266,11 +266,10 @@ class Tuning:
         if self.randomize is not None:  # the longest have twice as many
             capped = capped | (2.0 * num_steps > self.max_steps)
         if capped.any():
-            warnings.warn(
+            warn(
                 f"[HMC] expected at most {self.max_steps} leapfrog steps per trajectory "
                 f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
                 "sizes: those trajectories are shorter than asked for",
-                RuntimeWarning,
                 stacklevel=4,
             )
 

@@ -7,6 +7,7 @@ of the run time whatever the terminal (importing rich comes once on top). There 
 nothing here touches the random stream.
 """
 
+import contextlib
 import sys
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.progress_view import format_line, render_table
 
 ProgressOption = bool | Callable[[dict[str, Any]], object] | None
@@ -110,7 +112,7 @@ class Progress:
             self.close()
         else:  # an error is on its way: free the terminal, say nothing over it
             self._closed = True
-            self._sink.abort()
+            self._ask(self._sink.abort)
 
     @property
     def seconds_spent(self) -> float:
@@ -166,7 +168,7 @@ class Progress:
             return
         self._closed = True
         if self._sink is not None:
-            self._sink.close(self.snapshot(), shown=self._shown)
+            self._ask(self._sink.close, self.snapshot(), shown=self._shown)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of the run as a small dict.
@@ -235,12 +237,31 @@ class Progress:
     def _refresh(self, sink: _Sink) -> None:
         if not self._shown:
             self._shown = True
-            sink.open()
+            self._ask(sink.open)
         begin = time.perf_counter()
-        sink.show(self.snapshot())
+        if self._sink is not None:
+            self._ask(sink.show, self.snapshot())
         end = time.perf_counter()
         self._spent += end - begin
         self._due = end + max(sink.interval, _COST_FACTOR * (end - begin))
+
+    def _ask(self, do: Callable[..., None], *given: Any, **named: Any) -> None:
+        """Let the sink do something. One of ours that fails is dropped: a run is worth more."""
+        if isinstance(self._sink, _CallbackSink):
+            do(*given, **named)
+            return
+        try:
+            do(*given, **named)
+        except Exception as error:  # standard error closed, a broken pipe, a full disk
+            sink, self._sink = self._sink, None
+            if isinstance(sink, _TerminalSink):
+                with contextlib.suppress(Exception):
+                    sink.abort()
+            warn(
+                "[progress] expected to write to standard error, got "
+                f"{type(error).__name__} ({error}): the run goes on in silence",
+                stacklevel=2,
+            )
 
 
 def open_progress(
@@ -262,7 +283,7 @@ def open_progress(
         rich), else a plain line every few seconds. None: the same, but a run that takes under a
         second in a terminal, or under five in a log, prints nothing. A callable gets the dict of
         :meth:`Progress.snapshot` at most five times a second and once at the end; what it raises
-        ends the run.
+        ends the run. A display of ours that cannot be written warns once and falls silent.
     total : int
         Steps of the run, warmup included.
     chains : int
@@ -300,9 +321,11 @@ def open_progress(
 
 
 def _choose_sink(*, eager: bool) -> _Sink:
-    if sys.stderr is not None and sys.stderr.isatty():
-        return _TerminalSink(eager=eager)
-    return _LogSink(eager=eager)
+    try:
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+    except Exception:  # closed, or what somebody put in its place: writing will tell
+        terminal = False
+    return _TerminalSink(eager=eager) if terminal else _LogSink(eager=eager)
 
 
 class _CallbackSink:
@@ -371,8 +394,13 @@ class _TerminalSink:
             self._plain = _LogSink(eager=True)
             self.interval = _LOG_INTERVAL
             return
+
+        class Screen(Console):
+            def on_broken_pipe(self) -> None:
+                raise  # rich would end the process
+
         # auto_refresh would start a thread that wakes several times a second
-        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._live = Live(console=Screen(stderr=True), auto_refresh=False)
         self._live.start()
 
     def show(self, snapshot: dict[str, Any]) -> None:

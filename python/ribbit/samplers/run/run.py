@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -18,6 +17,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
@@ -145,19 +145,17 @@ class Run:
     def finish(self, name: str, interrupted: bool) -> Draws:
         """Pack what there is."""
         if interrupted:
-            warnings.warn(
+            warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
                 "returning these (go on with resume=draws)",
-                RuntimeWarning,
                 stacklevel=3,
             )
         state = self.state
         if self.kept == 0 and not interrupted:
-            warnings.warn(
+            warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 "(go on with resume=draws)",
-                RuntimeWarning,
                 stacklevel=3,
             )
         draws = self._pack()
@@ -218,11 +216,10 @@ class Run:
         worst = size.max(axis=1)
         far = ~(worst < _FAR)
         if far.any():
-            warnings.warn(
+            warn(
                 f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
                 f"{worst[far].max():.3g} in chain "
                 f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
-                RuntimeWarning,
                 stacklevel=4,
             )
 
@@ -232,11 +229,10 @@ class Run:
             return
         stuck = to_host(stats["diverging"]).all(axis=1)
         if stuck.any():
-            warnings.warn(
+            warn(
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
                 f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
                 "or 'auto'",
-                RuntimeWarning,
                 stacklevel=4,
             )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 from ribbit.samplers.sgmcmc.python_steps import python_steps
@@ -108,10 +108,9 @@ class Stepper:
             )
         last = state.warmup + end
         if schedule.kind == "cosine" and schedule.final == 0 and last > schedule.num_steps + thin:
-            warnings.warn(
+            warn(
                 f"[{function}] expected at most {schedule.num_steps} steps, where the step size "
                 f"reaches 0, got {last} with warmup: the draws after that repeat",
-                RuntimeWarning,
                 stacklevel=4,
             )
 
