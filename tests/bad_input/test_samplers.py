@@ -114,9 +114,19 @@ ENTRIES = {
         lambda p: p.num_draws == 8,
     ),
     "Prediction.quantile": (
-        lambda q, noise: KEPT.quantile(q, noise=noise),
-        {"q": levels, "noise": flags},
+        lambda q: KEPT.quantile(q),
+        {"q": levels},
         lambda values: bool(np.isfinite(values).all()),
+    ),
+    "Prediction.mean_quantile": (
+        lambda q: KEPT.mean_quantile(q),
+        {"q": levels},
+        lambda values: bool(np.isfinite(values).all()),
+    ),
+    "Prediction.interval": (
+        lambda coverage: KEPT.interval(coverage),
+        {"coverage": some(st.floats(0.1, 0.9))},
+        lambda ends: bool((ends[0] <= ends[1]).all()),
     ),
     "Prediction.log_likelihood": (
         lambda y: KEPT.log_likelihood(y),

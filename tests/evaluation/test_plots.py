@@ -85,7 +85,7 @@ def test_regression_band(ax, rng):
     outer, inner = ax.collections
     assert outer.get_paths()[0].vertices[:, 1].max() == pytest.approx(2.0)
     assert inner.get_paths()[0].vertices[:, 1].max() == pytest.approx(1.5)
-    assert labels(ax) == ["± 2 sd with noise", "± 2 sd of the mean", "mean", "data"]
+    assert labels(ax) == ["y: ± 2 sd (with noise)", "function: ± 2 sd", "mean", "data"]
 
 
 def test_observations_elsewhere(ax):

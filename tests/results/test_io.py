@@ -72,7 +72,7 @@ def test_gathered_predictions_are_saved(target, tmp_path, size):
     p, q = run.prediction, load_draws(tmp_path / "p").prediction
     for name in ("mean", "std", "epistemic_std", "aleatoric_std"):
         assert same(getattr(p, name), getattr(q, name))
-    assert same(p.quantile([0.1, 0.6]), q.quantile([0.1, 0.6]))
+    assert same(p.mean_quantile([0.1, 0.6]), q.mean_quantile([0.1, 0.6]))
     assert p.quantile_rank_error == q.quantile_rank_error
     assert (p.quantile_rank_error > 0) == (size == 700)
     assert p.log_likelihood() == q.log_likelihood()

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from ribbit.results import quantiles
+from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
 from ribbit.results.quantiles import QuantileSketch, sorted_quantile
 
@@ -154,3 +155,28 @@ def test_sketch_of_a_stream_longer_than_planned(rng):
 def test_plan_is_quick_for_a_long_stream():
     buffers, length = quantiles._best_plan(10**9, 1024)
     assert (buffers + 1) * length <= 1024
+
+
+def test_poisson_cdf_is_scipys():
+    """Both ways of it, also far out; 40 is where the approximation takes over."""
+    stats = pytest.importorskip("scipy.stats")
+    rates = np.concatenate([[0.0, 1e-300], np.geomspace(1e-3, 1e7, 500)])[:, None]
+    sd = np.sqrt(rates)
+    counts = np.floor(rates + sd * np.linspace(-9, 9, 201))
+    edges = np.tile([-1.0, 0.0, 38.0, 39.0, 40.0, 41.0], (502, 1))
+    counts = np.concatenate([counts, edges], axis=1)
+    found = poisson_cdf(np, np.maximum(counts, -1.0), rates)
+    expected = stats.poisson.cdf(np.maximum(counts, -1.0), rates)
+    assert np.abs(found - expected).max() < 1e-6
+    assert np.abs(found - expected)[counts < 40].max() < 1e-14
+    assert poisson_cdf(np, np.array(40.0), np.array(np.inf)) < 1e-18
+
+
+def test_quantiles_of_counts_are_scipys():
+    stats = pytest.importorskip("scipy.stats")
+    rates = np.geomspace(1e-2, 1e6, 300)[:, None]
+    for q in (1e-9, 0.05, 0.5, 0.95, 1 - 1e-9):
+        found = count_quantile(np, rates, np.full(300, q))
+        np.testing.assert_allclose(found, stats.poisson.ppf(q, rates[:, 0]), atol=1.0, rtol=1e-3)
+        if 0.01 < q < 0.99:  # where 8e-7 of probability is less than a count has
+            assert (found != stats.poisson.ppf(q, rates[:, 0])).mean() < 0.01

@@ -14,7 +14,6 @@ __all__ = ["draw_methods", "methods_notes", "methods_table"]
 
 _SHOWN = 700  # data points per panel: more would hide the bands
 _REACH = 0.15  # how far the panels go beyond the data, in units of x
-_ENDS = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
 
 
 def methods_table(comparison: Comparison) -> Any:
@@ -135,11 +134,9 @@ def _curves(
     scaler = comparison.scaler
     prediction = result.draws.predict(scaler.transform(grid[:, None]))
 
-    def band(*, noise: bool) -> tuple[Array, Array]:
-        lower, upper = np.asarray(scaler.inverse_y(prediction.quantile(list(_ENDS), noise=noise)))[
-            :, :, 0
-        ]
+    def band(ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        lower, upper = (np.asarray(scaler.inverse_y(end))[:, 0] for end in ends)
         return lower, upper
 
     mean = np.asarray(scaler.inverse_y(prediction.mean))[:, 0]
-    return mean, band(noise=True), band(noise=False)
+    return mean, band(prediction.interval(LEVEL)), band(prediction.mean_interval(LEVEL))

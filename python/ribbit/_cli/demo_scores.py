@@ -56,7 +56,7 @@ def score_draws(
     assert scaler.y_scale is not None
     prediction = draws.predict(x_test)
     mean = np.asarray(scaler.inverse_y(prediction.mean))[:, 0]
-    ends = prediction.quantile([0.5 - LEVEL / 2, 0.5 + LEVEL / 2], noise=True)
+    ends = prediction.interval(LEVEL)
     lower, upper = (np.asarray(scaler.inverse_y(end))[:, 0] for end in ends)
     scores = Scores(
         rmse=metrics.rmse(y_test, mean),

@@ -2,9 +2,9 @@
 
 R-hat, effective sample size and Monte Carlo standard error follow Vehtari, Gelman, Simpson,
 Carpenter and Buerkner (2021), "Rank-normalization, folding, and localization: an improved R-hat for
-assessing convergence of MCMC", Bayesian Analysis 16, and give ArviZ's numbers method by method.
-They run on any number of quantities at once, a block at a time, in float64. Draws that live on a
-device are copied to the host here.
+assessing convergence of MCMC", Bayesian Analysis 16, and give ArviZ's numbers method by method, but
+for ``mcse(method="sd")``, which says why. They run on any number of quantities at once, a block at
+a time, in float64. Draws that live on a device are copied to the host here.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
     a : (C, D, ...) array_like
         Draws: chains, draws, then any shape.
     method : {"mean", "sd"}
-        "mean" (the default): sd / sqrt(ESS of the mean). "sd": from the fourth moment and the ESS
-        of the mean (Vehtari et al. 2021, section 3.3).
+        "mean" (the default): sd / sqrt(ESS of the mean). "sd": by the delta method from the
+        variance of (x - mean)^2 and the ESS of these squares, ``ess(a, method="sd")``. (arviz-stats
+        takes the ESS of the mean here, which for antithetic chains is many times larger.)
 
     Returns
     -------

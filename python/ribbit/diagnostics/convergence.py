@@ -98,11 +98,13 @@ def _ess_plain(a: Array) -> Array:
 
 def mcse_block(a: Array, *, method: str) -> Array:
     """Monte Carlo standard error (M,) by a method of :func:`ribbit.diagnostics.mcse`."""
-    size = _ess_plain(_split(a))
     flat = a.reshape(len(a), -1)
     if method == "mean":
-        return np.asarray(flat.std(axis=1, ddof=1) / np.sqrt(size))
-    square = (flat - flat.mean(axis=1, keepdims=True)) ** 2
+        return np.asarray(flat.std(axis=1, ddof=1) / np.sqrt(_ess_plain(_split(a))))
+    deviation = a - a.mean(axis=(1, 2), keepdims=True)
+    # The squares mix at their own pace: for an antithetic chain far slower than the mean does.
+    size = _ess_plain(_split(deviation * deviation))
+    square = (deviation * deviation).reshape(len(a), -1)
     variance = square.mean(axis=1)
     variance_of_variance = ((square * square).mean(axis=1) - variance**2) / size
     value = np.sqrt(variance_of_variance / variance / 4.0)

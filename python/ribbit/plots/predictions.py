@@ -44,7 +44,7 @@ def regression_band(
     Returns
     -------
     matplotlib.axes.Axes
-        The inner band is the uncertainty of the mean function, the outer one adds the noise.
+        The outer band is that of y, noise included; the inner one that of the function alone.
 
     Raises
     ------
@@ -62,12 +62,11 @@ def regression_band(
     total = 2.0 * as_host(p.std)[order, column]
     inner = 2.0 * as_host(p.epistemic_std)[order, column]
     blue = COLORS[0]
-    ax.fill_between(
-        place, mean - total, mean + total, color=blue, alpha=0.16, lw=0, label="± 2 sd with noise"
-    )
-    ax.fill_between(
-        place, mean - inner, mean + inner, color=blue, alpha=0.34, lw=0, label="± 2 sd of the mean"
-    )
+    for half, alpha, label in (
+        (total, 0.16, "y: ± 2 sd (with noise)"),
+        (inner, 0.34, "function: ± 2 sd"),
+    ):
+        ax.fill_between(place, mean - half, mean + half, color=blue, alpha=alpha, lw=0, label=label)
     ax.plot(place, mean, color=blue, lw=1.8, label="mean")
     if y is not None:
         if isinstance(y, tuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import namespace
 from ribbit.protocols import Array, Predictive, PredictiveTerms
-from ribbit.results.mixtures import Normal, StudentT, mixture_quantile
+from ribbit.results import observations
 from ribbit.results.quantiles import probabilities, sorted_quantile
 from ribbit.results.running import (
     ARRAYS,
@@ -26,6 +26,7 @@ __all__ = ["Prediction"]
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
 _CHUNK = 1 << 20
+_UNSET: object = object()
 
 
 class Prediction:
@@ -134,21 +135,81 @@ class Prediction:
 
     @property
     def quantile_rank_error(self) -> float:
-        """Bound on the rank error of :meth:`quantile`, in draws; 0 when it is exact."""
+        """Bound on the rank error of :meth:`mean_quantile`, in draws; 0 when it is exact."""
         if self._positions is not None or self.running is None or self.running.sketch is None:
             return 0.0
         return self.running.sketch.rank_error
 
-    def quantile(self, q: float | Sequence[float], *, noise: bool = False) -> Array:
-        """Quantiles over draws.
+    def quantile(self, q: float | Sequence[float], *, noise: object = _UNSET) -> Array:
+        """Quantiles of y: of the mixture of the draws' noise, so of what will be observed.
 
         Parameters
         ----------
         q : float or (Q,)
-        noise : bool
-            False: of the mean function (of the probabilities for classification), linear between
-            neighbouring draws. True: of y itself, that is of the mixture of the draws' normal or
-            Student-t noise, to rounding; for regression.
+            In (0, 1).
+        noise
+            Refused: :meth:`mean_quantile` gives the quantiles without noise.
+
+        Returns
+        -------
+        (N, K) or (Q, N, K) array, float64
+            Regression: to rounding. Counts: the smallest count whose probability not to be
+            exceeded is q or more.
+
+        Raises
+        ------
+        TypeError
+            For a classification, where y is a label.
+        ValueError
+            For q out of range, or when the draws were not kept.
+
+        See Also
+        --------
+        mean_quantile : quantiles of the function, narrower by the noise.
+        interval : two of them.
+        """
+        name = "Prediction.quantile"
+        if noise is not _UNSET:
+            raise TypeError(
+                f"[{name}] expected no noise=, got noise={noise!r}: quantile and interval are of "
+                "y and include the noise; mean_quantile and mean_interval are of the function"
+            )
+        levels, single = probabilities(name, q, ends=False)
+        result = self._quantiles_of_y(name, levels.tolist())
+        return result[0, ...] if single else result
+
+    def interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Return the central interval that holds a new y with probability `coverage`.
+
+        Parameters
+        ----------
+        coverage : float
+            In (0, 1).
+
+        Returns
+        -------
+        lower, upper : (N, K) array, float64
+            As :meth:`quantile` gives them, with the same errors.
+
+        Examples
+        --------
+        >>> lower, upper = p.interval(0.9)  # doctest: +SKIP
+        >>> rb.metrics.coverage(y, lower, upper)  # doctest: +SKIP
+        0.91
+        """
+        name = "Prediction.interval"
+        ends = self._quantiles_of_y(name, _ends(name, coverage))
+        return ends[0, ...], ends[1, ...]
+
+    def mean_quantile(self, q: float | Sequence[float]) -> Array:
+        """Quantiles over draws of the function: of y's mean, or of the class probabilities.
+
+        They say how well the function is known, not where y will lie: :meth:`quantile` does.
+
+        Parameters
+        ----------
+        q : float or (Q,)
+            In [0, 1]; linear between neighbouring draws.
 
         Returns
         -------
@@ -156,29 +217,31 @@ class Prediction:
 
         Raises
         ------
-        TypeError
-            For ``noise=True`` with a likelihood that is not Gaussian.
         ValueError
             For q out of range; or when the draws were not kept and no quantiles were named in
             ``sample``.
         """
-        name = "Prediction.quantile"
-        noise = checks.boolean(name, "noise", noise)
-        levels, single = probabilities(name, q, ends=not noise)
-        if noise and self.kind != "regression":
-            raise TypeError(
-                f"[{name}] expected a Gaussian likelihood for noise=True, got {self.kind}"
-            )
-        if self._positions is not None and self._positions.shape[1] > 0:
-            result = self._exact_quantile(levels.tolist(), noise)
-        elif self.running is not None and self.running.sketch is not None and not noise:
-            result = self.running.sketch.quantile(levels.tolist())
-        else:
-            raise ValueError(
-                f"[{name}] expected kept draws, or quantiles= named in sample with noise=False, "
-                "got neither"
-            )
+        name = "Prediction.mean_quantile"
+        levels, single = probabilities(name, q, ends=True)
+        result = self._quantiles_of_mean(name, levels.tolist())
         return result[0, ...] if single else result
+
+    def mean_interval(self, coverage: float = 0.9) -> tuple[Array, Array]:
+        """Return the central interval of the function: of y's mean, or of the probabilities.
+
+        Parameters
+        ----------
+        coverage : float
+            In (0, 1).
+
+        Returns
+        -------
+        lower, upper : (N, K) array, float64
+            As :meth:`mean_quantile` gives them, with the same errors.
+        """
+        name = "Prediction.mean_interval"
+        ends = self._quantiles_of_mean(name, _ends(name, coverage))
+        return ends[0, ...], ends[1, ...]
 
     def log_likelihood(self, y: Array | None = None) -> float:
         """Mean over rows of the log predictive density, the mixture over draws.
@@ -275,7 +338,39 @@ class Prediction:
         xp = namespace(chunks[0][1])
         return join(xp, parts, axis=0)
 
-    def _exact_quantile(self, levels: list[float], noise: bool) -> Array:
+    def _quantiles_of_y(self, function: str, levels: list[float]) -> Array:
+        if self.kind == "classification":
+            raise TypeError(
+                f"[{function}] expected a regression or counts, got classification, where y is a "
+                "label: ask for probs, or for mean_quantile and mean_interval of the probabilities"
+            )
+        if self._positions is None or self._positions.shape[1] == 0:
+            raise ValueError(
+                f"[{function}] expected kept draws, got none (keep_draws=False?): what was "
+                "gathered while sampling gives mean_quantile, without the noise"
+            )
+
+        def of_y(xp: Any, terms: PredictiveTerms) -> Array:
+            return observations.quantiles(xp, self.kind, terms, levels)
+
+        return self._by_rows(of_y)
+
+    def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
+        if self._positions is not None and self._positions.shape[1] > 0:
+
+            def of_mean(xp: Any, terms: PredictiveTerms) -> Array:
+                values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
+                return sorted_quantile(xp, xp.sort(values, axis=-1), levels)
+
+            return self._by_rows(of_mean)
+        if self.running is not None and self.running.sketch is not None:
+            return self.running.sketch.quantile(levels)
+        raise ValueError(
+            f"[{function}] expected kept draws, or quantiles= named in sample, got neither"
+        )
+
+    def _by_rows(self, function: Callable[[Any, PredictiveTerms], Array]) -> Array:
+        """Join what a function makes of all draws at one block of rows after another, (Q, N, K)."""
         rows = self._x.shape[0]
         block = max(1, 4 * _CHUNK // (self.num_draws * self._values_per_draw(1)))
         result = []
@@ -285,21 +380,15 @@ class Prediction:
                 terms = _rows(self._all_kept(), low, high)
             else:
                 terms = self._all_draws(self._x[low:high, ...], low)
-            values = terms.values
-            xp = namespace(values)
-            values = xp.permute_dims(xp.astype(values, xp.float64), (1, 2, 0))  # (n, K, S)
-            if noise:
-                law = Normal() if terms.noise_df is None else StudentT(terms.noise_df)
-                scale = xp.permute_dims(xp.astype(terms.noise_width, xp.float64), (1, 2, 0))
-                # (n K, S) by way of (n K S,): C order, so that sums do not depend on the chunk
-                pair = [xp.reshape(a, (-1,)) for a in (values, scale + xp.zeros_like(values))]
-                rows_first = (-1, values.shape[-1])
-                mean, scale = (xp.reshape(a, rows_first) for a in pair)
-                found = mixture_quantile(xp, law, mean, scale, levels)
-                result.append(xp.reshape(found, (len(levels), *values.shape[:-1])))
-            else:
-                result.append(sorted_quantile(xp, xp.sort(values, axis=-1), levels))
+            xp = namespace(terms.values)
+            result.append(function(xp, terms))
         return xp.concat(result, axis=1)
+
+
+def _ends(function: str, coverage: float) -> list[float]:
+    """Levels of the ends of a central interval."""
+    inside = checks.fraction(function, "coverage", coverage)
+    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
 
 
 def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:

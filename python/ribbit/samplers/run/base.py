@@ -120,8 +120,8 @@ class Sampler(ABC):
         predict_at : array or tuple (x, y), optional
             Gather predictive statistics at these inputs while sampling, in ``draws.prediction``.
         quantiles : sequence of float, optional
-            With `predict_at`: quantiles that ``draws.prediction`` must be able to give although
-            ``keep_draws=False``.
+            With `predict_at`: quantiles that ``draws.prediction.mean_quantile`` must be able to
+            give although ``keep_draws=False``.
         keep_draws : bool
             False: ``draws.positions`` has no draws; memory for predictions does not grow with D.
         keep_warmup : bool
