@@ -39,6 +39,11 @@ class Cpu:
     xp: ClassVar[ModuleType] = np
     device: ClassVar[None] = None
 
+    @property
+    def instruction_set(self) -> str:
+        """Which kernels compute: the bits of draws depend on it."""
+        return _core.isa()
+
     def rows(self, function: str, network: NetworkTable, x: Any) -> npt.NDArray[Any]:
         """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images.
 

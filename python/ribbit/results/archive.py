@@ -180,6 +180,7 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
         "step": state.step,
         "seed": state.seed,
         "warmup": state.warmup,
+        "target": state.target,
     }
     adaptation = state.adaptation if isinstance(state, State) else None
     if adaptation is None:
@@ -216,6 +217,7 @@ def state_of(
     fields |= {name: arrays.get(f"state/{name}") for name in optional}
     for name, below in _COUNTERS.items():
         fields[name] = whole(f"state/{name}", counters[name], below=below)
+    fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
         dual = welford = None
@@ -227,6 +229,15 @@ def state_of(
             welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
         fields["adaptation"] = Adaptation(dual, welford)
     return make(**fields)
+
+
+def _fingerprint(value: Any) -> dict[str, str] | None:
+    """Return the fingerprint of a state's target; files of earlier builds have none."""
+    if value is not None and not (
+        isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    ):
+        raise ValueError(f"the state's target is {type(value).__name__}, not texts by name")
+    return value
 
 
 def put(arrays: dict[str, npt.NDArray[Any]], group: str, values: dict[str, Any]) -> None:

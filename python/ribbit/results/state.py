@@ -51,6 +51,8 @@ class State:
         Running sums of the adaptation while in warmup.
     warmup : int
         Transitions of warmup planned in all; windows of the adaptation hang on it.
+    target : dict of str to str, or None
+        The target's ``fingerprint``, part by part; None where it has none.
     """
 
     position: Array
@@ -66,6 +68,7 @@ class State:
     inverse_mass: Array | None = None
     adaptation: Adaptation | None = None
     warmup: int = 0
+    target: dict[str, str] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape
@@ -94,6 +97,8 @@ class StochasticState:
         Ids of the chains. A chain's draws depend on its own id only.
     warmup : int
         Steps of warmup planned in all.
+    target : dict of str to str, or None
+        The target's ``fingerprint``, part by part; None where it has none.
     """
 
     position: Array
@@ -104,6 +109,7 @@ class StochasticState:
     seed: int
     chains: npt.NDArray[np.uint32]
     warmup: int = 0
+    target: dict[str, str] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape

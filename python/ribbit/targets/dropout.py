@@ -21,7 +21,7 @@ from ribbit.targets.likelihoods import Array64
 from ribbit.targets.native import NativeSteps
 from ribbit.targets.predictive import Masks, NetworkPredictive, check_addresses
 from ribbit.targets.priors import Normal, PriorLike
-from ribbit.targets.spec import DensitySpec
+from ribbit.targets.spec import DensitySpec, digest
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -137,6 +137,11 @@ class MaskedPosterior(NativeSteps):
     def __reduce__(self) -> tuple[Any, ...]:
         # The native object is built again.
         return _rebuild, (self._spec, self._options)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """As `Posterior.fingerprint`, with what the masks were asked to be."""
+        return {**self._spec.fingerprint, "masks": digest(self._options)}
 
     def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
         """Draw a starting position, as the target does."""

@@ -299,6 +299,19 @@ class Posterior(NativeDensity, NativeSteps):
             self._spec, rate=rate, length_scale=length_scale, precision=precision
         )
 
+    @property
+    def instruction_set(self) -> str:
+        """Kernels that compute: "avx512", "avx2", "baseline" or "cuda"; bits depend on it."""
+        return str(self._spec.backend.instruction_set)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Digests of model, prior, likelihood, temperatures, data, dtype and instruction set.
+
+        Samplers put it into their states: a run is resumed on the target that it was started on.
+        """
+        return self._spec.fingerprint
+
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data, for `predictive_from_description`."""
         return self._predictive.describe()

@@ -5,6 +5,9 @@ Shapes: P parameters, N rows, D inputs, J columns of y.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import from_host
+from ribbit._arrays.namespace import from_host, to_host
 from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
 from ribbit._backends.density_table import DensityTable, prior_constants
@@ -25,7 +28,7 @@ from ribbit.targets.priors import Normal, Prior, PriorLike
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DensitySpec"]
+__all__ = ["DensitySpec", "digest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +195,21 @@ class DensitySpec:
             start = np.concatenate([start, noise], axis=-1)
         return from_host(self.backend.xp, start)  # type: ignore[no-any-return]
 
+    @functools.cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """What decides the log density and the bits of draws, part by part, as short texts."""
+        table = self.table
+        return {
+            "model": digest(self.model.describe()),
+            "prior": digest(table.rows, table.mean),
+            "likelihood": digest(self.likelihood.describe()),
+            "temperature": repr(self.temperature),
+            "likelihood temperature": repr(self.likelihood_temperature),
+            "data": digest(to_host(self.x), to_host(self.y)),
+            "dtype": self.dtype.name,
+            "instruction set": self.backend.instruction_set,
+        }
+
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data."""
         return {
@@ -205,6 +223,18 @@ class DensitySpec:
             "precision": self.precision,
             "num_rows": self.num_rows,
         }
+
+
+def digest(*parts: Any) -> str:
+    """Return 32 hexadecimal digits of arrays and descriptions."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            found.update(f"{part.dtype.str}{part.shape}".encode())
+            found.update(np.ascontiguousarray(part).data.cast("B"))
+        else:
+            found.update(json.dumps(part, sort_keys=True, default=str).encode())
+    return found.hexdigest()
 
 
 def _log_noise_prior(function: str, likelihood: Likelihood) -> Prior | None:

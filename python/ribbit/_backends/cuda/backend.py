@@ -52,6 +52,11 @@ class Cuda:
         """Library of the arrays."""
         return self.device.xp
 
+    @property
+    def instruction_set(self) -> str:
+        """Which kernels compute: the bits of draws depend on it."""
+        return "cuda"
+
     def rows(self, function: str, network: NetworkTable, x: Any) -> Array:
         """Return data rows as a finite flat (N, D) in the dtype, or in uint8 for images.
 

@@ -315,6 +315,8 @@ class BBB:
                 f"[{name}] expected a fit of {self._density.dim} parameters in "
                 f"{self._density.dtype}, got {arrays.shape[1]} in {dtype}"
             )
+        before = getattr(resume.predictive, "fingerprint", None)
+        options.same_target(name, self._density, before)
         return arrays, step, seed, records
 
     def _fit(

@@ -216,6 +216,7 @@ class HMC(Sampler):
             seed=seed,
             chains=ids,
             warmup=warmup,
+            target=density.fingerprint,
             **tuned,
         )
 
@@ -312,6 +313,7 @@ class HMC(Sampler):
             inverse_mass=mass,
             adaptation=state.adaptation,
             warmup=state.warmup,
+            target=state.target,
         )
         if state.adaptation is not None:
             state = self._tuning.adapt(state, rate, guard)
@@ -332,6 +334,7 @@ class HMC(Sampler):
         density, xp = self._density, self._density.xp
         position = state.position
         options.same_kind(function, density, position)
+        options.same_target(function, density, state.target)
         changes: dict[str, Any] = {}
         if state.terms is not self._known:
             # The state may come from another target, such as another temperature. On the same one
@@ -345,7 +348,7 @@ class HMC(Sampler):
                     f"got {to_host(logdensity)}"
                 )
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
-        changes |= self._tuning.adopt(state)
+        changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
         self._known = adopted.terms
         self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 
-__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind"]
+__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind", "same_target"]
 
 
 def no_dropout(function: str, target: Any) -> None:
@@ -69,4 +69,28 @@ def same_kind(function: str, density: Density, position: Array) -> None:
         raise DTypeError(
             f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
             f"got {checks.summary(position)}"
+        )
+
+
+def same_target(function: str, density: Density, before: dict[str, str] | None) -> None:
+    """Raise for the state of a run on another target, or with other kernels.
+
+    `before` is the fingerprint of that target. Where one of the two is None nothing is known.
+    """
+    now = density.fingerprint
+    if before is None or now is None:
+        return
+    other = [name for name, value in now.items() if before.get(name, value) != value]
+    if other == ["instruction set"]:
+        name = other[0]
+        raise ValueError(
+            f"[{function}] expected a state of the same {name}, got one of {before[name]} where "
+            f"{now[name]} computes: the draws would not be those of one run. RIBBIT_ISA="
+            f"{before[name]} in the environment goes on with the same bits where the processor has "
+            "it; init=state.position starts another run here"
+        )
+    if other:
+        raise ValueError(
+            f"[{function}] expected a state of this target, got one with another "
+            f"{', '.join(other)}: to start from where it ended give init=state.position"
         )

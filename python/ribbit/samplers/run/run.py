@@ -193,7 +193,7 @@ class Run:
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
                 "dtype": sampler._density.dtype.name,
-                **_precision(target),
+                **_kernels(target),
                 "keep_draws": self.keep_draws,
                 "versions": _versions(),
             },
@@ -237,10 +237,12 @@ class Run:
             )
 
 
-def _precision(target: Any) -> dict[str, str]:
-    """How the target computes products, where it says so."""
+def _kernels(target: Any) -> dict[str, str]:
+    """How the target computes products and with which instructions, where it says so."""
     name = getattr(target, "precision", None)
-    return {"precision": name} if isinstance(name, str) else {}
+    found = {"precision": name} if isinstance(name, str) else {}
+    kernels = getattr(target, "instruction_set", None)
+    return found | ({"instruction_set": kernels} if isinstance(kernels, str) else {})
 
 
 def _versions() -> dict[str, str]:

@@ -65,6 +65,12 @@ class Density:
         # Its library is a module, which cannot be pickled; all follows from the target.
         return _density, (self.target, self._function)
 
+    @property
+    def fingerprint(self) -> dict[str, str] | None:
+        """What the target says it is, part by part; None where it says nothing."""
+        found = getattr(self.target, "fingerprint", None)
+        return found if isinstance(found, dict) else None
+
     def terms_and_grad(
         self, theta: Array, guard: InterruptGuard | None = None
     ) -> tuple[Array, Array]:

@@ -158,6 +158,7 @@ class Stepper:
             seed=seed,
             chains=chains,
             warmup=warmup,
+            target=density.fingerprint,
         )
 
     def adopt(self, function: str, state: object) -> StochasticState:
@@ -165,6 +166,7 @@ class Stepper:
         if not isinstance(state, StochasticState):
             raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
         options.same_kind(function, self.density, state.position)
+        options.same_target(function, self.density, state.target)
         wants = (
             self.rule.kind in ("friction", "adam"),
             self.rule.kind == "adam" or self.rule.preconditioned,
@@ -175,6 +177,8 @@ class Stepper:
                 f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
                 "it comes from a sampler of another kind"
             )
+        if state.target is None and self.density.fingerprint is not None:
+            return dataclasses.replace(state, target=self.density.fingerprint)
         return state
 
     def advance(
