@@ -12,6 +12,8 @@
 #include <system_error>
 #include <thread>
 
+#include "cpu/system/quota.h"
+
 namespace ribbit::cpu {
 namespace {
 
@@ -103,9 +105,13 @@ Pool& pool() {
 }
 
 int default_threads() {
-  if (const char* text = std::getenv("RIBBIT_NUM_THREADS")) {
-    const int count = std::atoi(text);
-    if (count >= 1 && count <= 1024) return count;
+  // joblib, Dask, Ray and torchrun tell their workers by the second name; a list "4,2" is for
+  // nested regions, of which only the first concerns us.
+  for (const char* name : {"RIBBIT_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    if (const char* text = std::getenv(name)) {
+      const int count = std::atoi(text);
+      if (count >= 1 && count <= 1024) return count;
+    }
   }
   return available_cores();
 }
@@ -114,8 +120,11 @@ int default_threads() {
 
 int available_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
+                        ? CPU_COUNT(&set)
+                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int quota = cpu_quota();
+  return quota > 0 ? std::min(cores, quota) : cores;
 }
 
 int num_threads() {

@@ -58,7 +58,7 @@ class Team {
 
 int num_threads();
 void set_num_threads(int count);  // throws std::invalid_argument unless 1 <= count <= 1024
-int available_cores();            // the cores this process may use
+int available_cores();            // by affinity and control group
 int threads_for(double flops);    // how many threads a call with that much work should use
 
 // Threads reserved for one call. Calls from several Python threads share the pool: a crew may get

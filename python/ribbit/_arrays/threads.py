@@ -24,8 +24,8 @@ Interrupted = _core.Interrupted
 def set_num_threads(n: int) -> None:
     """Set how many threads the native code may use, for the whole process.
 
-    The default is the number of cores this process may use, or RIBBIT_NUM_THREADS. Draws do not
-    depend on it.
+    The default is RIBBIT_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores that this
+    process may use by its affinity and its control group's quota. Draws do not depend on it.
 
     Parameters
     ----------

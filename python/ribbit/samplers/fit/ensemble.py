@@ -100,7 +100,8 @@ class DeepEnsemble:
         seed : int
             64-bit key of starts and batches.
         init : (P,) or (M, P) array, or a fit, optional
-            Where the members start; default ``target.init`` per member.
+            Where the members start; default ``target.init`` per member. One start for several
+            members needs minibatches: with all rows in every step they would be copies.
         resume : EnsembleFit, optional
             A fit of the same settings to go on with, bit for bit; its seed is used.
         progress : bool or callable, optional

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["begin", "run_epochs", "train"]
 
@@ -119,6 +122,8 @@ def train(
                     f"[{function}] expected init ({density.dim},) or ({members}, {density.dim}), "
                     f"got shape {position.shape}"
                 )
+            if members > 1 and stepper.batches == 1:
+                _distinct(function, to_host(position))
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
 
@@ -140,6 +145,18 @@ def train(
             progress=progress,
         )
     return held[0], complete
+
+
+def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
+    """Raise when two members start at one place and every step takes all rows."""
+    members = starts.shape[0]
+    found = np.unique(starts, axis=0).shape[0]
+    if found < members:
+        raise ValueError(
+            f"[{function}] expected a start for each of the {members} members, got {found}: with "
+            "all rows in every step nothing else tells them apart, they would be copies. Leave "
+            f"init out, give ({members}, P) different starts, or a batch_size"
+        )
 
 
 def run_epochs(
