@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 
 import ribbit as rb
 
@@ -37,6 +38,7 @@ class RibbitLogDensity(torch.autograd.Function):
         return torch.as_tensor(value, dtype=theta.dtype)
 
     @staticmethod
+    @once_differentiable  # the gradient is a constant to torch: second derivatives raise
     def backward(ctx, upstream):
         (grad,) = ctx.saved_tensors
         return upstream[..., None] * grad if upstream.ndim else upstream * grad, None

@@ -48,6 +48,22 @@ def test_torch():
     assert found["last"] > found["first"] + 100
 
 
+def test_second_derivatives_through_torch_raise_and_are_not_zero():
+    torch = pytest.importorskip("torch")
+    density = load("embed_torch").RibbitLogDensity
+    x, y = rb.datasets.toy_regression(20, seed=0)
+    target = rb.Posterior(
+        rb.mlp(1, (3,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    )
+    theta = torch.from_numpy(target.init(seed=0)).requires_grad_(True)
+    (grad,) = torch.autograd.grad(density.apply(theta, target), theta, create_graph=True)
+    np.testing.assert_array_equal(
+        grad.detach().numpy(), target.value_and_grad(theta.detach().numpy())[1]
+    )
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(grad.sum(), theta)
+
+
 def test_jax():
     pytest.importorskip("blackjax")
     found = load("embed_jax").main(num_draws=100)

@@ -54,12 +54,27 @@ def test_a_length_scale_leaves_the_prior_of_the_noise():
     """Another kind and another scale than those of the weights."""
     likelihood = rb.Gaussian(log_noise_prior=rb.Laplace(0.4))
     prior = {
-        "1.weight": rb.Normal(1 / (0.7 * 0.7**0.5)),
-        "4.weight": rb.Normal(1 / (0.7 * 0.55**0.5)),
+        "1.weight": rb.Normal(0.7**0.5 / 0.7),
+        "4.weight": rb.Normal(0.55**0.5 / 0.7),
         "*.bias": rb.Normal(1 / 0.7),
     }
     found = target(likelihood=likelihood).masked(length_scale=0.7)
     same_density(found, target(likelihood=likelihood, prior=prior).masked())
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1])
+def test_a_length_scale_means_the_same_for_given_and_for_learned_rates(rate):
+    """With next to no likelihood the gradient is the prior's: -theta l^2 / (1 - rate)."""
+    layers = [rb.Dense(4), rb.Activation("tanh"), rb.Dropout(rate), rb.Dense(1)]
+    flat = target(rb.Model(layers, input_shape=(3,)), likelihood_temperature=1e14)
+    start = np.random.default_rng(3).normal(size=flat.dim)
+    weights = slice(16, 20)  # of layer 3
+    expected = -start[weights] * 2.0**2 / (1.0 - rate)
+    for how in (None, "concrete"):
+        masked = flat.masked(length_scale=2.0, rate=how)
+        _, grad = masked.masked_value_and_grad(masked.with_rates(start), seed=1, step=0)
+        np.testing.assert_allclose(grad[weights], expected, rtol=1e-9)
+        np.testing.assert_allclose(grad[:16], -start[:16] * 2.0**2, rtol=1e-9)
 
 
 def test_dropout_layers_in_a_row_multiply_their_keep_probabilities():
@@ -69,8 +84,8 @@ def test_dropout_layers_in_a_row_multiply_their_keep_probabilities():
     ]
     net = rb.Model(layers, input_shape=(3,))
     prior = {
-        "1.weight": rb.Normal(1 / (0.7 * 0.9**0.5)),
-        "5.weight": rb.Normal(1 / (0.7 * (0.6 * 0.8) ** 0.5)),
+        "1.weight": rb.Normal(0.9**0.5 / 0.7),
+        "5.weight": rb.Normal((0.6 * 0.8) ** 0.5 / 0.7),
         "6.weight": rb.Normal(1 / 0.7),
         "*.bias": rb.Normal(1 / 0.7),
     }

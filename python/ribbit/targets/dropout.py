@@ -50,10 +50,12 @@ class MaskedPosterior(NativeSteps):
         learned (Gal, Hron and Kendall 2017): the masks of training are relaxed at temperature 0.1,
         and the logits of the rates are L more parameters at the end of theta.
     length_scale : float, optional
-        Prior length-scale l: weights behind units that are kept with probability k have a normal
-        prior of precision l^2 k, biases of precision l^2 (their appendix, eq. 7, where the weight
-        decay is l^2 k / (2 N tau)); with learned rates l^2 / k, the authors' regulariser of weights
-        that are divided by k. The target's priors when absent, with learned rates divided by k.
+        Prior length-scale l: all weights that act on units, z M with masks z of 0 and 1, have the
+        prior N(0, l^-2), which in their appendix (eq. 7) leaves k l^2 |M|^2 / 2 of the KL term, k
+        the probability that a unit is kept. Masks here are z / k, so that M is theta / k, and theta
+        gets the precision l^2 / k: for given rates and for learned ones (Gal, Hron and Kendall
+        2017, eq. 3). Biases have precision l^2. The target's priors when absent, those behind
+        learned rates with k in their variance.
     precision : float, optional
         tau: the noise is Gaussian with variance 1 / tau. The target's likelihood when absent.
 
@@ -273,7 +275,7 @@ def _length_scale_prior(model: Model, rates: Array64, length_scale: float, old: 
             keep = min(keep, kept[row["second"]])
         behind = row["weight"] in weights  # an LSTM's recurrent weights are behind its own states
         if behind:
-            sds[row["weight"]] = 1.0 / (length_scale * keep**0.5)
+            sds[row["weight"]] = keep**0.5 / length_scale
         kept.append(1.0 if behind else keep)
     rows = [(p.offset, p.size, 0, *Normal(sds[p.offset]).table_values(1)) for p in model.parameters]
     return np.array([*rows, *(tuple(r) for r in old if r[0] >= model.dim)], dtype=np.float64)

@@ -31,7 +31,7 @@ def test_training_steps_are_those_of_the_oracle(batch):
 
 
 def test_length_scale_rate_and_precision():
-    """The prior of Gal and Ghahramani: precision l^2 (1 - rate) behind dropout, l^2 for biases."""
+    """The prior of Gal and Ghahramani: precision l^2 / (1 - rate) behind dropout, l^2 for biases."""
     density = target()
     mcd = rb.MCDropout(density, rate=0.2, length_scale=0.7, precision=4.0, batch_size=None)
     masked = mcd._masked
@@ -39,7 +39,7 @@ def test_length_scale_rate_and_precision():
     theta = np.random.default_rng(4).normal(size=density.dim)
     plain = target(
         model(rates=(0.2, 0.2)),
-        prior={"*.weight": rb.Normal(1 / (0.7 * 0.8**0.5)), "*.bias": rb.Normal(1 / 0.7)},
+        prior={"*.weight": rb.Normal(0.8**0.5 / 0.7), "*.bias": rb.Normal(1 / 0.7)},
         likelihood=rb.Gaussian(0.5),
     ).masked()
     for found, expected in zip(

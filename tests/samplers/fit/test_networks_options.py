@@ -75,7 +75,7 @@ def test_length_scales_by_hand(name):
     made = problem(model, num_rows=9)
 
     def known(keeps, **options):
-        prior = {k: rb.Normal(1 / (L * keep**0.5)) for k, keep in keeps.items()}
+        prior = {k: rb.Normal(keep**0.5 / L) for k, keep in keeps.items()}
         return made.native(prior={**prior, "*": rb.Normal(1 / L)}).masked(**options)
 
     own = {k: keep for k, (keep, _) in keeps.items()}

@@ -37,8 +37,9 @@ class MCDropout:
         from their own (Gal, Hron and Kendall 2017). Training then draws relaxed masks; predictions
         drop with the learned rates.
     length_scale : float, optional
-        l of the prior: precision l^2 (1 - rate) for weights behind a Dropout layer, l^2 for the
-        rest; default: the target's prior.
+        l of the prior N(0, l^-2) of the weights as they act, which is precision l^2 / (1 - rate)
+        for those behind a Dropout layer (masks are 0 or 1 / (1 - rate)), l^2 for the rest, for
+        given and learned rates alike; default: the target's prior.
     precision : float, optional
         tau of the Gaussian noise, also of the predictions; default: the target's likelihood.
     learning_rate : float
