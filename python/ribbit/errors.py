@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DTypeError", "DataError", "NonFiniteError", "PrecisionWarning", "ShapeError"]
+__all__ = [
+    "DTypeError",
+    "DataError",
+    "KindError",
+    "MissingError",
+    "NonFiniteError",
+    "PrecisionWarning",
+    "ShapeError",
+]
 
 
 class ShapeError(ValueError):
@@ -20,6 +28,17 @@ class DTypeError(TypeError):
 
 class DataError(ValueError):
     """An array holds a value that is not allowed: NaN, infinity, a label out of range."""
+
+
+class KindError(TypeError, AttributeError):
+    """A prediction has no such statistic, because its likelihood is of another kind.
+
+    An AttributeError too, so that ``hasattr(prediction, "mean")`` is False and does not raise.
+    """
+
+
+class MissingError(ValueError, AttributeError):
+    """A prediction does not have a statistic, because nothing that it needs was kept."""
 
 
 class PrecisionWarning(UserWarning):

@@ -151,8 +151,9 @@ def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Ar
     Returns
     -------
     (N, K) ndarray of float64
-        Of the mean function (regression, counts) or of the class probabilities. Predictions may
-        have converged where single weights have not (Izmailov et al. 2021, section 5.2).
+        Of the mean function (regression, counts) or of the class probabilities; (N,) for a single
+        output whose y was (N,). Predictions may have converged where single weights have not
+        (Izmailov et al. 2021, section 5.2).
     """
     checks.choice("predictive_rhat", "method", method, _RHAT_METHODS)
     return _by_row("predictive_rhat", draws, x, lambda a: rhat(a, method=method))
@@ -173,7 +174,8 @@ def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Arr
     Returns
     -------
     (N, K) ndarray of float64
-        In draws; of the mean function (regression, counts) or of the class probabilities.
+        In draws; of the mean function (regression, counts) or of the class probabilities; (N,) for
+        a single output whose y was (N,).
     """
     checks.choice("predictive_ess", "method", method, _ESS_METHODS)
     return _by_row("predictive_ess", draws, x, lambda a: ess(a, method=method))
@@ -197,12 +199,12 @@ def weight_rhat(draws: Any, *, method: str = "split") -> Array:
     return rhat(_positions("weight_rhat", draws), method=method)
 
 
-def agreement(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+def agreement(p: Any, q: Any) -> float:
     """Fraction of rows where two predictive distributions name the same class.
 
     Parameters
     ----------
-    p, q : (N, K) array_like
+    p, q : (N, K) array_like, or Prediction
         Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
 
     Returns
@@ -219,12 +221,12 @@ def agreement(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
     return float(np.mean(first.argmax(axis=1) == second.argmax(axis=1)))
 
 
-def total_variation(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+def total_variation(p: Any, q: Any) -> float:
     """Total variation distance of two predictive distributions, averaged over rows.
 
     Parameters
     ----------
-    p, q : (N, K) array_like
+    p, q : (N, K) array_like, or Prediction
         Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
 
     Returns
@@ -307,7 +309,8 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
         terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
         values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
         parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
-    return np.concatenate(parts)
+    found = np.concatenate(parts)
+    return found[:, 0] if getattr(predictive, "flat", False) and found.shape[1] == 1 else found
 
 
 def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
@@ -322,10 +325,10 @@ def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
     return np.asarray(a)
 
 
-def _probability_pair(name: str, p: npt.ArrayLike, q: npt.ArrayLike) -> tuple[Array, Array]:
-    first, second = checks.numeric(name, "p", p), checks.numeric(name, "q", q)
+def _probability_pair(name: str, p: Any, q: Any) -> tuple[Array, Array]:
+    first, second = class_probabilities(name, "p", p), class_probabilities(name, "q", q)
     if first.shape != second.shape:
         raise ShapeError(
             f"[{name}] expected p and q of one shape, got {first.shape} and {second.shape}"
         )
-    return class_probabilities(name, "p", first), class_probabilities(name, "q", second)
+    return first, second

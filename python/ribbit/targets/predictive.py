@@ -132,6 +132,11 @@ class NetworkPredictive:
         return str(self.description.get("precision", "float32"))
 
     @property
+    def flat(self) -> bool:
+        """Whether predictions of a single output are (N,), as its y was."""
+        return bool(self.description.get("flat", False))
+
+    @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
