@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "ConvergenceWarning",
     "DTypeError",
     "DataError",
+    "FitWarning",
     "KindError",
     "MissingError",
     "NonFiniteError",
     "PrecisionWarning",
+    "RibbitWarning",
+    "ScaleWarning",
     "ShapeError",
 ]
 
@@ -41,7 +45,23 @@ class MissingError(ValueError, AttributeError):
     """A prediction does not have a statistic, because nothing that it needs was kept."""
 
 
-class PrecisionWarning(UserWarning):
+class RibbitWarning(UserWarning):
+    """A result may be wrong or useless; the base of the warnings that say so."""
+
+
+class ConvergenceWarning(RibbitWarning):
+    """Chains have not converged, or diverge: their draws are no draws of the target yet."""
+
+
+class FitWarning(RibbitWarning):
+    """A fit ended while its objective still rose."""
+
+
+class ScaleWarning(RibbitWarning):
+    """Inputs or targets are far from the unit scale that a shared prior is meant for."""
+
+
+class PrecisionWarning(RibbitWarning):
     """Products are computed with less than float32's accuracy where that may matter."""
 
 

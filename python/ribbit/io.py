@@ -78,4 +78,5 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         prediction=prediction,
         warmup_positions=arrays["warmup_positions"] if warm else None,
         warmup_stats=archive.get(arrays, "warmup_stats") if warm else None,
+        seconds=header.get("seconds"),
     )

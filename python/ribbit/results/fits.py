@@ -15,7 +15,9 @@ from ribbit._arrays.namespace import from_host, host_dtype, namespace, refuse_de
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
+from ribbit.results.fit_verdicts import History, summary_of_fit
 from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -91,6 +93,20 @@ class MeanField:
         if len(self.elbo):
             text += f", {len(self.elbo)} epochs, elbo {self.elbo[-1]:.4g}"
         return text + (")" if self.complete else ", INCOMPLETE)")
+
+    @property
+    def history(self) -> History:
+        """The bound and its parts, (E,) each: epoch, elbo, expected_log_likelihood, kl."""
+        return {
+            "epoch": np.arange(1.0, len(self.elbo) + 1.0),
+            "elbo": self.elbo,
+            "expected_log_likelihood": self.expected_log_likelihood,
+            "kl": self.kl,
+        }
+
+    def summary(self) -> Summary:
+        """Say whether the bound has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
 
     def sample(self, num_samples: int, seed: int = 0) -> Array:
         """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
@@ -217,6 +233,9 @@ class DropoutFit:
         What predicts.
     state : StochasticState
         What ``fit(resume=...)`` goes on from.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, 1): the log density under masks that stay, on rows that
+        stay, at some twenty epochs.
     """
 
     theta: Array
@@ -225,6 +244,11 @@ class DropoutFit:
     settings: dict[str, Any]
     target: Any
     state: Any = None
+    history: History = field(default_factory=dict)
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
@@ -284,6 +308,9 @@ class EnsembleFit:
         What predicts; the target.
     state : StochasticState
         What ``fit(resume=...)`` goes on from.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
+        twenty epochs.
     """
 
     theta: Array
@@ -291,6 +318,11 @@ class EnsembleFit:
     settings: dict[str, Any]
     predictive: Predictive | None = None
     state: Any = None
+    history: History = field(default_factory=dict)
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape

@@ -12,6 +12,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import check_fit
 from ribbit.results.fits import MeanField
 from ribbit.samplers.fit.training import begin, run_epochs
 from ribbit.samplers.run import options
@@ -169,6 +170,11 @@ class BBB:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+
+        Warns
+        -----
+        FitWarning
+            When the bound still rose at the end; ``fit.summary()`` says by how much.
         """
         name = "BBB.fit"
         epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
@@ -183,7 +189,10 @@ class BBB:
                 records = np.zeros((3, 0))
             else:
                 arrays, step, seed, records = fit
-            return self._run(name, epochs, seed, arrays, step, records, guard, progress)
+            found = self._run(name, epochs, seed, arrays, step, records, guard, progress)
+        if found.complete:
+            check_fit(name, found.history, self._num_rows, stacklevel=2)
+        return found
 
     def _run(
         self,
@@ -346,7 +355,13 @@ class BBB:
             expected_log_likelihood=likelihood,
             kl=kl,
             complete=complete,
-            settings={"sampler": "BBB", **self.settings, "num_epochs": epochs, "seed": seed},
+            settings={
+                "sampler": "BBB",
+                **self.settings,
+                "num_epochs": epochs,
+                "num_rows": self._num_rows,
+                "seed": seed,
+            },
             predictive=target if callable(getattr(target, "predictive", None)) else None,
             state=(arrays, step, seed, records),
         )

@@ -14,6 +14,7 @@ from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
+from ribbit.results import verdicts
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
@@ -75,6 +76,7 @@ class Run:
         self.running = running
         self.kept = 0
         self.warm = 0
+        self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         if running is not None:
             running.reserve(num_draws * state.position.shape[0])
@@ -93,7 +95,8 @@ class Run:
 
         sampler, state, running = self.sampler, self.state, self.running
         first, warmup, thin = state.step, state.warmup, self.thin
-        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        begin = time.perf_counter()
+        end = None if max_seconds is None else begin + max_seconds
         reporter = open_progress(
             progress,
             total=self.total,
@@ -134,6 +137,7 @@ class Run:
                 if end is not None and time.perf_counter() >= end:
                     break
             report.flush()
+        self.seconds = time.perf_counter() - begin
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
@@ -161,8 +165,12 @@ class Run:
                 stacklevel=3,
             )
         draws = self._pack()
-        self._warn_stuck(name, draws.stats)
-        self._warn_far(name)
+        explained = self._warn_stuck(name, draws.stats)
+        explained |= self._warn_far(name)
+        if not (explained or interrupted):
+            noise = verdicts.log_noise_of(draws.predictive, draws.positions)
+            traced = None if self.running is None else self.running.traced
+            verdicts.check_run(name, draws.stats, noise, traced, stacklevel=3)
         return draws
 
     def _pack(self) -> Draws:
@@ -203,15 +211,16 @@ class Run:
             prediction=prediction,
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
+            seconds=self.seconds,
         )
 
-    def _warn_far(self, name: str) -> None:
+    def _warn_far(self, name: str) -> bool:
         """Warn of chains that are where the prior has no mass: a step size that is too large."""
         target = self.sampler._density.target
         sd = getattr(target, "prior_sd", None)
         # A normal prior has no mass out there; a heavy tail may have.
         if sd is None or not getattr(target, "normal_prior", False):
-            return
+            return False
         widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
         mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
         size = np.abs(to_host(self.state.position) - mean) / widths
@@ -225,11 +234,12 @@ class Run:
                 RuntimeWarning,
                 stacklevel=4,
             )
+        return bool(far.any())
 
-    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
+    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> bool:
         """Warn of chains of which every draw diverged: they have not moved."""
         if self.kept < 10 or "diverging" not in stats:
-            return
+            return False
         stuck = to_host(stats["diverging"]).all(axis=1)
         if stuck.any():
             warnings.warn(
@@ -239,6 +249,7 @@ class Run:
                 RuntimeWarning,
                 stacklevel=4,
             )
+        return bool(stuck.any())
 
 
 def _precision(target: Any) -> dict[str, str]:
