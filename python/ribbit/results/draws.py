@@ -102,8 +102,8 @@ class Draws:
         Summary
             A table (``print``, ``rich.print``, notebooks) with ``converged``, ``verdict``,
             ``rows`` and ``text``. Converged means that R-hat, rank-normalised over split chains
-            (Vehtari et al. 2021), is at most 1.05, or in short runs what independent draws exceed
-            once in a thousand, and that no chain diverged in more than 1 % of its draws. R-hat of a
+            (Vehtari et al. 2021), is at most 1.05, or in short runs what independent draws hardly
+            ever exceed, and that no chain diverged in more than 1 % of its draws. R-hat of a
             single chain is that of its halves.
 
         Raises

@@ -50,8 +50,9 @@ def ending(values: Array, rows: int) -> Ending:
     width = max(2, len(values) // 5)
     late = values[-2 * width :]
     moved = float(late[width:].mean() - late[:width].mean())
-    # sd of a point from the median of neighbours' differences, which a slow trend hardly moves
-    noise = 1.4826 * float(np.median(np.abs(np.diff(late)))) / math.sqrt(2.0)
+    # sd of a point from the median of second differences, where a steady rise cancels
+    bends = np.diff(values[-max(_FEWEST, 3 * width) :], n=2)
+    noise = 1.4826 * float(np.median(np.abs(bends))) / math.sqrt(6.0)
     certain = abs(moved) > max(_MOVED * rows, _NOISE * noise * math.sqrt(2.0 / width))
     return Ending(moved / rows, certain)
 
@@ -84,9 +85,8 @@ def summary_of_fit(fit: Any, title: str) -> Summary:
     found = ending(values, rows)
     calm = None if math.isnan(found.change) else not found.certain
     if calm is not None:
-        lines.append(
-            Row("change over the last fifth", f"{found.change:+.2g}", f"within {_MOVED}, or noise", calm)
-        )
+        wanted = f"within {_MOVED}, or noise"
+        lines.append(Row("change over the last fifth", f"{found.change:+.2g}", wanted, calm))
     for option in ("learning_rate", "schedule"):
         if option in fit.settings:
             lines.append(Row(option.replace("_", " "), str(fit.settings[option])))

@@ -68,9 +68,9 @@ class Findings(NamedTuple):
 def rhat_limit(chains: int, draws: int) -> float:
     """Return the R-hat that a verdict lets pass.
 
-    1.05; in short runs what independent draws of one law exceed once in a thousand: R-hat^2 is
-    1 + (F - 1) / n for halves of n draws and an F of the halves' means (Wilson and Hilferty's
-    approximation of its quantile), so that noise is not taken for a finding.
+    1.05; in short runs what independent draws of one law hardly ever exceed, so that noise is not
+    taken for a finding: R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves'
+    means, here its 99.9 % quantile (Wilson and Hilferty's, for many draws; 98 % at ten draws).
     """
     if draws < _FEWEST:
         return math.nan
