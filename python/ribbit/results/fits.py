@@ -5,6 +5,7 @@ Shapes: P parameters, S draws, E epochs.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, refuse_device_array, to_host
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
+from ribbit.results import archive
 from ribbit.results.draws import Draws
 from ribbit.results.fit_verdicts import History, summary_of_fit
 from ribbit.results.prediction import Prediction
@@ -107,6 +109,32 @@ class MeanField:
     def summary(self) -> Summary:
         """Say whether the bound has settled, and what to do next."""
         return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
+
+        Predictions and ``resume`` work on what is read.
+
+        Parameters
+        ----------
+        path
+            Used as it is, no suffix is added. An existing file is replaced.
+
+        Raises
+        ------
+        TypeError
+            When `path` is no path.
+        OSError
+            When the folder is missing or cannot be written to.
+        """
+        fields = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
+        arrays: dict[str, Any] = {name: to_host(getattr(self, name)) for name in fields}
+        header = _header(self, "MeanField", self.predictive)
+        if self.state is not None:
+            moments, step, seed, records = self.state
+            arrays |= {"state/arrays": to_host(moments), "state/records": records}
+            header["steps"] = {"step": step, "seed": seed}
+        archive.write("MeanField.save", path, header, arrays)
 
     def sample(self, num_samples: int, seed: int = 0) -> Array:
         """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
@@ -202,6 +230,29 @@ class MeanField:
         return Prediction(predictive, x, positions=positions)
 
 
+def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
+    """Return what a file says of a fit beside its arrays."""
+    return {
+        "fit": kind,
+        "complete": fit.complete,
+        "settings": fit.settings,
+        "predictive": None if predictive is None else predictive.describe(),
+        "state": None,
+    }
+
+
+def _save_weights(
+    fit: Any, path: str | os.PathLike[str], predictive: Any, arrays: dict[str, Any]
+) -> None:
+    """Write a fit of weights, its history and the state to go on from."""
+    kind = type(fit).__name__
+    header = _header(fit, kind, predictive)
+    archive.put(arrays, "history", fit.history)
+    if fit.state is not None:
+        archive.put_state(arrays, header, fit.state)
+    archive.write(f"{kind}.save", path, header, arrays)
+
+
 def drawn(
     positions: Array, predictive: Predictive | None, settings: dict[str, Any], seed: int
 ) -> Draws:
@@ -230,7 +281,7 @@ class DropoutFit:
     settings : dict
         How it was made: plain values.
     target : MaskedPosterior
-        What predicts.
+        What predicts; of a fit from a file the network alone, without data.
     state : StochasticState
         What ``fit(resume=...)`` goes on from.
     history : dict of arrays
@@ -249,6 +300,11 @@ class DropoutFit:
     def summary(self) -> Summary:
         """Say whether the objective has settled, and what to do next."""
         return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        arrays = {"theta": to_host(self.theta), "rates": self.rates}
+        _save_weights(self, path, self.target.network_predictive, arrays)
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
@@ -323,6 +379,10 @@ class EnsembleFit:
     def summary(self) -> Summary:
         """Say whether the objective has settled, and what to do next."""
         return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        _save_weights(self, path, self.predictive, {"theta": to_host(self.theta)})
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape
