@@ -301,7 +301,7 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin
     else:
-        work = float(draws.positions.shape[0] * size * thin)
+        work = float(draws.positions.shape[0] * max(0, draws.state.step - draws.state.warmup))
     rows.append(Row("gradients after warmup", f"{work:,.0f}"))
     if draws.seconds is not None:
         rows.append(Row("seconds", f"{draws.seconds:.1f}"))

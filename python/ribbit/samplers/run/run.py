@@ -19,6 +19,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
@@ -65,13 +66,13 @@ class Run:
         sampler: Transitions,
         state: AnyState,
         num_draws: int,
-        thin: int,
+        calendar: Calendar,
         keep_draws: bool,
         keep_warmup: bool,
         running: RunningPrediction | None,
     ) -> None:
         self.sampler, self.state = sampler, state
-        self.num_draws, self.thin = num_draws, thin
+        self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
         self.running = running
         self.kept = 0
@@ -84,8 +85,8 @@ class Run:
         self.draws = Record(state, num_draws, statistics, positions=keep_draws)
         self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
-        self.past = max(0, state.step - state.warmup) % thin
-        self.total = owed + num_draws * thin - self.past
+        past = max(0, state.step - state.warmup)
+        self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
 
     def loop(
         self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
@@ -94,7 +95,7 @@ class Run:
         from ribbit.samplers.run.progress import open_progress
 
         sampler, state, running = self.sampler, self.state, self.running
-        first, warmup, thin = state.step, state.warmup, self.thin
+        first, warmup, calendar = state.step, state.warmup, self.calendar
         begin = time.perf_counter()
         end = None if max_seconds is None else begin + max_seconds
         reporter = open_progress(
@@ -102,7 +103,7 @@ class Run:
             total=self.total,
             chains=state.position.shape[0],
             warmup=max(0, warmup - first),
-            thin=thin,
+            thin=max(1, calendar.period // calendar.many),
             title=type(sampler).__name__,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
@@ -111,7 +112,8 @@ class Run:
             while self.kept < self.num_draws and not guard.requested:
                 try:
                     state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
-                    keep = state.step > warmup and (state.step - warmup) % thin == 0
+                    after = state.step - warmup
+                    keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
                     batch = None
                     if keep and running is not None:
                         batch = running.evaluate(state.position, guard)
@@ -144,7 +146,8 @@ class Run:
         step, warmup = self.state.step, self.state.warmup
         if not self.sampler.chunked or (step < warmup and self.warmup is not None):
             return 1
-        return warmup - step if step < warmup else self.thin - (step - warmup) % self.thin
+        after = step - warmup
+        return -after if after < 0 else self.calendar.after(after) - after
 
     def finish(self, name: str, interrupted: bool) -> Draws:
         """Pack what there is."""
@@ -199,7 +202,7 @@ class Run:
                 **sampler.settings,
                 "num_draws": self.num_draws,
                 "warmup": state.warmup,
-                "thin": self.thin,
+                "thin": self.calendar.period,
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
                 "dtype": sampler._density.dtype.name,
