@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ribbit import errors, protocols, random, samplers, schedules
 from ribbit._arrays.threads import set_num_threads
-from ribbit.io import load_draws
+from ribbit.io import load_draws, load_fit
 from ribbit.models import layers, zoo
 from ribbit.models.layers import *
 from ribbit.models.model import Model
@@ -65,6 +65,7 @@ __all__ = [
     "layers",
     "likelihoods",
     "load_draws",
+    "load_fit",
     "metrics",
     "plots",
     "priors",

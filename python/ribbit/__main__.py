@@ -1,10 +1,12 @@
-"""Command line: ``python -m ribbit demo | doctor | versions``."""
+"""Command line: ``python -m ribbit demo | doctor | versions | --version``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+
+from ribbit._arrays.threads import version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m ribbit",
         description="Ribbit: a native sampler for Bayesian neural networks.",
     )
+    parser.add_argument("--version", action="version", version=f"ribbit {version()}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     demo = commands.add_parser(
         "demo",

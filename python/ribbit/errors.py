@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DTypeError", "DataError", "NonFiniteError", "PrecisionWarning", "ShapeError"]
+__all__ = [
+    "ConvergenceWarning",
+    "DTypeError",
+    "DataError",
+    "FitWarning",
+    "KindError",
+    "MissingError",
+    "NonFiniteError",
+    "PrecisionWarning",
+    "RibbitWarning",
+    "ScaleWarning",
+    "ShapeError",
+]
 
 
 class ShapeError(ValueError):
@@ -22,7 +34,34 @@ class DataError(ValueError):
     """An array holds a value that is not allowed: NaN, infinity, a label out of range."""
 
 
-class PrecisionWarning(UserWarning):
+class KindError(TypeError, AttributeError):
+    """A prediction has no such statistic, because its likelihood is of another kind.
+
+    An AttributeError too, so that ``hasattr(prediction, "mean")`` is False and does not raise.
+    """
+
+
+class MissingError(ValueError, AttributeError):
+    """A prediction does not have a statistic, because nothing that it needs was kept."""
+
+
+class RibbitWarning(UserWarning):
+    """A result may be wrong or useless; the base of the warnings that say so."""
+
+
+class ConvergenceWarning(RibbitWarning):
+    """Chains have not converged, or diverge: their draws are no draws of the target yet."""
+
+
+class FitWarning(RibbitWarning):
+    """A fit ended while its objective still rose."""
+
+
+class ScaleWarning(RibbitWarning):
+    """Inputs or targets are far from the unit scale that a shared prior is meant for."""
+
+
+class PrecisionWarning(RibbitWarning):
     """Products are computed with less than float32's accuracy where that may matter."""
 
 

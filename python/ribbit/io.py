@@ -1,4 +1,4 @@
-"""Draws read from files, with what they need to predict and to go on."""
+"""Draws and fits read from files, with what they need to predict and to go on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit.errors import DataError
 from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
 from ribbit.results.draws import Draws
+from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.targets.predictive import predictive_from_description
@@ -17,7 +19,7 @@ from ribbit.targets.predictive import predictive_from_description
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["load_draws"]
+__all__ = ["load_draws", "load_fit"]
 
 
 def load_draws(path: str | os.PathLike[str]) -> Draws:
@@ -45,7 +47,77 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
         When it does not fit into the memory that is free.
     """
     with archive.opened("load_draws", path) as (header, arrays):
+        if "fit" in header:
+            raise DataError(
+                f"[load_draws] expected a file of draws, got a {header['fit']}: use rb.load_fit"
+            )
         return _build(header, arrays)
+
+
+def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleFit:
+    """Read a fit that its ``save`` wrote.
+
+    Arrays come back as NumPy arrays; ``draws``, ``predict``, ``resume`` and ``init`` work as on the
+    fit that was saved.
+
+    Parameters
+    ----------
+    path
+
+    Returns
+    -------
+    MeanField, DropoutFit or EnsembleFit
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file.
+    DataError
+        A ValueError: the file is damaged, cut short, of another format or of a newer version, or
+        holds draws.
+
+    Examples
+    --------
+    >>> fit.save("fit.npz")  # doctest: +SKIP
+    >>> p = rb.load_fit("fit.npz").predict(x_new)  # doctest: +SKIP
+    """
+    with archive.opened("load_fit", path) as (header, arrays):
+        if "fit" not in header:
+            raise DataError("[load_fit] expected a file of a fit, got draws: use rb.load_draws")
+        return _build_fit(header, arrays)
+
+
+def _build_fit(
+    header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
+) -> MeanField | DropoutFit | EnsembleFit:
+    kind = header["fit"]
+    predictive: Any = None
+    if header["predictive"] is not None:
+        predictive = predictive_from_description(header["predictive"])
+    common: dict[str, Any] = {
+        "complete": bool(header["complete"]),
+        "settings": dict(header["settings"]),
+    }
+    if kind == "MeanField":
+        names = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
+        state = None
+        if "steps" in header:
+            steps = header["steps"]
+            moments, records = arrays["state/arrays"], arrays["state/records"]
+            state = moments, int(steps["step"]), int(steps["seed"]), records
+        fields: dict[str, Any] = {name: arrays[name] for name in names}
+        return MeanField(**fields, **common, predictive=predictive, state=state)
+    members = arrays["state/position"][:, None, ...]
+    check_chains("state/position", members)
+    more: dict[str, Any] = {
+        "state": archive.state_of(header, arrays, members),
+        "history": archive.get(arrays, "history"),
+    }
+    if kind == "EnsembleFit":
+        return EnsembleFit(arrays["theta"], **common, predictive=predictive, **more)
+    if kind != "DropoutFit":
+        raise ValueError(f"a fit of the kind {kind!r}")
+    return DropoutFit(arrays["theta"], arrays["rates"], **common, target=predictive, **more)
 
 
 def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
@@ -87,6 +159,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         prediction=prediction,
         warmup_positions=warmup_positions,
         warmup_stats=warmup_stats,
+        seconds=header.get("seconds"),
     )
 
 

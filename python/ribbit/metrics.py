@@ -2,12 +2,12 @@
 
 Labels are integers 0 ... K-1 of shape (N,) or (N, 1). Class probabilities are (N, K); for two
 classes (N,) or (N, 1), the probability of class 1, will do. A single output may be (N,) or (N, 1)
-on either side: nothing is broadcast.
+on either side: nothing is broadcast. Where probabilities or means stand, a Prediction will do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["accuracy", "auroc", "brier", "coverage", "ece", "nll", "rmse"]
+__all__ = ["accuracy", "auroc", "brier", "coverage", "crps", "ece", "nll", "rmse"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 Labels: TypeAlias = "npt.NDArray[np.int64]"
 
 
-def rmse(y: npt.ArrayLike, mean: npt.ArrayLike) -> float:
+def rmse(y: npt.ArrayLike, mean: Any) -> float:
     """Root mean squared error over all rows and outputs.
 
     Parameters
     ----------
-    y, mean : (N,) or (N, K) array_like
-        Observations and predictions.
+    y : (N,) or (N, K) array_like
+        Observations.
+    mean : (N,) or (N, K) array_like, or a Prediction
 
     Returns
     -------
@@ -46,13 +47,13 @@ def rmse(y: npt.ArrayLike, mean: npt.ArrayLike) -> float:
     return float(np.sqrt(np.mean((observed - predicted) ** 2)))
 
 
-def accuracy(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+def accuracy(y: npt.ArrayLike, probs: Any) -> float:
     """Fraction of rows whose most probable class is the label; a tie goes to the first class.
 
     Parameters
     ----------
     y : (N,) array_like of int
-    probs : (N, K) array_like
+    probs : (N, K) array_like, or a Prediction
 
     Returns
     -------
@@ -62,26 +63,30 @@ def accuracy(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
     return float(np.mean(p.argmax(axis=1) == labels))
 
 
-def nll(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+def nll(y: npt.ArrayLike, probs: Any) -> float:
     """Negative log likelihood per row: the mean of -log of the probability of the label.
 
     Parameters
     ----------
     y : (N,) array_like of int
-    probs : (N, K) array_like
+    probs : (N, K) array_like, or a Prediction
+        Of a regression or counts: y holds observations, and the result is
+        ``-prediction.log_likelihood(y)``.
 
     Returns
     -------
     float
         In nats; infinite when a label was given probability 0 (nothing is clipped).
     """
+    if getattr(probs, "kind", None) in ("regression", "count"):
+        return -float(probs.log_likelihood(y))
     labels, p = _classification("nll", y, probs)
     with np.errstate(divide="ignore"):
         value = -np.mean(np.log(p[np.arange(len(p)), labels]))
     return float(value) + 0.0  # no -0.0
 
 
-def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
+def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
     """Compute the expected calibration error of the top label.
 
     Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin owns
@@ -91,7 +96,7 @@ def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
     Parameters
     ----------
     y : (N,) array_like of int
-    probs : (N, K) array_like
+    probs : (N, K) array_like, or a Prediction
     bins : int
 
     Returns
@@ -107,13 +112,13 @@ def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
     return float(gap.sum() / len(p))
 
 
-def brier(y: npt.ArrayLike, probs: npt.ArrayLike) -> float:
+def brier(y: npt.ArrayLike, probs: Any) -> float:
     """Brier score: mean squared distance of the probabilities to the one-hot label.
 
     Parameters
     ----------
     y : (N,) array_like of int
-    probs : (N, K) array_like
+    probs : (N, K) array_like, or a Prediction
 
     Returns
     -------
@@ -149,6 +154,59 @@ def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> fl
     observed, low, high = _columns("coverage", y=y, lower=lower, upper=upper)
     checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
     return float(np.mean((low <= observed) & (observed <= high)))
+
+
+def crps(y: npt.ArrayLike, p: Any) -> float:
+    """Continuous ranked probability score: mean over rows and outputs, smaller is better.
+
+    E|Y - y| - E|Y - Y'| / 2 for independent Y and Y' of the predictive distribution (Gneiting and
+    Raftery 2007, eq. 21); the mean absolute error of a prediction without spread.
+
+    Parameters
+    ----------
+    y : (N,) or (N, K) array_like
+        Observations.
+    p : Prediction, or (S, N) or (S, N, K) array_like
+        A regression's mixture over draws, or S samples of y, each as likely as another: the score
+        of their distribution, larger than that of what they were drawn from by 1 / S of the
+        spread.
+
+    Returns
+    -------
+    float
+        In units of y.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays are not real, finite and of fitting shapes, or p is no Prediction of a
+        regression.
+
+    Examples
+    --------
+    >>> from ribbit import metrics
+    >>> metrics.crps([1.0], [[0.0], [2.0]])
+    0.5
+    """
+    if hasattr(type(p), "crps"):
+        return float(p.crps(y))
+    (observed,) = _columns("crps", y=y)
+    samples = checks.numeric("crps", "p", p)
+    if samples.ndim not in (2, 3) or samples.size == 0:
+        raise ShapeError(
+            f"[crps] expected p as a Prediction or samples (S, N), got {checks.summary(samples)}"
+        )
+    checks.finite("crps", "p", samples)
+    size, rows = samples.shape[:2]
+    drawn = np.sort(samples.astype(np.float64).reshape(size, rows, -1), axis=0)
+    if drawn.shape[1:] != observed.shape:
+        raise ShapeError(
+            f"[crps] expected p (S, N) for y of shape {observed.shape}, got {samples.shape}"
+        )
+    distance = np.abs(drawn - observed).mean(axis=0)
+    # sum over pairs of |x_i - x_j| from sorted values: x_(i) counts 2 i - S - 1 times
+    weight = (2.0 * np.arange(1, size + 1) - size - 1.0) / size**2
+    return float(np.mean(distance - np.tensordot(weight, drawn, axes=1)))
 
 
 def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
@@ -208,14 +266,14 @@ def calibration_bins(labels: Labels, probs: Array, bins: int) -> tuple[Array, Ar
     return sums[0].astype(float), sums[1].astype(float), np.bincount(place, minlength=bins)
 
 
-def class_probabilities(function: str, name: str, values: npt.ArrayLike) -> Array:
+def class_probabilities(function: str, name: str, values: Any) -> Array:
     """Check class probabilities and give them as (N, K) float64 with K >= 2.
 
     Parameters
     ----------
     function, name : str
         For the error text.
-    values : (N, K) array_like
+    values : (N, K) array_like, or a Prediction
         (N,) or (N, 1) is the probability of class 1 of two.
 
     Returns
@@ -227,7 +285,7 @@ def class_probabilities(function: str, name: str, values: npt.ArrayLike) -> Arra
     TypeError, ValueError
         If the values are not real, lie outside [0, 1], or rows do not sum to 1 within 1e-3.
     """
-    raw = checks.numeric(function, name, values)
+    raw = checks.numeric(function, name, _of_prediction(values, "probs"))
     if raw.ndim not in (1, 2) or raw.size == 0:
         raise ShapeError(
             f"[{function}] expected {name} of shape (N, K) or (N,), got {checks.summary(raw)}"
@@ -244,11 +302,17 @@ def class_probabilities(function: str, name: str, values: npt.ArrayLike) -> Arra
     return p
 
 
+def _of_prediction(value: Any, statistic: str) -> Any:
+    """Return a statistic of a Prediction, and anything else as it is."""
+    return getattr(value, statistic) if hasattr(type(value), "log_likelihood") else value
+
+
 def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
     """Arrays of one shape as (N, K) float64; y finite, the others without NaN."""
     result: list[Array] = []
     for name, value in arrays.items():
-        raw = checks.numeric(function, name, value)
+        given = _of_prediction(value, "mean") if name == "mean" else value
+        raw = checks.numeric(function, name, given)
         if raw.ndim not in (1, 2) or raw.size == 0:
             raise ShapeError(
                 f"[{function}] expected {name} of shape (N,) or (N, K), got {checks.summary(raw)}"
@@ -281,7 +345,7 @@ def _labels(function: str, name: str, value: npt.ArrayLike, *, classes: int) -> 
     return raw.astype(np.int64)
 
 
-def _classification(function: str, y: npt.ArrayLike, probs: npt.ArrayLike) -> tuple[Labels, Array]:
+def _classification(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels, Array]:
     p = class_probabilities(function, "probs", probs)
     labels = _labels(function, "y", y, classes=p.shape[1])
     if len(labels) != len(p):

@@ -45,6 +45,10 @@ class Schedule:
         Of "cyclical".
     exploration : float
         Of "cyclical": the part of each cycle that draws no noise.
+    draws_per_cycle : int
+        Of "cyclical": draws that a sampler keeps of each cycle.
+    sampling : float
+        Of "cyclical": the part at the end of each cycle that they come from.
     """
 
     kind: str
@@ -54,6 +58,8 @@ class Schedule:
     final: float = 0.0
     num_cycles: int = 0
     exploration: float = 0.0
+    draws_per_cycle: int = 1
+    sampling: float = 0.25
 
     def __post_init__(self) -> None:
         checks.choice("Schedule", "kind", self.kind, _KINDS)
@@ -78,11 +84,20 @@ class Schedule:
         place = np.arange(first, first + count) % self.num_steps
         return (place >= self.exploration * self.num_steps).astype(np.float64)
 
+    @property
+    def gap(self) -> int:
+        """Steps between the draws of a cycle."""
+        return max(1, int(self.sampling * self.num_steps) // self.draws_per_cycle)
+
     def __repr__(self) -> str:
+        several = ""
+        if self.draws_per_cycle > 1:
+            several = f", draws_per_cycle={self.draws_per_cycle}, sampling={self.sampling!r}"
         shown = {
             "polynomial": f"power={self.power!r}, offset={self.offset!r}",
             "cosine": f"{self.num_steps}, final={self.final!r}",
-            "cyclical": f"{self.num_cycles}, {self.num_steps}, exploration={self.exploration!r}",
+            "cyclical": f"{self.num_cycles}, {self.num_steps}, exploration={self.exploration!r}"
+            + several,
         }.get(self.kind, "")
         return f"schedules.{self.kind}({shown})"
 
@@ -147,21 +162,34 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
     )
 
 
-def cyclical(num_cycles: int, num_steps: int, *, exploration: float = 0.0) -> Schedule:
+def cyclical(
+    num_cycles: int,
+    num_steps: int,
+    *,
+    exploration: float = 0.0,
+    draws_per_cycle: int = 1,
+    sampling: float = 0.25,
+) -> Schedule:
     """Restart a half cosine every `num_steps` steps (Zhang et al. 2020, eq. 1).
 
-    A run keeps one draw at the end of each cycle, where the step size is smallest. Warmup makes
-    cycles too, the last of which ends with it.
+    A run keeps draws at the end of each cycle only, where the step size is small: one, or several
+    from a sampling stage, around one mode. Warmup makes cycles too, the last of which ends with it.
 
     Parameters
     ----------
     num_cycles : int
-        Cycles after warmup, and at most as many draws, resumed runs included; >= 1.
+        Cycles after warmup, resumed runs included; >= 1. A run has at most `draws_per_cycle` times
+        as many draws.
     num_steps : int
         Steps of a cycle, >= 1.
     exploration : float
         In [0, 1): the first part of each cycle, which draws no noise and so only climbs (their
         exploration stage).
+    draws_per_cycle : int
+        Draws that a run keeps of each cycle, evenly spaced over its sampling stage, the last at the
+        end of the cycle; >= 1.
+    sampling : float
+        In (0, 1 - exploration]: the part at the end of each cycle that is the sampling stage.
 
     Returns
     -------
@@ -170,15 +198,37 @@ def cyclical(num_cycles: int, num_steps: int, *, exploration: float = 0.0) -> Sc
     Raises
     ------
     TypeError, ValueError
-        If a number is out of range.
+        If a number is out of range, or the sampling stage has fewer steps than draws.
+
+    Examples
+    --------
+    >>> from ribbit import schedules
+    >>> schedules.cyclical(8, 1000, exploration=0.5, draws_per_cycle=10, sampling=0.2).gap
+    20
     """
     name = "schedules.cyclical"
-    return Schedule(
+    schedule = Schedule(
         "cyclical",
         num_cycles=checks.integer(name, "num_cycles", num_cycles, minimum=1),
         num_steps=checks.integer(name, "num_steps", num_steps, minimum=1),
         exploration=checks.fraction(name, "exploration", exploration, zero=True),
+        draws_per_cycle=checks.integer(name, "draws_per_cycle", draws_per_cycle, minimum=1),
+        sampling=checks.fraction(name, "sampling", sampling, one=True),
     )
+    if schedule.draws_per_cycle == 1:
+        return schedule  # its end, whatever the stage
+    if schedule.sampling > 1.0 - schedule.exploration + 1e-12:
+        raise ValueError(
+            f"[{name}] expected sampling <= {1.0 - schedule.exploration:g}, what exploration "
+            f"leaves, got {sampling!r}"
+        )
+    steps = int(schedule.sampling * schedule.num_steps)
+    if schedule.draws_per_cycle > steps:
+        raise ValueError(
+            f"[{name}] expected draws_per_cycle <= {steps}, the steps of the sampling stage, got "
+            f"{draws_per_cycle}"
+        )
+    return schedule
 
 
 def check(function: str, schedule: object) -> Schedule:

@@ -168,3 +168,10 @@ def test_command_line(capsys):
     with pytest.raises(SystemExit) as error:
         main(["dance"])
     assert error.value.code == 2
+
+
+def test_version_of_the_command_line(capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"ribbit {rb.__version__}\n"

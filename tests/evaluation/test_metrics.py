@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ribbit import metrics
+import ribbit as rb
+from ribbit import diagnostics, metrics
 
 CLASSIFICATION = [metrics.accuracy, metrics.nll, metrics.ece, metrics.brier]
 
@@ -182,3 +183,59 @@ def test_rubbish_is_a_typed_error(first, second):
         assert text.startswith(f"[{metric.__name__}] expected")
         assert isinstance(value, float)
         assert not np.isnan(value)
+
+
+def test_crps_of_samples(rng):
+    """By its definition, over all pairs; of a single sample it is the absolute error."""
+    y, drawn = rng.normal(size=20), rng.normal(size=(7, 20))
+    pairs = np.abs(drawn[:, None] - drawn[None]).mean(axis=(0, 1))
+    expected = np.mean(np.abs(drawn - y).mean(axis=0) - 0.5 * pairs)
+    assert metrics.crps(y, drawn) == pytest.approx(expected, rel=1e-12)
+    assert metrics.crps(y[:, None], drawn[..., None]) == pytest.approx(expected, rel=1e-12)
+    assert metrics.crps(y, drawn[:1]) == pytest.approx(np.abs(drawn[0] - y).mean(), rel=1e-12)
+    for bad in (drawn[:, :3], drawn[0], np.zeros((0, 20))):
+        with pytest.raises(ValueError, match=r"\[crps\] expected p"):
+            metrics.crps(y, bad)
+    with pytest.raises(ValueError, match=r"\[crps\] expected finite"):
+        metrics.crps(y, np.full((2, 20), np.nan))
+
+
+def test_crps_is_smallest_for_the_truth(rng):
+    """Of 2,000 rows drawn from N(0, 1): the truth beats a shifted, a wide and a narrow one."""
+    stats = pytest.importorskip("scipy.stats")
+    y = rng.normal(size=2000)
+    levels = (np.arange(200) + 0.5) / 200
+    scores = [
+        metrics.crps(y, np.repeat(stats.norm.ppf(levels, loc, scale)[:, None], 2000, axis=1))
+        for loc, scale in ((0, 1), (0.5, 1), (0, 2), (0, 0.5))
+    ]
+    assert scores[0] == pytest.approx(0.5642, abs=0.05)  # 1 / sqrt(pi)
+    assert scores[0] == min(scores)
+
+
+def test_a_prediction_will_do(rng):
+    """Where probabilities or means stand."""
+    x = rng.normal(size=(30, 2))
+    y = (x[:, 0] > 0).astype(int)
+    p = posterior(x, y, rb.Categorical(), 2)
+    for metric in CLASSIFICATION:
+        assert metric(y, p) == metric(y, p.probs)
+    assert metrics.nll(y, p) == pytest.approx(-p.log_likelihood(y), rel=1e-6)
+    q = posterior(x, y, rb.Bernoulli(), 1)
+    assert q.probs.shape == (30,)
+    for function in (diagnostics.agreement, diagnostics.total_variation):
+        assert function(p, q) == function(p.probs, q.probs)
+        assert function(p, p.probs) == function(p, p)
+    r = posterior(x, x[:, 0], rb.Gaussian(0.3), 1)
+    assert metrics.rmse(x[:, 0], r) == metrics.rmse(x[:, 0], r.mean)
+    assert metrics.nll(x[:, 0], r) == -r.log_likelihood(x[:, 0])
+    with pytest.raises(TypeError, match=r"Prediction\.probs\] expected a classification"):
+        metrics.ece(y, r)
+
+
+def posterior(x, y, likelihood, outputs):
+    target = rb.Posterior(
+        rb.mlp(2, (4,), outputs), x, y, prior=rb.Normal(1.0), likelihood=likelihood
+    )
+    hmc = rb.HMC(target, step_size=0.02, num_leapfrog_steps=5)
+    return hmc.sample(10, warmup=10, chains=2, progress=False).predict(x)

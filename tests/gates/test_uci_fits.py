@@ -42,7 +42,7 @@ def published(folder, name):
 def figures(draws, x, z, width):
     """RMSE and log likelihood in raw units."""
     p = draws.predict(x)
-    rmse = width * np.sqrt(np.mean((np.asarray(p.mean)[:, 0] - z) ** 2))
+    rmse = width * np.sqrt(np.mean((np.asarray(p.mean).reshape(-1) - z) ** 2))
     return float(rmse), float(p.log_likelihood(z) - np.log(width))
 
 

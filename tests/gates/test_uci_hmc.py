@@ -54,7 +54,7 @@ def run_once(folder, name, split, seed):
     draws = hmc.sample(80, warmup=80, chains=4, seed=seed, progress=False)
     seconds = time.perf_counter() - begin
     prediction = draws.predict(x_test)
-    mean = np.asarray(prediction.mean)[:, 0]
+    mean = np.asarray(prediction.mean).reshape(-1)
     return {
         "rmse": width * float(np.sqrt(np.mean((mean - z_test) ** 2))),
         "log_likelihood": float(prediction.log_likelihood(z_test) - np.log(width)),

@@ -339,10 +339,10 @@ def test_posteriors(likelihood):
     y = rng.poisson(2.0, size=40) if isinstance(likelihood, rb.Poisson) else np.sin(x[:, 0])
     outputs = 2 if isinstance(likelihood, rb.HeteroscedasticGaussian) else 1
     target = rb.Posterior(
-        rb.mlp(2, (6,), outputs), x, y, prior=rb.Normal(0.5), likelihood=likelihood
+        rb.mlp(2, (6,), outputs), x, y[:, None], prior=rb.Normal(0.5), likelihood=likelihood
     )
     draws = HMC(target, step_size=0.001, num_leapfrog_steps=10).sample(
-        30, chains=2, predict_at=(x[:9], y[:9])
+        30, chains=2, predict_at=(x[:9], y[:9, None])
     )
     p = draws.predict(x[:9])
     terms = target.predictive(flat(draws), x[:9])

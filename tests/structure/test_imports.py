@@ -51,7 +51,7 @@ target = ribbit.Posterior(ribbit.mlp(2, (3,), 1), np.ones((4, 2)), np.ones(4),
                           prior=ribbit.Normal(1.0), likelihood=ribbit.Gaussian(1.0))
 draws = ribbit.HMC(target, step_size=0.1, num_leapfrog_steps=3).sample(5, warmup=2, progress=False)
 assert draws.positions.shape == (4, 5, target.dim)
-assert draws.predict(np.ones((3, 2))).mean.shape == (3, 1)
+assert draws.predict(np.ones((3, 2))).mean.shape == (3,)
 try:
     import scipy
 except ModuleNotFoundError:

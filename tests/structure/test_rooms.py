@@ -25,7 +25,7 @@ RULES = {
     "metrics": BASE,
     "datasets": BASE,
     "models": BASE | {"_backends"},
-    "diagnostics": BASE | {"metrics"},
+    "diagnostics": BASE | {"results", "metrics"},
     "samplers": BASE | {"results", "schedules"},
     "targets": BASE | {"models", "_backends"},
     "plots": BASE | {"diagnostics", "metrics"},

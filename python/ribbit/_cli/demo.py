@@ -17,7 +17,7 @@ import numpy as np
 
 from ribbit import datasets, diagnostics, metrics
 from ribbit._arrays.checks import seed as check_seed
-from ribbit._cli.demo_methods import METHODS, Comparison, compare_methods
+from ribbit._cli.demo_methods import METHODS, Comparison, compare_methods, quiet
 from ribbit._cli.demo_methods_view import draw_methods, methods_notes, methods_table
 from ribbit._cli.demo_scores import Array, Band, Scores, score_draws
 from ribbit.models.zoo import mlp
@@ -200,14 +200,15 @@ def _sample(scaler: datasets.Scaler, *, quick: bool, seed: int) -> tuple[Draws, 
     )
     hmc = HMC(target, step_size="auto", inverse_mass_matrix="prior", jitter=0.1)
     begin = time.perf_counter()
-    draws = hmc.sample(
-        60 if quick else 500,
-        warmup=60 if quick else 300,
-        chains=_CHAINS,
-        seed=seed,
-        progress=True,
-        keep_warmup=True,
-    )
+    with quiet():
+        draws = hmc.sample(
+            60 if quick else 500,
+            warmup=60 if quick else 300,
+            chains=_CHAINS,
+            seed=seed,
+            progress=True,
+            keep_warmup=True,
+        )
     return draws, time.perf_counter() - begin
 
 

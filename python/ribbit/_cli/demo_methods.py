@@ -11,8 +11,10 @@ matter there (0.01 nats per row). The test rows of the demo chose nothing.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -20,6 +22,7 @@ import numpy as np
 
 from ribbit import datasets, diagnostics, metrics, schedules
 from ribbit._cli.demo_scores import Array, Scores, score_draws
+from ribbit.errors import ConvergenceWarning
 from ribbit.models.layers import Activation, Dense, Dropout
 from ribbit.models.model import Model
 from ribbit.results.draws import Draws
@@ -240,14 +243,15 @@ def _sgld(
 ) -> tuple[Draws, bool]:
     # The posterior's variances, and with them the step, shrink as the rows grow.
     sgld = SGLD(target, step_size=0.016 / target.num_rows, batch_size=4 * _BATCH)
-    draws = sgld.sample(
-        sizes.draws // _CHAINS,
-        warmup=sizes.sgld_warmup,
-        thin=sizes.sgld_thin,
-        init=fit.sample(_CHAINS, seed),
-        seed=seed,
-        progress=progress,
-    )
+    with quiet():
+        draws = sgld.sample(
+            sizes.draws // _CHAINS,
+            warmup=sizes.sgld_warmup,
+            thin=sizes.sgld_thin,
+            init=fit.sample(_CHAINS, seed),
+            seed=seed,
+            progress=progress,
+        )
     return draws, draws.complete
 
 
@@ -265,14 +269,23 @@ def _hmc(
         jitter=0.1,
         target_acceptance=0.9,  # at 0.8 late draws diverge: steps fit where warmup was
     )
-    draws = hmc.sample(
-        sizes.draws // _CHAINS,
-        warmup=sizes.hmc_warmup,
-        init=fit.sample(_CHAINS, seed),
-        seed=seed,
-        progress=progress,
-    )
+    with quiet():
+        draws = hmc.sample(
+            sizes.draws // _CHAINS,
+            warmup=sizes.hmc_warmup,
+            init=fit.sample(_CHAINS, seed),
+            seed=seed,
+            progress=progress,
+        )
     return draws, draws.complete
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No warning of chains that have not converged: the demo prints their R-hat itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def _rhat(draws: Draws, x_test: Array) -> tuple[float, float]:

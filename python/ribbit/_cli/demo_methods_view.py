@@ -135,8 +135,8 @@ def _curves(
     prediction = result.draws.predict(scaler.transform(grid[:, None]))
 
     def band(ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        lower, upper = (np.asarray(scaler.inverse_y(end))[:, 0] for end in ends)
+        lower, upper = (np.asarray(scaler.inverse_y(end)) for end in ends)
         return lower, upper
 
-    mean = np.asarray(scaler.inverse_y(prediction.mean))[:, 0]
+    mean = np.asarray(scaler.inverse_y(prediction.mean))
     return mean, band(prediction.interval(LEVEL)), band(prediction.mean_interval(LEVEL))

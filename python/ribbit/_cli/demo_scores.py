@@ -55,9 +55,9 @@ def score_draws(
     """Judge the mixture over draws; `x_test` is standardised, `y_test` is not."""
     assert scaler.y_scale is not None
     prediction = draws.predict(x_test)
-    mean = np.asarray(scaler.inverse_y(prediction.mean))[:, 0]
+    mean = np.asarray(scaler.inverse_y(prediction.mean))
     ends = prediction.interval(LEVEL)
-    lower, upper = (np.asarray(scaler.inverse_y(end))[:, 0] for end in ends)
+    lower, upper = (np.asarray(scaler.inverse_y(end)) for end in ends)
     scores = Scores(
         rmse=metrics.rmse(y_test, mean),
         log_likelihood=prediction.log_likelihood(scaler.transform_y(y_test))

@@ -10,15 +10,16 @@ a time, in float64. Draws that live on a device are copied to the host here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays import checks, interfaces
-from ribbit.diagnostics.convergence import ess_block, mcse_block, rhat_block
-from ribbit.errors import DTypeError, ShapeError
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
 from ribbit.metrics import class_probabilities
+from ribbit.results.convergence import ess_block, mcse_block, rhat_block
+from ribbit.results.streaming import as_host as as_host
+from ribbit.results.streaming import by_block, by_row, positions_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,9 +37,6 @@ __all__ = [
 ]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
-
-_BLOCK_ELEMENTS = 1 << 16  # draws in one block of quantities: 512 KiB, scratch stays in cache
-_ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
 
 _RHAT_METHODS = ("rank", "split", "folded", "z_scale", "identity")
 _ESS_METHODS = ("bulk", "tail", "mean", "sd", "median", "identity")
@@ -73,7 +71,7 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
     """
     checks.choice("rhat", "method", method, _RHAT_METHODS)
     function = functools.partial(rhat_block, method=method)
-    return _by_block("rhat", a, function, min_chains=2)
+    return by_block("rhat", a, function, min_chains=2)
 
 
 def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.05) -> Array:
@@ -107,7 +105,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
     if not 0.0 < tail_probability < 0.5:
         raise ValueError(f"[ess] expected tail_probability in (0, 0.5), got {tail_probability!r}")
     function = functools.partial(ess_block, method=method, tail_probability=tail_probability)
-    return _by_block("ess", a, function, min_chains=1)
+    return by_block("ess", a, function, min_chains=1)
 
 
 def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
@@ -133,7 +131,7 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
         If `a` is not a real array with at least two axes, or `method` is unknown.
     """
     checks.choice("mcse", "method", method, _MCSE_METHODS)
-    return _by_block("mcse", a, functools.partial(mcse_block, method=method), min_chains=1)
+    return by_block("mcse", a, functools.partial(mcse_block, method=method), min_chains=1)
 
 
 def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Array:
@@ -151,11 +149,12 @@ def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Ar
     Returns
     -------
     (N, K) ndarray of float64
-        Of the mean function (regression, counts) or of the class probabilities. Predictions may
-        have converged where single weights have not (Izmailov et al. 2021, section 5.2).
+        Of the mean function (regression, counts) or of the class probabilities; (N,) for a single
+        output whose y was (N,). Predictions may have converged where single weights have not
+        (Izmailov et al. 2021, section 5.2).
     """
     checks.choice("predictive_rhat", "method", method, _RHAT_METHODS)
-    return _by_row("predictive_rhat", draws, x, lambda a: rhat(a, method=method))
+    return by_row("predictive_rhat", draws, x, lambda a: rhat(a, method=method))
 
 
 def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Array:
@@ -173,10 +172,11 @@ def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Arr
     Returns
     -------
     (N, K) ndarray of float64
-        In draws; of the mean function (regression, counts) or of the class probabilities.
+        In draws; of the mean function (regression, counts) or of the class probabilities; (N,) for
+        a single output whose y was (N,).
     """
     checks.choice("predictive_ess", "method", method, _ESS_METHODS)
-    return _by_row("predictive_ess", draws, x, lambda a: ess(a, method=method))
+    return by_row("predictive_ess", draws, x, lambda a: ess(a, method=method))
 
 
 def weight_rhat(draws: Any, *, method: str = "split") -> Array:
@@ -194,15 +194,15 @@ def weight_rhat(draws: Any, *, method: str = "split") -> Array:
     (P,) ndarray of float64
     """
     checks.choice("weight_rhat", "method", method, _RHAT_METHODS)
-    return rhat(_positions("weight_rhat", draws), method=method)
+    return rhat(positions_of("weight_rhat", draws), method=method)
 
 
-def agreement(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+def agreement(p: Any, q: Any) -> float:
     """Fraction of rows where two predictive distributions name the same class.
 
     Parameters
     ----------
-    p, q : (N, K) array_like
+    p, q : (N, K) array_like, or Prediction
         Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
 
     Returns
@@ -219,12 +219,12 @@ def agreement(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
     return float(np.mean(first.argmax(axis=1) == second.argmax(axis=1)))
 
 
-def total_variation(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
+def total_variation(p: Any, q: Any) -> float:
     """Total variation distance of two predictive distributions, averaged over rows.
 
     Parameters
     ----------
-    p, q : (N, K) array_like
+    p, q : (N, K) array_like, or Prediction
         Class probabilities; (N,) or (N, 1) is the probability of class 1 of two.
 
     Returns
@@ -241,91 +241,10 @@ def total_variation(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
     return float(np.mean(0.5 * np.abs(first - second).sum(axis=1)))
 
 
-# ---- streaming ----
-
-
-def _by_block(
-    name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
-) -> Array:
-    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
-    if hasattr(a, "positions"):
-        raise DTypeError(
-            f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
-            "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
-        )
-    draws = as_host(a, name)
-    if draws.dtype.kind not in "fiub":
-        raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
-    if draws.ndim < 2:
-        raise ShapeError(f"[{name}] expected shape (chains, draws, ...), got {draws.shape}")
-    chains, length, *rest = draws.shape
-    flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
-    count = int(np.prod(rest, dtype=np.int64))
-    result = np.full(count, np.nan)
-    if chains < min_chains or length < 4:
-        return result.reshape(rest)
-    block = max(1, _BLOCK_ELEMENTS // (chains * length))
-    for begin in range(0, count, block):
-        part = np.ascontiguousarray(flat[:, :, begin : begin + block].transpose(2, 0, 1))
-        values = part.astype(np.float64, copy=False)
-        good = ~np.isnan(values).any(axis=(1, 2))
-        if good.any():
-            # constant or infinite draws make 0 / 0 and inf - inf: the answer is NaN, not a warning
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                target = result[begin : begin + len(part)]
-                target[good] = function(values if good.all() else values[good])
-    return result.reshape(rest)
-
-
-def _positions(name: str, draws: Any) -> Any:
-    """Positions (C, D, P) of Draws, or the array itself."""
-    positions = getattr(draws, "positions", draws)
-    if positions is not draws and positions.shape[1] == 0:
-        raise ValueError(f"[{name}] expected draws with positions, got none (keep_draws=False?)")
-    return positions
-
-
-def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Array]) -> Array:
-    """Apply `function` to the predictions (C, D, n, K) of one block of rows after another."""
-    positions = _positions(name, draws)
-    predictive = draws.predictive
-    if predictive is None:
-        raise TypeError(
-            f"[{name}] expected draws of a target with predictions, such as Posterior, got one "
-            "without"
-        )
-    if not hasattr(x, "shape"):
-        x = np.asarray(x)
-    if len(x.shape) == 0 or x.shape[0] == 0:
-        raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
-    chains, length, dim = positions.shape
-    theta = positions.reshape((chains * length, dim))
-    block = max(1, _ROW_ELEMENTS // max(1, chains * length))
-    parts = []
-    for begin in range(0, x.shape[0], block):
-        numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
-        terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
-        values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
-        parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
-    return np.concatenate(parts)
-
-
-def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
-    """Return a NumPy array; one on a device, of whatever library, is copied here."""
-    if interfaces.in_device_memory(a):
-        from ribbit._arrays.namespace import (
-            from_device,
-            to_host,  # where a device is in use
-        )
-
-        a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
-    return np.asarray(a)
-
-
-def _probability_pair(name: str, p: npt.ArrayLike, q: npt.ArrayLike) -> tuple[Array, Array]:
-    first, second = checks.numeric(name, "p", p), checks.numeric(name, "q", q)
+def _probability_pair(name: str, p: Any, q: Any) -> tuple[Array, Array]:
+    first, second = class_probabilities(name, "p", p), class_probabilities(name, "q", q)
     if first.shape != second.shape:
         raise ShapeError(
             f"[{name}] expected p and q of one shape, got {first.shape} and {second.shape}"
         )
-    return class_probabilities(name, "p", first), class_probabilities(name, "q", second)
+    return first, second

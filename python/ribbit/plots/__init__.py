@@ -5,11 +5,17 @@ without, a new pyplot figure is made, so that a notebook shows it.
 """
 
 from ribbit.plots.chains import energy, rhat_histogram, trace
-from ribbit.plots.predictions import decision_boundary, regression_band, reliability
+from ribbit.plots.predictions import (
+    decision_boundary,
+    pit_histogram,
+    regression_band,
+    reliability,
+)
 
 __all__ = [
     "decision_boundary",
     "energy",
+    "pit_histogram",
     "regression_band",
     "reliability",
     "rhat_histogram",

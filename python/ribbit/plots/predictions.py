@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-__all__ = ["decision_boundary", "regression_band", "reliability"]
+__all__ = ["decision_boundary", "pit_histogram", "regression_band", "reliability"]
 
 
 def regression_band(
@@ -54,13 +54,15 @@ def regression_band(
     name = "plots.regression_band"
     has(name, "p", p, "epistemic_std", "a Prediction (draws.predict(x))")
     ax = new_axes(name, ax)
-    mean = as_host(p.mean)
+    mean, std, epistemic = (
+        as_host(a).reshape(len(a), -1) for a in (p.mean, p.std, p.epistemic_std)
+    )
     place = line(name, "x", x, rows=len(mean))
     column = checks.integer(name, "output", output, minimum=0, maximum=mean.shape[1] - 1)
     order = np.argsort(place, kind="stable")
     place, mean = place[order], mean[order, column]
-    total = 2.0 * as_host(p.std)[order, column]
-    inner = 2.0 * as_host(p.epistemic_std)[order, column]
+    total = 2.0 * std[order, column]
+    inner = 2.0 * epistemic[order, column]
     blue = COLORS[0]
     for half, alpha, label in (
         (total, 0.16, "y: ± 2 sd (with noise)"),
@@ -188,15 +190,13 @@ def decision_boundary(
     return ax
 
 
-def reliability(
-    y: npt.ArrayLike, probs: npt.ArrayLike, *, ax: Axes | None = None, bins: int = 20
-) -> Axes:
+def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: int = 20) -> Axes:
     """Draw accuracy against confidence of the top label, in the bins of :func:`metrics.ece`.
 
     Parameters
     ----------
     y : (N,) array_like of int
-    probs : (N, K) array_like
+    probs : (N, K) array_like, or a Prediction
         (N,) or (N, 1): probability of class 1 of two.
     ax : matplotlib Axes, optional
     bins : int
@@ -237,3 +237,66 @@ def reliability(
     ax.set_title(f"ECE {error:.3f}, accuracy {metrics.accuracy(y, probs):.3f}", fontsize="medium")
     finish(ax, legend=True)
     return ax
+
+
+def pit_histogram(y: npt.ArrayLike, p: Any, *, ax: Axes | None = None, bins: int = 10) -> Axes:
+    """Draw how the observations fall into the quantiles of their predictive distributions.
+
+    The PIT of a row is the probability that it was given not to exceed what was observed (Dawid
+    1984). Flat: calibrated. A valley: intervals too narrow; a hill: too wide; a slope: biased.
+
+    Parameters
+    ----------
+    y : (N,) or (N, K) array_like
+        Observations; all outputs are counted together.
+    p : Prediction, or (S, N) or (S, N, K) array_like
+        Of a regression or counts, noise included; or samples of y.
+    ax : matplotlib Axes, optional
+    bins : int
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Rows in each bin over the rows expected. Counts and samples have steps: their rows are
+        spread over the height of theirs (Czado, Gneiting and Held 2009). The grey band holds 95 %
+        of the bins of a calibrated prediction whose rows are independent.
+    """
+    name = "plots.pit_histogram"
+    ax = new_axes(name, ax)
+    count = checks.integer(name, "bins", bins, minimum=2, maximum=1000)
+    upper, lower = (a.reshape(-1) for a in _pit(name, y, p))
+    edges = np.linspace(0.0, 1.0, count + 1)
+    # share of a row's step [lower, upper] below each edge
+    height = np.where(upper > lower, upper - lower, 1.0)
+    share = np.clip((edges[:, None] - lower) / height, 0.0, 1.0)
+    share = np.where(upper > lower, share, edges[:, None] >= np.minimum(upper, 1.0 - 1e-16))
+    share[0] = 0.0
+    rows = np.diff(share.sum(axis=1))
+    expected = len(upper) / count
+    half = 1.96 * np.sqrt((1.0 - 1.0 / count) / expected)
+    ax.axhspan(max(0.0, 1.0 - half), 1.0 + half, color=GREY, alpha=0.3, lw=0, label="95 % of bins")
+    ax.axhline(1.0, color=GREY, ls="--", lw=1.2, label="calibrated")
+    ax.stairs(rows / expected, edges, fill=True, color=COLORS[0], alpha=0.6, label="observed")
+    ax.set_xlim(0.0, 1.0)
+    ax.set_xlabel("predictive probability of at most y (PIT)")
+    ax.set_ylabel("rows over rows expected")
+    finish(ax, legend=True)
+    return ax
+
+
+def _pit(
+    name: str, y: npt.ArrayLike, p: Any
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """P(Y <= y) and P(Y < y), which are one but for counts and samples."""
+    if hasattr(type(p), "cdf"):
+        upper = as_host(p.cdf(y))
+        return upper, as_host(p.cdf(np.asarray(y) - 1.0)) if p.kind == "count" else upper
+    seen, drawn = checks.numeric(name, "y", y), checks.numeric(name, "p", p)
+    if drawn.ndim < 2 or drawn.size == 0 or drawn.shape[1:] != seen.shape:
+        raise ShapeError(
+            f"[{name}] expected p as a Prediction, or samples (S, N) for y (N,), got p "
+            f"{drawn.shape} and y {seen.shape}"
+        )
+    # the observation is one of S + 1 that are alike: its rank among them, spread over its step
+    size = len(drawn) + 1.0
+    return ((drawn <= seen).sum(axis=0) + 1.0) / size, (drawn < seen).sum(axis=0) / size

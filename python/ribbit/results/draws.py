@@ -11,13 +11,16 @@ import numpy as np
 
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit.protocols import Array, Predictive
-from ribbit.results import archive
+from ribbit.results import archive, verdicts
 from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
     from ribbit.results.state import AnyState
 
 __all__ = ["Draws"]
+
+_JUDGED = 1 << 21  # predictions that a summary holds at once, draws x rows: 16 MiB
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +49,8 @@ class Draws:
         Positions of warmup, with ``keep_warmup=True``.
     warmup_stats : dict of (C, W) arrays or None
         Statistics of warmup, with ``keep_warmup=True``.
+    seconds : float or None
+        What the run took.
     """
 
     positions: Array
@@ -57,6 +62,7 @@ class Draws:
     prediction: Prediction | None = None
     warmup_positions: Array | None = None
     warmup_stats: dict[str, Array] | None = None
+    seconds: float | None = None
 
     def __len__(self) -> int:
         """Draws per chain, D."""
@@ -79,6 +85,50 @@ class Draws:
         if not self.complete:
             parts.append("INCOMPLETE")
         return f"Draws({self.settings.get('sampler', '?')}: {', '.join(parts)})"
+
+    def summary(self, x: Array | None = None) -> Summary:
+        """Say whether the chains have converged, and what to do next.
+
+        Parameters
+        ----------
+        x : (N, ...) array, optional
+            Inputs whose predictions are judged: what matters, and may have converged where single
+            weights have not. Of many rows some, evenly spaced (`diagnostics.predictive_rhat` takes
+            all). Without x, some predictions of ``sample(predict_at=...)``, else the log
+            density and the log of a learned noise alone.
+
+        Returns
+        -------
+        Summary
+            A table (``print``, ``rich.print``, notebooks) with ``converged``, ``verdict``,
+            ``rows`` and ``text``. Converged means that R-hat, rank-normalised over split chains
+            (Vehtari et al. 2021), is at most 1.05, or in short runs what independent draws hardly
+            ever exceed, and that no chain diverged in more than 1 % of its draws. R-hat of a
+            single chain is that of its halves.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For x as in :meth:`predict`.
+
+        Examples
+        --------
+        >>> print(draws.summary(x_test))  # doctest: +SKIP
+        HMC: 4 chains x 500 draws
+          R-hat of the predictions  1.004 (worst 1.019)  want <= 1.05
+          ...
+        Converged: R-hat is at most 1.019.
+        """
+        predictions: Any | None = None
+        if x is not None:
+            self.predict(x)  # checks both
+            rows = x if hasattr(x, "shape") else np.asarray(x)
+            most = max(1, _JUDGED // (self.positions.shape[0] * self.positions.shape[1]))
+            rows = rows[:: -(-rows.shape[0] // most), ...]
+            predictions = self.predict(rows, keep=True).samples
+        elif self.prediction is not None and self.prediction.running is not None:
+            predictions = self.prediction.running.traced
+        return verdicts.summary_of_draws(self, predictions)
 
     def predict(self, x: Array, *, keep: bool = False) -> Prediction:
         """Predictions at new inputs, from all draws of all chains.
@@ -158,6 +208,7 @@ class Draws:
             archive.put(arrays, "prediction", found)
         header: dict[str, Any] = {
             "complete": self.complete,
+            "seconds": self.seconds,
             "settings": self.settings,
             "predictive": None if self.predictive is None else self.predictive.describe(),
             "prediction": gathered,

@@ -5,6 +5,7 @@ Shapes: P parameters, S draws, E epochs.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, refuse_device_array, to_host
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
+from ribbit.results import archive
 from ribbit.results.draws import Draws
+from ribbit.results.fit_verdicts import History, summary_of_fit
 from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Summary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -91,6 +95,46 @@ class MeanField:
         if len(self.elbo):
             text += f", {len(self.elbo)} epochs, elbo {self.elbo[-1]:.4g}"
         return text + (")" if self.complete else ", INCOMPLETE)")
+
+    @property
+    def history(self) -> History:
+        """The bound and its parts, (E,) each: epoch, elbo, expected_log_likelihood, kl."""
+        return {
+            "epoch": np.arange(1.0, len(self.elbo) + 1.0),
+            "elbo": self.elbo,
+            "expected_log_likelihood": self.expected_log_likelihood,
+            "kl": self.kl,
+        }
+
+    def summary(self) -> Summary:
+        """Say whether the bound has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file, as :meth:`Draws.save` does; :func:`ribbit.load_fit` reads it.
+
+        Predictions and ``resume`` work on what is read.
+
+        Parameters
+        ----------
+        path
+            Used as it is, no suffix is added. An existing file is replaced.
+
+        Raises
+        ------
+        TypeError
+            When `path` is no path.
+        OSError
+            When the folder is missing or cannot be written to.
+        """
+        fields = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
+        arrays: dict[str, Any] = {name: to_host(getattr(self, name)) for name in fields}
+        header = _header(self, "MeanField", self.predictive)
+        if self.state is not None:
+            moments, step, seed, records = self.state
+            arrays |= {"state/arrays": to_host(moments), "state/records": records}
+            header["steps"] = {"step": step, "seed": seed}
+        archive.write("MeanField.save", path, header, arrays)
 
     def sample(self, num_samples: int, seed: int = 0) -> Array:
         """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
@@ -186,6 +230,29 @@ class MeanField:
         return Prediction(predictive, x, positions=positions)
 
 
+def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
+    """Return what a file says of a fit beside its arrays."""
+    return {
+        "fit": kind,
+        "complete": fit.complete,
+        "settings": fit.settings,
+        "predictive": None if predictive is None else predictive.describe(),
+        "state": None,
+    }
+
+
+def _save_weights(
+    fit: Any, path: str | os.PathLike[str], predictive: Any, arrays: dict[str, Any]
+) -> None:
+    """Write a fit of weights, its history and the state to go on from."""
+    kind = type(fit).__name__
+    header = _header(fit, kind, predictive)
+    archive.put(arrays, "history", fit.history)
+    if fit.state is not None:
+        archive.put_state(arrays, header, fit.state)
+    archive.write(f"{kind}.save", path, header, arrays)
+
+
 def drawn(
     positions: Array, predictive: Predictive | None, settings: dict[str, Any], seed: int
 ) -> Draws:
@@ -214,9 +281,12 @@ class DropoutFit:
     settings : dict
         How it was made: plain values.
     target : MaskedPosterior
-        What predicts.
+        What predicts; of a fit from a file the network alone, without data.
     state : StochasticState
         What ``fit(resume=...)`` goes on from.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, 1): the log density under masks that stay, on rows that
+        stay, at some twenty epochs.
     """
 
     theta: Array
@@ -225,6 +295,16 @@ class DropoutFit:
     settings: dict[str, Any]
     target: Any
     state: Any = None
+    history: History = field(default_factory=dict)
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        arrays = {"theta": to_host(self.theta), "rates": self.rates}
+        _save_weights(self, path, self.target.network_predictive, arrays)
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
@@ -284,6 +364,9 @@ class EnsembleFit:
         What predicts; the target.
     state : StochasticState
         What ``fit(resume=...)`` goes on from.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
+        twenty epochs.
     """
 
     theta: Array
@@ -291,6 +374,15 @@ class EnsembleFit:
     settings: dict[str, Any]
     predictive: Predictive | None = None
     state: Any = None
+    history: History = field(default_factory=dict)
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        _save_weights(self, path, self.predictive, {"theta": to_host(self.theta)})
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape

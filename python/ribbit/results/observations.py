@@ -6,14 +6,28 @@ float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ribbit._arrays import random_numbers
+from ribbit._arrays.namespace import errstate
 from ribbit.protocols import Array, PredictiveTerms
-from ribbit.results.counts import count_quantile
+from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Law, Normal, StudentT, mixture_quantile
 
-__all__ = ["components", "law_of", "quantiles"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["cdf", "components", "crps", "law_of", "picks", "quantiles", "sample"]
+
+# Layers of the random numbers of a prediction; 0 and 1 are those of draws of a fit.
+_PICK, _FIRST, _SECOND = 2, 3, 4
+_MOST_NODES = 600  # of the integral of crps
+_BLOCK = 1 << 15  # values per pass: temporaries stay in cache
 
 
 def law_of(terms: PredictiveTerms) -> Law:
@@ -42,3 +56,128 @@ def quantiles(xp: ModuleType, kind: str, terms: PredictiveTerms, levels: Sequenc
     else:
         result = mixture_quantile(xp, law_of(terms), mean, width, levels)
     return xp.reshape(result, (len(levels), *terms.values.shape[1:]))
+
+
+def cdf(xp: ModuleType, kind: str, terms: PredictiveTerms, y: Array) -> Array:
+    """P(Y <= y) of y (n, K), the mixture over draws."""
+    mean, width = components(xp, terms)
+    flat = xp.reshape(y, (-1, 1))
+    parts = []
+    for rows in _blocks(mean):
+        if kind == "count":
+            parts.append(xp.mean(poisson_cdf(xp, xp.floor(flat[rows, :]), mean[rows, :]), axis=-1))
+        else:
+            z = (flat[rows, :] - mean[rows, :]) / _wide(xp, width[rows, :])
+            parts.append(xp.mean(law_of(terms).cdf(xp, z), axis=-1))
+    return xp.reshape(xp.concat(parts), y.shape)
+
+
+def crps(xp: ModuleType, terms: PredictiveTerms, y: Array) -> Array:
+    """Continuous ranked probability score (n, K) of y (n, K) under the mixture over draws.
+
+    E|Y - y| has a closed form per draw; E|Y - Y'| / 2 is the integral of F (1 - F), whose integrand
+    is smooth at the scale of the noise and vanishes at both ends: the trapezoidal rule.
+    """
+    law, df = law_of(terms), terms.noise_df
+    if df is not None and df <= 1.0:
+        return xp.full_like(y, xp.inf)  # no mean
+    mean, width = components(xp, terms)
+    flat = xp.reshape(y, (-1, 1))
+    parts = []
+    for rows in _blocks(mean):
+        own, sd = mean[rows, :], _wide(xp, width[rows, :])
+        with errstate(xp):
+            z = (flat[rows, :] - own) / sd
+            tail = 1.0 if df is None else (df + z * z) * (1.0 / (df - 1.0))
+            slope = xp.where(xp.isfinite(z), 2.0 * tail * law.density(xp, z), 0.0)
+            distance = sd * (z * (2.0 * law.cdf(xp, z) - 1.0) + slope)
+        parts.append(xp.mean(distance, axis=-1) - _half_spread(xp, law, df, own, sd))
+    return xp.reshape(xp.concat(parts), y.shape)
+
+
+def _half_spread(xp: ModuleType, law: Law, df: float | None, mean: Array, sd: Array) -> Array:
+    """E|Y - Y'| / 2 of each row of a mixture (R, S)."""
+    low, high = xp.min(mean, axis=-1), xp.max(mean, axis=-1)
+    centre, widest, least = 0.5 * (low + high), xp.max(sd, axis=-1), xp.min(sd, axis=-1)
+    reach = 0.5 * (high - low)
+    if df is None:
+        # exp(-(pi / 0.7)^2) = 2e-9 is left of the integrand's spectrum at that spacing
+        end = reach + 9.0 * widest
+        nodes = _nodes(2.0 * float(xp.max(end / least)) / 0.7)
+    else:
+        # z = centre + least sinh(u): tails fall as exp(-(df - 1) u), and beyond the end as z^-df
+        end = xp.asinh(reach / least + widest / least) + min(40.0 / (df - 1.0), 10.0)
+        apart = float(xp.max(reach / least))
+        nodes = _nodes(2.0 * float(xp.max(end)) * max(4.0, 2.0 * min(apart, 1e3)))
+    total = tails = xp.zeros_like(centre)
+    for i in range(nodes + 1):
+        u = end * (2.0 * i / nodes - 1.0)
+        place = centre + (u if df is None else least * xp.sinh(u))
+        f = xp.mean(law.cdf(xp, (place[:, None] - mean) / sd), axis=-1)
+        last = f * (1.0 - f) * (1.0 if df is None else least * xp.cosh(u))
+        total = total + (0.5 if i in (0, nodes) else 1.0) * last
+        if df is not None and i in (0, nodes):
+            tails = tails + f * (1.0 - f) * xp.abs(place - centre) * (1.0 / (df - 1.0))
+    return total * (2.0 / nodes) * end + tails
+
+
+def _nodes(wanted: float) -> int:
+    return int(min(max(math.ceil(wanted), 32), _MOST_NODES))
+
+
+def picks(count: int, draws: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return numbers of draws (count,), each of (seed, its place), with replacement."""
+    u = _uniform(np, (count, 1), seed, 0, _PICK)[:, 0]
+    found: npt.NDArray[np.int64] = np.minimum((u * draws).astype(np.int64), draws - 1)
+    return found
+
+
+def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: int) -> Array:
+    """One y (S, n, K) of each draw (S, n, K); its noise is that of samples first, first + 1, ...
+
+    Labels of a Categorical are (S, n, 1).
+    """
+    values = xp.astype(terms.values, xp.float64)
+    shape = tuple(values.shape)
+    flat = shape[0], math.prod(shape[1:])
+    if kind == "classification":
+        if terms.binary:
+            u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), shape)
+            return xp.astype(u < values, xp.int64)
+        u = xp.reshape(_uniform(xp, shape[:2], seed, first, _FIRST), (*shape[:2], 1))
+        passed = u > xp.cumulative_sum(values, axis=-1)[..., :-1]  # the last has what is left
+        return xp.sum(xp.astype(passed, xp.int64), axis=-1, keepdims=True)
+    if kind == "count":
+        u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), (-1,))
+        found = count_quantile(xp, xp.reshape(values, (-1, 1)), u)
+        return xp.astype(xp.reshape(found, shape), xp.int64)
+    if terms.noise_df is None:
+        ids = np.arange(first, first + shape[0], dtype=np.uint32)
+        address: dict[str, Any] = {"seed": seed, "step": 0, "chains": ids, "layer": _FIRST}
+        purpose = random_numbers.FIT_DRAW
+        noise = random_numbers.normal(xp, flat, np.dtype(np.float64), purpose=purpose, **address)
+    else:
+        # Bailey (1994, Math. Comp. 62): the polar method for Student's t
+        u, v = (_uniform(xp, flat, seed, first, layer) for layer in (_FIRST, _SECOND))
+        df = float(terms.noise_df)
+        noise = (df * xp.expm1(xp.log(u) * (-2.0 / df))) ** 0.5 * xp.cos(2.0 * math.pi * v)
+    return values + xp.astype(terms.noise_width, xp.float64) * xp.reshape(noise, shape)
+
+
+def _uniform(xp: ModuleType, shape: tuple[int, int], seed: int, first: int, layer: int) -> Array:
+    ids = np.arange(first, first + shape[0], dtype=np.uint32)
+    purpose = random_numbers.FIT_DRAW
+    return random_numbers.uniform(
+        xp, shape, seed=seed, step=0, chains=ids, purpose=purpose, layer=layer
+    )
+
+
+def _blocks(mean: Array) -> list[slice]:
+    """Rows of (R, S), some at a time."""
+    rows = max(1, _BLOCK // mean.shape[-1])
+    return [slice(low, low + rows) for low in range(0, mean.shape[0], rows)]
+
+
+def _wide(xp: ModuleType, width: Array) -> Array:
+    """Widths that can be divided by."""
+    return xp.where(width > 1e-150, width, 1e-150)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import namespace
+from ribbit._arrays.namespace import from_host, is_array, namespace
+from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import observations
 from ribbit.results.quantiles import probabilities, sorted_quantile
@@ -22,6 +25,9 @@ from ribbit.results.running import (
     same_rows,
 )
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["Prediction"]
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
@@ -34,7 +40,8 @@ class Prediction:
 
     Computed when first asked for, in one pass over the draws. All draws of all chains weigh the
     same; a rejected proposal repeats the old draw and so counts again. Noise is that of the
-    untempered likelihood.
+    untempered likelihood. Shapes are (N, K), K outputs; a single output is (N,) where the target's
+    y was (N,).
 
     Parameters
     ----------
@@ -64,6 +71,7 @@ class Prediction:
         self.running = running
         self._moments = None if running is None else running.moments
         self._kept: PredictiveTerms | None = None
+        self._flat = bool(getattr(predictive, "flat", False))
 
     @property
     def kind(self) -> str:
@@ -83,29 +91,30 @@ class Prediction:
     @property
     def mean(self) -> Array:
         """Mean of y, (N, K) float64 (regression and counts)."""
-        return self._statistics("mean", "regression", "count").mean
+        return self._shaped(self._statistics("mean", "regression", "count").mean)
 
     @property
     def std(self) -> Array:
         """Standard deviation of y, (N, K): epistemic and aleatoric in quadrature."""
         moments = self._statistics("std", "regression", "count")
-        return (moments.variance + moments.noise_variance) ** 0.5
+        return self._shaped((moments.variance + moments.noise_variance) ** 0.5)
 
     @property
     def epistemic_std(self) -> Array:
         """Standard deviation over draws of the mean of y, or of the probabilities, (N, K)."""
         kinds = ("regression", "count", "classification")
-        return self._statistics("epistemic_std", *kinds).variance ** 0.5
+        return self._shaped(self._statistics("epistemic_std", *kinds).variance ** 0.5)
 
     @property
     def aleatoric_std(self) -> Array:
         """Root of the noise variance averaged over draws, (N, K)."""
-        return self._statistics("aleatoric_std", "regression", "count").noise_variance ** 0.5
+        moments = self._statistics("aleatoric_std", "regression", "count")
+        return self._shaped(moments.noise_variance**0.5)
 
     @property
     def probs(self) -> Array:
         """Class probabilities averaged over draws, (N, K) (Bernoulli: of y = 1)."""
-        return self._statistics("probs", "classification").mean
+        return self._shaped(self._statistics("probs", "classification").mean)
 
     @property
     def entropy(self) -> Array:
@@ -124,14 +133,16 @@ class Prediction:
     def samples(self) -> Array:
         """What each draw predicts, (C, D, N, K): means, or probabilities. Needs ``keep=True``."""
         if not self._keep:
-            raise ValueError("[Prediction.samples] expected predict(x, keep=True), got keep=False")
+            raise MissingError(
+                "[Prediction.samples] expected predict(x, keep=True), got keep=False"
+            )
         kept = self._all_kept()
         values = kept.values
         xp = namespace(values)
         assert self._positions is not None
         chains, draws = self._positions.shape[:2]
         shaped = xp.reshape(values, (draws, chains, *values.shape[1:]))
-        return xp.permute_dims(shaped, (1, 0, 2, 3))
+        return self._shaped(xp.permute_dims(shaped, (1, 0, 2, 3)))
 
     @property
     def quantile_rank_error(self) -> float:
@@ -198,7 +209,8 @@ class Prediction:
         0.91
         """
         name = "Prediction.interval"
-        ends = self._quantiles_of_y(name, _ends(name, coverage))
+        low, high = _ends(name, coverage)
+        ends = self._quantiles_of_y(name, [low, high])
         return ends[0, ...], ends[1, ...]
 
     def mean_quantile(self, q: float | Sequence[float]) -> Array:
@@ -240,8 +252,119 @@ class Prediction:
             As :meth:`mean_quantile` gives them, with the same errors.
         """
         name = "Prediction.mean_interval"
-        ends = self._quantiles_of_mean(name, _ends(name, coverage))
+        low, high = _ends(name, coverage)
+        ends = self._quantiles_of_mean(name, [low, high])
         return ends[0, ...], ends[1, ...]
+
+    def cdf(self, y: Array) -> Array:
+        """Probability that a new observation is at most y, the mixture over draws.
+
+        For a regression these are the PIT values: uniform where the predictions are calibrated
+        (:func:`ribbit.plots.pit_histogram`).
+
+        Parameters
+        ----------
+        y : (N,) or (N, K) array
+
+        Returns
+        -------
+        (N, K) array, float64
+            Counts: to an absolute error of 1e-6.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a classification; when the draws were not kept; for a y that does not fit.
+        """
+        name = "Prediction.cdf"
+        self._need_y(name)
+        known = self._observed(name, y)
+
+        def of_y(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+            return observations.cdf(xp, self.kind, terms, known[rows, :])
+
+        return self._shaped(self._by_rows(of_y, axis=0))
+
+    def crps(self, y: Array) -> float:
+        """Continuous ranked probability score of y, the mean over rows and outputs.
+
+        E|Y - y| - E|Y - Y'| / 2 for independent Y, Y' of the predictive distribution, a mixture
+        over draws (Gneiting and Raftery 2007, eq. 21; smaller is better). For counts, or where
+        draws were not kept, score samples: ``metrics.crps(y, p.sample(1000))``.
+
+        Parameters
+        ----------
+        y : (N,) or (N, K) array
+
+        Returns
+        -------
+        float
+            In units of y, to 1e-6 of it (1e-3 where the noise of draws differs a hundredfold);
+            infinite for Student-t noise with ``df <= 1``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For anything but a regression; when the draws were not kept; for a y that does not fit.
+        """
+        name = "Prediction.crps"
+        if self.kind != "regression":
+            raise TypeError(
+                f"[{name}] expected a regression, got {self.kind}: for counts score samples, "
+                "metrics.crps(y, p.sample(1000)); for labels metrics.brier(y, p)"
+            )
+        self._need_draws(name)
+        known = self._observed(name, y)
+
+        def of_y(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+            return observations.crps(xp, terms, known[rows, :])
+
+        scores = self._by_rows(of_y, axis=0)
+        return float(namespace(scores).mean(scores))
+
+    def sample(self, num_samples: int, *, seed: int = 0) -> Array:
+        """Draw y at all rows: for each sample one of the draws, and its noise.
+
+        Parameters
+        ----------
+        num_samples : int
+            n, >= 1.
+        seed : int
+            64-bit key: sample i depends on (seed, i) and the draws alone.
+
+        Returns
+        -------
+        (n, N, K) array
+            float64; labels and counts as int64, labels of a Categorical (n, N).
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arguments out of range; when the draws were not kept.
+
+        Examples
+        --------
+        >>> y = p.sample(1000, seed=1)  # doctest: +SKIP
+        >>> (y.max(axis=1) > 3.0).mean()  # P(some row exceeds 3)  # doctest: +SKIP
+        0.12
+        """
+        name = "Prediction.sample"
+        count = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**31 - 1)
+        key = checks.seed(name, seed)
+        self._need_draws(name)
+        assert self._positions is not None
+        chains, draws, _ = self._positions.shape
+        picks = observations.picks(count, chains * draws, key)
+        block = max(1, _CHUNK // self._values_per_draw())
+        parts = []
+        for low in range(0, count, block):
+            chosen = picks[low : low + block]
+            terms = self._terms_of(chosen)
+            xp = namespace(terms.values)
+            parts.append(observations.sample(xp, self.kind, terms, key, low))
+        found = xp.concat(parts, axis=0)
+        labels = self.kind == "classification" and not terms.binary
+        return found[..., 0] if labels else self._shaped(found)
 
     def log_likelihood(self, y: Array | None = None) -> float:
         """Mean over rows of the log predictive density, the mixture over draws.
@@ -281,7 +404,7 @@ class Prediction:
                 if self.kind == "classification"
                 else "mean, std, epistemic_std, aleatoric_std"
             )
-            raise TypeError(
+            raise KindError(
                 f"[Prediction.{name}] expected a {' or '.join(kinds)} likelihood, "
                 f"got {self.kind}: ask for {instead}"
             )
@@ -298,8 +421,12 @@ class Prediction:
                     moments.add(self._predictive.predictive(theta, self._x, **self._number(first)))
             self._moments = moments
         if self._moments.count == 0:
-            raise ValueError(f"[Prediction.{name}] expected at least one draw, got none")
+            raise MissingError(f"[Prediction.{name}] expected at least one draw, got none")
         return self._moments
+
+    def _shaped(self, array: Array) -> Array:
+        """Drop the axis (..., 1) of a single output where y had none."""
+        return array[..., 0] if self._flat and array.shape[-1] == 1 else array
 
     def _values_per_draw(self, rows: int | None = None) -> int:
         """Values that one draw predicts: N K, found from one row."""
@@ -323,6 +450,37 @@ class Prediction:
             chunk = xp.permute_dims(self._positions[:, low : min(low + size, draws), :], (1, 0, 2))
             yield low * chains, xp.reshape(chunk, (-1, dim))
 
+    def _terms_of(self, numbers: npt.NDArray[np.int64], rows: int | None = None) -> PredictiveTerms:
+        """Predictions of some draws, numbered as `_chunks` goes through them, at the first rows."""
+        assert self._positions is not None
+        x = self._x[:rows, ...]
+        chains, xp = self._positions.shape[0], namespace(self._positions)
+        theta = xp.stack([self._positions[s % chains, s // chains, :] for s in numbers.tolist()])
+        if not getattr(self._predictive, "numbered", False):
+            return self._predictive.predictive(theta, x)
+        parts = [
+            self._predictive.predictive(theta[i : i + 1, :], x, **self._number(s))
+            for i, s in enumerate(numbers.tolist())
+        ]
+        return join(xp, parts, axis=0)
+
+    def _observed(self, function: str, y: Array) -> Array:
+        """Return y as (N, K) float64 in the library of the draws."""
+        xp = namespace(self._positions)
+        if not is_array(y) or xp is np:
+            y = from_host(xp, checks.numeric(function, "y", y))
+        elif namespace(y) is not xp:
+            raise DTypeError(
+                f"[{function}] expected y as {xp.__name__} array, got {checks.summary(y)}"
+            )
+        columns = int(self._terms_of(np.zeros(1, np.int64), 1).values.shape[-1])
+        shape = tuple(y.shape)
+        if shape != (self._x.shape[0], columns) and (shape, columns) != ((self._x.shape[0],), 1):
+            raise ShapeError(
+                f"[{function}] expected y of shape ({self._x.shape[0]}, {columns}), got {shape}"
+            )
+        return xp.reshape(xp.astype(y, xp.float64), (-1, columns))
+
     def _all_kept(self) -> PredictiveTerms:
         if self._kept is None:
             self._kept = self._all_draws(self._x)
@@ -338,39 +496,49 @@ class Prediction:
         xp = namespace(chunks[0][1])
         return join(xp, parts, axis=0)
 
-    def _quantiles_of_y(self, function: str, levels: list[float]) -> Array:
+    def _need_y(self, function: str) -> None:
+        """Raise unless y has quantiles and the draws are there."""
         if self.kind == "classification":
             raise TypeError(
                 f"[{function}] expected a regression or counts, got classification, where y is a "
                 "label: ask for probs, or for mean_quantile and mean_interval of the probabilities"
             )
+        self._need_draws(function, ": what was gathered gives mean_quantile, without the noise")
+
+    def _need_draws(self, function: str, instead: str = "") -> None:
         if self._positions is None or self._positions.shape[1] == 0:
             raise ValueError(
-                f"[{function}] expected kept draws, got none (keep_draws=False?): what was "
-                "gathered while sampling gives mean_quantile, without the noise"
+                f"[{function}] expected kept draws, got none (keep_draws=False?){instead}"
             )
 
-        def of_y(xp: Any, terms: PredictiveTerms) -> Array:
+    def _quantiles_of_y(self, function: str, levels: list[float]) -> Array:
+        self._need_y(function)
+
+        def of_y(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+            del rows
             return observations.quantiles(xp, self.kind, terms, levels)
 
-        return self._by_rows(of_y)
+        return self._shaped(self._by_rows(of_y, axis=1))
 
     def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
         if self._positions is not None and self._positions.shape[1] > 0:
 
-            def of_mean(xp: Any, terms: PredictiveTerms) -> Array:
+            def of_mean(xp: Any, terms: PredictiveTerms, rows: slice) -> Array:
+                del rows
                 values = xp.permute_dims(xp.astype(terms.values, xp.float64), (1, 2, 0))
                 return sorted_quantile(xp, xp.sort(values, axis=-1), levels)
 
-            return self._by_rows(of_mean)
+            return self._shaped(self._by_rows(of_mean, axis=1))
         if self.running is not None and self.running.sketch is not None:
-            return self.running.sketch.quantile(levels)
+            return self._shaped(self.running.sketch.quantile(levels))
         raise ValueError(
             f"[{function}] expected kept draws, or quantiles= named in sample, got neither"
         )
 
-    def _by_rows(self, function: Callable[[Any, PredictiveTerms], Array]) -> Array:
-        """Join what a function makes of all draws at one block of rows after another, (Q, N, K)."""
+    def _by_rows(
+        self, function: Callable[[Any, PredictiveTerms, slice], Array], *, axis: int
+    ) -> Array:
+        """Join what a function makes of all draws at one block of rows after another."""
         rows = self._x.shape[0]
         block = max(1, 4 * _CHUNK // (self.num_draws * self._values_per_draw(1)))
         result = []
@@ -381,14 +549,14 @@ class Prediction:
             else:
                 terms = self._all_draws(self._x[low:high, ...], low)
             xp = namespace(terms.values)
-            result.append(function(xp, terms))
-        return xp.concat(result, axis=1)
+            result.append(function(xp, terms, slice(low, high)))
+        return xp.concat(result, axis=axis)
 
 
-def _ends(function: str, coverage: float) -> list[float]:
+def _ends(function: str, coverage: float) -> tuple[float, float]:
     """Levels of the ends of a central interval."""
     inside = checks.fraction(function, "coverage", coverage)
-    return [0.5 - 0.5 * inside, 0.5 + 0.5 * inside]
+    return 0.5 - 0.5 * inside, 0.5 + 0.5 * inside
 
 
 def _rows(terms: PredictiveTerms, low: int, high: int) -> PredictiveTerms:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, is_array, namespace
+from ribbit._arrays.namespace import errstate, from_host, is_array, namespace
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
@@ -23,6 +23,8 @@ ARRAYS = ("mean", "noise_sd", "probs", "noise_scale")
 
 # Multiply-adds per call while sampling: about 20 ms, so that Ctrl-C is noticed.
 _CALL = 4 * 10**8
+# What is kept for R-hat: predictions of a draw, and draws of all chains, evenly spaced.
+_TRACED, _TRACED_DRAWS = 8, 4096
 # Arrays of Moments that a file holds.
 _FLOATS = ("float32", "float64")
 _MOMENTS = ("first", "sum", "squares", "noise", "entropy")
@@ -180,10 +182,29 @@ class RunningPrediction:
         self.sketch: QuantileSketch | None = None
         self._quantiles = quantiles
         self._dim, self._size = dim, 1
+        self._traced: list[Array] = []
 
     def reserve(self, size: int) -> None:
         """Say how many draws will come, all chains together."""
         self._size = size
+
+    @property
+    def traced(self) -> Array | None:
+        """Some predictions of some draws in their order, (C, D', M); None without a draw."""
+        if not self._traced:
+            return None
+        xp = namespace(self._traced[0])
+        return xp.stack(self._traced, axis=1)
+
+    def _trace(self, values: Array) -> None:
+        """Keep a few of the values (C, N, K): what R-hat is computed of after the run."""
+        xp, chains = namespace(values), values.shape[0]
+        done = self.moments.count // chains  # this draw counted
+        if (done - 1) % -(-self._size // _TRACED_DRAWS) == 0:
+            flat = xp.reshape(values, (chains, -1))
+            count = min(_TRACED, flat.shape[1])
+            places = np.linspace(0, flat.shape[1] - 1, count).astype(np.int64)
+            self._traced.append(xp.take(flat, from_host(xp, places), axis=1))
 
     def evaluate(
         self, theta: Array, guard: _Guard | None = None
@@ -213,6 +234,7 @@ class RunningPrediction:
         """Count what :meth:`evaluate` returned; chain by chain."""
         terms, density = batch
         self.moments.add(terms)
+        self._trace(terms.values)
         if self.density is not None and density is not None:
             self.density.add(density)
         if self._quantiles is not None:

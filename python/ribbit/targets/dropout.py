@@ -19,7 +19,7 @@ from ribbit.models.layers import Activation, Dense, Dropout, Residual
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.native import NativeSteps
-from ribbit.targets.predictive import Masks, NetworkPredictive, check_addresses
+from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.priors import Normal, PriorLike
 from ribbit.targets.spec import DensitySpec, digest
 
@@ -221,12 +221,13 @@ class MaskedPosterior(NativeSteps):
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
         """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
-        drops = self.model.table[:, 0] == Dropout.op
-        layer_rates = np.zeros(len(drops))
-        layer_rates[drops] = rates
+        return self.network_predictive.mask_predictive(seed, masks, rates)
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """What predicts, without the data and without masks."""
         base = self._spec.describe() | {"likelihood": self.likelihood.describe()}
-        drawn = Masks(tuple(float(r) for r in layer_rates), seed, masks)
-        return NetworkPredictive(self.model, self.likelihood, base, drawn)
+        return NetworkPredictive(self.model, self.likelihood, base)
 
 
 def _rebuild(spec: DensitySpec, options: dict[str, Any]) -> MaskedPosterior:

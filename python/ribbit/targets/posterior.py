@@ -202,6 +202,11 @@ class Posterior(NativeDensity, NativeSteps):
         return self.likelihood.kind
 
     @property
+    def flat(self) -> bool:
+        """Whether y was (N,), so that predictions of a single output are (N,) and not (N, 1)."""
+        return self._spec.flat
+
+    @property
     def precision_reference(self) -> Posterior | None:
         """The same posterior in float32 where this one's gradients are plain TF32, else None."""
         if self.precision != "tf32" or self._native.precision != "tf32":

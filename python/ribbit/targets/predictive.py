@@ -19,6 +19,7 @@ from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit._backends.precision import PRECISIONS
 from ribbit.errors import ShapeError
+from ribbit.models.layers import Dropout
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets import likelihoods
@@ -136,6 +137,11 @@ class NetworkPredictive:
         return str(self.description.get("precision", "float32"))
 
     @property
+    def flat(self) -> bool:
+        """Whether predictions of a single output are (N,), as its y was."""
+        return bool(self.description.get("flat", False))
+
+    @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
@@ -237,6 +243,14 @@ class NetworkPredictive:
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> NetworkPredictive:
         """Return predictions of normal weights that are drawn while they are used."""
         return dataclasses.replace(self, draws=NormalWeights(mean, scale, seed))
+
+    def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
+        """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
+        drops = self.model.table[:, 0] == Dropout.op
+        layer_rates = np.zeros(len(drops))
+        layer_rates[drops] = rates
+        drawn = Masks(tuple(float(r) for r in layer_rates), seed, masks)
+        return dataclasses.replace(self, draws=drawn)
 
     @property
     def network_predictive(self) -> NetworkPredictive:

@@ -65,6 +65,7 @@ class DensitySpec:
     backend: dispatch.Backend
     x: FloatArray = field(repr=False)
     y: FloatArray = field(repr=False)
+    flat: bool  # one output, whose y was (N,): predictions are (N,) too
     constants: Array64 | None = field(repr=False)
 
     @staticmethod
@@ -94,6 +95,7 @@ class DensitySpec:
         resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
         resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
+        flat = getattr(y, "ndim", None) == 1 or np.ndim(y) == 1
         _precision.check_memory(name, how, backend.device)
         rows = backend.rows(name, model.network, x)
         host = likelihood.targets(
@@ -116,14 +118,16 @@ class DensitySpec:
             backend,
             rows,
             targets,
+            flat and targets.shape[1] == 1,
             likelihood.constants(host),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A backend cannot be pickled; it is found again from the data.
         x = self.x.reshape((-1, *self.model.input_shape))
+        y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
-        return DensitySpec.of, ("Posterior", self.model, x, self.y, *terms, None, self.precision)
+        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, None, self.precision)
 
     @property
     def dim(self) -> int:
@@ -222,6 +226,7 @@ class DensitySpec:
             "dtype": self.dtype.name,
             "precision": self.precision,
             "num_rows": self.num_rows,
+            "flat": self.flat,
         }
 
 

@@ -155,7 +155,7 @@ def test_more_data_lowers_the_rate():
     assert many.rates[0] < 0.01
     # Predictions drop with the learned rate.
     assert few.draws(3).predictive.draws.rates[2] == pytest.approx(few.rates[0])
-    spread = [fit.draws(500).predict(np.ones((1, 3))).epistemic_std[0, 0] for fit in (few, many)]
+    spread = [fit.draws(500).predict(np.ones((1, 3))).epistemic_std[0] for fit in (few, many)]
     assert spread[0] > 3 * spread[1]
 
 

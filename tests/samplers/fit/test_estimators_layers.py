@@ -102,6 +102,8 @@ def test_the_checks_notice_another_noise():
         check_slopes(values, gradient, start, 1e-4)
 
 
+# forty steps at a large rate: whether they are finite, not where they end
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @BOTH
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("bias", [True, False])

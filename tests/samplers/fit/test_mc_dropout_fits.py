@@ -31,7 +31,7 @@ def test_training_steps_are_those_of_the_oracle(batch):
 
 
 def test_length_scale_rate_and_precision():
-    """The prior of Gal and Ghahramani: precision l^2 / (1 - rate) behind dropout, l^2 for biases."""
+    """Gal and Ghahramani's prior: precision l^2 / (1 - rate) behind dropout, l^2 for biases."""
     density = target()
     mcd = rb.MCDropout(density, rate=0.2, length_scale=0.7, precision=4.0, batch_size=None)
     masked = mcd._masked

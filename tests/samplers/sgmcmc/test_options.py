@@ -46,6 +46,14 @@ def test_schedules():
         (schedules.cosine, {"num_steps": 5, "final": 2.0}, "final"),
         (schedules.cyclical, {"num_cycles": 0, "num_steps": 3}, "num_cycles"),
         (schedules.cyclical, {"num_cycles": 1, "num_steps": 3, "exploration": 1.0}, "exploration"),
+        (schedules.cyclical, {"num_cycles": 1, "num_steps": 3, "draws_per_cycle": 0}, "draws_per_"),
+        (schedules.cyclical, {"num_cycles": 1, "num_steps": 9, "sampling": 0.0}, "sampling"),
+        (
+            schedules.cyclical,
+            {"num_cycles": 1, "num_steps": 99, "exploration": 0.9, "draws_per_cycle": 2},
+            "sampling <= 0.1",
+        ),
+        (schedules.cyclical, {"num_cycles": 1, "num_steps": 8, "draws_per_cycle": 3}, "cycle <= 2"),
     ],
 )
 def test_bad_numbers(make, options, text):

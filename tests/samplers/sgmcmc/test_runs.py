@@ -35,6 +35,40 @@ def test_a_cyclical_run_keeps_one_draw_per_cycle():
         sampler.sample(3, warmup=40, thin=50)
 
 
+def test_a_cycle_gives_several_draws_from_its_end():
+    """Those of a run that keeps every step, at the places that the schedule names."""
+    options = {"step_size": 1e-3, "batch_size": 20}
+    cycles = schedules.cyclical(3, 30, exploration=0.5, draws_per_cycle=3, sampling=0.4)
+    assert cycles.gap == 4
+    places = [22, 26, 30, 52, 56, 60, 82, 86, 90]
+    sampler = rb.SGLD(target(), **options, schedule=cycles)
+    draws = sampler.sample(9, warmup=7, chains=2, seed=3, progress=False)
+    assert draws.state.step == 97
+    assert "draws_per_cycle=3, sampling=0.4" in draws.settings["schedule"]
+    factors = cycles.factors(0, 90)[np.array(places) - 1]
+    np.testing.assert_allclose(draws.stats["step_size"], 1e-3 * np.tile(factors, (2, 1)))
+    state = sampler.init(draws.predictive.init(seed=3, chains=2), seed=3, warmup=7)
+    every = []
+    for _ in range(97):
+        state, _ = sampler.step(state)
+        every.append(state.position)
+    kept = np.stack(every, axis=1)[:, np.array(places) + 6]
+    assert kept.tobytes() == draws.positions.tobytes()
+    # stopped within a cycle, and in every second cycle
+    first = sampler.sample(4, warmup=7, chains=2, seed=3, progress=False)
+    assert first.state.step == 7 + 52
+    rest = sampler.sample(5, resume=first, progress=False)
+    assert rest.positions.tobytes() == draws.positions[:, 4:].tobytes()
+    longer = rb.SGLD(
+        target(),
+        **options,
+        schedule=schedules.cyclical(4, 30, exploration=0.5, draws_per_cycle=3, sampling=0.4),
+    ).sample(6, warmup=7, thin=60, chains=2, seed=3, progress=False)
+    assert longer.positions[:, :3].tobytes() == draws.positions[:, 3:6].tobytes()
+    with pytest.raises(ValueError, match="at most 9 draws at the ends of cycles of 30 steps"):
+        sampler.sample(10, warmup=0)
+
+
 @pytest.mark.parametrize("warmup", [1, 40, 50, 500])
 def test_draws_fall_on_cycle_ends_after_any_warmup(warmup):
     sampler = rb.SGLD(

@@ -13,6 +13,7 @@ from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import check_fit
 from ribbit.results.fits import MeanField
 from ribbit.samplers.fit.training import begin, run_epochs
 from ribbit.samplers.run import options
@@ -105,6 +106,7 @@ class BBB:
         assert rows is not None
         size = options.batch_size(name, batch_size, rows)
         self._batch_size: int = rows if size is None else size
+        self._num_rows: int = rows
         self._batches = Batches(rows, self._batch_size)
         self._kl = checks.choice(name, "kl", kl, ("closed", "sampled"))
         if kl == "closed" and not target.normal_prior:
@@ -170,6 +172,11 @@ class BBB:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+
+        Warns
+        -----
+        FitWarning
+            When the bound still rose at the end; ``fit.summary()`` says by how much.
         """
         name = "BBB.fit"
         epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
@@ -184,7 +191,10 @@ class BBB:
                 records = np.zeros((3, 0))
             else:
                 arrays, step, seed, records = fit
-            return self._run(name, epochs, seed, arrays, step, records, guard, progress)
+            found = self._run(name, epochs, seed, arrays, step, records, guard, progress)
+        if found.complete:
+            check_fit(name, found.history, self._num_rows, stacklevel=2)
+        return found
 
     def _run(
         self,
@@ -349,7 +359,13 @@ class BBB:
             expected_log_likelihood=likelihood,
             kl=kl,
             complete=complete,
-            settings={"sampler": "BBB", **self.settings, "num_epochs": epochs, "seed": seed},
+            settings={
+                "sampler": "BBB",
+                **self.settings,
+                "num_epochs": epochs,
+                "num_rows": self._num_rows,
+                "seed": seed,
+            },
             predictive=target if callable(getattr(target, "predictive", None)) else None,
             state=(arrays, step, seed, records),
         )

@@ -8,9 +8,10 @@ from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import begin, train
+from ribbit.samplers.fit.training import begin, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -118,11 +119,16 @@ class DeepEnsemble:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the fit so far.
+
+        Warns
+        -----
+        FitWarning
+            When the objective still rose at the end; ``fit.summary()`` says by how much.
         """
         name = "DeepEnsemble.fit"
         start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
         try:
-            state, complete = train(
+            state, complete, history = train(
                 name,
                 "DeepEnsemble",
                 self._stepper,
@@ -132,13 +138,19 @@ class DeepEnsemble:
                 members=self._members,
                 resume=None if resume is None else resume.state,
                 progress=progress,
+                likelihood_alone=self._stepper.rule.prior == 0.0,
             )
         except NonFiniteError as error:
             error.state = self._fit(error.state, complete=False)
             raise
-        return self._fit(state, complete=complete)
+        fit = self._fit(state, complete=complete, history=joined(resume, history))
+        if complete:
+            check_fit(name, fit.history, self._stepper.num_rows or 1, stacklevel=2)
+        return fit
 
-    def _fit(self, state: StochasticState, *, complete: bool) -> EnsembleFit:
+    def _fit(
+        self, state: StochasticState, *, complete: bool, history: History | None = None
+    ) -> EnsembleFit:
         target = self._stepper.density.target
         return EnsembleFit(
             theta=self._stepper.density.xp.asarray(state.position, copy=True),
@@ -147,8 +159,10 @@ class DeepEnsemble:
                 "sampler": "DeepEnsemble",
                 **self.settings,
                 "num_epochs": state.step // self._stepper.batches,
+                "num_rows": self._stepper.num_rows,
                 "seed": state.seed,
             },
             predictive=target if callable(getattr(target, "predictive", None)) else None,
             state=state,
+            history={} if history is None else history,
         )

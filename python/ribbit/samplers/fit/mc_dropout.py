@@ -11,9 +11,10 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, is_array
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import begin, train
+from ribbit.samplers.fit.training import begin, joined, train
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -131,6 +132,11 @@ class MCDropout:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the fit so far.
+
+        Warns
+        -----
+        FitWarning
+            When the objective still rose at the end; ``fit.summary()`` says by how much.
         """
         name = "MCDropout.fit"
         # What is learned is not a setting.
@@ -139,7 +145,7 @@ class MCDropout:
             settings["rates"] = self._masked.rates.tolist()
         start = begin(name, init, resume, DropoutFit, settings, 1, seed)
         try:
-            state, complete = train(
+            state, complete, history = train(
                 name,
                 "MCDropout",
                 self._stepper,
@@ -153,9 +159,14 @@ class MCDropout:
         except NonFiniteError as error:
             error.state = self._fit(error.state, complete=False)
             raise
-        return self._fit(state, complete=complete)
+        fit = self._fit(state, complete=complete, history=joined(resume, history))
+        if complete:
+            check_fit(name, fit.history, self._stepper.num_rows or 1, stacklevel=2)
+        return fit
 
-    def _fit(self, state: StochasticState, *, complete: bool) -> DropoutFit:
+    def _fit(
+        self, state: StochasticState, *, complete: bool, history: History | None = None
+    ) -> DropoutFit:
         epochs = state.step // self._stepper.batches
         theta, rates = self._masked.split(state.position[0, :])
         return DropoutFit(
@@ -167,10 +178,12 @@ class MCDropout:
                 **self.settings,
                 "rates": rates.tolist(),
                 "num_epochs": epochs,
+                "num_rows": self._stepper.num_rows,
                 "seed": state.seed,
             },
             target=self._masked,
             state=state,
+            history={} if history is None else history,
         )
 
     def _start(self, name: str, init: Array | None) -> Array | None:

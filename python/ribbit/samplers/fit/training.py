@@ -12,6 +12,7 @@ from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, t
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import History
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
@@ -23,7 +24,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["begin", "run_epochs", "train"]
+__all__ = ["begin", "joined", "run_epochs", "train"]
 
 
 def begin(
@@ -79,7 +80,8 @@ def train(
     members: int,
     resume: StochasticState | None,
     progress: ProgressOption,
-) -> tuple[StochasticState, bool]:
+    likelihood_alone: bool = False,
+) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
     Parameters
@@ -97,12 +99,16 @@ def train(
         Goes on from there, bit for bit.
     progress
         As for ``sample``.
+    likelihood_alone : bool
+        The prior is no part of the objective.
 
     Returns
     -------
     state : StochasticState
     complete : bool
         False after Ctrl-C, with a warning.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, M).
     """
     epochs = checks.integer(function, "num_epochs", num_epochs, minimum=1, maximum=2**39)
     seed = checks.seed(function, seed)
@@ -132,6 +138,8 @@ def train(
             held[0], info = stepper.advance(held[0], count, guard)
             return info["step_size"]
 
+        watch = _Watch(stepper, epochs, without_prior=likelihood_alone)
+
         complete = run_epochs(
             function,
             title,
@@ -143,8 +151,10 @@ def train(
             advance=advance,
             guard=guard,
             progress=progress,
+            watch=lambda step: watch.look(step, held[0].position, guard),
+            every=watch.every,
         )
-    return held[0], complete
+    return held[0], complete, watch.history
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
@@ -171,6 +181,8 @@ def run_epochs(
     advance: Callable[[int, int], Array],
     guard: InterruptGuard,
     progress: ProgressOption,
+    watch: Callable[[int], None] | None = None,
+    every: int = 1,
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
 
@@ -189,6 +201,9 @@ def run_epochs(
     guard : InterruptGuard
     progress
         As for ``sample``.
+    watch : function of step, optional
+        Called whenever a multiple of `every` epochs is done.
+    every : int
 
     Returns
     -------
@@ -203,7 +218,10 @@ def run_epochs(
         progress, total=end - first, chains=members, title=title, fit=True
     ) as reporter:
         while step < end and not guard.requested:
-            count = chunk.size(end - step)
+            left = end - step
+            if watch is not None:
+                left = min(left, every * batches - step % (every * batches))
+            count = chunk.size(left)
             try:
                 rates = advance(step, count)
             except Interrupted:
@@ -213,6 +231,8 @@ def run_epochs(
             if reporter.wanted:
                 reporter.update(done, {"step_size": to_host(rates)}, float(done * gradients))
             chunk.made(count)
+            if watch is not None and step % (every * batches) == 0:
+                watch(step)
     if step < end:
         warn(
             f"[{function}] interrupted after {(step - first) // batches} of {epochs} epochs; "
@@ -220,6 +240,69 @@ def run_epochs(
             stacklevel=4,
         )
     return step == end
+
+
+_POINTS = 20  # of a history
+_SHARE = 0.02  # of the work of a fit that goes into its history
+_FEWEST_ROWS, _MOST_ROWS, _ROWS_AT_ONCE = 32, 512, 32
+
+
+class _Watch:
+    """The objective at some epochs, on rows (and under masks) that stay the same."""
+
+    def __init__(self, stepper: Stepper, epochs: int, *, without_prior: bool) -> None:
+        self._stepper, self._without_prior = stepper, without_prior
+        self.every = -(-epochs // _POINTS)
+        total = stepper.num_rows
+        self._rows: npt.NDArray[np.int64] | None = None
+        if total is not None:
+            wanted = int(_SHARE * total * epochs / _POINTS)
+            count = min(total, max(_FEWEST_ROWS, min(wanted, _MOST_ROWS)))
+            self._rows = np.linspace(0, total - 1, count).astype(np.int64)
+        self._found: list[tuple[float, npt.NDArray[np.float64]]] = []
+
+    def look(self, step: int, position: Array, guard: InterruptGuard) -> None:
+        """Note the objective at weights (M, P); nothing after Ctrl-C."""
+        target = self._stepper.density.target
+        parts, sizes = [], []
+        guard.foreign = not getattr(target, "interruptible", False)
+        try:
+            if self._rows is None:
+                pieces: list[Any] = [None]
+            else:
+                pieces = np.array_split(self._rows, -(-len(self._rows) // _ROWS_AT_ONCE))
+            for rows in pieces:
+                if guard.requested:
+                    return
+                lp, _ = target.value_and_grad(position, rows)
+                parts.append(np.asarray(to_host(lp), np.float64))
+                sizes.append(1 if rows is None else len(rows))
+            value = np.average(parts, axis=0, weights=sizes)  # each is scaled to all rows
+            if self._without_prior:
+                value = value - to_host(target.log_prior(position)) / target.temperature
+        except KeyboardInterrupt:
+            if not guard.requested:
+                raise
+            return
+        finally:
+            guard.foreign = False
+        self._found.append((step / self._stepper.batches, value))
+
+    @property
+    def history(self) -> History:
+        """What was noted."""
+        if not self._found:
+            return {}
+        epochs, values = zip(*self._found, strict=True)
+        return {"epoch": np.array(epochs), "objective": np.stack(values)}
+
+
+def joined(resume: Any, history: History) -> History:
+    """Put the history of a fit behind that of the fit it goes on from."""
+    before = {} if resume is None else resume.history
+    if not before or not history:
+        return history or before
+    return {name: np.concatenate([before[name], values]) for name, values in history.items()}
 
 
 def _start(function: str, density: Density, start: Any) -> Array:

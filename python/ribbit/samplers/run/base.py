@@ -17,6 +17,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
@@ -101,7 +102,7 @@ class Sampler(ABC):
             Steps before the first kept draw.
         thin : int
             Steps per kept draw; every thin-th step after warmup is kept. With a cyclical schedule
-            the default is one draw per cycle.
+            the default is its cycle: one draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
@@ -175,13 +176,18 @@ class Sampler(ABC):
             self._check_end(name, state, num_draws, thin)
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
-            run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
+            calendar = self._calendar(thin)
+            run = Run(self, state, num_draws, calendar, keep_draws, keep_warmup, running)
             run.loop(guard, progress, max_seconds)
         return run.finish(name, guard.requested)
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
         return thin
+
+    def _calendar(self, thin: int) -> Calendar:
+        """Return which steps give draws."""
+        return Calendar(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
         """Raise when a schedule ends before the run that begins at `state`."""

@@ -13,10 +13,12 @@ from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
+from ribbit.results import verdicts
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
@@ -64,17 +66,18 @@ class Run:
         sampler: Transitions,
         state: AnyState,
         num_draws: int,
-        thin: int,
+        calendar: Calendar,
         keep_draws: bool,
         keep_warmup: bool,
         running: RunningPrediction | None,
     ) -> None:
         self.sampler, self.state = sampler, state
-        self.num_draws, self.thin = num_draws, thin
+        self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
         self.running = running
         self.kept = 0
         self.warm = 0
+        self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         if running is not None:
             running.reserve(num_draws * state.position.shape[0])
@@ -82,8 +85,8 @@ class Run:
         self.draws = Record(state, num_draws, statistics, positions=keep_draws)
         self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
-        self.past = max(0, state.step - state.warmup) % thin
-        self.total = owed + num_draws * thin - self.past
+        past = max(0, state.step - state.warmup)
+        self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
 
     def loop(
         self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
@@ -92,14 +95,15 @@ class Run:
         from ribbit.samplers.run.progress import open_progress
 
         sampler, state, running = self.sampler, self.state, self.running
-        first, warmup, thin = state.step, state.warmup, self.thin
-        end = None if max_seconds is None else time.perf_counter() + max_seconds
+        first, warmup, calendar = state.step, state.warmup, self.calendar
+        begin = time.perf_counter()
+        end = None if max_seconds is None else begin + max_seconds
         reporter = open_progress(
             progress,
             total=self.total,
             chains=state.position.shape[0],
             warmup=max(0, warmup - first),
-            thin=thin,
+            thin=max(1, calendar.period // calendar.many),
             title=type(sampler).__name__,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
@@ -108,7 +112,8 @@ class Run:
             while self.kept < self.num_draws and not guard.requested:
                 try:
                     state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
-                    keep = state.step > warmup and (state.step - warmup) % thin == 0
+                    after = state.step - warmup
+                    keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
                     batch = None
                     if keep and running is not None:
                         batch = running.evaluate(state.position, guard)
@@ -134,13 +139,15 @@ class Run:
                 if end is not None and time.perf_counter() >= end:
                     break
             report.flush()
+        self.seconds = time.perf_counter() - begin
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
         step, warmup = self.state.step, self.state.warmup
         if not self.sampler.chunked or (step < warmup and self.warmup is not None):
             return 1
-        return warmup - step if step < warmup else self.thin - (step - warmup) % self.thin
+        after = step - warmup
+        return -after if after < 0 else self.calendar.after(after) - after
 
     def finish(self, name: str, interrupted: bool) -> Draws:
         """Pack what there is."""
@@ -159,8 +166,12 @@ class Run:
                 stacklevel=3,
             )
         draws = self._pack()
-        self._warn_stuck(name, draws.stats)
-        self._warn_far(name)
+        explained = self._warn_stuck(name, draws.stats)
+        explained |= self._warn_far(name)
+        if not (explained or interrupted):
+            noise = verdicts.log_noise_of(draws.predictive, draws.positions)
+            traced = None if self.running is None else self.running.traced
+            verdicts.check_run(name, draws.stats, noise, traced, stacklevel=3)
         return draws
 
     def _pack(self) -> Draws:
@@ -189,7 +200,7 @@ class Run:
                 **sampler.settings,
                 "num_draws": self.num_draws,
                 "warmup": state.warmup,
-                "thin": self.thin,
+                "thin": self.calendar.period,
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
                 "dtype": sampler._density.dtype.name,
@@ -201,15 +212,16 @@ class Run:
             prediction=prediction,
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
+            seconds=self.seconds,
         )
 
-    def _warn_far(self, name: str) -> None:
+    def _warn_far(self, name: str) -> bool:
         """Warn of chains that are where the prior has no mass: a step size that is too large."""
         target = self.sampler._density.target
         sd = getattr(target, "prior_sd", None)
         # A normal prior has no mass out there; a heavy tail may have.
         if sd is None or not getattr(target, "normal_prior", False):
-            return
+            return False
         widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
         mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
         size = np.abs(to_host(self.state.position) - mean) / widths
@@ -222,11 +234,12 @@ class Run:
                 f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
                 stacklevel=4,
             )
+        return bool(far.any())
 
-    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
+    def _warn_stuck(self, name: str, stats: dict[str, Array]) -> bool:
         """Warn of chains of which every draw diverged: they have not moved."""
         if self.kept < 10 or "diverging" not in stats:
-            return
+            return False
         stuck = to_host(stats["diverging"]).all(axis=1)
         if stuck.any():
             warn(
@@ -235,6 +248,7 @@ class Run:
                 "or 'auto'",
                 stacklevel=4,
             )
+        return bool(stuck.any())
 
 
 def _kernels(target: Any) -> dict[str, str]:

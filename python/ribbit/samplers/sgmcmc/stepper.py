@@ -21,6 +21,7 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
+from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
@@ -96,13 +97,21 @@ class Stepper:
             )
         return steps
 
+    def calendar(self, thin: int) -> Calendar:
+        """Return which steps give draws: several of a cycle, where the schedule says so."""
+        if self.schedule.kind != "cyclical":
+            return Calendar(thin)
+        return Calendar(thin, self.schedule.draws_per_cycle, self.schedule.gap)
+
     def check_end(self, function: str, state: StochasticState, num_draws: int, thin: int) -> None:
         """Raise when a cyclical schedule ends before the run, warn when a cosine has ended."""
         schedule, begin = self.schedule, max(0, state.step - state.warmup)
-        end = begin // thin * thin + num_draws * thin  # steps after warmup
+        calendar = self.calendar(thin)
+        end = calendar.step(calendar.count(begin) + num_draws)  # steps after warmup
         if schedule.kind == "cyclical" and end > schedule.num_cycles * schedule.num_steps:
             raise ValueError(
-                f"[{function}] expected at most {schedule.num_cycles} draws at the ends of cycles "
+                f"[{function}] expected at most {schedule.num_cycles * schedule.draws_per_cycle} "
+                "draws at the ends of cycles "
                 f"of {schedule.num_steps} steps, got {num_draws} draws with thin={thin} after "
                 f"{begin // schedule.num_steps} cycles"
             )
@@ -325,6 +334,9 @@ class Stepping:
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)
+
+    def _calendar(self, thin: int) -> Calendar:
+        return self._stepper.calendar(thin)
 
     def _check_end(self, function: str, state: Any, num_draws: int, thin: int) -> None:
         self._stepper.check_end(function, state, num_draws, thin)

@@ -1,0 +1,103 @@
+"""Statistics of many quantities, or of predictions at many rows, a block at a time on the host.
+
+Shapes: C chains, D draws, P parameters, N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays import interfaces
+from ribbit.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["as_host", "by_block", "by_row", "positions_of"]
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+
+_BLOCK_ELEMENTS = 1 << 16  # draws in one block of quantities: 512 KiB, scratch stays in cache
+_ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
+
+
+def by_block(
+    name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
+) -> Array:
+    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
+    if hasattr(a, "positions"):
+        raise DTypeError(
+            f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
+            "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
+        )
+    draws = as_host(a, name)
+    if draws.dtype.kind not in "fiub":
+        raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
+    if draws.ndim < 2:
+        raise ShapeError(f"[{name}] expected shape (chains, draws, ...), got {draws.shape}")
+    chains, length, *rest = draws.shape
+    flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
+    count = int(np.prod(rest, dtype=np.int64))
+    result = np.full(count, np.nan)
+    if chains < min_chains or length < 4:
+        return result.reshape(rest)
+    block = max(1, _BLOCK_ELEMENTS // (chains * length))
+    for begin in range(0, count, block):
+        part = np.ascontiguousarray(flat[:, :, begin : begin + block].transpose(2, 0, 1))
+        values = part.astype(np.float64, copy=False)
+        good = ~np.isnan(values).any(axis=(1, 2))
+        if good.any():
+            # constant or infinite draws make 0 / 0 and inf - inf: the answer is NaN, not a warning
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                target = result[begin : begin + len(part)]
+                target[good] = function(values if good.all() else values[good])
+    return result.reshape(rest)
+
+
+def positions_of(name: str, draws: Any) -> Any:
+    """Positions (C, D, P) of Draws, or the array itself."""
+    positions = getattr(draws, "positions", draws)
+    if positions is not draws and positions.shape[1] == 0:
+        raise ValueError(f"[{name}] expected draws with positions, got none (keep_draws=False?)")
+    return positions
+
+
+def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Array]) -> Array:
+    """Apply `function` to the predictions (C, D, n, K) of one block of rows after another."""
+    positions = positions_of(name, draws)
+    predictive = draws.predictive
+    if predictive is None:
+        raise TypeError(
+            f"[{name}] expected draws of a target with predictions, such as Posterior, got one "
+            "without"
+        )
+    if not hasattr(x, "shape"):
+        x = np.asarray(x)
+    if len(x.shape) == 0 or x.shape[0] == 0:
+        raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
+    chains, length, dim = positions.shape
+    theta = positions.reshape((chains * length, dim))
+    block = max(1, _ROW_ELEMENTS // max(1, chains * length))
+    parts = []
+    for begin in range(0, x.shape[0], block):
+        numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
+        terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
+        values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
+        parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
+    found = np.concatenate(parts)
+    return found[:, 0] if getattr(predictive, "flat", False) and found.shape[1] == 1 else found
+
+
+def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
+    """Return a NumPy array; one on a device, of whatever library, is copied here."""
+    if interfaces.in_device_memory(a):
+        from ribbit._arrays.namespace import (
+            from_device,
+            to_host,  # where a device is in use
+        )
+
+        a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
+    return np.asarray(a)

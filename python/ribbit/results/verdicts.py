@@ -1,0 +1,308 @@
+"""Whether chains have converged and fits have ended, in numbers and in words.
+
+Shapes: C chains, D draws per chain, M quantities, N rows, K outputs, E points of a history.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ribbit.errors import ConvergenceWarning
+from ribbit.results.convergence import ess_block, rhat_block
+from ribbit.results.streaming import as_host, by_block
+from ribbit.results.summary import Row, Summary
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["check_run", "rhat_limit", "summary_of_draws"]
+
+Array: TypeAlias = "npt.NDArray[np.float64]"
+
+RHAT, DIVERGENT, BFMI = 1.05, 0.01, 0.3  # what a verdict asks for
+_APART = 1.3  # an R-hat that says more than that chains are slow
+_FEWEST = 4  # draws per chain that have an R-hat
+_FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
+_CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
+
+
+class Findings(NamedTuple):
+    """What was computed from draws.
+
+    Attributes
+    ----------
+    quantities : dict of (C, D, M) arrays
+        By name: "predictions", "log density", "log noise", where they are known.
+    rhat : dict of (M,) arrays
+    limit : float
+        What R-hat may be.
+    diverging : (C,) array or None
+        Share of the draws that diverged, per chain.
+    """
+
+    quantities: dict[str, Array]
+    rhat: dict[str, Array]
+    limit: float
+    diverging: Array | None
+
+    @property
+    def judged(self) -> dict[str, Array]:
+        """R-hat by what a verdict goes by: the predictions, where they are known."""
+        name = "predictions"
+        return {name: self.rhat[name]} if name in self.rhat else self.rhat
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """Name and value of the largest R-hat that is judged; NaN where there is none."""
+        rhat = {name: values[~np.isnan(values)] for name, values in self.judged.items()}
+        found = {name: float(values.max()) for name, values in rhat.items() if values.size}
+        name = max(found, key=lambda k: found[k], default="")
+        return name, found.get(name, math.nan)
+
+
+def rhat_limit(chains: int, draws: int) -> float:
+    """Return the R-hat that a verdict lets pass.
+
+    1.05; in short runs what independent draws of one law hardly ever exceed, so that noise is not
+    taken for a finding: R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves'
+    means, here its 99.9 % quantile (Wilson and Hilferty's, for many draws; 98 % at ten draws).
+    """
+    if draws < _FEWEST:
+        return math.nan
+    part = 2.0 / (9.0 * (2 * chains - 1))
+    f = (1.0 - part + 3.09 * math.sqrt(part)) ** 3
+    return max(RHAT, math.sqrt(1.0 + (f - 1.0) / (draws // 2)))
+
+
+def find(
+    stats: Mapping[str, Any],
+    log_noise: Any | None,
+    predictions: Any | None,
+    *,
+    most: int | None = None,
+) -> Findings:
+    """Compute what a verdict needs; `most`: draws of all chains to look at, evenly spaced."""
+    given = {"predictions": predictions, "log density": stats.get("lp"), "log noise": log_noise}
+    quantities: dict[str, Array] = {}
+    for name, values in given.items():
+        if values is None:
+            continue
+        host = as_host(values)
+        host = host.reshape((*host.shape[:2], -1))
+        if most is not None:
+            stride = -(-host.shape[0] * host.shape[1] // most)
+            # the last ones, so that what is left out is the beginning
+            host = host[:, (host.shape[1] - 1) % stride :: stride] if host.shape[1] else host
+        host = host.astype(np.float64)
+        if host.size and not np.isnan(host).all():
+            quantities[name] = host
+    rhat = {name: _rhat(values) for name, values in quantities.items()}
+    sizes = [values.shape[:2] for values in quantities.values()]
+    limit = max((rhat_limit(*size) for size in sizes), default=math.nan)
+    diverging = None
+    if "diverging" in stats and stats["diverging"].shape[1] > 0:
+        diverging = np.asarray(as_host(stats["diverging"]), dtype=np.float64).mean(axis=1)
+    return Findings(quantities, rhat, limit, diverging)
+
+
+def _rhat(values: Array) -> Array:
+    """R-hat of (C, D, M); of a single chain, between its halves."""
+    return by_block("summary", values, lambda a: rhat_block(a, method="rank"), min_chains=1)
+
+
+def judge(found: Findings) -> tuple[bool | None, str]:
+    """Whether chains have converged, and a sentence that says what to do."""
+    name, worst = found.worst
+    if found.diverging is not None and found.diverging.max() > DIVERGENT:
+        share = float(found.diverging.max())
+        return False, (
+            f"{share:.1%} of the draws of a chain diverged: where the density is steep the chains "
+            "do not go, and every mean lacks it. Take a smaller step_size (or step_size='auto' "
+            "with target_acceptance=0.9), or a prior or parameters without a funnel."
+        )
+    if math.isnan(worst):
+        return None, _unknown(found)
+    single = next(iter(found.quantities.values())).shape[0] == 1
+    if worst <= found.limit:
+        return True, (
+            f"Converged: R-hat is at most {worst:.3f}"
+            + (
+                " between the halves of the chain; only several chains can show other modes."
+                if single
+                else "."
+            )
+        )
+    text = f"Not converged: R-hat {worst:.2f} of the {name}"
+    if single:
+        return False, (
+            f"{text} between the halves of the one chain: it still moves. Take more warmup and "
+            "more draws (resume=draws goes on), and several chains."
+        )
+    if worst > _APART and _apart(found.quantities[name]):
+        return False, (
+            f"{text}: each chain agrees with itself and not with the others, so they sit in "
+            "different modes. Start from an ensemble (init=rb.DeepEnsemble(target).fit(...)), or "
+            "report the draws as an ensemble of modes."
+        )
+    return False, (
+        f"{text}: the chains still move. Take more warmup and more draws (resume=draws goes on), "
+        "start at a fit (init=fit), or make larger moves (longer trajectories, a larger "
+        "step_size)."
+    )
+
+
+def _unknown(found: Findings) -> str:
+    if not found.quantities:
+        return (
+            "Not known: the draws have no log density (track_lp=True) and no predictions: ask "
+            "again with inputs, draws.summary(x)."
+        )
+    if all(values.shape[1] < _FEWEST for values in found.quantities.values()):
+        return f"Not known: R-hat needs at least {_FEWEST} draws per chain."
+    return "Not known: no draw differs from another. Have the chains moved?"
+
+
+def _apart(values: Array) -> bool:
+    """Whether chains (C, D, M) agree with themselves: the median R-hat of one chain's halves."""
+    chains, draws, count = values.shape
+    alone = np.moveaxis(values, 0, 1).reshape(1, draws, chains * count)
+    within = _rhat(alone)
+    within = within[np.isfinite(within)]
+    return within.size == 0 or float(np.median(within)) <= max(1.1, rhat_limit(1, draws))
+
+
+def check_run(
+    function: str,
+    stats: Mapping[str, Any],
+    log_noise: Any | None,
+    predictions: Any | None,
+    *,
+    stacklevel: int,
+) -> None:
+    """Warn once when the draws of a run have not converged."""
+    draws = next((values.shape[1] for values in stats.values()), 0)
+    if draws < _FEWEST_TO_WARN:
+        return
+    if predictions is not None:  # they decide
+        stats = {name: values for name, values in stats.items() if name != "lp"}
+        log_noise = None
+    found = find(stats, log_noise, predictions, most=_CHECKED)
+    converged, verdict = judge(found)
+    if converged is not False:
+        return
+    name, worst = found.worst
+    diverged = found.diverging is not None and found.diverging.max() > DIVERGENT
+    wanted, got = (
+        (f"at most {DIVERGENT:.0%} of diverging draws", f"{float(found.diverging.max()):.1%}")
+        if diverged and found.diverging is not None
+        else (f"R-hat <= {found.limit:.3g} of the {name}", f"{worst:.2f}")
+    )
+    warnings.warn(
+        f"[{function}] expected {wanted}, got {got}. {verdict} draws.summary() has the table.",
+        ConvergenceWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def log_noise_of(predictive: Any, positions: Any) -> Any | None:
+    """Log of a learned noise (C, D), the last parameter; None where there is none."""
+    likelihood = getattr(predictive, "likelihood", None)
+    if not getattr(likelihood, "learns_noise", False) or positions.shape[1] == 0:
+        return None
+    return positions[:, :, -1]
+
+
+def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
+    """Return the table of a sampler's draws; `predictions` (C, D, M) are what R-hat is wanted of.
+
+    Phases: what was found, the rows, the verdict.
+    """
+    chains, size = draws.positions.shape[0], len(draws)
+    title = f"{draws.settings.get('sampler', 'draws')}: {chains} chains x {size} draws"
+    if draws.state is None and not draws.stats:
+        return Summary(
+            title,
+            (Row("parameters", f"{draws.positions.shape[2]:,}"),),
+            None,
+            "Draws of a fit are independent of each other: there is nothing to converge. "
+            "fit.summary() says whether the fit had ended.",
+        )
+    found = find(draws.stats, log_noise_of(draws.predictive, draws.positions), predictions)
+    rows: list[Row] = []
+    for name, values in found.rhat.items():
+        rows.append(_rhat_row(name, values, found.limit if name in found.judged else None))
+    for name, quantity in found.quantities.items():
+        rows.append(_ess_row(name, quantity, judged=name in found.judged))
+    rows += _sampler_rows(draws, found)
+    converged, verdict = judge(found)
+    if not draws.complete:
+        verdict += " The run was cut short: resume=draws goes on."
+    return Summary(title, tuple(rows), converged, verdict)
+
+
+def _rhat_row(name: str, values: Array, limit: float | None) -> Row:
+    """Row of an R-hat; without a limit it is shown and not judged."""
+    label = f"R-hat of the {name}"
+    finite = values[~np.isnan(values)]
+    if finite.size == 0:
+        return Row(label, "not known")
+    worst = float(finite.max())
+    text = f"{worst:.3f}"
+    if values.size > 1:
+        text = f"{float(np.median(finite)):.3f} (worst {worst:.3f})"
+    if limit is None:
+        return Row(label, text)
+    return Row(label, text, f"<= {limit:.3g}", worst <= limit)
+
+
+def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
+    def bulk(a: Array) -> Array:
+        return ess_block(a, method="bulk", tail_probability=0.05)
+
+    found = by_block("summary", values, bulk, min_chains=1)
+    found = found[np.isfinite(found)]
+    label = f"effective draws of the {name}"
+    if found.size == 0:
+        return Row(label, "not known")
+    least = float(found.min())
+    text = f"{least:.0f}"
+    if values.shape[2] > 1:
+        text = f"{float(np.median(found)):.0f} (worst {least:.0f})"
+    wanted = 100 * values.shape[0]  # Vehtari et al. (2021): enough that R-hat and ESS are reliable
+    return Row(label, text, f">= {wanted}", least >= wanted) if judged else Row(label, text)
+
+
+def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
+    """Divergences, energies, acceptance, work and time, as far as the sampler has them."""
+    rows, stats = [], draws.stats
+    size = len(draws)
+    if found.diverging is not None:
+        total = round(float(found.diverging.sum()) * size)
+        worst = float(found.diverging.max())
+        text = f"{total}" + (f" (worst chain {worst:.1%})" if total else "")
+        rows.append(Row("divergent draws", text, f"<= {DIVERGENT:.0%}", worst <= DIVERGENT))
+    if "energy" in stats and size >= _FEWEST:
+        energy = np.asarray(as_host(stats["energy"]), dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = np.mean(np.diff(energy, axis=1) ** 2, axis=1)
+            bfmi = change / energy.var(axis=1, ddof=1)
+        text = ", ".join(f"{value:.2f}" for value in bfmi[:8]) + (", ..." if len(bfmi) > 8 else "")
+        rows.append(Row("E-BFMI per chain", text, f">= {BFMI}", bool((bfmi >= BFMI).all())))
+    if "acceptance_rate" in stats and size:
+        rate = np.asarray(as_host(stats["acceptance_rate"]), dtype=np.float64).mean(axis=1)
+        text = f"{rate.mean():.2f} (chains {rate.min():.2f} to {rate.max():.2f})"
+        rows.append(Row("acceptance", text))
+    thin = int(draws.settings.get("thin", 1))
+    if "n_steps" in stats:
+        work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin
+    else:
+        work = float(draws.positions.shape[0] * max(0, draws.state.step - draws.state.warmup))
+    rows.append(Row("gradients after warmup", f"{work:,.0f}"))
+    if draws.seconds is not None:
+        rows.append(Row("seconds", f"{draws.seconds:.1f}"))
+    return rows

@@ -1,0 +1,45 @@
+"""Which steps give draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Calendar"]
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """The last `many` steps of every `period`, `gap` apart; steps are counted from 1 after warmup.
+
+    Attributes
+    ----------
+    period : int
+        Steps; with ``many=1`` every period-th step gives a draw.
+    many : int
+        Draws of a period.
+    gap : int
+        Steps between them; ``many * gap <= period``.
+    """
+
+    period: int
+    many: int = 1
+    gap: int = 1
+
+    @property
+    def _first(self) -> int:
+        return self.period - (self.many - 1) * self.gap
+
+    def count(self, step: int) -> int:
+        """Return how many draws steps 1 ... `step` give."""
+        full, rest = divmod(step, self.period)
+        inside = 0 if rest < self._first else 1 + (rest - self._first) // self.gap
+        return full * self.many + inside
+
+    def step(self, number: int) -> int:
+        """Return the step of draw `number`, from 1."""
+        full, place = divmod(number - 1, self.many)
+        return full * self.period + self._first + place * self.gap
+
+    def after(self, step: int) -> int:
+        """Return the first step behind `step` that gives a draw."""
+        return self.step(self.count(step) + 1)

@@ -1,0 +1,97 @@
+"""Fits travel through files: the same predictions, and they go on bit for bit."""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from tests.support.targets import same
+
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(40, 2))
+Y = X[:, 0] + 0.3 * RNG.normal(size=40)
+
+
+def target(*, dropout=False):
+    layers = [rb.Dense(5), rb.Activation("tanh"), rb.Dense(1)]
+    if dropout:
+        layers.insert(2, rb.Dropout(0.2))
+    model = rb.Model(layers, input_shape=(2,))
+    return rb.Posterior(model, X, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+
+
+def trainer(name):
+    if name == "BBB":
+        return rb.BBB(target(), batch_size=10, kl="sampled")
+    if name == "DeepEnsemble":
+        return rb.DeepEnsemble(target(), members=3, batch_size=10)
+    rate = "concrete" if name == "concrete" else None
+    return rb.MCDropout(target(dropout=True), rate=rate, batch_size=10)
+
+
+NAMES = ["BBB", "DeepEnsemble", "MCDropout", "concrete"]
+STATE = ("position", "first_moment", "second_moment")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fit_comes_back(name, tmp_path):
+    fit = trainer(name).fit(3, seed=5, progress=False)
+    fit.save(tmp_path / "fit")
+    back = rb.load_fit(tmp_path / "fit")
+    assert type(back) is type(fit)
+    assert repr(back) == repr(fit)
+    assert back.settings == fit.settings
+    assert set(back.history) == set(fit.history)
+    for key, values in fit.history.items():
+        assert same(back.history[key], values)
+    new = RNG.normal(size=(7, 2))
+    assert same(back.predict(new).mean, fit.predict(new).mean)
+    assert same(back.draws(4).predict(new).std, fit.draws(4).predict(new).std)
+    assert back.predict(new).mean.shape == (7,)
+    assert same(back.starts(None, 1), fit.starts(None, 1))
+    assert back.summary().text == fit.summary().text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fit_from_a_file_goes_on(name, tmp_path):
+    """As one that was not stopped; and starts a sampler."""
+    fit = trainer(name).fit(2, seed=5, progress=False)
+    fit.save(tmp_path / "fit")
+    more = trainer(name).fit(3, resume=rb.load_fit(tmp_path / "fit"), progress=False)
+    whole = trainer(name).fit(5, seed=5, progress=False)
+    if name == "BBB":
+        assert same(more.mean, whole.mean)
+        assert same(more.elbo, whole.elbo)
+    else:
+        assert same(more.theta, whole.theta)
+        for moment in STATE:
+            assert same(getattr(more.state, moment), getattr(whole.state, moment))
+    sgld = rb.SGLD(target(), step_size=1e-6, batch_size=10)
+    back = rb.load_fit(tmp_path / "fit")
+    assert sgld.sample(2, warmup=1, chains=2, init=back, progress=False).complete
+
+
+def test_a_fit_made_by_hand_has_no_target(tmp_path):
+    fit = rb.MeanField(np.zeros(3), np.ones(3))
+    fit.save(tmp_path / "fit")
+    back = rb.load_fit(tmp_path / "fit")
+    assert same(back.sample(2), fit.sample(2))
+    assert back.state is None
+    assert back.predictive is None
+
+
+def test_draws_and_fits_are_told_apart(tmp_path):
+    fit = trainer("BBB").fit(1, progress=False)
+    fit.save(tmp_path / "fit")
+    fit.draws(2).save(tmp_path / "draws")
+    with pytest.raises(ValueError, match=r"\[load_draws\] .* got a MeanField: use rb\.load_fit"):
+        rb.load_draws(tmp_path / "fit")
+    with pytest.raises(ValueError, match=r"\[load_fit\] .* got draws: use rb\.load_draws"):
+        rb.load_fit(tmp_path / "draws")
+    with pytest.raises(FileNotFoundError):
+        rb.load_fit(tmp_path / "nothing")
+    data = (tmp_path / "fit").read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    with pytest.raises(rb.errors.DataError, match=r"\[load_fit\]"):
+        rb.load_fit(tmp_path / "cut")
+    with pytest.raises(TypeError, match=r"\[EnsembleFit\.save\] expected a path"):
+        trainer("DeepEnsemble").fit(1, progress=False).save(3)
