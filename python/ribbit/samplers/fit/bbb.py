@@ -170,6 +170,13 @@ class BBB:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
         """
         name = "BBB.fit"
         epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
@@ -233,6 +240,7 @@ class BBB:
             members=1,
             gradients=self._num_samples,
             advance=advance,
+            fit=lambda: fit(complete=False),
             guard=guard,
             progress=progress,
         )

@@ -130,6 +130,13 @@ class MCDropout:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the fit so far.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
         """
         name = "MCDropout.fit"
         # What is learned is not a setting.
@@ -148,9 +155,10 @@ class MCDropout:
                 members=1,
                 resume=None if resume is None else resume.state,
                 progress=progress,
+                fit=lambda state: self._fit(state, complete=False),
             )
         except NonFiniteError as error:
-            error.state = self._fit(error.state, complete=False)
+            error.state = error.fit or error.state
             raise
         return self._fit(state, complete=complete)
 

@@ -10,11 +10,11 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
-from ribbit.errors import DTypeError, ShapeError
+from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -79,6 +79,7 @@ def train(
     members: int,
     resume: StochasticState | None,
     progress: ProgressOption,
+    fit: Callable[[StochasticState], Any],
 ) -> tuple[StochasticState, bool]:
     """Train `members` weight vectors together.
 
@@ -97,6 +98,8 @@ def train(
         Goes on from there, bit for bit.
     progress
         As for ``sample``.
+    fit : function of a state
+        The fit so far, for exceptions.
 
     Returns
     -------
@@ -129,7 +132,11 @@ def train(
 
         def advance(step: int, count: int) -> Any:
             del step
-            held[0], info = stepper.advance(held[0], count, guard)
+            try:
+                held[0], info = stepper.advance(held[0], count, guard)
+            except NonFiniteError as error:  # the steps of this call that were finite
+                held[0] = error.state
+                raise
             return info["step_size"]
 
         complete = run_epochs(
@@ -141,6 +148,7 @@ def train(
             members=members,
             gradients=members,
             advance=advance,
+            fit=lambda: fit(held[0]),
             guard=guard,
             progress=progress,
         )
@@ -169,6 +177,7 @@ def run_epochs(
     members: int,
     gradients: int,
     advance: Callable[[int, int], Array],
+    fit: Callable[[], Any],
     guard: InterruptGuard,
     progress: ProgressOption,
 ) -> bool:
@@ -186,6 +195,8 @@ def run_epochs(
         Rows of the display; gradients of a step.
     advance : function of (step, count)
         Makes steps and keeps what they give; returns the last step sizes (members,).
+    fit : function
+        The fit so far: what exceptions carry as their attribute ``fit``.
     guard : InterruptGuard
     progress
         As for ``sample``.
@@ -199,26 +210,36 @@ def run_epochs(
 
     step, end = first, (first // batches + epochs) * batches
     chunk = Chunk()
-    with open_progress(
-        progress, total=end - first, chains=members, title=title, fit=True
-    ) as reporter:
+
+    def done() -> tuple[Any, str]:
+        return fit(), f"{(step - first) // batches} of {epochs} epochs"
+
+    with (
+        Carrying(function, "fit", done, guard),
+        open_progress(
+            progress, total=end - first, chains=members, title=title, fit=True
+        ) as reporter,
+    ):
         while step < end and not guard.requested:
             count = chunk.size(end - step)
             try:
                 rates = advance(step, count)
-            except Interrupted:
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
                 break  # the steps of this call are discarded
             step += count
-            done = step - first
+            steps = step - first
             if reporter.wanted:
-                reporter.update(done, {"step_size": to_host(rates)}, float(done * gradients))
+                reporter.update(steps, {"step_size": to_host(rates)}, float(steps * gradients))
             chunk.made(count)
-    if step < end:
-        warn(
-            f"[{function}] interrupted after {(step - first) // batches} of {epochs} epochs; "
-            "returning the fit so far (go on with resume=fit)",
-            stacklevel=4,
-        )
+        guard.check_terminated()
+        if step < end:
+            warn(
+                f"[{function}] interrupted after {done()[1]}; returning the fit so far "
+                "(go on with resume=fit)",
+                stacklevel=4,
+            )
     return step == end
 
 

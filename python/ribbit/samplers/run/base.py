@@ -139,6 +139,13 @@ class Sampler(ABC):
         ------
         TypeError, ValueError
             For bad arguments or a bad start, before any work.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Notes
+        -----
+        Every exception that ends a run once it has begun, those of a callable or of a signal too,
+        carries the draws so far as its attribute ``draws``; ``resume=error.draws`` goes on.
         """
         name = f"{type(self).__name__}.sample"
         num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
@@ -154,7 +161,7 @@ class Sampler(ABC):
                 try:
                     state = self._start(name, warmup, chains, seed, init, guard)
                 except Interrupted:  # nothing to return yet
-                    raise KeyboardInterrupt from None
+                    raise guard.exception from None
             else:
                 given = resume.state if isinstance(resume, Draws) else resume
                 if given is None:
@@ -165,7 +172,7 @@ class Sampler(ABC):
                 try:
                     state = self._adopt(name, given, guard)
                 except Interrupted:
-                    raise KeyboardInterrupt from None
+                    raise guard.exception from None
                 if chains is not None or init is not None:
                     other = "chains" if init is None else "init"
                     raise ValueError(
@@ -176,8 +183,7 @@ class Sampler(ABC):
             if running is not None:
                 running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
             run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
-            run.loop(guard, progress, max_seconds)
-        return run.finish(name, guard.requested)
+            return run.complete(name, guard, progress, max_seconds)
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""

@@ -11,14 +11,13 @@ import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
-from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
 
@@ -85,6 +84,19 @@ class Run:
         self.past = max(0, state.step - state.warmup) % thin
         self.total = owed + num_draws * thin - self.past
 
+    def complete(
+        self,
+        name: str,
+        guard: InterruptGuard,
+        progress: ProgressOption,
+        max_seconds: float | None,
+    ) -> Draws:
+        """Run, and pack what there is; an exception carries that too."""
+        with Carrying(name, "draws", self._done, guard):
+            self.loop(guard, progress, max_seconds)
+            guard.check_terminated()
+            return self.finish(name, guard.requested)
+
     def loop(
         self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
     ) -> None:
@@ -112,13 +124,11 @@ class Run:
                     batch = None
                     if keep and running is not None:
                         batch = running.evaluate(state.position, guard)
-                except (Interrupted, KeyboardInterrupt):
-                    if not guard.requested:
+                except (Interrupted, KeyboardInterrupt, SystemExit) as error:
+                    ours = SystemExit if guard.terminated else KeyboardInterrupt
+                    if not guard.requested or not isinstance(error, (Interrupted, ours)):
                         raise
                     break  # the step is discarded; resuming makes it again
-                except NonFiniteError as error:
-                    error.draws = self._pack() if self.kept else None
-                    raise
                 # No exception from here on: draw, statistics and state belong together.
                 if keep:
                     if batch is not None and running is not None:
@@ -148,7 +158,7 @@ class Run:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
                 "returning these (go on with resume=draws)",
-                stacklevel=3,
+                stacklevel=4,
             )
         state = self.state
         if self.kept == 0 and not interrupted:
@@ -156,12 +166,15 @@ class Run:
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 "(go on with resume=draws)",
-                stacklevel=3,
+                stacklevel=4,
             )
         draws = self._pack()
         self._warn_stuck(name, draws.stats)
         self._warn_far(name)
         return draws
+
+    def _done(self) -> tuple[Draws, str]:
+        return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
 
     def _pack(self) -> Draws:
         sampler, state = self.sampler, self.state
@@ -220,7 +233,7 @@ class Run:
                 f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
                 f"{worst[far].max():.3g} in chain "
                 f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _warn_stuck(self, name: str, stats: dict[str, Array]) -> None:
@@ -233,7 +246,7 @@ class Run:
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
                 f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
                 "or 'auto'",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
