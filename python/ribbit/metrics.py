@@ -100,7 +100,8 @@ def ece(y: npt.ArrayLike, probs: npt.ArrayLike, *, bins: int = 20) -> float:
         In [0, 1].
     """
     labels, p = _classification("ece", y, probs)
-    count = checks.integer("ece", "bins", bins, minimum=1)
+    count = checks.integer("ece", "bins", bins, minimum=1, maximum=2**48)
+    checks.memory("ece", 4 * count, np.float64, f"{count} bins")
     confidence, correct, rows = calibration_bins(labels, p, count)
     with np.errstate(invalid="ignore"):
         gap = np.where(rows > 0, np.abs(correct - confidence), 0.0)  # sums, not means

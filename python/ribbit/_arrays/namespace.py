@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks, interfaces
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
@@ -131,6 +130,8 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
     found: ModuleType | None = None
     for array in arrays:
         if isinstance(array, np.ndarray | np.generic):
+            if type(array) is not np.ndarray:
+                checks.unmasked(function, "an array", array)
             one: ModuleType = np
         elif type(array).__module__.partition(".")[0] == "cupy":
             one = sys.modules["cupy"]
@@ -182,10 +183,10 @@ def host_dtype(array: Array) -> np.dtype[Any]:
     return np.dtype(str(dtype).rpartition(".")[2])
 
 
-def require_memory(xp: ModuleType, count: int, dtype: Any, what: str) -> None:
+def require_memory(function: str, xp: ModuleType, count: int, dtype: Any, what: str) -> None:
     """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
     if xp is np:
-        _core.require_memory(count * np.dtype(dtype).itemsize, what)
+        checks.memory(function, count, dtype, what)
 
 
 def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:

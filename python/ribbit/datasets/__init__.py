@@ -169,7 +169,7 @@ def splits(
     TypeError, ValueError
         If an argument is out of range, or a split would leave no training or no test rows.
     """
-    n = checks.integer("splits", "n", n, minimum=2)
+    n = checks.integer("splits", "n", n, minimum=2, maximum=2**48)
     seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
     num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1)
     fraction = checks.fraction("splits", "train_fraction", train_fraction)
@@ -178,6 +178,8 @@ def splits(
         raise ValueError(
             f"[splits] expected training and test rows, got {train} and {n - train} of n = {n}"
         )
+    what = f"{num_splits} splits of {n} rows"
+    checks.memory("splits", num_splits * n, np.int64, what)
     state = np.random.RandomState(seed)  # the published splits are made with it
     result = []
     for _ in range(num_splits):
@@ -202,7 +204,7 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
     x : (n, 1) ndarray of float64
     y : (n,) ndarray of float64
     """
-    n = checks.integer("toy_regression", "n", n, minimum=1)
+    n = checks.integer("toy_regression", "n", n, minimum=1, maximum=2**32)
     uniform, normal = _random("toy_regression", n, seed, normals=1)
     x = 0.5 * uniform[:, 0]
     noise = 0.02 * normal[:, 0]
@@ -228,7 +230,7 @@ def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.
     y : (n,) ndarray of int64
         0: the upper half circle about (0, 0); 1: the lower one about (1, 0.5).
     """
-    n = checks.integer("two_moons", "n", n, minimum=1)
+    n = checks.integer("two_moons", "n", n, minimum=1, maximum=2**32)
     sd = checks.real("two_moons", "noise", noise)
     if sd < 0:
         raise ValueError(f"[two_moons] expected noise >= 0, got {noise!r}")
@@ -246,6 +248,7 @@ def _random(function: str, n: int, seed: int, *, normals: int) -> tuple[Array, A
     Every row has a counter of its own, so that a longer set begins with the shorter one.
     """
     seed = checks.seed(function, seed)
+    checks.memory(function, n * (normals + 4), np.float64, f"{n} rows")
     rows = np.arange(n, dtype=np.uint32)
     uniform = random_numbers.uniform(
         np, (n, 1), seed=seed, step=0, chains=rows, purpose=_PURPOSE, layer=0

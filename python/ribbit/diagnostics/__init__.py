@@ -104,7 +104,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
         `tail_probability` is not in (0, 0.5).
     """
     checks.choice("ess", "method", method, _ESS_METHODS)
-    if not 0.0 < tail_probability < 0.5:
+    if not 0.0 < checks.real("ess", "tail_probability", tail_probability) < 0.5:
         raise ValueError(f"[ess] expected tail_probability in (0, 0.5), got {tail_probability!r}")
     function = functools.partial(ess_block, method=method, tail_probability=tail_probability)
     return _by_block("ess", a, function, min_chains=1)
@@ -287,15 +287,18 @@ def _positions(name: str, draws: Any) -> Any:
 
 def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Array]) -> Array:
     """Apply `function` to the predictions (C, D, n, K) of one block of rows after another."""
+    if not hasattr(draws, "positions"):
+        raise TypeError(f"[{name}] expected draws as Draws, got {checks.summary(draws)}")
     positions = _positions(name, draws)
-    predictive = draws.predictive
+    predictive = getattr(draws, "predictive", None)
     if predictive is None:
         raise TypeError(
             f"[{name}] expected draws of a target with predictions, such as Posterior, got one "
             "without"
         )
-    if not hasattr(x, "shape"):
-        x = np.asarray(x)
+    checks.unmasked(name, "x", x)
+    if not interfaces.in_device_memory(x) and not hasattr(x, "__array_namespace__"):
+        x = checks.numeric(name, "x", x)
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
     chains, length, dim = positions.shape
@@ -319,7 +322,7 @@ def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
         )
 
         a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
-    return np.asarray(a)
+    return checks.numeric(function, "a", a)
 
 
 def _probability_pair(name: str, p: npt.ArrayLike, q: npt.ArrayLike) -> tuple[Array, Array]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["QuantileSketch", "probabilities", "sorted_quantile"]
 
 
+_BUDGET = 1024  # values kept per element
+
+
 def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
     """Return q as (Q,) float64 and whether it was one number; `ends` lets 0 and 1 in."""
     array = checks.numeric(function, "q", q).astype(np.float64)
@@ -90,12 +93,18 @@ class QuantileSketch:
         dtype: object,
         *,
         size: int,
-        budget: int = 1024,
+        budget: int = _BUDGET,
     ) -> None:
         self._xp, self._shape, self._dtype = xp, shape, dtype
         self._plan = _Plan(*_best_plan(size, budget))
         self._buffers: dict[int, Array] = {}  # slot -> (..., k), sorted
         self._filling = xp.empty((*shape, self._plan.length), dtype=dtype)
+
+    @staticmethod
+    def length(size: int, budget: int = _BUDGET) -> int:
+        """Return how many values are kept of each element of a stream of `size` arrays, at most."""
+        buffers, length = _best_plan(size, budget)
+        return (buffers + 1) * length  # one more is being filled
 
     @property
     def count(self) -> int:

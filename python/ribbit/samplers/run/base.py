@@ -181,7 +181,7 @@ class Sampler(ABC):
                     )
             self._check_end(name, state, num_draws, thin)
             if running is not None:
-                running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
+                running.prepare(state.position, num_draws, guard)  # bad x or y: before any work
             run = Run(self, state, num_draws, thin, keep_draws, keep_warmup, running)
             return run.complete(name, guard, progress, max_seconds)
 
@@ -204,7 +204,9 @@ class Sampler(ABC):
     ) -> AnyState:
         warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         seed = checks.seed(name, seed)
-        ids = None if chains is None else checks.chain_ids(name, chains)
+        # Position, gradient, momentum and proposal: before the first of them is made.
+        each = 4 * self._density.dim * self._density.dtype.itemsize
+        ids = None if chains is None else checks.chain_ids(name, chains, each=each)
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         starts = getattr(init, "starts", None)
@@ -257,6 +259,7 @@ class Sampler(ABC):
                 raise DTypeError(
                     f"[{name}] expected a position of real numbers, got dtype {position.dtype}"
                 )
+            checks.unmasked(name, "position", position)
             array = position
         else:
             host = checks.numeric(name, "position", position)

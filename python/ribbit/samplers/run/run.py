@@ -75,8 +75,6 @@ class Run:
         self.kept = 0
         self.warm = 0
         owed = max(0, state.warmup - state.step)
-        if running is not None:
-            running.reserve(num_draws * state.position.shape[0])
         statistics = sampler.statistics
         self.draws = Record(state, num_draws, statistics, positions=keep_draws)
         self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
