@@ -118,7 +118,10 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
         got = checks.summary(mean)
         raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
     xp = namespace(mean)
-    dtype = checks.float_dtype(name, host_dtype(mean))
+    dtype = host_dtype(mean)
+    if dtype not in (np.float32, np.float64):
+        got = checks.summary(mean)
+        raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
     if mean.ndim != 1:
         raise ShapeError(f"[{name}] expected mean of shape (P,), got {checks.summary(mean)}")
     dim = mean.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,6 +31,7 @@ __all__ = [
     "fraction",
     "integer",
     "integer_array",
+    "items",
     "mapping",
     "memory",
     "numeric",
@@ -164,9 +165,13 @@ def float_dtype(function: str, value: object) -> np.dtype[Any]:
 
 
 def memory(function: str, count: int, dtype: Any, what: str) -> None:
-    """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
+    """Raise MemoryError when `count` numbers of a dtype are more than the host has free.
+
+    What is below 64 MiB is not worth the question, which reads files of the system.
+    """
     size = count * np.dtype(dtype).itemsize
-    _core.require_memory(min(size, 2**63 - 1), f"{what} ({function})")
+    if size >= 1 << 26:
+        _core.require_memory(min(size, 2**63 - 1), f"{what} ({function})")
 
 
 def chain_ids(function: str, chains: object, *, each: int = 0) -> npt.NDArray[np.uint32]:
@@ -180,6 +185,17 @@ def chain_ids(function: str, chains: object, *, each: int = 0) -> npt.NDArray[np
     count = integer(function, "chains", chains, minimum=1, maximum=2**31)
     memory(function, count * (4 + each), np.uint8, f"{count} chains of {each} bytes")
     return np.arange(count, dtype=np.uint32)
+
+
+def items(function: str, name: str, value: object, what: str) -> tuple[Any, ...]:
+    """Return the items of a list, a tuple or another iterable that keeps an order."""
+    expected = f"[{function}] expected {name} as a list of {what}, got {summary(value)}"
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
+        raise TypeError(expected)
+    try:
+        return tuple(value)
+    except Exception as error:
+        raise TypeError(f"{expected} ({interfaces.reason(error)})") from error
 
 
 def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
@@ -252,6 +268,7 @@ def all_true(
 def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> FloatArray:
     """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64)."""
     raw = numeric(function, name, value)
+    memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.array(raw, dtype=dtype, order="C", copy=True)
     good = np.isfinite(array)

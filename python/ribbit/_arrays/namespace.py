@@ -118,8 +118,10 @@ def refuse_device_array(function: str, name: str, value: object, positions: Arra
         )
 
 
-def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
+def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") -> ModuleType:
     """Return the library that all `arrays` belong to: numpy, cupy, or their own namespace.
+
+    `function` and `name` say in errors who asks, and for what.
 
     Raises
     ------
@@ -131,7 +133,7 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
     for array in arrays:
         if isinstance(array, np.ndarray | np.generic):
             if type(array) is not np.ndarray:
-                checks.unmasked(function, "an array", array)
+                checks.unmasked(function, name, array)
             one: ModuleType = np
         elif type(array).__module__.partition(".")[0] == "cupy":
             one = sys.modules["cupy"]
@@ -139,7 +141,8 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
             get = getattr(array, "__array_namespace__", None)
             if get is None or isinstance(array, type):
                 got = checks.summary(array)
-                raise DTypeError(f"[{function}] expected a NumPy or CuPy array, got {got}")
+                of = "" if name == "an array" else f"{name} as "
+                raise DTypeError(f"[{function}] expected {of}a NumPy or CuPy array, got {got}")
             one = get()
         if found is not None and one is not found:
             raise DTypeError(

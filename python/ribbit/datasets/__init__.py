@@ -91,10 +91,11 @@ class Scaler:
             ``np.log(scaler.y_scale).sum()``.
         """
         offset, scale = self._y("inverse_y")
-        location = np.asarray(mean, dtype=np.float64) * scale + offset
+        name = "Scaler.inverse_y"
+        location = _real(name, "mean", mean) * scale + offset
         if std is None:
             return location
-        return location, np.asarray(std, dtype=np.float64) * scale
+        return location, _real(name, "std", std) * scale
 
     def _y(self, function: str) -> tuple[Array, Array]:
         if self.y_mean is None or self.y_scale is None:
@@ -171,14 +172,14 @@ def splits(
     """
     n = checks.integer("splits", "n", n, minimum=2, maximum=2**48)
     seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
-    num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1)
+    num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1, maximum=2**62)
     fraction = checks.fraction("splits", "train_fraction", train_fraction)
     train = round(fraction * n)
     if not 0 < train < n:
         raise ValueError(
             f"[splits] expected training and test rows, got {train} and {n - train} of n = {n}"
         )
-    what = f"{num_splits} splits of {n} rows"
+    what = f"num_splits = {num_splits} of n = {n} rows"
     checks.memory("splits", num_splits * n, np.int64, what)
     state = np.random.RandomState(seed)  # the published splits are made with it
     result = []
@@ -272,3 +273,10 @@ def _moments(a: Array) -> tuple[Array, Array]:
     # compared, not computed: rounding gives a constant column an sd of 1e-17 or so
     constant = a.max(axis=0) == a.min(axis=0)
     return np.where(constant, a[0], mean), np.where(constant | (scale == 0.0), 1.0, scale)
+
+
+def _real(function: str, name: str, value: npt.ArrayLike) -> Array:
+    """Return numbers as float64; NaN and infinity stay, as in predictions."""
+    raw = checks.numeric(function, name, value)
+    checks.memory(function, raw.size, np.float64, f"{name} of shape {raw.shape}")
+    return raw.astype(np.float64)

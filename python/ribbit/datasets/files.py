@@ -62,8 +62,17 @@ def read_csv(
         raise TypeError(
             f"[read_csv] expected target as a column name or position, got {checks.summary(target)}"
         )
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
-        raise ValueError(f"[read_csv] expected delimiter as one character, got {delimiter!r}")
+    if not isinstance(delimiter, str):
+        got = checks.summary(delimiter)
+        raise TypeError(f"[read_csv] expected delimiter as one character, got {got}")
+    if (
+        len(delimiter) != 1
+        or delimiter == '"'
+        or not (delimiter.isprintable() or delimiter == "\t")
+    ):
+        raise ValueError(f"[read_csv] expected delimiter as one character, got {delimiter!r:.60}")
+    if header is not None:
+        header = checks.boolean("read_csv", "header", header)
     lines = _lines(checks.path("read_csv", path), delimiter)
     if not lines:
         raise DataError(f"[read_csv] expected rows of numbers, got an empty file {path}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks, interfaces
+from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.diagnostics.convergence import ess_block, mcse_block, rhat_block
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.metrics import class_probabilities
@@ -254,11 +255,11 @@ def _by_block(
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
     draws = as_host(a, name)
-    if draws.dtype.kind not in "fiub":
-        raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
     if draws.ndim < 2:
-        raise ShapeError(f"[{name}] expected shape (chains, draws, ...), got {draws.shape}")
+        raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {draws.shape}")
     chains, length, *rest = draws.shape
+    if not draws.flags.c_contiguous:  # it is copied
+        checks.memory(name, draws.size, draws.dtype, f"a of shape {draws.shape}")
     flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
     count = int(np.prod(rest, dtype=np.int64))
     result = np.full(count, np.nan)
@@ -297,7 +298,9 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
             "without"
         )
     checks.unmasked(name, "x", x)
-    if not interfaces.in_device_memory(x) and not hasattr(x, "__array_namespace__"):
+    if interfaces.in_device_memory(x):
+        x = from_device(name, "x", x)
+    elif not is_array(x):
         x = checks.numeric(name, "x", x)
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
@@ -316,11 +319,6 @@ def _by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], A
 def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
     """Return a NumPy array; one on a device, of whatever library, is copied here."""
     if interfaces.in_device_memory(a):
-        from ribbit._arrays.namespace import (
-            from_device,
-            to_host,  # where a device is in use
-        )
-
         a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
     return checks.numeric(function, "a", a)
 

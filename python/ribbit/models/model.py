@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,7 @@ class Model:
     dropout_layers: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.layers, Iterable) or isinstance(self.layers, str | bytes):
-            got = checks.summary(self.layers)
-            raise TypeError(f"[Model] expected a list of layers, got {got}")
-        stack = tuple(self.layers)
+        stack = checks.items("Model", "layers", self.layers, "layers")
         input_shape = layers.input_shape_of("Model", self.input_shape)
         written, value = layers.Table(), layers.Value(0, input_shape)
         for index, layer in enumerate(stack):

@@ -123,7 +123,13 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
                 f"{source} (written by another version of Ribbit)"
             )
         yield header, arrays
-    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
+    except (
+        FileNotFoundError,
+        IsADirectoryError,
+        NotADirectoryError,
+        PermissionError,
+        MemoryError,
+    ):
         raise
     except Exception as error:  # a damaged file makes zipfile, numpy and json raise all kinds
         if isinstance(error, DataError) and str(error).startswith(f"[{function}]"):

@@ -22,6 +22,7 @@ from tests.support.targets import OPTIONS, Gaussian, equal, posterior
 
 START = np.zeros((2, 3))
 HMC_OPTIONS = {"step_size": 0.1, "num_leapfrog_steps": 2}
+FIXED = {"randomize": None, "max_num_leapfrog_steps": 10**6}
 
 
 class Fails(Gaussian):
@@ -261,7 +262,7 @@ def test_sigterm_between_trajectories():
 @posix
 @pytest.mark.usefixtures("_default")
 def test_sigterm_inside_a_native_trajectory():
-    hmc = HMC(posterior(), step_size=1e-6, num_leapfrog_steps=10**6, randomize=None)
+    hmc = HMC(posterior(), step_size=1e-6, num_leapfrog_steps=10**6, **FIXED)
     assert terminated(lambda: hmc.sample(10, chains=2, progress=False)).draws.state.step == 0
 
 

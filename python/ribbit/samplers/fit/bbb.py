@@ -306,7 +306,7 @@ class BBB:
     def _same_library(self, name: str, what: str, array: Array) -> None:
         """Raise for an array of another library than the target's."""
         xp = self._density.xp
-        if namespace(array, function=name) is not xp:
+        if namespace(array, function=name, name=what) is not xp:
             raise DTypeError(
                 f"[{name}] expected {what} in {xp.__name__} arrays, got {checks.summary(array)} "
                 "(nothing is copied silently)"

@@ -187,7 +187,9 @@ class MCDropout:
         xp, dim = self._stepper.density.xp, self._masked.num_weights
         weights = init
         if xp is np or not is_array(init):
-            host = np.asarray(checks.numeric(name, "init", init), np.float64)
+            raw = checks.numeric(name, "init", init)
+            checks.memory(name, raw.size, np.float64, f"init of shape {raw.shape}")
+            host = np.asarray(raw, np.float64)
             weights = from_host(xp, host)
         if weights.shape != (dim,):
             raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")

@@ -247,9 +247,11 @@ def _start(function: str, density: Density, start: Any) -> Array:
     """Return where members start as an array of the target's library and dtype, a copy."""
     xp = density.xp
     if xp is np or not is_array(start):
-        host = checks.numeric(function, "init", start).astype(density.dtype)
+        host = checks.numeric(function, "init", start)
+        checks.memory(function, host.size, density.dtype, f"init of shape {host.shape}")
+        host = host.astype(density.dtype)
         return from_host(xp, host)
-    if namespace(start, function=function) is not xp:
+    if namespace(start, function=function, name="init") is not xp:
         raise DTypeError(
             f"[{function}] expected init as {xp.__name__} array, got {checks.summary(start)}"
         )

@@ -250,7 +250,7 @@ class Sampler(ABC):
         """Copy of a start as (C, P) in the target's dtype."""
         density, xp = self._density, self._density.xp
         if is_array(position):
-            if namespace(position, function=name) is not xp:
+            if namespace(position, function=name, name="position") is not xp:
                 raise DTypeError(
                     f"[{name}] expected a position as {xp.__name__} array, "
                     f"got {checks.summary(position)}"
