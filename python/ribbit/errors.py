@@ -5,6 +5,7 @@ Exceptions are ``TypeError`` or ``ValueError``; all read ``[function] expected .
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 __all__ = [
@@ -80,7 +81,9 @@ class NonFiniteError(ValueError):
     largest_gradient : float
         Largest finite absolute component of that step's gradient; infinity when there is none.
     draws : Draws or None
-        Of a sampler: the draws that were kept before.
+        Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
+    fit : MeanField, DropoutFit, EnsembleFit or None
+        Of a fit: the fit so far.
     """
 
     def __init__(
@@ -92,3 +95,9 @@ class NonFiniteError(ValueError):
         self.step_size = step_size
         self.largest_gradient = largest_gradient
         self.draws: Any = None
+        self.fit: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are rebuilt from `args` alone, which does not give keywords back.
+        keywords: dict[str, Any] = dict.fromkeys(("state", "step", "step_size", "largest_gradient"))
+        return functools.partial(type(self), **keywords), self.args, self.__dict__

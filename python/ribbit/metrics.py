@@ -105,7 +105,8 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
         In [0, 1].
     """
     labels, p = _classification("ece", y, probs)
-    count = checks.integer("ece", "bins", bins, minimum=1)
+    count = checks.integer("ece", "bins", bins, minimum=1, maximum=2**48)
+    checks.memory("ece", 4 * count, np.float64, f"{count} bins")
     confidence, correct, rows = calibration_bins(labels, p, count)
     with np.errstate(invalid="ignore"):
         gap = np.where(rows > 0, np.abs(correct - confidence), 0.0)  # sums, not means
@@ -224,7 +225,7 @@ def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
     float
     """
     values = checks.numeric("auroc", "score", score)
-    marks = _labels("auroc", "label", label, classes=2)
+    marks = class_labels("auroc", "label", label, classes=2)
     if values.shape not in ((len(marks),), (len(marks), 1)):
         raise ShapeError(
             f"[auroc] expected score of shape ({len(marks)},) like label, got {values.shape}"
@@ -331,7 +332,8 @@ def _columns(function: str, **arrays: npt.ArrayLike) -> list[Array]:
     return result
 
 
-def _labels(function: str, name: str, value: npt.ArrayLike, *, classes: int) -> Labels:
+def class_labels(function: str, name: str, value: npt.ArrayLike, *, classes: int = 2**31) -> Labels:
+    """Check labels (N,) or (N, 1) in [0, classes) and give them as (N,) int64."""
     raw = checks.numeric(function, name, value)
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
@@ -347,7 +349,7 @@ def _labels(function: str, name: str, value: npt.ArrayLike, *, classes: int) -> 
 
 def _classification(function: str, y: npt.ArrayLike, probs: Any) -> tuple[Labels, Array]:
     p = class_probabilities(function, "probs", probs)
-    labels = _labels(function, "y", y, classes=p.shape[1])
+    labels = class_labels(function, "y", y, classes=p.shape[1])
     if len(labels) != len(p):
         raise ShapeError(
             f"[{function}] expected y and probs with as many rows, got {len(labels)} and {len(p)}"

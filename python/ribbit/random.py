@@ -10,7 +10,13 @@ import numpy as np
 from ribbit._arrays import checks, random_numbers
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.namespace import from_device, host_dtype, is_device_array, namespace
+from ribbit._arrays.namespace import (
+    from_device,
+    host_dtype,
+    is_device_array,
+    namespace,
+    require_memory,
+)
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 
@@ -65,6 +71,7 @@ def normal(
     chosen = checks.float_dtype(name, dtype)
     if math.prod(dims) == 0:
         return np.empty(dims, dtype=chosen)
+    checks.memory(name, math.prod(dims), chosen, f"normals of shape {dims}")
     out: FloatArray = random_numbers.normal(
         np,
         (1, math.prod(dims)),
@@ -111,7 +118,10 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
         got = checks.summary(mean)
         raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
     xp = namespace(mean)
-    dtype = checks.float_dtype(name, host_dtype(mean))
+    dtype = host_dtype(mean)
+    if dtype not in (np.float32, np.float64):
+        got = checks.summary(mean)
+        raise DTypeError(f"[{name}] expected mean as a float32 or float64 array, got {got}")
     if mean.ndim != 1:
         raise ShapeError(f"[{name}] expected mean of shape (P,), got {checks.summary(mean)}")
     dim = mean.shape[0]
@@ -125,6 +135,7 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
     samples = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
     number = checks.seed(name, seed)
     place = checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1)
+    require_memory(name, xp, samples * dim, dtype, f"{samples} samples of {dim} weights")
     return random_numbers.reparameterize(
         xp, first[0, :], second[0, :], samples, seed=number, step=place
     )

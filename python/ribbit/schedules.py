@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Schedule", "constant", "cosine", "cyclical", "polynomial"]
 
 
+_STEPS = 2**62
 _KINDS = ("constant", "polynomial", "cosine", "cyclical")
 
 
@@ -62,14 +63,23 @@ class Schedule:
     sampling: float = 0.25
 
     def __post_init__(self) -> None:
-        checks.choice("Schedule", "kind", self.kind, _KINDS)
-        checks.integer("Schedule", "num_steps", self.num_steps, minimum=1)
+        name = "Schedule"
+        checks.choice(name, "kind", self.kind, _KINDS)
+        checks.integer(name, "num_steps", self.num_steps, minimum=1, maximum=_STEPS)
+        checks.integer(name, "num_cycles", self.num_cycles, minimum=0, maximum=_STEPS)
+        if checks.real(name, "power", self.power) < 0:
+            raise ValueError(f"[{name}] expected power >= 0, got {self.power!r}")
+        checks.positive(name, "offset", self.offset)
+        checks.fraction(name, "final", self.final, zero=True, one=True)
+        checks.fraction(name, "exploration", self.exploration, zero=True)
 
     def factors(self, first: int, count: int) -> Factors:
         """Return the factors (count,) of steps first, first + 1, ..."""
+        first, count = _range("Schedule.factors", first, count)
         step = np.arange(first, first + count, dtype=np.float64)
         if self.kind == "polynomial":
-            return (1.0 + step / self.offset) ** -self.power
+            with np.errstate(over="ignore"):  # a tiny offset: the factor is 0
+                return (1.0 + step / self.offset) ** -self.power
         if self.kind == "cosine":
             done = np.minimum(step / self.num_steps, 1.0)
             return self.final + (1.0 - self.final) * 0.5 * (1.0 + np.cos(math.pi * done))
@@ -79,6 +89,7 @@ class Schedule:
 
     def noise(self, first: int, count: int) -> Factors:
         """Return factors (count,) of the noise's sd: 0 while a cycle explores, else 1."""
+        first, count = _range("Schedule.noise", first, count)
         if self.kind != "cyclical" or self.exploration == 0.0:
             return np.ones(count)
         place = np.arange(first, first + count) % self.num_steps
@@ -100,6 +111,13 @@ class Schedule:
             + several,
         }.get(self.kind, "")
         return f"schedules.{self.kind}({shown})"
+
+
+def _range(function: str, first: int, count: int) -> tuple[int, int]:
+    first = checks.integer(function, "first", first, minimum=0, maximum=_STEPS)
+    count = checks.integer(function, "count", count, minimum=0, maximum=_STEPS)
+    checks.memory(function, count, np.float64, f"factors of {count} steps")
+    return first, count
 
 
 def constant() -> Schedule:
@@ -158,7 +176,9 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
     if not 0.0 <= end <= 1.0:
         raise ValueError(f"[{name}] expected final in [0, 1], got {final!r}")
     return Schedule(
-        "cosine", num_steps=checks.integer(name, "num_steps", num_steps, minimum=1), final=end
+        "cosine",
+        num_steps=checks.integer(name, "num_steps", num_steps, minimum=1, maximum=_STEPS),
+        final=end,
     )
 
 
@@ -209,8 +229,8 @@ def cyclical(
     name = "schedules.cyclical"
     schedule = Schedule(
         "cyclical",
-        num_cycles=checks.integer(name, "num_cycles", num_cycles, minimum=1),
-        num_steps=checks.integer(name, "num_steps", num_steps, minimum=1),
+        num_cycles=checks.integer(name, "num_cycles", num_cycles, minimum=1, maximum=_STEPS),
+        num_steps=checks.integer(name, "num_steps", num_steps, minimum=1, maximum=_STEPS),
         exploration=checks.fraction(name, "exploration", exploration, zero=True),
         draws_per_cycle=checks.integer(name, "draws_per_cycle", draws_per_cycle, minimum=1),
         sampling=checks.fraction(name, "sampling", sampling, one=True),

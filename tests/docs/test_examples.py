@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ribbit as rb
 from tests.support.paths import EXAMPLES
 
 

@@ -175,9 +175,9 @@ def test_memory_does_not_grow_with_quantities():
 @pytest.mark.parametrize("function", [diagnostics.rhat, diagnostics.ess, diagnostics.mcse])
 def test_bad_input(function):
     name = function.__name__
-    with pytest.raises(ValueError, match=rf"\[{name}\] expected shape"):
+    with pytest.raises(ValueError, match=rf"\[{name}\] expected a of shape"):
         function(np.zeros(5))
-    with pytest.raises(TypeError, match=rf"\[{name}\] expected a real array"):
+    with pytest.raises(TypeError, match=rf"\[{name}\] expected a as an array of real numbers"):
         function(np.zeros((2, 5), dtype=complex))
     with pytest.raises(ValueError, match=rf"\[{name}\] expected method"):
         function(np.zeros((2, 5)), method="geweke")

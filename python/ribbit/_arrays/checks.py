@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit import _core
 from ribbit._arrays import interfaces
 from ribbit.errors import DataError, DTypeError, ShapeError
 
@@ -28,13 +31,17 @@ __all__ = [
     "fraction",
     "integer",
     "integer_array",
+    "items",
     "mapping",
+    "memory",
     "numeric",
+    "path",
     "positive",
     "real",
     "rebuild",
     "seed",
     "summary",
+    "unmasked",
 ]
 
 
@@ -157,13 +164,38 @@ def float_dtype(function: str, value: object) -> np.dtype[Any]:
     return chosen
 
 
-def chain_ids(function: str, chains: object) -> npt.NDArray[np.uint32]:
-    """Return the ids of `chains`: 0..chains-1 for an integer, or the ids themselves (C,)."""
+def memory(function: str, count: int, dtype: Any, what: str) -> None:
+    """Raise MemoryError when `count` numbers of a dtype are more than the host has free.
+
+    What is below 64 MiB is not worth the question, which reads files of the system.
+    """
+    size = count * np.dtype(dtype).itemsize
+    if size >= 1 << 26:
+        _core.require_memory(min(size, 2**63 - 1), f"{what} ({function})")
+
+
+def chain_ids(function: str, chains: object, *, each: int = 0) -> npt.NDArray[np.uint32]:
+    """Return the ids of `chains`: 0..chains-1 for an integer, or the ids themselves (C,).
+
+    `each` is the size of a chain in bytes: more chains than fit into memory are a MemoryError.
+    """
     if isinstance(chains, np.ndarray | list | tuple):
         ids = integer_array(function, "chains", chains, below=2**32)
         return ids.astype(np.uint32)
     count = integer(function, "chains", chains, minimum=1, maximum=2**31)
+    memory(function, count * (4 + each), np.uint8, f"{count} chains of {each} bytes")
     return np.arange(count, dtype=np.uint32)
+
+
+def items(function: str, name: str, value: object, what: str) -> tuple[Any, ...]:
+    """Return the items of a list, a tuple or another iterable that keeps an order."""
+    expected = f"[{function}] expected {name} as a list of {what}, got {summary(value)}"
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Set):
+        raise TypeError(expected)
+    try:
+        return tuple(value)
+    except Exception as error:
+        raise TypeError(f"{expected} ({interfaces.reason(error)})") from error
 
 
 def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
@@ -173,14 +205,31 @@ def mapping(function: str, name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
+def path(function: str, value: object) -> Path:
+    """Return `value` as a Path with a file name; numbers, which Python would open, are refused."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"[{function}] expected a path, got {summary(value)}")
+    text = os.fspath(value)
+    if isinstance(text, bytes) or not Path(text).name or "\0" in text:
+        raise ValueError(f"[{function}] expected a path with a file name, got {text!r:.60}")
+    return Path(text)
+
+
+def unmasked(function: str, name: str, value: object) -> None:
+    """Raise a DataError for a masked array with masked values, or a list of such."""
+    # By name, because importing numpy.ma costs every program a few milliseconds.
+    for one in (value, *(value if isinstance(value, list | tuple) else ())):
+        if type(one).__name__ == "MaskedArray" and np.any(getattr(one, "mask", False)):
+            raise DataError(f"[{function}] expected {name} without masked values, got some masked")
+
+
 def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
     """Return an array-like of bools, integers or real floats as a NumPy array, uncopied."""
     expected = f"{name} as an array of real numbers"
     if interfaces.has_cuda_interface(value):
         # Never a silent copy between devices.
         raise DTypeError(f"[{function}] expected {expected} in host memory, got {summary(value)}")
-    if type(value).__name__ == "MaskedArray" and np.any(getattr(value, "mask", False)):
-        raise DataError(f"[{function}] expected {name} without masked values, got some masked")
+    unmasked(function, name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -219,6 +268,7 @@ def all_true(
 def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> FloatArray:
     """Return a finite C-contiguous copy of an array-like in `dtype` (float32 or float64)."""
     raw = numeric(function, name, value)
+    memory(function, raw.size, dtype, f"{name} of shape {raw.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.array(raw, dtype=dtype, order="C", copy=True)
     good = np.isfinite(array)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit import _core
 from ribbit._arrays import checks, interfaces
 from ribbit.errors import DTypeError
 from ribbit.protocols import Array
@@ -119,8 +118,10 @@ def refuse_device_array(function: str, name: str, value: object, positions: Arra
         )
 
 
-def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
+def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") -> ModuleType:
     """Return the library that all `arrays` belong to: numpy, cupy, or their own namespace.
+
+    `function` and `name` say in errors who asks, and for what.
 
     Raises
     ------
@@ -131,6 +132,8 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
     found: ModuleType | None = None
     for array in arrays:
         if isinstance(array, np.ndarray | np.generic):
+            if type(array) is not np.ndarray:
+                checks.unmasked(function, name, array)
             one: ModuleType = np
         elif type(array).__module__.partition(".")[0] == "cupy":
             one = sys.modules["cupy"]
@@ -138,7 +141,8 @@ def namespace(*arrays: Array, function: str = "ribbit") -> ModuleType:
             get = getattr(array, "__array_namespace__", None)
             if get is None or isinstance(array, type):
                 got = checks.summary(array)
-                raise DTypeError(f"[{function}] expected a NumPy or CuPy array, got {got}")
+                of = "" if name == "an array" else f"{name} as "
+                raise DTypeError(f"[{function}] expected {of}a NumPy or CuPy array, got {got}")
             one = get()
         if found is not None and one is not found:
             raise DTypeError(
@@ -182,10 +186,10 @@ def host_dtype(array: Array) -> np.dtype[Any]:
     return np.dtype(str(dtype).rpartition(".")[2])
 
 
-def require_memory(xp: ModuleType, count: int, dtype: Any, what: str) -> None:
+def require_memory(function: str, xp: ModuleType, count: int, dtype: Any, what: str) -> None:
     """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
     if xp is np:
-        _core.require_memory(count * np.dtype(dtype).itemsize, what)
+        checks.memory(function, count, dtype, what)
 
 
 def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:

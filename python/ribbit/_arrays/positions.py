@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays.checks import _MAX_STEPS, FloatArray, all_true, numeric, summary
+from ribbit._arrays.checks import _MAX_STEPS, FloatArray, all_true, numeric, summary, unmasked
 from ribbit.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def host_position(
         raise DTypeError(
             f"[{function}] expected {name} as a NumPy array of dtype {dtype}, got {summary(value)}"
         )
+    if type(value) is not np.ndarray:
+        unmasked(function, name, value)
     shape = value.shape
     if not 1 <= len(shape) <= 2 or shape[-1] != dim or shape[0] == 0:
         raise ShapeError(

@@ -34,7 +34,7 @@ def backend_of(function: str, theta: Any) -> Backend:
         For arrays in device memory where something that a device needs is missing.
     """
     if is_device_array(theta):
-        xp = namespace(theta, function=function)
+        xp = namespace(theta, function=function, name="theta")
         dtype = host_dtype(theta)
         if dtype not in _FLOATS:
             raise DTypeError(

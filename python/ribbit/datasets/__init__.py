@@ -91,10 +91,11 @@ class Scaler:
             ``np.log(scaler.y_scale).sum()``.
         """
         offset, scale = self._y("inverse_y")
-        location = np.asarray(mean, dtype=np.float64) * scale + offset
+        name = "Scaler.inverse_y"
+        location = _real(name, "mean", mean) * scale + offset
         if std is None:
             return location
-        return location, np.asarray(std, dtype=np.float64) * scale
+        return location, _real(name, "std", std) * scale
 
     def _y(self, function: str) -> tuple[Array, Array]:
         if self.y_mean is None or self.y_scale is None:
@@ -169,15 +170,17 @@ def splits(
     TypeError, ValueError
         If an argument is out of range, or a split would leave no training or no test rows.
     """
-    n = checks.integer("splits", "n", n, minimum=2)
+    n = checks.integer("splits", "n", n, minimum=2, maximum=2**48)
     seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
-    num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1)
+    num_splits = checks.integer("splits", "num_splits", num_splits, minimum=1, maximum=2**62)
     fraction = checks.fraction("splits", "train_fraction", train_fraction)
     train = round(fraction * n)
     if not 0 < train < n:
         raise ValueError(
             f"[splits] expected training and test rows, got {train} and {n - train} of n = {n}"
         )
+    what = f"num_splits = {num_splits} of n = {n} rows"
+    checks.memory("splits", num_splits * n, np.int64, what)
     state = np.random.RandomState(seed)  # the published splits are made with it
     result = []
     for _ in range(num_splits):
@@ -202,7 +205,7 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
     x : (n, 1) ndarray of float64
     y : (n,) ndarray of float64
     """
-    n = checks.integer("toy_regression", "n", n, minimum=1)
+    n = checks.integer("toy_regression", "n", n, minimum=1, maximum=2**32)
     uniform, normal = _random("toy_regression", n, seed, normals=1)
     x = 0.5 * uniform[:, 0]
     noise = 0.02 * normal[:, 0]
@@ -228,7 +231,7 @@ def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.
     y : (n,) ndarray of int64
         0: the upper half circle about (0, 0); 1: the lower one about (1, 0.5).
     """
-    n = checks.integer("two_moons", "n", n, minimum=1)
+    n = checks.integer("two_moons", "n", n, minimum=1, maximum=2**32)
     sd = checks.real("two_moons", "noise", noise)
     if sd < 0:
         raise ValueError(f"[two_moons] expected noise >= 0, got {noise!r}")
@@ -246,6 +249,7 @@ def _random(function: str, n: int, seed: int, *, normals: int) -> tuple[Array, A
     Every row has a counter of its own, so that a longer set begins with the shorter one.
     """
     seed = checks.seed(function, seed)
+    checks.memory(function, n * (normals + 4), np.float64, f"{n} rows")
     rows = np.arange(n, dtype=np.uint32)
     uniform = random_numbers.uniform(
         np, (n, 1), seed=seed, step=0, chains=rows, purpose=_PURPOSE, layer=0
@@ -269,3 +273,10 @@ def _moments(a: Array) -> tuple[Array, Array]:
     # compared, not computed: rounding gives a constant column an sd of 1e-17 or so
     constant = a.max(axis=0) == a.min(axis=0)
     return np.where(constant, a[0], mean), np.where(constant | (scale == 0.0), 1.0, scale)
+
+
+def _real(function: str, name: str, value: npt.ArrayLike) -> Array:
+    """Return numbers as float64; NaN and infinity stay, as in predictions."""
+    raw = checks.numeric(function, name, value)
+    checks.memory(function, raw.size, np.float64, f"{name} of shape {raw.shape}")
+    return raw.astype(np.float64)

@@ -7,7 +7,6 @@ import gzip
 import math
 import os
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -63,9 +62,18 @@ def read_csv(
         raise TypeError(
             f"[read_csv] expected target as a column name or position, got {checks.summary(target)}"
         )
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
-        raise ValueError(f"[read_csv] expected delimiter as one character, got {delimiter!r}")
-    lines = _lines(path, delimiter)
+    if not isinstance(delimiter, str):
+        got = checks.summary(delimiter)
+        raise TypeError(f"[read_csv] expected delimiter as one character, got {got}")
+    if (
+        len(delimiter) != 1
+        or delimiter == '"'
+        or not (delimiter.isprintable() or delimiter == "\t")
+    ):
+        raise ValueError(f"[read_csv] expected delimiter as one character, got {delimiter!r:.60}")
+    if header is not None:
+        header = checks.boolean("read_csv", "header", header)
+    lines = _lines(checks.path("read_csv", path), delimiter)
     if not lines:
         raise DataError(f"[read_csv] expected rows of numbers, got an empty file {path}")
     first = lines[0][1]
@@ -113,8 +121,13 @@ def read_npz(
     OSError
         If the file cannot be read.
     """
+    for value, what in ((x, "x"), (y, "y")):
+        if not (isinstance(value, str) or (value is None and what == "x")):
+            got = checks.summary(value)
+            raise TypeError(f"[read_npz] expected {what} as the name of an array, got {got}")
+    source = checks.path("read_npz", path)
     try:
-        archive = np.load(path, allow_pickle=False)
+        archive = np.load(source, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise DataError(f"[read_npz] expected a NumPy archive, got {path} ({error})") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -167,7 +180,7 @@ def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     ----------
     LeCun, Cortes and Burges, "The MNIST database of handwritten digits", "File formats".
     """
-    raw = Path(path).read_bytes()
+    raw = checks.path("read_idx", path).read_bytes()
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)

@@ -102,7 +102,7 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
         `tail_probability` is not in (0, 0.5).
     """
     checks.choice("ess", "method", method, _ESS_METHODS)
-    if not 0.0 < tail_probability < 0.5:
+    if not 0.0 < checks.real("ess", "tail_probability", tail_probability) < 0.5:
         raise ValueError(f"[ess] expected tail_probability in (0, 0.5), got {tail_probability!r}")
     function = functools.partial(ess_block, method=method, tail_probability=tail_probability)
     return by_block("ess", a, function, min_chains=1)

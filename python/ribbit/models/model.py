@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,7 @@ class Model:
     dropout_layers: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.layers, Iterable) or isinstance(self.layers, str | bytes):
-            got = checks.summary(self.layers)
-            raise TypeError(f"[Model] expected a list of layers, got {got}")
-        stack = tuple(self.layers)
+        stack = checks.items("Model", "layers", self.layers, "layers")
         input_shape = layers.input_shape_of("Model", self.input_shape)
         written, value = layers.Table(), layers.Value(0, input_shape)
         for index, layer in enumerate(stack):
@@ -149,8 +146,9 @@ class Model:
         """
         number = checks.seed("Model.init", seed)
         checks.choice("Model.init", "scheme", scheme, ("he", "small"))
-        ids = checks.chain_ids("Model.init", 1 if chains is None else chains)
         chosen = checks.float_dtype("Model.init", dtype)
+        each = self.dim * chosen.itemsize
+        ids = checks.chain_ids("Model.init", 1 if chains is None else chains, each=each)
         # Element e of chain c has the address (seed, init, step 0, c, e).
         out: FloatArray = random_numbers.normal(
             np,
@@ -193,6 +191,11 @@ class Model:
         if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
             got = checks.summary(theta)
             raise DTypeError(f"[Model.unravel] expected an array (..., {self.dim}), got {got}")
+        checks.unmasked("Model.unravel", "theta", theta)
+        dtype: Any = getattr(theta, "dtype", None)
+        if getattr(dtype, "kind", "f") not in "biuf" or "complex" in str(dtype):
+            got = checks.summary(theta)
+            raise DTypeError(f"[Model.unravel] expected an array of real numbers, got {got}")
         if not shape or shape[-1] != self.dim:
             raise ShapeError(f"[Model.unravel] expected shape (..., {self.dim}), got {shape}")
         # Splitting an axis never needs a copy, whatever the strides.

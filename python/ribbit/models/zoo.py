@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ribbit._arrays import checks
+from ribbit._backends.codes import ACTIVATIONS
 from ribbit.models.layers import (
     LSTM,
     Activation,
@@ -62,7 +63,7 @@ def mlp(
         raise TypeError(f"[mlp] expected hidden as a tuple of integers, got {got}")
     width = checks.integer("mlp", "in_features", in_features, minimum=1, maximum=_LIMIT)
     outputs = checks.integer("mlp", "out_features", out_features, minimum=1, maximum=_LIMIT)
-    between = Activation(activation)
+    between = _activation("mlp", activation)
     layers: list[Layer] = []
     for i, units in enumerate(hidden):
         checks.integer("mlp", f"hidden[{i}]", units, minimum=1, maximum=_LIMIT)
@@ -106,7 +107,7 @@ def lenet5(
     Izmailov et al. (2021), "What are Bayesian neural network posteriors really like?".
     """
     outputs = checks.integer("lenet5", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
-    between = Activation(activation)
+    between = _activation("lenet5", activation)
     layers: list[Layer] = []
     for filters in (6, 16, 120):
         layers += [Conv2D(filters, 5, padding="same"), between, MaxPool2D(3, stride=2)]
@@ -151,7 +152,7 @@ def resnet20_frn(
     Krishnan (2020); Izmailov et al. (2021).
     """
     outputs = checks.integer("resnet20_frn", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
-    between = Activation(activation)
+    between = _activation("resnet20_frn", activation)
 
     def unit(filters: int, kernel: int = 3, stride: int = 1) -> list[Layer]:
         return [Conv2D(filters, kernel, stride=stride, padding="same"), FilterResponseNorm()]
@@ -209,9 +210,14 @@ def cnn_lstm(
     layers = (
         Embedding(vocab_size, 128),
         Conv1D(64, 5),
-        Activation(activation),
+        _activation("cnn_lstm", activation),
         MaxPool1D(4),
         LSTM(128),
         Dense(outputs),
     )
     return Model(layers, input_shape=(tokens,))
+
+
+def _activation(function: str, activation: str) -> Activation:
+    """Return the layer; the error knows the argument's name."""
+    return Activation(checks.choice(function, "activation", activation, ACTIVATIONS))

@@ -78,6 +78,9 @@ def regression_band(
             seen = checks.numeric(name, "y", y[1])
         else:
             at, seen = line(name, "x", x), checks.numeric(name, "y", y)
+        if seen.ndim not in (1, 2) or seen.size == 0:
+            raise ShapeError(f"[{name}] expected y of shape (N,) or (N, K), got {seen.shape}")
+        checks.finite(name, "y", seen)
         seen = seen.reshape(len(seen), -1)
         if len(seen) != len(at) or seen.shape[1] <= column:
             raise ShapeError(f"[{name}] expected y with {len(at)} rows, got shape {seen.shape}")
@@ -126,15 +129,20 @@ def decision_boundary(
     points = checks.numeric(name, "x", x)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, 2), got {points.shape}")
-    labels = checks.numeric(name, "y", y).reshape(-1)
+    checks.finite(name, "x", points)
+    labels = metrics.class_labels(name, "y", y)
     if len(labels) != len(points):
         raise ShapeError(f"[{name}] expected {len(points)} labels in y, got {len(labels)}")
     resolution = checks.integer(name, "resolution", resolution, minimum=2, maximum=4000)
+    margin = checks.real(name, "margin", margin)
+    if margin < 0:
+        raise ValueError(f"[{name}] expected margin >= 0, got {margin!r}")
     low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
     first, second = (np.linspace(low[i], high[i], resolution) for i in range(2))
     grid = np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2)
     probs = metrics.class_probabilities(name, "probs", as_host(draws.predict(grid).probs))
     classes = probs.shape[1]
+    labels = metrics.class_labels(name, "y", y, classes=classes)
     box = (low[0], high[0], low[1], high[1])
     if classes == 2:
         from matplotlib.colors import LinearSegmentedColormap

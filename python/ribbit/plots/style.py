@@ -62,6 +62,7 @@ def line(
         raise ShapeError(f"[{function}] expected {name} of shape (N,) or (N, 1), got {raw.shape}")
     if rows is not None and len(raw) != rows:
         raise ShapeError(f"[{function}] expected {name} with {rows} rows, got {len(raw)}")
+    checks.finite(function, name, raw)
     return raw.reshape(-1).astype(np.float64)
 
 

@@ -15,9 +15,10 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays.namespace import require_memory, to_host
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import to_host
 from ribbit.errors import DataError
-from ribbit.results.atomic_file import checked_path, describe_kind, write_atomically
+from ribbit.results.atomic_file import describe_kind, write_atomically
 from ribbit.results.contents import check_tuning, whole
 from ribbit.results.state import (
     Adaptation,
@@ -97,7 +98,7 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
     MemoryError
         When the arrays do not fit into the memory that is free.
     """
-    source = checked_path(function, path)
+    source = checks.path(function, path)
     try:
         found = os.stat(source)
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -122,7 +123,13 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
                 f"{source} (written by another version of Ribbit)"
             )
         yield header, arrays
-    except (FileNotFoundError, IsADirectoryError, PermissionError, MemoryError):
+    except (
+        FileNotFoundError,
+        IsADirectoryError,
+        NotADirectoryError,
+        PermissionError,
+        MemoryError,
+    ):
         raise
     except Exception as error:  # a damaged file makes zipfile, numpy and json raise all kinds
         if isinstance(error, DataError) and str(error).startswith(f"[{function}]"):
@@ -144,7 +151,7 @@ def _read(function: str, file: BinaryIO, size: int) -> _Arrays:
         held = sum(entry.file_size for entry in entries)
         if held > size:
             raise ValueError(f"{held} bytes of arrays in a file of {size}")
-        require_memory(np, held, np.uint8, f"[{function}] the arrays of {file.name}")
+        checks.memory(function, held, np.uint8, f"the arrays of {file.name}")
         for entry in entries:
             with archive.open(entry) as member:
                 name = entry.filename.removesuffix(".npy")

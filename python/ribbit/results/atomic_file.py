@@ -16,13 +16,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
+from ribbit._arrays import checks
+
 fcntl: ModuleType | None
 try:
     import fcntl  # type: ignore[no-redef,unused-ignore]
 except ImportError:  # Windows: a file that is open cannot be removed there, which serves as well
     fcntl = None
 
-__all__ = ["checked_path", "describe_kind", "write_atomically"]
+__all__ = ["describe_kind", "write_atomically"]
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _KINDS = {
@@ -32,16 +34,6 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-
-
-def checked_path(function: str, path: object) -> Path:
-    """Return `path` as a Path with a file name."""
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"[{function}] expected a path, got {type(path).__name__}")
-    text = os.fspath(path)
-    if isinstance(text, bytes) or not Path(text).name or "\0" in text:
-        raise ValueError(f"[{function}] expected a path with a file name, got {text!r}")
-    return Path(text)
 
 
 def describe_kind(mode: int) -> str:
@@ -66,7 +58,7 @@ def write_atomically(
         file: pipes, devices and sockets are left alone.
     """
     # The link stays, and what it points to is replaced in its own folder.
-    destination = Path(os.path.realpath(checked_path(function, path)))
+    destination = Path(os.path.realpath(checks.path(function, path)))
     if not destination.parent.is_dir():
         raise FileNotFoundError(
             f"[{function}] expected an existing folder, got {destination.parent}"

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, random_numbers
-from ribbit._arrays.namespace import from_host, host_dtype, namespace, refuse_device_array, to_host
+from ribbit._arrays.namespace import (
+    from_host,
+    host_dtype,
+    namespace,
+    refuse_device_array,
+    require_memory,
+    to_host,
+)
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive
@@ -154,6 +161,9 @@ class MeanField:
         count = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**32 - 1)
         xp = namespace(self.mean)
         key = checks.seed(name, seed)
+        dim = int(self.mean.shape[0])
+        what = f"{count} draws of {dim} parameters"
+        require_memory(name, xp, count * dim, host_dtype(self.mean), what)
         return random_numbers.draw_weights(xp, self.mean, self.scale, count, seed=key)
 
     def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["QuantileSketch", "probabilities", "sorted_quantile"]
 
 
+_BUDGET = 1024  # values kept per element
+
+
 def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
     """Return q as (Q,) float64 and whether it was one number; `ends` lets 0 and 1 in."""
-    array = checks.numeric(function, "q", q).astype(np.float64)
-    if array.ndim > 1 or array.size == 0:
-        raise ValueError(f"[{function}] expected q as a number or (Q,), got shape {array.shape}")
+    raw = checks.numeric(function, "q", q)
+    if raw.ndim > 1 or raw.size == 0:
+        raise ValueError(f"[{function}] expected q as a number or (Q,), got shape {raw.shape}")
+    array = raw.astype(np.float64)
     good = (array >= 0.0) & (array <= 1.0) if ends else (array > 0.0) & (array < 1.0)
     interval = "[0, 1]" if ends else "(0, 1)"
     checks.all_true(function, f"q in {interval}", "q", array, good)
@@ -90,12 +94,18 @@ class QuantileSketch:
         dtype: object,
         *,
         size: int,
-        budget: int = 1024,
+        budget: int = _BUDGET,
     ) -> None:
         self._xp, self._shape, self._dtype = xp, shape, dtype
         self._plan = _Plan(*_best_plan(size, budget))
         self._buffers: dict[int, Array] = {}  # slot -> (..., k), sorted
         self._filling = xp.empty((*shape, self._plan.length), dtype=dtype)
+
+    @staticmethod
+    def length(size: int, budget: int = _BUDGET) -> int:
+        """Return how many values are kept of each element of a stream of `size` arrays, at most."""
+        buffers, length = _best_plan(size, budget)
+        return (buffers + 1) * length  # one more is being filled
 
     @property
     def count(self) -> int:

@@ -10,7 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import errstate, from_host, is_array, namespace
+from ribbit._arrays.namespace import (
+    errstate,
+    from_host,
+    host_dtype,
+    is_array,
+    namespace,
+    require_memory,
+)
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
@@ -183,10 +190,42 @@ class RunningPrediction:
         self._quantiles = quantiles
         self._dim, self._size = dim, 1
         self._traced: list[Array] = []
+        self._function = function
 
-    def reserve(self, size: int) -> None:
-        """Say how many draws will come, all chains together."""
-        self._size = size
+    def prepare(self, theta: Array, num_draws: int, guard: _Guard | None = None) -> None:
+        """Say that `num_draws` of each chain (C, P) will come; wrong inputs are an error now.
+
+        Raises
+        ------
+        MemoryError
+            When the statistics do not fit into memory, before any of them is made.
+        """
+        chains = theta.shape[0]
+        self._size = chains * num_draws
+        one = self._terms(theta[:1, :], self.x[:1, ...], guard).values
+        outputs = self.x.shape[0] * math.prod(one.shape[2:])
+        # Moments, and what a step of all chains predicts.
+        require_memory(
+            self._function, namespace(one), (4 + chains) * outputs, np.float64, "predictive moments"
+        )
+        if self._quantiles is not None:
+            require_memory(
+                self._function,
+                namespace(one),
+                QuantileSketch.length(self._size) * outputs,
+                host_dtype(one),
+                f"quantiles of {outputs} predictions (fewer rows, or quantiles of kept draws)",
+            )
+        self.evaluate(theta[:1, :], guard)
+
+    def _terms(self, theta: Array, x: Array, guard: _Guard | None) -> PredictiveTerms:
+        if guard is not None:
+            guard.foreign = True
+        try:
+            return self.predictive.predictive(theta, x)
+        finally:
+            if guard is not None:
+                guard.foreign = False
 
     @property
     def traced(self) -> Array | None:
@@ -313,6 +352,7 @@ def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) ->
 
 def inputs(function: str, x: Array) -> Array:
     """Return x as an array with at least one row; lists are converted."""
+    checks.unmasked(function, "x", x)
     if not is_array(x):
         x = checks.numeric(function, "x", x)
     if x.ndim == 0 or x.shape[0] == 0:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays import interfaces
+from ribbit._arrays import checks, interfaces
+from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ def by_block(
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
     draws = as_host(a, name)
-    if draws.dtype.kind not in "fiub":
-        raise DTypeError(f"[{name}] expected a real array, got dtype {draws.dtype}")
     if draws.ndim < 2:
-        raise ShapeError(f"[{name}] expected shape (chains, draws, ...), got {draws.shape}")
+        raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {draws.shape}")
     chains, length, *rest = draws.shape
+    if not draws.flags.c_contiguous:  # it is copied
+        checks.memory(name, draws.size, draws.dtype, f"a of shape {draws.shape}")
     flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
     count = int(np.prod(rest, dtype=np.int64))
     result = np.full(count, np.nan)
@@ -67,15 +68,20 @@ def positions_of(name: str, draws: Any) -> Any:
 
 def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Array]) -> Array:
     """Apply `function` to the predictions (C, D, n, K) of one block of rows after another."""
+    if not hasattr(draws, "positions"):
+        raise TypeError(f"[{name}] expected draws as Draws, got {checks.summary(draws)}")
     positions = positions_of(name, draws)
-    predictive = draws.predictive
+    predictive = getattr(draws, "predictive", None)
     if predictive is None:
         raise TypeError(
             f"[{name}] expected draws of a target with predictions, such as Posterior, got one "
             "without"
         )
-    if not hasattr(x, "shape"):
-        x = np.asarray(x)
+    checks.unmasked(name, "x", x)
+    if interfaces.in_device_memory(x):
+        x = from_device(name, "x", x)
+    elif not is_array(x):
+        x = checks.numeric(name, "x", x)
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
     chains, length, dim = positions.shape
@@ -94,10 +100,5 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
 def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:
     """Return a NumPy array; one on a device, of whatever library, is copied here."""
     if interfaces.in_device_memory(a):
-        from ribbit._arrays.namespace import (
-            from_device,
-            to_host,  # where a device is in use
-        )
-
         a = to_host(a if hasattr(a, "get") else from_device(function, "a", a))
-    return np.asarray(a)
+    return checks.numeric(function, "a", a)

@@ -28,7 +28,7 @@ _MAX_DIM = 2**34
 
 def _standard_normals(name: str, seed: int, chains: Any, dim: int) -> Array64:
     number = checks.seed(name, seed)
-    ids = checks.chain_ids(name, 1 if chains is None else chains)
+    ids = checks.chain_ids(name, 1 if chains is None else chains, each=8 * dim)
     out: Array64 = random_numbers.normal(
         np, (ids.size, dim), _FLOAT64, seed=number, step=0, chains=ids, purpose=random_numbers.INIT
     )

@@ -209,6 +209,8 @@ class Normal(Prior):
 
 def _host_mean(name: str, value: object) -> npt.NDArray[np.float64]:
     mean = np.asarray(checks.data("Normal", name, value, np.dtype(np.float64)), np.float64)
+    if mean.size == 0:
+        raise ShapeError(f"[Normal] expected {name} as a number or an array, got an empty one")
     mean.flags.writeable = False
     return mean
 

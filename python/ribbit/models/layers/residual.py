@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,11 +36,7 @@ class Residual:
 
     def __post_init__(self) -> None:
         for name in ("main", "shortcut"):
-            given = getattr(self, name)
-            if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-                got = checks.summary(given)
-                raise TypeError(f"[Residual] expected {name} as a list of layers, got {got}")
-            path = tuple(given)
+            path = checks.items("Residual", name, getattr(self, name), "layers")
             for i, layer in enumerate(path):
                 if isinstance(layer, type) or not isinstance(layer, Layer):
                     got = checks.summary(layer)

@@ -172,11 +172,18 @@ class BBB:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the last finite MeanField.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
 
         Warns
         -----
         FitWarning
             When the bound still rose at the end; ``fit.summary()`` says by how much.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
         """
         name = "BBB.fit"
         epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
@@ -243,6 +250,7 @@ class BBB:
             members=1,
             gradients=self._num_samples,
             advance=advance,
+            fit=lambda: fit(complete=False),
             guard=guard,
             progress=progress,
         )
@@ -308,7 +316,7 @@ class BBB:
     def _same_library(self, name: str, what: str, array: Array) -> None:
         """Raise for an array of another library than the target's."""
         xp = self._density.xp
-        if namespace(array, function=name) is not xp:
+        if namespace(array, function=name, name=what) is not xp:
             raise DTypeError(
                 f"[{name}] expected {what} in {xp.__name__} arrays, got {checks.summary(array)} "
                 "(nothing is copied silently)"

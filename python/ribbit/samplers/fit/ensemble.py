@@ -119,11 +119,18 @@ class DeepEnsemble:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the fit so far.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
 
         Warns
         -----
         FitWarning
             When the objective still rose at the end; ``fit.summary()`` says by how much.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
         """
         name = "DeepEnsemble.fit"
         start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
@@ -139,9 +146,10 @@ class DeepEnsemble:
                 resume=None if resume is None else resume.state,
                 progress=progress,
                 likelihood_alone=self._stepper.rule.prior == 0.0,
+                fit=lambda state: self._fit(state, complete=False),
             )
         except NonFiniteError as error:
-            error.state = self._fit(error.state, complete=False)
+            error.state = error.fit or error.state
             raise
         fit = self._fit(state, complete=complete, history=joined(resume, history))
         if complete:

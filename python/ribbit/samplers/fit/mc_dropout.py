@@ -132,11 +132,18 @@ class MCDropout:
             For bad arguments, before any work.
         NonFiniteError
             When a parameter is not finite any more; its ``state`` is the fit so far.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
 
         Warns
         -----
         FitWarning
             When the objective still rose at the end; ``fit.summary()`` says by how much.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
         """
         name = "MCDropout.fit"
         # What is learned is not a setting.
@@ -155,9 +162,10 @@ class MCDropout:
                 members=1,
                 resume=None if resume is None else resume.state,
                 progress=progress,
+                fit=lambda state: self._fit(state, complete=False),
             )
         except NonFiniteError as error:
-            error.state = self._fit(error.state, complete=False)
+            error.state = error.fit or error.state
             raise
         fit = self._fit(state, complete=complete, history=joined(resume, history))
         if complete:
@@ -193,7 +201,9 @@ class MCDropout:
         xp, dim = self._stepper.density.xp, self._masked.num_weights
         weights = init
         if xp is np or not is_array(init):
-            host = np.asarray(checks.numeric(name, "init", init), np.float64)
+            raw = checks.numeric(name, "init", init)
+            checks.memory(name, raw.size, np.float64, f"init of shape {raw.shape}")
+            host = np.asarray(raw, np.float64)
             weights = from_host(xp, host)
         if weights.shape != (dim,):
             raise ShapeError(f"[{name}] expected init ({dim},), got shape {weights.shape}")

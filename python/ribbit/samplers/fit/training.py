@@ -10,12 +10,12 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
-from ribbit.errors import DTypeError, ShapeError
+from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -80,6 +80,7 @@ def train(
     members: int,
     resume: StochasticState | None,
     progress: ProgressOption,
+    fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
@@ -101,6 +102,8 @@ def train(
         As for ``sample``.
     likelihood_alone : bool
         The prior is no part of the objective.
+    fit : function of a state
+        The fit so far, for exceptions.
 
     Returns
     -------
@@ -135,7 +138,11 @@ def train(
 
         def advance(step: int, count: int) -> Any:
             del step
-            held[0], info = stepper.advance(held[0], count, guard)
+            try:
+                held[0], info = stepper.advance(held[0], count, guard)
+            except NonFiniteError as error:  # the steps of this call that were finite
+                held[0] = error.state
+                raise
             return info["step_size"]
 
         watch = _Watch(stepper, epochs, without_prior=likelihood_alone)
@@ -149,6 +156,7 @@ def train(
             members=members,
             gradients=members,
             advance=advance,
+            fit=lambda: fit(held[0]),
             guard=guard,
             progress=progress,
             watch=lambda step: watch.look(step, held[0].position, guard),
@@ -179,6 +187,7 @@ def run_epochs(
     members: int,
     gradients: int,
     advance: Callable[[int, int], Array],
+    fit: Callable[[], Any],
     guard: InterruptGuard,
     progress: ProgressOption,
     watch: Callable[[int], None] | None = None,
@@ -198,6 +207,8 @@ def run_epochs(
         Rows of the display; gradients of a step.
     advance : function of (step, count)
         Makes steps and keeps what they give; returns the last step sizes (members,).
+    fit : function
+        The fit so far: what exceptions carry as their attribute ``fit``.
     guard : InterruptGuard
     progress
         As for ``sample``.
@@ -214,9 +225,16 @@ def run_epochs(
 
     step, end = first, (first // batches + epochs) * batches
     chunk = Chunk()
-    with open_progress(
-        progress, total=end - first, chains=members, title=title, fit=True
-    ) as reporter:
+
+    def done() -> tuple[Any, str]:
+        return fit(), f"{(step - first) // batches} of {epochs} epochs"
+
+    with (
+        Carrying(function, "fit", done, guard),
+        open_progress(
+            progress, total=end - first, chains=members, title=title, fit=True
+        ) as reporter,
+    ):
         while step < end and not guard.requested:
             left = end - step
             if watch is not None:
@@ -224,21 +242,24 @@ def run_epochs(
             count = chunk.size(left)
             try:
                 rates = advance(step, count)
-            except Interrupted:
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
                 break  # the steps of this call are discarded
             step += count
-            done = step - first
+            steps = step - first
             if reporter.wanted:
-                reporter.update(done, {"step_size": to_host(rates)}, float(done * gradients))
+                reporter.update(steps, {"step_size": to_host(rates)}, float(steps * gradients))
             chunk.made(count)
             if watch is not None and step % (every * batches) == 0:
                 watch(step)
-    if step < end:
-        warn(
-            f"[{function}] interrupted after {(step - first) // batches} of {epochs} epochs; "
-            "returning the fit so far (go on with resume=fit)",
-            stacklevel=4,
-        )
+        guard.check_terminated()
+        if step < end:
+            warn(
+                f"[{function}] interrupted after {done()[1]}; returning the fit so far "
+                "(go on with resume=fit)",
+                stacklevel=4,
+            )
     return step == end
 
 
@@ -309,9 +330,11 @@ def _start(function: str, density: Density, start: Any) -> Array:
     """Return where members start as an array of the target's library and dtype, a copy."""
     xp = density.xp
     if xp is np or not is_array(start):
-        host = checks.numeric(function, "init", start).astype(density.dtype)
+        host = checks.numeric(function, "init", start)
+        checks.memory(function, host.size, density.dtype, f"init of shape {host.shape}")
+        host = host.astype(density.dtype)
         return from_host(xp, host)
-    if namespace(start, function=function) is not xp:
+    if namespace(start, function=function, name="init") is not xp:
         raise DTypeError(
             f"[{function}] expected init as {xp.__name__} array, got {checks.summary(start)}"
         )

@@ -237,7 +237,7 @@ class HMC(Sampler):
             Statistics of the last transition: lp, acceptance_rate, accepted, diverging, energy,
             energy_error, n_steps, step_size, capped.
         """
-        count = checks.integer("HMC.step", "num_steps", num_steps, minimum=1)
+        count = checks.integer("HMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._advance(self._adopt("HMC.step", state, None), count, None)
 
     def _advance(

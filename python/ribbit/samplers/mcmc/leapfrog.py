@@ -93,7 +93,9 @@ def leapfrog(
         )
     mass = inverse_mass_matrix
     if mass is not None:
-        if namespace(mass, function=name) is not xp or mass.shape not in (
+        if namespace(
+            mass, function=name, name="inverse_mass_matrix"
+        ) is not xp or mass.shape not in (
             (dim,),
             (chains, dim),
         ):
@@ -125,7 +127,9 @@ def leapfrog(
 def _positions(density: Density, name: str, array: Array) -> Array:
     """Copy of `array` as (C, P)."""
     function, xp = "leapfrog", density.xp
-    if namespace(array, function=function) is not xp or (host_dtype(array) != density.dtype):
+    if namespace(array, function=function, name=name) is not xp or (
+        host_dtype(array) != density.dtype
+    ):
         raise DTypeError(
             f"[{function}] expected {name} as {xp.__name__} array of dtype {density.dtype}, "
             f"got {checks.summary(array)}"

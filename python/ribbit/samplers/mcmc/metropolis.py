@@ -52,7 +52,7 @@ def metropolis(
         For arguments of another kind or shape.
     """
     name = "metropolis"
-    xp = namespace(energy_error, function=name)
+    xp = namespace(energy_error, function=name, name="energy_error")
     if not xp.isdtype(energy_error.dtype, ("real floating", "integral")):
         raise DTypeError(
             f"[{name}] expected energy_error as real numbers, got dtype {energy_error.dtype}"

@@ -60,7 +60,7 @@ def inverse_mass(density: Density, matrix: Array | str | None) -> Array | None:
             )
         host = to_host(sd).astype(np.float64) ** 2 * _temperature(density)
     elif is_array(matrix):
-        if namespace(matrix, function="HMC") is not xp:
+        if namespace(matrix, function="HMC", name=name) is not xp:
             raise DTypeError(
                 f"[HMC] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
             )

@@ -140,6 +140,13 @@ class Sampler(ABC):
         ------
         TypeError, ValueError
             For bad arguments or a bad start, before any work.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Notes
+        -----
+        Every exception that ends a run once it has begun, those of a callable or of a signal too,
+        carries the draws so far as its attribute ``draws``; ``resume=error.draws`` goes on.
         """
         name = f"{type(self).__name__}.sample"
         num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
@@ -155,7 +162,7 @@ class Sampler(ABC):
                 try:
                     state = self._start(name, warmup, chains, seed, init, guard)
                 except Interrupted:  # nothing to return yet
-                    raise KeyboardInterrupt from None
+                    raise guard.exception from None
             else:
                 given = resume.state if isinstance(resume, Draws) else resume
                 if given is None:
@@ -166,7 +173,7 @@ class Sampler(ABC):
                 try:
                     state = self._adopt(name, given, guard)
                 except Interrupted:
-                    raise KeyboardInterrupt from None
+                    raise guard.exception from None
                 if chains is not None or init is not None:
                     other = "chains" if init is None else "init"
                     raise ValueError(
@@ -175,11 +182,10 @@ class Sampler(ABC):
                     )
             self._check_end(name, state, num_draws, thin)
             if running is not None:
-                running.evaluate(state.position[:1, :], guard)  # bad x or y: before any work
+                running.prepare(state.position, num_draws, guard)  # bad x or y: before any work
             calendar = self._calendar(thin)
             run = Run(self, state, num_draws, calendar, keep_draws, keep_warmup, running)
-            run.loop(guard, progress, max_seconds)
-        return run.finish(name, guard.requested)
+            return run.complete(name, guard, progress, max_seconds)
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
@@ -204,7 +210,9 @@ class Sampler(ABC):
     ) -> AnyState:
         warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         seed = checks.seed(name, seed)
-        ids = None if chains is None else checks.chain_ids(name, chains)
+        # Position, gradient, momentum and proposal: before the first of them is made.
+        each = 4 * self._density.dim * self._density.dtype.itemsize
+        ids = None if chains is None else checks.chain_ids(name, chains, each=each)
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         starts = getattr(init, "starts", None)
@@ -248,7 +256,7 @@ class Sampler(ABC):
         """Copy of a start as (C, P) in the target's dtype."""
         density, xp = self._density, self._density.xp
         if is_array(position):
-            if namespace(position, function=name) is not xp:
+            if namespace(position, function=name, name="position") is not xp:
                 raise DTypeError(
                     f"[{name}] expected a position as {xp.__name__} array, "
                     f"got {checks.summary(position)}"
@@ -257,6 +265,7 @@ class Sampler(ABC):
                 raise DTypeError(
                     f"[{name}] expected a position of real numbers, got dtype {position.dtype}"
                 )
+            checks.unmasked(name, "position", position)
             array = position
         else:
             host = checks.numeric(name, "position", position)

@@ -1,22 +1,29 @@
-"""Ctrl-C during a run: a flag for native code, KeyboardInterrupt for code that is not ours."""
+"""Ctrl-C and SIGTERM during a run, and what an exception takes along.
+
+Native code polls a flag; code that is not ours gets an exception.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
 
-__all__ = ["InterruptGuard"]
+__all__ = ["Carrying", "InterruptGuard"]
 
 
 class InterruptGuard:
-    """Turns SIGINT into a request to stop while the ``with`` block runs.
+    """Turns SIGINT and SIGTERM into a request to stop while the ``with`` block runs.
 
-    Installed on the main thread only, and only where Python handles SIGINT (not when it is ignored
-    or handled by C code); the old handler is put back in every case. Elsewhere the guard is inert.
+    Installed on the main thread only. SIGINT only where Python handles it (not when it is ignored
+    or handled by C code), SIGTERM only where nobody handles it, so that it would kill the process:
+    then it ends the run as Ctrl-C does, and ``SystemExit(143)`` leaves the block. The old handlers
+    are put back in every case. Elsewhere the guard is inert.
 
     Attributes
     ----------
@@ -24,29 +31,34 @@ class InterruptGuard:
         Polled by native trajectories.
     foreign : bool
         True while code runs that does not poll the flag (a user's callable): only then does the
-        handler raise KeyboardInterrupt, so that bookkeeping is never cut in half.
+        handler raise KeyboardInterrupt or SystemExit, so that bookkeeping is never cut in half.
+    terminated : bool
+        Whether SIGTERM came.
     """
 
     def __init__(self) -> None:
         self.flag = InterruptFlag()
         self.foreign = False
-        self._old: Any = None
-        self._installed = False
+        self.terminated = False
+        self._old: dict[signal.Signals, Any] = {}
 
     @property
     def requested(self) -> bool:
-        """Whether Ctrl-C was pressed."""
+        """Whether Ctrl-C was pressed, or SIGTERM came."""
         return bool(self.flag.is_set())
+
+    @property
+    def exception(self) -> BaseException:
+        """What code that is not ours gets, and what a run without results ends with."""
+        return SystemExit(128 + signal.SIGTERM) if self.terminated else KeyboardInterrupt()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:
-                try:
-                    signal.signal(signal.SIGINT, self._handle)
-                except ValueError:  # the main thread of a subinterpreter may not
-                    return self
-                self._old, self._installed = old, True
+                self._install(signal.SIGINT, old)
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                self._install(signal.SIGTERM, signal.SIG_DFL)
         return self
 
     def __exit__(
@@ -55,12 +67,77 @@ class InterruptGuard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._installed:
-            self._installed = False
-            signal.signal(signal.SIGINT, self._old)
+        while self._old:
+            signal.signal(*self._old.popitem())
+        if error is None:
+            self.check_terminated()
+
+    def check_terminated(self) -> None:
+        """Raise SystemExit once SIGTERM came."""
+        if self.terminated:
+            raise self.exception
+
+    def _install(self, number: signal.Signals, old: Any) -> None:
+        with contextlib.suppress(ValueError):  # the main thread of a subinterpreter may not
+            signal.signal(number, self._handle)
+            self._old[number] = old
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.terminated |= number == signal.SIGTERM
         self.flag.set()
         if self.foreign:
             self.foreign = False
-            raise KeyboardInterrupt
+            raise self.exception
+
+
+class Carrying:
+    """Whatever leaves the ``with`` block as an exception carries what was done.
+
+    The exception object stays the same and gets an attribute and a note. Once SIGTERM came it is a
+    SystemExit, whatever else was on its way.
+
+    Parameters
+    ----------
+    function : str
+        Who says so.
+    attribute : str
+        Name of the attribute: "draws" or "fit".
+    done : callable
+        Returns its value, and words for it.
+    guard : InterruptGuard
+    """
+
+    def __init__(
+        self,
+        function: str,
+        attribute: str,
+        done: Callable[[], tuple[Any, str]],
+        guard: InterruptGuard,
+    ) -> None:
+        self._function, self._attribute = function, attribute
+        self._done, self._guard = done, guard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        leaving = error
+        if self._guard.terminated and not isinstance(error, SystemExit):
+            leaving = self._guard.exception
+        if leaving is None:
+            return
+        # What cannot be packed, or an exception that takes no attributes, must not hide the error.
+        with contextlib.suppress(Exception):
+            value, words = self._done()
+            setattr(leaving, self._attribute, value)
+            leaving.add_note(
+                f"[{self._function}] ended after {words}: they are in `.{self._attribute}` of this "
+                f"exception (go on with resume=error.{self._attribute})"
+            )
+        if leaving is not error:
+            raise leaving from error

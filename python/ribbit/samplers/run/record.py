@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ribbit._arrays.namespace import namespace, require_memory, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
@@ -22,8 +24,13 @@ class Record:
         self.xp = namespace(state.position)
         self.chains, dim = state.position.shape
         self.size = size
+        each = sum(np.dtype(dtype).itemsize for dtype in statistics.values())
+        require_memory(
+            "sample", self.xp, self.chains * size * each, np.uint8, f"statistics of {size} draws"
+        )
         if positions:
             require_memory(
+                "sample",
                 self.xp,
                 self.chains * size * dim,
                 state.position.dtype,

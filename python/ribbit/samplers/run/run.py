@@ -11,7 +11,6 @@ import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
-from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results import verdicts
 from ribbit.results.draws import Draws
@@ -20,7 +19,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
 
@@ -79,14 +78,25 @@ class Run:
         self.warm = 0
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
-        if running is not None:
-            running.reserve(num_draws * state.position.shape[0])
         statistics = sampler.statistics
         self.draws = Record(state, num_draws, statistics, positions=keep_draws)
         self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
         self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
+
+    def complete(
+        self,
+        name: str,
+        guard: InterruptGuard,
+        progress: ProgressOption,
+        max_seconds: float | None,
+    ) -> Draws:
+        """Run, and pack what there is; an exception carries that too."""
+        with Carrying(name, "draws", self._done, guard):
+            self.loop(guard, progress, max_seconds)
+            guard.check_terminated()
+            return self.finish(name, guard.requested)
 
     def loop(
         self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
@@ -117,13 +127,11 @@ class Run:
                     batch = None
                     if keep and running is not None:
                         batch = running.evaluate(state.position, guard)
-                except (Interrupted, KeyboardInterrupt):
-                    if not guard.requested:
+                except (Interrupted, KeyboardInterrupt, SystemExit) as error:
+                    ours = SystemExit if guard.terminated else KeyboardInterrupt
+                    if not guard.requested or not isinstance(error, (Interrupted, ours)):
                         raise
                     break  # the step is discarded; resuming makes it again
-                except NonFiniteError as error:
-                    error.draws = self._pack() if self.kept else None
-                    raise
                 # No exception from here on: draw, statistics and state belong together.
                 if keep:
                     if batch is not None and running is not None:
@@ -155,7 +163,7 @@ class Run:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
                 "returning these (go on with resume=draws)",
-                stacklevel=3,
+                stacklevel=4,
             )
         state = self.state
         if self.kept == 0 and not interrupted:
@@ -163,7 +171,7 @@ class Run:
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
                 "(go on with resume=draws)",
-                stacklevel=3,
+                stacklevel=4,
             )
         draws = self._pack()
         explained = self._warn_stuck(name, draws.stats)
@@ -173,6 +181,9 @@ class Run:
             traced = None if self.running is None else self.running.traced
             verdicts.check_run(name, draws.stats, noise, traced, stacklevel=3)
         return draws
+
+    def _done(self) -> tuple[Draws, str]:
+        return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
 
     def _pack(self) -> Draws:
         sampler, state = self.sampler, self.state
@@ -232,7 +243,7 @@ class Run:
                 f"[{name}] expected chains within {_FAR:g} prior standard deviations, got "
                 f"{worst[far].max():.3g} in chain "
                 f"{', '.join(str(i) for i in self.state.chains[far])}: use a smaller step_size",
-                stacklevel=4,
+                stacklevel=5,
             )
         return bool(far.any())
 
@@ -246,7 +257,7 @@ class Run:
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
                 f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
                 "or 'auto'",
-                stacklevel=4,
+                stacklevel=5,
             )
         return bool(stuck.any())
 

@@ -329,7 +329,7 @@ class Stepping:
             When a parameter is not finite any more; carries the last finite state.
         """
         name = f"{type(self).__name__}.step"
-        count = checks.integer(name, "num_steps", num_steps, minimum=1)
+        count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._stepper.advance(self._stepper.adopt(name, state), count, None)
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
