@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cpu/layers/rows.h"
@@ -19,9 +21,17 @@ namespace ribbit::bindings {
 
 namespace py = pybind11;
 
+// An array of float32 or float64, as what a function was given.
+class FloatArray : public py::array {
+ public:
+  template <class T>
+  FloatArray(py::array_t<T> array) : py::array(std::move(array)) {}
+};
+
 // Tuples of arrays, named by what they hold so that the stubs say it.
 template <class... T>
-using Arrays = py::typing::Tuple<py::array_t<T>...>;
+using Arrays = py::typing::Tuple<
+    std::conditional_t<std::is_same_v<T, FloatArray>, FloatArray, py::array_t<T>>...>;
 
 inline constexpr std::int64_t kAny = -1;
 inline constexpr int kAligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
@@ -35,23 +45,33 @@ constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, std::uint8_t>) return "uint8";
 }
 
+// Throws TypeError unless `object` is an array.
+inline py::array array_of(const py::handle& object, const char* name) {
+  if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object);
+  throw py::type_error(std::string("[_core] expected ") + name + " as a numpy array, got " +
+                       std::string(py::str(py::type::of(object))));
+}
+
+template <class T>
+bool holds(const py::array& array) {
+  return array.dtype().is(py::dtype::of<T>()) || array.dtype().equal(py::dtype::of<T>());
+}
+
+// For messages.
+inline std::string described(const py::array& array) {
+  return std::string(py::str(array.dtype())) + " of shape " +
+         std::string(py::str(array.attr("shape")));
+}
+
 // Throws TypeError or ValueError unless `object` is an aligned C-contiguous array of T with the
 // given shape (kAny matches any length).
 template <class T>
 py::array checked(const py::handle& object, const char* name,
                   std::initializer_list<std::int64_t> shape, bool writable = false) {
-  if (!py::isinstance<py::array>(object)) {
-    throw py::type_error(std::string("[_core] expected ") + name + " as a numpy array, got " +
-                         std::string(py::str(py::type::of(object))));
-  }
-  auto array = py::reinterpret_borrow<py::array>(object);
-  const auto describe = [&] {
-    return std::string(py::str(array.dtype())) + " of shape " +
-           std::string(py::str(array.attr("shape")));
-  };
-  if (!array.dtype().is(py::dtype::of<T>()) && !array.dtype().equal(py::dtype::of<T>())) {
+  py::array array = array_of(object, name);
+  if (!holds<T>(array)) {
     throw py::type_error(std::string("[_core] expected ") + name + " of dtype " + dtype_name<T>() +
-                         ", got " + describe());
+                         ", got " + described(array));
   }
   bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
   py::ssize_t axis = 0;
@@ -67,7 +87,7 @@ py::array checked(const py::handle& object, const char* name,
     }
     throw py::value_error(std::string("[_core] expected ") + name + " as a C-contiguous " +
                           (writable ? "writable " : "") + "array of shape (" + wanted + "), got " +
-                          describe());
+                          described(array));
   }
   return array;
 }
@@ -160,3 +180,8 @@ cpu::Rows<T> rows_of(const py::object& x, std::int64_t features, py::array& keep
 }
 
 }  // namespace ribbit::bindings
+
+template <>
+struct pybind11::detail::handle_type_name<ribbit::bindings::FloatArray> {
+  static constexpr auto name = const_name("numpy.typing.NDArray[numpy.float32 | numpy.float64]");
+};

@@ -6,6 +6,7 @@
 
 #include "bindings/array.h"
 #include "bindings/network.h"
+#include "bindings/scalar.h"
 #include "core/prior_hd.h"
 #include "cpu/density/log_density.h"
 
@@ -58,8 +59,8 @@ class Density {
   std::int64_t rows() const { return native_->rows(); }
   std::int64_t workspace_bytes() const { return native_->workspace_bytes(); }
 
-  Arrays<double, double, T> value_and_grad(const py::object& theta, const py::object& rows,
-                                           const InterruptFlag* interrupt) const {
+  Arrays<double, double, FloatArray> value_and_grad(const py::object& theta, const py::object& rows,
+                                                    const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(theta);
     py::array_t<T> grad = empty<T>({chains, dim()});
     const Arrays<double, double> terms = evaluate(theta, rows, interrupt, grad.mutable_data());
@@ -67,10 +68,11 @@ class Density {
   }
 
   // Chain c under the masks of sample + c.
-  Arrays<double, double, T> masked_value_and_grad(const py::object& theta, const py::object& rows,
-                                                  std::uint64_t seed, std::uint64_t step,
-                                                  std::uint32_t sample,
-                                                  const InterruptFlag* interrupt) const {
+  Arrays<double, double, FloatArray> masked_value_and_grad(const py::object& theta,
+                                                           const py::object& rows,
+                                                           std::uint64_t seed, std::uint64_t step,
+                                                           std::uint32_t sample,
+                                                           const InterruptFlag* interrupt) const {
     py::array_t<T> grad = empty<T>({chains_of(theta), dim()});
     const cpu::Masks masks{seed, step, sample};
     const Arrays<double, double> terms =
@@ -84,7 +86,7 @@ class Density {
   }
 
   // theta, first and second moments (None stays None), failed step or -1, largest |gradient|.
-  py::typing::Tuple<py::array_t<T>, py::object, py::object, py::array_t<std::int64_t>,
+  py::typing::Tuple<FloatArray, py::object, py::object, py::array_t<std::int64_t>,
                     py::array_t<double>>
   advance(const py::object& theta, const py::object& first, const py::object& second,
           std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
@@ -149,7 +151,7 @@ class Density {
 
   // state: (6, dim) mean, rho and their moments, copied; -> state, records (3, steps), failed step
   // or -1, largest |gradient|.
-  py::typing::Tuple<py::array_t<T>, py::array_t<double>, std::int64_t, double> advance_variational(
+  py::typing::Tuple<FloatArray, py::array_t<double>, std::int64_t, double> advance_variational(
       const py::object& state, std::uint64_t seed, std::uint64_t first_step,
       std::int64_t batch_rows, std::int64_t samples, int estimator, bool closed,
       const py::object& step_size, const py::object& kl_weight, double decay1, double decay2,
@@ -195,11 +197,10 @@ class Density {
     return py::make_tuple(moved, records, outcome.failed, outcome.largest);
   }
 
-  Arrays<T, T, double, double, T> leapfrog(const py::object& position, const py::object& momentum,
-                                           const py::object& grad, const py::object& step_size,
-                                           const py::object& num_steps,
-                                           const py::object& inverse_mass,
-                                           const InterruptFlag* interrupt) const {
+  Arrays<FloatArray, FloatArray, double, double, FloatArray> leapfrog(
+      const py::object& position, const py::object& momentum, const py::object& grad,
+      const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
+      const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(position), n = dim();
     const py::array eps = checked<double>(step_size, "step_size", {chains});
     const Steps steps(num_steps, chains);
@@ -274,38 +275,17 @@ class Density {
   std::unique_ptr<cpu::LogDensity<T>> native_;
 };
 
-template <class T>
-void bind(py::module_& module, const char* class_name) {
-  using D = Density<T>;
-  py::class_<D>(module, class_name, "The log posterior of a network on data.")
-      .def(py::init<const py::object&, const py::object&, const py::object&, int, double, double,
-                    const py::object&, const py::object&, double, double, bool, bool,
-                    const py::object&>(),
-           py::arg("table"), py::arg("rates"), py::arg("prior"), py::arg("kind"), py::arg("scale"),
-           py::arg("shape"), py::arg("x"), py::arg("y"), py::arg("temperature"),
-           py::arg("likelihood_temperature"), py::arg("masks") = false, py::arg("concrete") = false,
-           py::arg("centre") = py::none())
-      .def_property_readonly("dim", &D::dim)
-      .def_property_readonly("num_rows", &D::rows)
-      .def_property_readonly("workspace_bytes", &D::workspace_bytes)
-      .def("value_and_grad", &D::value_and_grad, py::arg("theta"), py::arg("rows") = py::none(),
-           py::arg("interrupt") = nullptr)
-      .def("masked_value_and_grad", &D::masked_value_and_grad, py::arg("theta"), py::arg("rows"),
-           py::arg("seed"), py::arg("step"), py::arg("sample") = 0, py::arg("interrupt") = nullptr)
-      .def("value", &D::value, py::arg("theta"), py::arg("rows") = py::none(),
-           py::arg("interrupt") = nullptr)
-      .def("advance", &D::advance, py::arg("theta"), py::arg("first"), py::arg("second"),
-           py::arg("seed"), py::arg("chains"), py::arg("first_step"), py::arg("batch_rows"),
-           py::arg("step_size"), py::arg("noise"), py::arg("rule"), py::arg("prior"),
-           py::arg("friction"), py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"),
-           py::arg("adapt_until"), py::arg("interrupt") = nullptr)
-      .def("advance_variational", &D::advance_variational, py::arg("state"), py::arg("seed"),
-           py::arg("first_step"), py::arg("batch_rows"), py::arg("samples"), py::arg("estimator"),
-           py::arg("closed"), py::arg("step_size"), py::arg("kl_weight"), py::arg("decay1"),
-           py::arg("decay2"), py::arg("epsilon"), py::arg("interrupt") = nullptr)
-      .def("leapfrog", &D::leapfrog, py::arg("position"), py::arg("momentum"), py::arg("grad"),
-           py::arg("step_size"), py::arg("num_steps"), py::arg("inverse_mass") = py::none(),
-           py::arg("interrupt") = nullptr);
+using LogDensity = Either<Density>;
+
+// Of the dtype of y: x may be bytes of images.
+LogDensity log_density(const py::object& table, const py::object& rates, const py::object& prior,
+                       int kind, double scale, double shape, const py::object& x,
+                       const py::object& y, double temperature, double likelihood_temperature,
+                       bool masks, bool concrete, const py::object& centre) {
+  return for_scalar<LogDensity>(y, "y", [&](auto zero) {
+    return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
+                                   likelihood_temperature, masks, concrete, centre);
+  });
 }
 
 // The constants of prior segments (segments, 6) that kernels of a device are given, (segments, 5).
@@ -332,8 +312,38 @@ std::tuple<double, double, double, double> likelihood_constants_of(int kind, dou
 }  // namespace
 
 void bind_density(py::module_& module) {
-  bind<float>(module, "LogDensity32");
-  bind<double>(module, "LogDensity64");
+  using D32 = Density<float>;
+  using D64 = Density<double>;
+  py::class_<LogDensity>(module, "LogDensity", "The log posterior of a network on data.")
+      .def(py::init(&log_density), py::arg("table"), py::arg("rates"), py::arg("prior"),
+           py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
+           py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
+           py::arg("concrete") = false, py::arg("centre") = py::none())
+      .def_property_readonly("dim", method(&D32::dim, &D64::dim))
+      .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
+      .def_property_readonly("workspace_bytes",
+                             method(&D32::workspace_bytes, &D64::workspace_bytes))
+      .def("value_and_grad", method(&D32::value_and_grad, &D64::value_and_grad), py::arg("theta"),
+           py::arg("rows") = py::none(), py::arg("interrupt") = nullptr)
+      .def("masked_value_and_grad",
+           method(&D32::masked_value_and_grad, &D64::masked_value_and_grad), py::arg("theta"),
+           py::arg("rows"), py::arg("seed"), py::arg("step"), py::arg("sample") = 0,
+           py::arg("interrupt") = nullptr)
+      .def("value", method(&D32::value, &D64::value), py::arg("theta"),
+           py::arg("rows") = py::none(), py::arg("interrupt") = nullptr)
+      .def("advance", method(&D32::advance, &D64::advance), py::arg("theta"), py::arg("first"),
+           py::arg("second"), py::arg("seed"), py::arg("chains"), py::arg("first_step"),
+           py::arg("batch_rows"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),
+           py::arg("prior"), py::arg("friction"), py::arg("decay1"), py::arg("decay2"),
+           py::arg("epsilon"), py::arg("adapt_until"), py::arg("interrupt") = nullptr)
+      .def("advance_variational", method(&D32::advance_variational, &D64::advance_variational),
+           py::arg("state"), py::arg("seed"), py::arg("first_step"), py::arg("batch_rows"),
+           py::arg("samples"), py::arg("estimator"), py::arg("closed"), py::arg("step_size"),
+           py::arg("kl_weight"), py::arg("decay1"), py::arg("decay2"), py::arg("epsilon"),
+           py::arg("interrupt") = nullptr)
+      .def("leapfrog", method(&D32::leapfrog, &D64::leapfrog), py::arg("position"),
+           py::arg("momentum"), py::arg("grad"), py::arg("step_size"), py::arg("num_steps"),
+           py::arg("inverse_mass") = py::none(), py::arg("interrupt") = nullptr);
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
   module.def("likelihood_constants", &likelihood_constants_of, py::arg("kind"), py::arg("scale"),
              py::arg("shape"));

@@ -2,6 +2,7 @@
 
 #include "bindings/array.h"
 #include "bindings/network.h"
+#include "bindings/scalar.h"
 #include "core/likelihood_hd.h"
 #include "cpu/predictive/forward.h"
 #include "cpu/random.h"
@@ -70,8 +71,9 @@ class Source {
 
 // -> outputs (samples, rows, K), and the parameters behind the network's (samples,), or empty.
 template <class T>
-Arrays<T, T> forward(const py::object& table, const py::object& rates, const Source<T>& source,
-                     std::int64_t first, std::int64_t samples, const py::object& x) {
+Arrays<FloatArray, FloatArray> forward_of(const py::object& table, const py::object& rates,
+                                          const Source<T>& source, std::int64_t first,
+                                          std::int64_t samples, const py::object& x) {
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
@@ -98,9 +100,10 @@ Arrays<T, T> forward(const py::object& table, const py::object& rates, const Sou
 
 // -> first, sum, squares, extra of cpu::PredictiveMoments
 template <class T>
-Arrays<double, double, double, double> predictive_moments(
-    const py::object& table, const py::object& rates, const Source<T>& source, int kind,
-    double scale, double shape, std::int64_t samples, const py::object& x) {
+Arrays<double, double, double, double> moments_of(const py::object& table, const py::object& rates,
+                                                  const Source<T>& source, int kind, double scale,
+                                                  double shape, std::int64_t samples,
+                                                  const py::object& x) {
   const Network network = network_of(table, rates);
   py::array rows;
   const cpu::Rows<T> data_rows = rows_of<T>(x, network.input_size(), rows);
@@ -129,43 +132,75 @@ Arrays<double, double, double, double> predictive_moments(
   return py::make_tuple(first, sum, squares, extra);
 }
 
-// Weights of samples 0 .. samples - 1 of a drawn source: (samples, dim).
-template <class T>
-py::array_t<T> draw_weights(const py::object& mean, const py::object& scale, std::uint64_t seed,
-                            std::int64_t samples) {
-  const Source<T> source = Source<T>::drawn(mean, scale, seed);
-  source.check(0, samples, 1);
-  py::array_t<T> out = empty<T>({samples, source.source.dim});
-  T* values = out.mutable_data();
-  const py::gil_scoped_release release;
-  const cpu::Stream stream{seed, 0, kPurposeFitDraw, 0};
-  cpu::draw_scaled(stream, source.source.mean, source.source.scale, samples, source.source.dim,
-                   values);
-  return out;
+using WeightSource = Either<Source>;
+
+WeightSource stored(const py::object& theta) {
+  return for_scalar<WeightSource>(theta, "theta",
+                                  [&](auto zero) { return Source<decltype(zero)>::stored(theta); });
 }
 
-template <class T>
-void bind(py::module_& module, const char* source, const char* forward_name, const char* moments,
-          const char* weights) {
-  using S = Source<T>;
-  py::class_<S>(module, source, "Where the weights and masks of samples come from.")
-      .def_static("stored", &S::stored, py::arg("theta"))
-      .def_static("drawn", &S::drawn, py::arg("mean"), py::arg("scale"), py::arg("seed"))
-      .def_static("masked", &S::masked, py::arg("theta"), py::arg("seed"), py::arg("shared"),
-                  py::arg("first_row"));
-  module.def(forward_name, &forward<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
-             py::arg("first"), py::arg("samples"), py::arg("x"));
-  module.def(moments, &predictive_moments<T>, py::arg("table"), py::arg("rates"), py::arg("source"),
-             py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("samples"), py::arg("x"));
-  module.def(weights, &draw_weights<T>, py::arg("mean"), py::arg("scale"), py::arg("seed"),
-             py::arg("samples"));
+WeightSource drawn(const py::object& mean, const py::object& scale, std::uint64_t seed) {
+  return for_scalar<WeightSource>(
+      mean, "mean", [&](auto zero) { return Source<decltype(zero)>::drawn(mean, scale, seed); });
+}
+
+WeightSource masked(const py::object& theta, std::uint64_t seed, bool shared,
+                    std::int64_t first_row) {
+  return for_scalar<WeightSource>(theta, "theta", [&](auto zero) {
+    return Source<decltype(zero)>::masked(theta, seed, shared, first_row);
+  });
+}
+
+Arrays<FloatArray, FloatArray> forward(const py::object& table, const py::object& rates,
+                                       const WeightSource& source, std::int64_t first,
+                                       std::int64_t samples, const py::object& x) {
+  return std::visit([&](const auto& s) { return forward_of(table, rates, s, first, samples, x); },
+                    source.of);
+}
+
+Arrays<double, double, double, double> predictive_moments(
+    const py::object& table, const py::object& rates, const WeightSource& source, int kind,
+    double scale, double shape, std::int64_t samples, const py::object& x) {
+  return std::visit(
+      [&](const auto& s) { return moments_of(table, rates, s, kind, scale, shape, samples, x); },
+      source.of);
+}
+
+// Weights of samples 0 .. samples - 1 of a drawn source: (samples, dim).
+FloatArray draw_weights(const py::object& mean, const py::object& scale, std::uint64_t seed,
+                        std::int64_t samples) {
+  return for_scalar<FloatArray>(mean, "mean", [&](auto zero) {
+    using T = decltype(zero);
+    const Source<T> source = Source<T>::drawn(mean, scale, seed);
+    source.check(0, samples, 1);
+    py::array_t<T> out = empty<T>({samples, source.source.dim});
+    T* values = out.mutable_data();
+    {
+      const py::gil_scoped_release release;
+      const cpu::Stream stream{seed, 0, kPurposeFitDraw, 0};
+      cpu::draw_scaled(stream, source.source.mean, source.source.scale, samples, source.source.dim,
+                       values);
+    }
+    return out;
+  });
 }
 
 }  // namespace
 
 void bind_forward(py::module_& module) {
-  bind<float>(module, "WeightSource32", "forward32", "predictive_moments32", "draw_weights32");
-  bind<double>(module, "WeightSource64", "forward64", "predictive_moments64", "draw_weights64");
+  py::class_<WeightSource>(module, "WeightSource",
+                           "Where the weights and masks of samples come from.")
+      .def_static("stored", &stored, py::arg("theta"))
+      .def_static("drawn", &drawn, py::arg("mean"), py::arg("scale"), py::arg("seed"))
+      .def_static("masked", &masked, py::arg("theta"), py::arg("seed"), py::arg("shared"),
+                  py::arg("first_row"));
+  module.def("forward", &forward, py::arg("table"), py::arg("rates"), py::arg("source"),
+             py::arg("first"), py::arg("samples"), py::arg("x"));
+  module.def("predictive_moments", &predictive_moments, py::arg("table"), py::arg("rates"),
+             py::arg("source"), py::arg("kind"), py::arg("scale"), py::arg("shape"),
+             py::arg("samples"), py::arg("x"));
+  module.def("draw_weights", &draw_weights, py::arg("mean"), py::arg("scale"), py::arg("seed"),
+             py::arg("samples"));
 }
 
 }  // namespace ribbit::bindings

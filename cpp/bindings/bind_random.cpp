@@ -1,6 +1,7 @@
 // Random numbers by address.
 
 #include "bindings/array.h"
+#include "bindings/scalar.h"
 #include "core/permutation_hd.h"
 #include "cpu/random.h"
 #include "cpu/system/dispatch.h"
@@ -19,20 +20,14 @@ void fill_normal(const py::object& out, std::uint64_t seed, std::uint64_t step,
                  const py::object& chains, int purpose, int layer) {
   const cpu::Stream stream = stream_of(seed, step, purpose, layer);
   const py::array ids = checked<std::uint32_t>(chains, "chains", {kAny});
-  const auto fill = [&](auto zero) {
+  for_scalar(out, "out", [&](auto zero) {
     using T = decltype(zero);
     py::array array = checked<T>(out, "out", {ids.shape(0), kAny}, true);
     const std::int64_t n = array.shape(1);
     T* values = mutable_data<T>(array);
     const py::gil_scoped_release release;
     cpu::fill_normal(stream, data<std::uint32_t>(ids), ids.shape(0), n, values);
-  };
-  if (py::isinstance<py::array>(out) &&
-      py::reinterpret_borrow<py::array>(out).dtype().equal(py::dtype::of<float>())) {
-    fill(0.0F);
-  } else {
-    fill(0.0);
-  }
+  });
 }
 
 void fill_uniform(const py::object& out, std::uint64_t seed, std::uint64_t step,
@@ -75,23 +70,25 @@ py::array_t<std::int64_t> epoch_rows(std::int64_t rows, std::uint64_t seed, std:
   return out;
 }
 
-template <class T>
-py::array_t<T> reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
-                              std::uint64_t seed, std::uint64_t step) {
+FloatArray reparameterize(const py::object& mean, const py::object& rho, std::int64_t samples,
+                          std::uint64_t seed, std::uint64_t step) {
   const cpu::Stream stream = stream_of(seed, step, 5, 0);
-  const py::array m = checked<T>(mean, "mean", {kAny});
-  const py::array r = checked<T>(rho, "rho", {m.shape(0)});
-  py::array_t<T> out = empty<T>({samples, m.shape(0)});
-  T* values = out.mutable_data();
-  {
-    const py::gil_scoped_release release;
-    cpu::reparameterize(stream, data<T>(m), data<T>(r), samples, m.shape(0), values);
-  }
-  return out;
+  return for_scalar<FloatArray>(mean, "mean", [&](auto zero) {
+    using T = decltype(zero);
+    const py::array m = checked<T>(mean, "mean", {kAny});
+    const py::array r = checked<T>(rho, "rho", {m.shape(0)});
+    py::array_t<T> out = empty<T>({samples, m.shape(0)});
+    T* values = out.mutable_data();
+    {
+      const py::gil_scoped_release release;
+      cpu::reparameterize(stream, data<T>(m), data<T>(r), samples, m.shape(0), values);
+    }
+    return out;
+  });
 }
 
 py::array_t<double> kinetic_energy(const py::object& momentum, const py::object& inverse_mass) {
-  const auto sum = [&](auto zero) {
+  return for_scalar<py::array_t<double>>(momentum, "momentum", [&](auto zero) {
     using T = decltype(zero);
     const py::array p = checked<T>(momentum, "momentum", {kAny, kAny});
     const std::int64_t chains = p.shape(0), n = p.shape(1);
@@ -103,12 +100,7 @@ py::array_t<double> kinetic_energy(const py::object& momentum, const py::object&
       cpu::kinetic_energy(data<T>(p), mass.values, mass.stride, chains, n, values);
     }
     return out;
-  };
-  if (py::isinstance<py::array>(momentum) &&
-      py::reinterpret_borrow<py::array>(momentum).dtype().equal(py::dtype::of<float>())) {
-    return sum(0.0F);
-  }
-  return sum(0.0);
+  });
 }
 
 }  // namespace
@@ -121,10 +113,8 @@ void bind_random(py::module_& module) {
   module.def("philox4x32", &philox4x32, py::arg("counters"), py::arg("key"));
   module.def("epoch_rows", &epoch_rows, py::arg("rows"), py::arg("seed"), py::arg("chain"),
              py::arg("epoch"), py::arg("begin"), py::arg("count"));
-  module.def("reparameterize32", &reparameterize<float>, py::arg("mean"), py::arg("rho"),
-             py::arg("samples"), py::arg("seed"), py::arg("step") = 0);
-  module.def("reparameterize64", &reparameterize<double>, py::arg("mean"), py::arg("rho"),
-             py::arg("samples"), py::arg("seed"), py::arg("step") = 0);
+  module.def("reparameterize", &reparameterize, py::arg("mean"), py::arg("rho"), py::arg("samples"),
+             py::arg("seed"), py::arg("step") = 0);
   module.def("kinetic_energy", &kinetic_energy, py::arg("momentum"),
              py::arg("inverse_mass") = py::none());
 }

@@ -10,33 +10,27 @@ import typing
 __all__: list[str] = [
     "InterruptFlag",
     "Interrupted",
-    "LogDensity32",
-    "LogDensity64",
+    "LogDensity",
     "PointerDensity",
-    "WeightSource32",
-    "WeightSource64",
+    "WeightSource",
     "available_isas",
     "build_info",
     "codes",
-    "draw_weights32",
-    "draw_weights64",
+    "draw_weights",
     "epoch_rows",
     "fill_normal",
     "fill_uniform",
     "fma_peak_gflops",
-    "forward32",
-    "forward64",
+    "forward",
     "free_memory",
     "isa",
     "kinetic_energy",
     "likelihood_constants",
     "num_threads",
     "philox4x32",
-    "predictive_moments32",
-    "predictive_moments64",
+    "predictive_moments",
     "prior_constants",
-    "reparameterize32",
-    "reparameterize64",
+    "reparameterize",
     "require_memory",
     "set_num_threads",
 ]
@@ -53,7 +47,7 @@ class InterruptFlag:
 class Interrupted(Exception):
     pass
 
-class LogDensity32:
+class LogDensity:
     """
     The log posterior of a network on data.
     """
@@ -93,7 +87,7 @@ class LogDensity32:
         adapt_until: typing.SupportsInt | typing.SupportsIndex,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[
-        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
         typing.Any,
         typing.Any,
         numpy.typing.NDArray[numpy.int64],
@@ -115,7 +109,10 @@ class LogDensity32:
         epsilon: typing.SupportsFloat | typing.SupportsIndex,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[
-        numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float64], int, float
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        int,
+        float,
     ]: ...
     def leapfrog(
         self,
@@ -127,11 +124,11 @@ class LogDensity32:
         inverse_mass: typing.Any = None,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[
-        numpy.typing.NDArray[numpy.float32],
-        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
     ]: ...
     def masked_value_and_grad(
         self,
@@ -144,7 +141,7 @@ class LogDensity32:
     ) -> tuple[
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
     ]: ...
     def value(
         self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
@@ -154,7 +151,7 @@ class LogDensity32:
     ) -> tuple[
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
     ]: ...
     @property
     def dim(self) -> int: ...
@@ -163,151 +160,23 @@ class LogDensity32:
     @property
     def workspace_bytes(self) -> int: ...
 
-class LogDensity64:
-    """
-    The log posterior of a network on data.
-    """
-    def __init__(
-        self,
-        table: typing.Any,
-        rates: typing.Any,
-        prior: typing.Any,
-        kind: typing.SupportsInt | typing.SupportsIndex,
-        scale: typing.SupportsFloat | typing.SupportsIndex,
-        shape: typing.SupportsFloat | typing.SupportsIndex,
-        x: typing.Any,
-        y: typing.Any,
-        temperature: typing.SupportsFloat | typing.SupportsIndex,
-        likelihood_temperature: typing.SupportsFloat | typing.SupportsIndex,
-        masks: bool = False,
-        concrete: bool = False,
-        centre: typing.Any = None,
-    ) -> None: ...
-    def advance(
-        self,
-        theta: typing.Any,
-        first: typing.Any,
-        second: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        chains: typing.Any,
-        first_step: typing.SupportsInt | typing.SupportsIndex,
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
-        step_size: typing.Any,
-        noise: typing.Any,
-        rule: typing.SupportsInt | typing.SupportsIndex,
-        prior: typing.SupportsFloat | typing.SupportsIndex,
-        friction: typing.SupportsFloat | typing.SupportsIndex,
-        decay1: typing.SupportsFloat | typing.SupportsIndex,
-        decay2: typing.SupportsFloat | typing.SupportsIndex,
-        epsilon: typing.SupportsFloat | typing.SupportsIndex,
-        adapt_until: typing.SupportsInt | typing.SupportsIndex,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64],
-        typing.Any,
-        typing.Any,
-        numpy.typing.NDArray[numpy.int64],
-        numpy.typing.NDArray[numpy.float64],
-    ]: ...
-    def advance_variational(
-        self,
-        state: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        first_step: typing.SupportsInt | typing.SupportsIndex,
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
-        samples: typing.SupportsInt | typing.SupportsIndex,
-        estimator: typing.SupportsInt | typing.SupportsIndex,
-        closed: bool,
-        step_size: typing.Any,
-        kl_weight: typing.Any,
-        decay1: typing.SupportsFloat | typing.SupportsIndex,
-        decay2: typing.SupportsFloat | typing.SupportsIndex,
-        epsilon: typing.SupportsFloat | typing.SupportsIndex,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64], int, float
-    ]: ...
-    def leapfrog(
-        self,
-        position: typing.Any,
-        momentum: typing.Any,
-        grad: typing.Any,
-        step_size: typing.Any,
-        num_steps: typing.Any,
-        inverse_mass: typing.Any = None,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-    ]: ...
-    def masked_value_and_grad(
-        self,
-        theta: typing.Any,
-        rows: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        step: typing.SupportsInt | typing.SupportsIndex,
-        sample: typing.SupportsInt | typing.SupportsIndex = 0,
-        interrupt: InterruptFlag | None = None,
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-    ]: ...
-    def value(
-        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
-    ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
-    def value_and_grad(
-        self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
-    ) -> tuple[
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-        numpy.typing.NDArray[numpy.float64],
-    ]: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def num_rows(self) -> int: ...
-    @property
-    def workspace_bytes(self) -> int: ...
-
-class WeightSource32:
+class WeightSource:
     """
     Where the weights and masks of samples come from.
     """
     @staticmethod
     def drawn(
         mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
-    ) -> WeightSource32: ...
+    ) -> WeightSource: ...
     @staticmethod
     def masked(
         theta: typing.Any,
         seed: typing.SupportsInt | typing.SupportsIndex,
         shared: bool,
         first_row: typing.SupportsInt | typing.SupportsIndex,
-    ) -> WeightSource32: ...
+    ) -> WeightSource: ...
     @staticmethod
-    def stored(theta: typing.Any) -> WeightSource32: ...
-
-class WeightSource64:
-    """
-    Where the weights and masks of samples come from.
-    """
-    @staticmethod
-    def drawn(
-        mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
-    ) -> WeightSource64: ...
-    @staticmethod
-    def masked(
-        theta: typing.Any,
-        seed: typing.SupportsInt | typing.SupportsIndex,
-        shared: bool,
-        first_row: typing.SupportsInt | typing.SupportsIndex,
-    ) -> WeightSource64: ...
-    @staticmethod
-    def stored(theta: typing.Any) -> WeightSource64: ...
+    def stored(theta: typing.Any) -> WeightSource: ...
 
 class PointerDensity:
     """
@@ -348,18 +217,12 @@ def codes() -> dict[str, dict[str, int]]:
     Tables of numbers by name, by the name of the table.
     """
 
-def draw_weights32(
+def draw_weights(
     mean: typing.Any,
     scale: typing.Any,
     seed: typing.SupportsInt | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
-) -> numpy.typing.NDArray[numpy.float32]: ...
-def draw_weights64(
-    mean: typing.Any,
-    scale: typing.Any,
-    seed: typing.SupportsInt | typing.SupportsIndex,
-    samples: typing.SupportsInt | typing.SupportsIndex,
-) -> numpy.typing.NDArray[numpy.float64]: ...
+) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def epoch_rows(
     rows: typing.SupportsInt | typing.SupportsIndex,
     seed: typing.SupportsInt | typing.SupportsIndex,
@@ -388,22 +251,17 @@ def fma_peak_gflops(
     seconds: typing.SupportsFloat | typing.SupportsIndex,
     bits: typing.SupportsInt | typing.SupportsIndex,
 ) -> float: ...
-def forward32(
+def forward(
     table: typing.Any,
     rates: typing.Any,
-    source: WeightSource32,
+    source: WeightSource,
     first: typing.SupportsInt | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
     x: typing.Any,
-) -> tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32]]: ...
-def forward64(
-    table: typing.Any,
-    rates: typing.Any,
-    source: WeightSource64,
-    first: typing.SupportsInt | typing.SupportsIndex,
-    samples: typing.SupportsInt | typing.SupportsIndex,
-    x: typing.Any,
-) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
+) -> tuple[
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+]: ...
 def free_memory() -> int: ...
 def isa() -> str: ...
 def kinetic_energy(
@@ -416,25 +274,10 @@ def likelihood_constants(
 ) -> tuple[float, float, float, float]: ...
 def num_threads() -> int: ...
 def philox4x32(counters: typing.Any, key: typing.Any) -> numpy.typing.NDArray[numpy.uint32]: ...
-def predictive_moments32(
+def predictive_moments(
     table: typing.Any,
     rates: typing.Any,
-    source: WeightSource32,
-    kind: typing.SupportsInt | typing.SupportsIndex,
-    scale: typing.SupportsFloat | typing.SupportsIndex,
-    shape: typing.SupportsFloat | typing.SupportsIndex,
-    samples: typing.SupportsInt | typing.SupportsIndex,
-    x: typing.Any,
-) -> tuple[
-    numpy.typing.NDArray[numpy.float64],
-    numpy.typing.NDArray[numpy.float64],
-    numpy.typing.NDArray[numpy.float64],
-    numpy.typing.NDArray[numpy.float64],
-]: ...
-def predictive_moments64(
-    table: typing.Any,
-    rates: typing.Any,
-    source: WeightSource64,
+    source: WeightSource,
     kind: typing.SupportsInt | typing.SupportsIndex,
     scale: typing.SupportsFloat | typing.SupportsIndex,
     shape: typing.SupportsFloat | typing.SupportsIndex,
@@ -447,19 +290,12 @@ def predictive_moments64(
     numpy.typing.NDArray[numpy.float64],
 ]: ...
 def prior_constants(prior: typing.Any) -> numpy.typing.NDArray[numpy.float64]: ...
-def reparameterize32(
+def reparameterize(
     mean: typing.Any,
     rho: typing.Any,
     samples: typing.SupportsInt | typing.SupportsIndex,
     seed: typing.SupportsInt | typing.SupportsIndex,
     step: typing.SupportsInt | typing.SupportsIndex = 0,
-) -> numpy.typing.NDArray[numpy.float32]: ...
-def reparameterize64(
-    mean: typing.Any,
-    rho: typing.Any,
-    samples: typing.SupportsInt | typing.SupportsIndex,
-    seed: typing.SupportsInt | typing.SupportsIndex,
-    step: typing.SupportsInt | typing.SupportsIndex = 0,
-) -> numpy.typing.NDArray[numpy.float64]: ...
+) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...

@@ -130,8 +130,7 @@ def reparameterize(
     """
     device = device_of(xp)
     if device is None:
-        native = _core.reparameterize32 if mean.dtype == np.float32 else _core.reparameterize64
-        return native(mean, rho, samples, seed, step)
+        return _core.reparameterize(mean, rho, samples, seed, step)
     out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
     device.native.reparameterize(out, mean, rho, seed, step, device.stream())
     return out
@@ -156,8 +155,7 @@ def draw_weights(xp: ModuleType, mean: Array, scale: Array, samples: int, *, see
     """
     if xp is np:
         mean, scale = np.ascontiguousarray(mean), np.ascontiguousarray(scale)
-        native = _core.draw_weights32 if mean.dtype == np.float32 else _core.draw_weights64
-        return native(mean, scale, seed, samples)
+        return _core.draw_weights(mean, scale, seed, samples)
     device = device_of(xp)
     if device is None:
         ids = np.arange(samples, dtype=np.uint32)

@@ -91,8 +91,7 @@ class Cpu:
         """
         del constants
         masked = tables.rates is not None
-        native = _core.LogDensity32 if self.dtype == np.float32 else _core.LogDensity64
-        return native(
+        return _core.LogDensity(
             tables.table,
             np.zeros(len(tables.table)) if tables.rates is None else tables.rates,
             tables.prior,
@@ -113,12 +112,12 @@ class Cpu:
 
     def stored(self, theta: npt.NDArray[Any]) -> Any:
         """Return weights (C, D, P) in memory as samples, draw by draw."""
-        return self._source.stored(np.ascontiguousarray(theta))
+        return _core.WeightSource.stored(np.ascontiguousarray(theta))
 
     def drawn(self, mean: npt.NDArray[Any], scale: npt.NDArray[Any], seed: int) -> Any:
         """Return independent normal weights, drawn while they are used, as samples."""
         mean, scale = (np.ascontiguousarray(a, self.dtype) for a in (mean, scale))
-        return self._source.drawn(mean, scale, seed)
+        return _core.WeightSource.drawn(mean, scale, seed)
 
     def masked(
         self,
@@ -131,7 +130,7 @@ class Cpu:
     ) -> Any:
         """Return one weight vector (P,) under masks as samples; the network has their rates."""
         del rates
-        return self._source.masked(np.ascontiguousarray(theta), seed, shared, first_row)
+        return _core.WeightSource.masked(np.ascontiguousarray(theta), seed, shared, first_row)
 
     def outputs(
         self,
@@ -153,8 +152,7 @@ class Cpu:
         """
         del precision
         rows = self.rows(function, network, x)
-        native: Any = _core.forward32 if self.dtype == np.float32 else _core.forward64
-        out, last = native(network.table, network.rates, source, first, count, rows)
+        out, last = _core.forward(network.table, network.rates, source, first, count, rows)
         return out.reshape((*out.shape[:2], *network.output_shape)), last
 
     def moments(
@@ -170,9 +168,7 @@ class Cpu:
         """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
         del precision
         rows = self.rows("predict", network, x)
-        single = self.dtype == np.float32
-        native: Any = _core.predictive_moments32 if single else _core.predictive_moments64
-        sums: tuple[npt.NDArray[np.float64], ...] = native(
+        return _core.predictive_moments(
             network.table,
             network.rates,
             source,
@@ -181,11 +177,6 @@ class Cpu:
             count,
             rows,
         )
-        return sums
-
-    @property
-    def _source(self) -> Any:
-        return _core.WeightSource32 if self.dtype == np.float32 else _core.WeightSource64
 
 
 def pointer_density(address: int, dim: int, user_data: int, parallel: bool) -> Any:
