@@ -63,7 +63,7 @@ struct Member {
   Team& team;
   int index;
   TeamSpace<T>& shared;
-  PassSpace& own;
+  PassSpace& own;  // of the PassUse that the call acquired
   const Batch<T>& batch;
   std::int64_t shards;
   T* grad;              // (dim,) of the chain; null: not wanted

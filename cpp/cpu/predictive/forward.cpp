@@ -40,7 +40,7 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
   }
   spaces_.resize(static_cast<std::size_t>(crew_.size()));
   for (Space& space : spaces_) space.work = pass_->space(PassUse::kForward);
-  pass_->take_rows(x, nullptr, rows, rows_);
+  pass_->take_rows(x, nullptr, rows, x_);
   if (!source.masked) {
     for (Space& space : spaces_) space.packed.resize(pass_->packed_size());
     return;
@@ -96,7 +96,7 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
-    const T* input = pass_->panels_at(rows_, at + p, *space.work);
+    const T* input = pass_->panels_at(x_, at + p, *space.work);
     const T* f =
         pass_->forward(theta, space.packed.data(), input, count, nullptr, 0, 0, {}, *space.work);
     for (std::int64_t i = 0; i < count; ++i) {
@@ -125,7 +125,7 @@ void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
   const std::int64_t p = piece * group_, row = p * kPanel;
   const std::int64_t count = std::min(group_, panel_count(r.rows) - p);
   const T* start =
-      before_masks(space, pass_->panels_at(rows_, r.row / kPanel + p, *space.work), count);
+      before_masks(space, pass_->panels_at(x_, r.row / kPanel + p, *space.work), count);
   for (std::int64_t s = 0; s < r.samples; ++s) {
     Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
     masks.purpose = kPurposePredictiveMask;
@@ -192,7 +192,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
                      [&](int t, std::int64_t piece) { all_masks(space(t), r, piece); });
   }
   prefix_.resize(width_ * kPanel);
-  const T* input = pass_->panels_at(rows_, row / kPanel, *spaces_[0].work);
+  const T* input = pass_->panels_at(x_, row / kPanel, *spaces_[0].work);
   std::copy_n(before_masks(spaces_[0], input, 1), width_ * kPanel, prefix_.data());
   return on_pieces(pieces_of(panel_count(samples * rows), group_),
                    [&](int t, std::int64_t piece) { masks_in_lanes(space(t), r, piece); });

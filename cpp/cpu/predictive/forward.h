@@ -86,7 +86,7 @@ class Forward {
   const std::int64_t group_, outputs_, network_dim_;
   const std::size_t fixed_;   // stages before the first mask
   const std::int64_t width_;  // of what they give
-  BatchRows<T> rows_;
+  BatchRows<T> x_;
   Cancel cancel_;
   Crew crew_;
   std::vector<Space> spaces_;

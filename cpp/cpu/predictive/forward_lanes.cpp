@@ -47,11 +47,11 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
   T *bias = sums + 4 * rows * widest * kPanel, *weights = bias + (widest + 8) * kPanel;
   std::vector<unsigned char> splits(static_cast<std::size_t>(widest));
 
-  const T* input = rows_.panel(r.row / kPanel);
-  for (std::int64_t i = 0; i < rows * rows_.features; ++i) {
-    std::fill_n(x + i * kPanel, kPanel, input[i % rows_.features * kPanel + i / rows_.features]);
+  const T* input = x_.panel(r.row / kPanel);
+  for (std::int64_t i = 0; i < rows * x_.features; ++i) {
+    std::fill_n(x + i * kPanel, kPanel, input[i % x_.features * kPanel + i / x_.features]);
   }
-  std::int64_t width = rows_.features;
+  std::int64_t width = x_.features;
   for (const Stage& stage : plan.stages) {
     const Layer& layer = stage.layer;
     if (layer.op != Op::kDense) {
