@@ -125,7 +125,7 @@ def test_a_wrong_include_is_named(name: str, other: str) -> None:
 
 def test_circles_and_strays_are_named() -> None:
     found = files()
-    found["cpu/network/mlp_plan.cpp"] = ["cpu/network/graph_pass.h"]
+    found["cpu/network/mlp_plan.cpp"] = ["cpu/network/mlp_pass.h"]
     assert any("cpu/network/mlp_plan" in circle for circle in round_trips(found))
     found = files()
     found["cpu/layers/layers.h"] = ["cpu/network/mlp_plan.h"]

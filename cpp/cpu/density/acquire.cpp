@@ -4,21 +4,15 @@
 #include <string>
 
 #include "cpu/density/evaluator.h"
-#include "cpu/network/graph_row_noise.h"
 #include "cpu/system/memory.h"
 
 namespace ribbit::cpu {
-
-template <class T>
-std::int64_t Evaluator<T>::workspace_bytes() const {
-  return graph_ ? graph_->template workspace_bytes<T>(true) : Workspace<T>(plan_, true).bytes();
-}
 
 // Workspaces for all threads, and what the first thread of each team shares with the others.
 template <class T>
 std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t chains,
                                                     std::int64_t shards, std::int64_t rows,
-                                                    bool row_noise) const {
+                                                    PassUse use) const {
   std::unique_ptr<CallSpace<T>> space;
   {
     std::scoped_lock lock(spaces_mutex_);
@@ -28,13 +22,13 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     }
   }
   if (!space) space = std::make_unique<CallSpace<T>>();
-  const auto have =
-      static_cast<std::int64_t>(row_noise ? space->row_noise.size() : space->graphs.size());
-  const std::int64_t missing = std::max<std::int64_t>(0, threads - have);
-  const std::int64_t packed = graph_ ? graph_->packed_size : plan_.packed_size;
-  if (graph_) {
-    const std::int64_t each = row_noise ? GraphRowNoiseSpace<T>::bytes(*row_noise_plan_)
-                                        : graph_->template workspace_bytes<T>(true);
+  const bool row_noise = use == PassUse::kRowNoise;
+  auto& spaces = row_noise ? space->row_noise : space->threads;
+  const std::int64_t missing =
+      std::max<std::int64_t>(0, threads - static_cast<std::int64_t>(spaces.size()));
+  const std::int64_t packed = pass_->packed_size();
+  if (pass_->large_spaces()) {
+    const std::int64_t each = pass_->space_bytes(use);
     std::int64_t shared = 0;  // scalars that the teams do not have yet
     for (int t = 0; t < threads; ++t) {
       if (!leads_team(t, threads, chains)) continue;
@@ -51,17 +45,8 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
         missing * each + std::max<std::int64_t>(0, shared) * static_cast<std::int64_t>(sizeof(T)),
         workspaces_named(missing, each) + " for 32 rows, and partial gradients");
   }
-  for (std::int64_t i = 0; i < missing; ++i) {
-    if (row_noise) {
-      space->row_noise.push_back(std::make_unique<RowNoiseSpace<T>>(plan_));
-      if (graph_)
-        space->row_noise.back()->graph = std::make_shared<GraphRowNoiseSpace<T>>(*row_noise_plan_);
-    } else if (graph_) {
-      space->graphs.push_back(std::make_unique<GraphSpace<T>>(*graph_, true));
-    }
-  }
-  while (static_cast<int>(space->threads.size()) < threads) {
-    space->threads.push_back(std::make_unique<Workspace<T>>(plan_, true));
+  for (std::int64_t i = 0; i < missing; ++i) spaces.push_back(pass_->space(use));
+  while (static_cast<int>(space->teams.size()) < threads) {
     space->teams.push_back(std::make_unique<TeamSpace<T>>());
   }
   for (int t = 0; t < threads; ++t) {
@@ -85,9 +70,8 @@ void Evaluator<T>::release(std::unique_ptr<CallSpace<T>> space) const {
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                   \
-  template std::int64_t Evaluator<T>::workspace_bytes() const;                                  \
   template std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int, std::int64_t, std::int64_t, \
-                                                               std::int64_t, bool) const;       \
+                                                               std::int64_t, PassUse) const;    \
   template void Evaluator<T>::release(std::unique_ptr<CallSpace<T>>) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

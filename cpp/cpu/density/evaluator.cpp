@@ -14,10 +14,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
     : network_(std::move(network)),
       masked_(masks),
       concrete_(concrete),
-      plan_(network_, masks, concrete),
-      graph_(network_.plain() ? nullptr : std::make_unique<const GraphPlan>(network_, masks)),
-      row_noise_plan_(network_.plain() ? nullptr
-                                       : std::make_unique<const GraphPlan>(network_, masks, false)),
+      pass_(make_network_pass<T>(network_, masks, concrete)),
       prior_(std::move(prior)),
       centre_(centre),
       likelihood_(likelihood),
@@ -26,14 +23,14 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       x_(x),
       y_(y),
       rows_(rows),
-      dim_(network_.dim() + (traits_.learns_noise ? 1 : 0) + plan_.rates),
+      dim_(network_.dim() + (traits_.learns_noise ? 1 : 0) + pass_->rates()),
       targets_(columns_of(traits_.shape, network_.output_size())),
       temperatures_(temperatures) {
   if (traits_.shape == LikelihoodShape::kMeanAndScale && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
                                 std::to_string(network_.output_size()));
   }
-  if (concrete && graph_) {
+  if (concrete && pass_->mlp_plan() == nullptr) {
     throw std::invalid_argument("[LogDensity] expected a network of dense layers to learn rates");
   }
   if (concrete && centre != nullptr) {
@@ -71,35 +68,10 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
 }
 
 template <class T>
-std::int64_t Evaluator<T>::shard_count(std::int64_t rows) const {
-  // Each shard costs a pass over dim scalars: cheap while they stay in cache, else it needs more
-  // rows to be worth it.
-  const std::int64_t rows_per_shard =
-      dim_ * static_cast<std::int64_t>(sizeof(T)) > (128 << 10) ? 1024 : 256;
-  std::int64_t shards = 1;
-  if (graph_) {
-    // A panel is work enough for a shard, as long as adding up the shards costs little beside it.
-    constexpr std::int64_t kPerParameter = 16;  // multiplications
-    const std::int64_t work = 3 * rows * network_.multiplications();
-    while (shards < kMostShards && rows >= 2 * shards * kPanel &&
-           work >= 2 * shards * kPerParameter * dim_) {
-      shards *= 2;
-    }
-    return shards;
-  }
-  while (shards < kMostShards && rows >= 2 * shards * rows_per_shard) shards *= 2;
-  return shards;
-}
-
-template <class T>
 const Batch<T>& Evaluator<T>::full_batch() const {
   std::call_once(packed_once_, [this] {
     auto batch = std::make_unique<Batch<T>>();
-    if (graph_) {
-      batch->x.rows = rows_;  // packed panel by panel: a copy of images would double their memory
-    } else {
-      pack_rows(x_, network_.input_size(), nullptr, rows_, batch->x);
-    }
+    pass_->take_rows(x_, nullptr, rows_, batch->x);
     pack_rows(y_, targets_, nullptr, rows_, batch->y);
     for (const double c : row_constant_) batch->constant += c;
     full_batch_ = std::move(batch);
@@ -110,12 +82,7 @@ const Batch<T>& Evaluator<T>::full_batch() const {
 template <class T>
 Batch<T> Evaluator<T>::batch_of(const std::int64_t* subset, std::int64_t count) const {
   Batch<T> batch;
-  if (graph_) {
-    batch.x.rows = count;
-    batch.numbers = subset;
-  } else {
-    pack_rows(x_, network_.input_size(), subset, count, batch.x);
-  }
+  pass_->take_rows(x_, subset, count, batch.x);
   pack_rows(y_, targets_, subset, count, batch.y);
   batch.scale = static_cast<double>(rows_) / static_cast<double>(count);
   for (std::int64_t i = 0; !row_constant_.empty() && i < count; ++i) {
@@ -127,54 +94,17 @@ Batch<T> Evaluator<T>::batch_of(const std::int64_t* subset, std::int64_t count) 
 template <class T>
 void Evaluator<T>::run_shard(const Member<T>& m, const T* theta, std::int64_t shard,
                              Wanted wanted) const {
-  if (graph_) return graph_shard(m, theta, shard, wanted);
-  const Batch<T>& batch = m.batch;
-  const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
-  const PanelLikelihood<T> likelihood(*this, batch, theta, wanted.values);
-  const std::int64_t outputs = network_.output_size();
-  T* grad = m.shard_grad(shard, dim_);
+  ShardLikelihood<T> likelihood(*this, m.batch, theta, wanted.values);
+  T* grad = wanted.gradient ? m.shard_grad(shard, dim_) : nullptr;
+  if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
   const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
-  Workspace<T>& space = m.own;
-  if (wanted.gradient) {
-    std::fill(grad, grad + dim_, T(0));
-    clear_narrow_sums(plan_, space);
+  pass_->run_shard(
+      {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, m.masks, grad}, m.own,
+      likelihood, m.team.cancel());
+  if (wanted.gradient && likelihood.panel.learned) {
+    grad[noise_at()] = static_cast<T>(likelihood.panel.weight * likelihood.noise);
   }
-  double ll = 0, noise = 0;
-  std::vector<double> rates(static_cast<std::size_t>(plan_.rates), 0.0);
-  std::vector<double> panel_rates(static_cast<std::size_t>(space.group()) * rates.size());
-  for (std::int64_t block = begin; block < end; block += space.block()) {
-    const std::int64_t stop = std::min(block + space.block(), end);
-    for (std::int64_t p = block; p < stop; p += space.group()) {
-      const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
-      const T* f = forward_group(plan_, theta, packed, batch.x.panel(p), at, count, wanted.gradient,
-                                 space, m.masks, p * kPanel, batch.x.rows - p * kPanel);
-      T* delta = output_delta(plan_, at, space);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t place = i * outputs * kPanel;
-        likelihood(batch, p + i, f + place, delta + place, ll, noise);
-      }
-      if (!wanted.gradient) continue;
-      std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
-      backward_group(plan_, theta, packed, batch.x.panel(p), at, count, true, space,
-                     panel_rates.data());
-      for (std::size_t i = 0; i < static_cast<std::size_t>(count) * rates.size(); ++i) {
-        rates[i % rates.size()] += panel_rates[i];
-      }
-    }
-    if (wanted.gradient) {
-      const std::int64_t rows = std::min(stop * kPanel, batch.x.rows) - block * kPanel;
-      block_gradient(plan_, batch.x.panel(block), 0, rows, 0, 1, space, space.scratch(), grad);
-    }
-    if (m.team.cancel().check()) return;
-  }
-  if (wanted.gradient) add_narrow_sums(plan_, space, grad);
-  if (likelihood.learned && wanted.gradient) {
-    grad[noise_at()] = static_cast<T>(likelihood.weight * noise);
-  }
-  for (std::size_t l = 0; wanted.gradient && l < rates.size(); ++l) {
-    grad[logits_at() + static_cast<std::int64_t>(l)] = static_cast<T>(rates[l]);
-  }
-  m.shared.shard_ll[shard] = ll;
+  m.shared.shard_ll[shard] = likelihood.ll;
 }
 
 // Whether weights are worth packing: not large ones for the few panels of a chain of one thread,
@@ -182,7 +112,7 @@ void Evaluator<T>::run_shard(const Member<T>& m, const T* theta, std::int64_t sh
 template <class T>
 bool Evaluator<T>::packs(const Member<T>& m) const {
   constexpr std::int64_t kFewPanels = 4;
-  return graph_ || m.team.size() > 1 || m.shards > 1 || plan_.packs_small(sizeof(T)) ||
+  return m.team.size() > 1 || m.shards > 1 || pass_->packs_always() ||
          panel_count(m.batch.x.rows) > kFewPanels;
 }
 
@@ -191,23 +121,16 @@ bool Evaluator<T>::packs(const Member<T>& m) const {
 template <class T>
 bool Evaluator<T>::run_shards(const Member<T>& m, const T* theta, Wanted wanted) const {
   T* packed = m.shared.packed.data();
-  const auto pack = [&](int member, int members) {
-    if (graph_) {
-      pack_graph(*graph_, theta, wanted.gradient, member, members, packed);
-    } else {
-      pack_weights(plan_, theta, wanted.gradient, member, members, packed);
-    }
-  };
   if (!packs(m)) {
     run_shard(m, theta, 0, wanted);
     return !m.team.cancel().cancelled();
   }
   if (chunk_count() == 1) {
     // Member<T> 0 owns all of theta: packing the little there is costs less than another barrier.
-    if (m.index == 0) pack(0, 1);
+    if (m.index == 0) pass_->pack(theta, wanted.gradient, 0, 1, packed);
   } else {
     if (!m.barrier()) return false;
-    pack(m.index, m.team.size());
+    pass_->pack(theta, wanted.gradient, m.index, m.team.size(), packed);
   }
   if (!m.barrier()) return false;
   if (m.splits()) return split_shard(m, theta, wanted);
@@ -220,8 +143,9 @@ bool Evaluator<T>::run_shards(const Member<T>& m, const T* theta, Wanted wanted)
 // 1 - p of the learned rate before the weights at an offset; 1 where there is none.
 template <class T>
 double Evaluator<T>::keep_of(const T* theta, std::int64_t offset) const {
-  for (std::size_t s = 1; s < plan_.stages.size(); ++s) {
-    const Stage &below = plan_.stages[s - 1], &stage = plan_.stages[s];
+  const std::vector<Stage>& stages = pass_->mlp_plan()->stages;
+  for (std::size_t s = 1; s < stages.size(); ++s) {
+    const Stage &below = stages[s - 1], &stage = stages[s];
     if (below.rate < 0 || stage.layer.weight_offset != offset) continue;
     return 1.0 / (1.0 + std::exp(static_cast<double>(theta[logits_at() + below.rate])));
   }
@@ -241,8 +165,9 @@ bool Evaluator<T>::rate_terms(const Member<T>& m, const T* theta, Wanted wanted)
   if (!concrete_) return true;
   if (m.index != 0 || wanted.prior == 0.0) return m.barrier();
   const double weight = wanted.prior / temperatures_.posterior;
-  for (std::size_t s = 1; s < plan_.stages.size(); ++s) {
-    const Stage &below = plan_.stages[s - 1], &stage = plan_.stages[s];
+  const std::vector<Stage>& stages = pass_->mlp_plan()->stages;
+  for (std::size_t s = 1; s < stages.size(); ++s) {
+    const Stage &below = stages[s - 1], &stage = stages[s];
     if (below.rate < 0) continue;
     const Layer& layer = stage.layer;
     const auto segment = std::find_if(prior_.begin(), prior_.end(), [&](const PriorSegment& p) {

@@ -61,9 +61,7 @@ class Evaluator {
             const T* centre = nullptr);
 
   const Network& network() const { return network_; }
-  const MlpPlan& plan() const { return plan_; }
-  const GraphPlan* graph() const { return graph_.get(); }
-  const GraphPlan* row_noise_plan() const { return row_noise_plan_.get(); }
+  const NetworkPass<T>& network_pass() const { return *pass_; }
   const std::vector<PriorSegment>& prior() const { return prior_; }
   const T* centre() const { return centre_; }
   LikelihoodKind likelihood() const { return likelihood_; }
@@ -85,10 +83,12 @@ class Evaluator {
   }
   // Where in theta the log noise and the logits of learned rates lie.
   std::int64_t noise_at() const { return network_.dim(); }
-  std::int64_t logits_at() const { return dim_ - plan_.rates; }
+  std::int64_t logits_at() const { return dim_ - pass_->rates(); }
 
   // How batches are cut, by shapes alone.
-  std::int64_t shard_count(std::int64_t rows) const;
+  std::int64_t shard_count(std::int64_t rows, PassUse use = PassUse::kGradient) const {
+    return pass_->shard_count(use, rows, dim_);
+  }
   std::int64_t chunk_count() const { return (dim_ + kChunk - 1) / kChunk; }
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;  // threads a chain is worth
   double gradient_flops(std::int64_t rows) const {                    // of one gradient
@@ -102,11 +102,11 @@ class Evaluator {
   Batch<T> batch_of(const std::int64_t* subset, std::int64_t count) const;
 
   // Workspaces for all threads of a call, kept between calls; and what a thread needs for the
-  // values of its rows. row_noise: those of two paths.
+  // values of its rows.
   std::unique_ptr<CallSpace<T>> acquire(int threads, std::int64_t chains, std::int64_t shards,
-                                        std::int64_t rows, bool row_noise = false) const;
+                                        std::int64_t rows, PassUse use = PassUse::kGradient) const;
   void release(std::unique_ptr<CallSpace<T>> space) const;
-  std::int64_t workspace_bytes() const;
+  std::int64_t workspace_bytes() const { return pass_->space_bytes(PassUse::kGradient); }
 
   // Runs body(member, chain) on the threads of each chain; passes: gradients in all. False when
   // cancelled.
@@ -133,12 +133,8 @@ class Evaluator {
     return space;
   }
 
-  // A panel of the batch, packed into the space where the batch has no panels.
-  const T* graph_input(const Batch<T>& batch, std::int64_t panel, GraphSpace<T>& space) const;
-
  private:
   void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
-  void graph_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
   bool packs(const Member<T>& m) const;
@@ -147,9 +143,7 @@ class Evaluator {
 
   Network network_;
   bool masked_, concrete_;
-  MlpPlan plan_;
-  std::unique_ptr<const GraphPlan> graph_;           // of a network that is not plain, else null
-  std::unique_ptr<const GraphPlan> row_noise_plan_;  // the same, whose layers work on their own
+  std::unique_ptr<const NetworkPass<T>> pass_;
   std::vector<PriorSegment> prior_;
   const T* centre_;
   LikelihoodKind likelihood_;
@@ -174,6 +168,7 @@ class Evaluator {
 // N / n and divided by the temperatures.
 template <class T>
 struct PanelLikelihood {
+  const Batch<T>& batch;
   LikelihoodKind kind;
   const LikelihoodConstants& constants;
   int outputs;
@@ -181,24 +176,35 @@ struct PanelLikelihood {
   double weight;  // of the gradient
   T scale;        // of the noise, or its log where that is learned
 
-  PanelLikelihood(const Evaluator<T>& evaluator, const Batch<T>& batch, const T* theta, bool wanted)
-      : kind(evaluator.likelihood()),
+  PanelLikelihood(const Evaluator<T>& evaluator, const Batch<T>& rows, const T* theta, bool wanted)
+      : batch(rows),
+        kind(evaluator.likelihood()),
         constants(evaluator.constants()),
         outputs(static_cast<int>(evaluator.network().output_size())),
         learned(evaluator.traits().learns_noise),
         values(wanted),
-        weight(batch.scale /
+        weight(rows.scale /
                (evaluator.temperatures().likelihood * evaluator.temperatures().posterior)),
         scale(learned ? theta[evaluator.noise_at()] : static_cast<T>(constants.scale)) {}
 
   // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
   // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
-  void operator()(const Batch<T>& batch, std::int64_t p, const T* f, T* delta, double& ll,
-                  double& noise) const {
+  void operator()(std::int64_t p, const T* f, T* delta, double& ll, double& noise) const {
     kernels<T>().likelihood_panel(kind, constants, f, batch.y.panel(p), outputs, batch.x.valid(p),
                                   scale, weight, delta, values ? &ll : nullptr,
                                   learned ? &noise : nullptr);
   }
+};
+
+// Added up over the panels of a shard, in their order.
+template <class T>
+struct ShardLikelihood final : PanelLoss<T> {
+  PanelLikelihood<T> panel;
+  double ll = 0, noise = 0;
+
+  ShardLikelihood(const Evaluator<T>& evaluator, const Batch<T>& batch, const T* theta, bool wanted)
+      : panel(evaluator, batch, theta, wanted) {}
+  void operator()(std::int64_t p, const T* f, T* delta) override { panel(p, f, delta, ll, noise); }
 };
 
 // The member's chunks of the log prior and, when wanted, of grad = sum of shards + prior's. Each
@@ -251,7 +257,6 @@ bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double 
                                     batch,
                                     shards,
                                     grad != nullptr ? grad + chain * dim_ : nullptr,
-                                    space->graph(thread),
                                     parts};
                    return body(member, chain);
                  });

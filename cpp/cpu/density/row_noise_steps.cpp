@@ -6,65 +6,24 @@
 
 namespace ribbit::cpu {
 
-// Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
 template <class T>
-std::int64_t row_noise_shards(const Evaluator<T>& evaluator, std::int64_t rows) {
-  if (evaluator.graph()) return evaluator.shard_count(rows);
-  constexpr std::int64_t kRows = 2 * kPanel, kScalars = std::int64_t{4} << 20;
-  std::int64_t shards = 1;
-  while (shards < kMostShards && rows >= 2 * shards * kRows &&
-         4 * shards * evaluator.dim() <= kScalars) {
-    shards *= 2;
-  }
-  return shards;
-}
-
-template <class T>
-void row_noise_shard(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>& space,
+void row_noise_shard(const Evaluator<T>& evaluator, const Member<T>& m,
                      const RowNoiseWeights<T>& weights, std::int64_t shard) {
-  const Batch<T>& batch = m.batch;
-  const std::int64_t begin = m.first_panel(shard), end = m.last_panel(shard);
-  const PanelLikelihood<T> likelihood(evaluator, batch, m.shared.theta.data(), true);
-  const std::int64_t outputs = evaluator.network().output_size();
+  const T* drawn = m.shared.theta.data();
+  ShardLikelihood<T> likelihood(evaluator, m.batch, drawn, true);
   T* first = m.shared.row_noise_grads.data() + 2 * shard * evaluator.dim();
   T* second = first + evaluator.dim();
   std::fill_n(first, 2 * evaluator.dim(), T(0));
-  double ll = 0, noise = 0;
-  const auto numbers = [&](std::int64_t p) {
-    return m.shared.rows.empty() ? nullptr : m.shared.rows.data() + p * kPanel;
-  };
-  for (std::int64_t p = begin; evaluator.graph() && p < end; ++p) {
-    GraphRowNoiseSpace<T>& walk = *space.graph;
-    const std::int64_t at = p * kPanel, count = batch.x.rows - at;
-    const T *drawn = m.shared.theta.data(), *input = evaluator.graph_input(batch, p, walk.first);
-    const T* f = graph_row_noise_forward(*evaluator.row_noise_plan(), weights, drawn, input,
-                                         numbers(p), at, count, walk);
-    likelihood(batch, p, f, walk.first.delta(evaluator.row_noise_plan()->output), ll, noise);
-    graph_row_noise_backward(*evaluator.row_noise_plan(), weights, drawn, input, numbers(p), at,
-                             count, walk, first, second);
-    if (m.team.cancel().check()) return;
-  }
-  for (std::int64_t p = begin; !evaluator.graph() && p < end; p += space.block()) {
-    const std::int64_t count = std::min(space.block(), end - p), left = batch.x.rows - p * kPanel;
-    const T* f = row_noise_forward(evaluator.plan(), weights, batch.x.panel(p), 0, count,
-                                   numbers(p), p * kPanel, left, space);
-    T* delta = output_delta(evaluator.plan(), 0, space.first);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t place = i * outputs * kPanel;
-      likelihood(batch, p + i, f + place, delta + place, ll, noise);
-    }
-    row_noise_backward(evaluator.plan(), weights, 0, count, space);
-    row_noise_gradients(evaluator.plan(), weights.estimator, batch.x.panel(p), 0,
-                        std::min(count * kPanel, left), 0, 1, space, space.first.scratch(), first,
-                        second);
-    if (m.team.cancel().check()) return;
-  }
+  const std::int64_t* numbers = m.shared.rows.empty() ? nullptr : m.shared.rows.data();
+  evaluator.network_pass().run_row_noise({m.batch.x, m.first_panel(shard), m.last_panel(shard),
+                                          weights, drawn, numbers, first, second},
+                                         m.own, likelihood, m.team.cancel());
   // Of what is drawn once for all rows, the gradient by its noise is that by itself.
   for (const Layer::Array& array : evaluator.drawn(weights.estimator)) {
-    if (evaluator.graph()) std::copy_n(first + array.offset, array.size, second + array.offset);
+    std::copy_n(first + array.offset, array.size, second + array.offset);
   }
-  m.shared.shard_noise[shard] = likelihood.weight * noise;
-  m.shared.shard_ll[shard] = ll;
+  m.shared.shard_noise[shard] = likelihood.panel.weight * likelihood.noise;
+  m.shared.shard_ll[shard] = likelihood.ll;
 }
 
 // The same for a batch of one shard, every member its panels, then its part of each layer. What
@@ -72,36 +31,38 @@ void row_noise_shard(const Evaluator<T>& evaluator, const Member<T>& m, RowNoise
 template <class T>
 bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
                      const RowNoiseWeights<T>& weights) {
+  const MlpPlan& plan = *evaluator.network_pass().mlp_plan();
   TeamSpace<T>& s = m.shared;
   const Batch<T>& batch = m.batch;
   RowNoiseSpace<T>& space = *s.row_noise;
+  auto& own = static_cast<Workspace<T>&>(m.own);
   const std::int64_t panels = panel_count(batch.x.rows),
                      outputs = evaluator.network().output_size();
   const PanelLikelihood<T> likelihood(evaluator, batch, s.theta.data(), true);
-  const std::int64_t last = m.last(panels), block = m.own.block();
+  const std::int64_t last = m.last(panels), block = own.block();
   for (std::int64_t p = m.first(panels); p < last; p += block) {
     const std::int64_t count = std::min(block, last - p);
-    const T* f = row_noise_forward(evaluator.plan(), weights, batch.x.panel(p), p, count,
+    const T* f = row_noise_forward(plan, weights, batch.x.panel(p), p, count,
                                    s.rows.empty() ? nullptr : s.rows.data() + p * kPanel,
                                    p * kPanel, batch.x.rows - p * kPanel, space);
-    T* delta = output_delta(evaluator.plan(), p, space.first);
+    T* delta = output_delta(plan, p, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::size_t>(p + i);
       const std::int64_t place = i * outputs * kPanel;
       s.panel_noise[number] = s.panel_ll[number] = 0;
-      likelihood(batch, p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
+      likelihood(p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
     }
-    row_noise_backward(evaluator.plan(), weights, p, count, space);
+    row_noise_backward(plan, weights, p, count, space);
     if (m.team.cancel().check()) return false;
   }
   if (!m.barrier()) return false;
   T *first = s.row_noise_grads.data(), *second = first + evaluator.dim();
-  clear_part(evaluator.plan(), m.index, m.team.size(), first);
-  clear_part(evaluator.plan(), m.index, m.team.size(), second);
+  clear_part(plan, m.index, m.team.size(), first);
+  clear_part(plan, m.index, m.team.size(), second);
   for (std::int64_t p = 0; p < panels; p += block) {
     const std::int64_t rows = std::min(block * kPanel, batch.x.rows - p * kPanel);
-    row_noise_gradients(evaluator.plan(), weights.estimator, batch.x.panel(p), p, rows, m.index,
-                        m.team.size(), space, m.own.scratch(), first, second);
+    row_noise_gradients(plan, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
+                        space, own.scratch(), first, second);
     if (m.team.cancel().check()) return false;
   }
   if (m.index != 0) return true;
@@ -120,7 +81,7 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
 // weights. False when cancelled; ends with a barrier.
 template <class T>
-bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>* space,
+bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool split,
                         const VariationalSteps& steps, std::int64_t i, std::int64_t sample,
                         const T* mean) {
   const KernelTable<T>& k = kernels<T>();
@@ -140,14 +101,8 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNo
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
-  if (evaluator.graph()) {
-    pack_graph_row_noise(*evaluator.row_noise_plan(), mean, s.second.data(), s.theta.data(),
-                         m.index, m.team.size(), s.packed.data(), s.packed_second.data());
-  } else {
-    pack_weights(evaluator.plan(), mean, true, m.index, m.team.size(), s.packed.data());
-    pack_weights(evaluator.plan(), s.second.data(), true, m.index, m.team.size(),
-                 s.packed_second.data());
-  }
+  evaluator.network_pass().pack_row_noise(mean, s.second.data(), s.theta.data(), m.index,
+                                          m.team.size(), s.packed.data(), s.packed_second.data());
   if (!m.barrier()) return false;
   const RowNoiseWeights<T> weights{steps.estimator,
                                    local ? mean : s.theta.data(),
@@ -157,10 +112,9 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNo
                                    steps.seed,
                                    step,
                                    c2};
-  if (space == nullptr && !split_row_noise(evaluator, m, weights)) return false;
-  for (std::int64_t shard = m.first(m.shards); space != nullptr && shard < m.last(m.shards);
-       ++shard) {
-    row_noise_shard(evaluator, m, *space, weights, shard);
+  if (split && !split_row_noise(evaluator, m, weights)) return false;
+  for (std::int64_t shard = m.first(m.shards); !split && shard < m.last(m.shards); ++shard) {
+    row_noise_shard(evaluator, m, weights, shard);
   }
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
@@ -219,9 +173,8 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNo
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                \
-  template std::int64_t row_noise_shards(const Evaluator<T>&, std::int64_t);                 \
-  template bool row_noise_gradient(const Evaluator<T>&, const Member<T>&, RowNoiseSpace<T>*, \
+#define RIBBIT_INSTANTIATE(T)                                                   \
+  template bool row_noise_gradient(const Evaluator<T>&, const Member<T>&, bool, \
                                    const VariationalSteps&, std::int64_t, std::int64_t, const T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

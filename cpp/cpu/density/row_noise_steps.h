@@ -7,15 +7,11 @@
 
 namespace ribbit::cpu {
 
-// Two paths hold two gradients: shards of a panel or two, as long as their sum costs little.
-template <class T>
-std::int64_t row_noise_shards(const Evaluator<T>& evaluator, std::int64_t rows);
-
 // Adds one sample's gradients to mean_gradient and scale_gradient. shared.theta holds the drawn
-// weights. space: null where the batch is split over the team. False when cancelled; ends with a
-// barrier.
+// weights. split: the batch is split over the team; else m.own is a space of kRowNoise. False when
+// cancelled; ends with a barrier.
 template <class T>
-bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, RowNoiseSpace<T>* space,
+bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool split,
                         const VariationalSteps& steps, std::int64_t i, std::int64_t sample,
                         const T* mean);
 

@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "cpu/density/evaluator.h"
+#include "cpu/network/mlp_pass.h"
 
 namespace ribbit::cpu {
 
 // How many threads a chain is worth.
 template <class T>
 std::int64_t Evaluator<T>::pieces(std::int64_t rows, std::int64_t shards) const {
-  if (shards > 1 || graph_) return shards;
+  if (shards > 1 || pass_->mlp_plan() == nullptr) return shards;
   return std::min(panel_count(rows),
                   1 + static_cast<std::int64_t>(gradient_flops(rows) / kWorthThread));
 }
@@ -20,30 +21,33 @@ std::int64_t Evaluator<T>::pieces(std::int64_t rows, std::int64_t shards) const 
 // What teams of up to `members` need for batches of up to `rows` rows.
 template <class T>
 void Evaluator<T>::prepare_split(TeamSpace<T>& s, std::int64_t rows, int members) const {
+  const MlpPlan& plan = *pass_->mlp_plan();
   // Whole blocks, and panels enough for all members.
-  const std::int64_t block = plan_.block_panels(sizeof(T)), panels = panel_count(rows);
+  const std::int64_t block = plan.block_panels(sizeof(T)), panels = panel_count(rows);
   const std::int64_t some = std::max<std::int64_t>(1, (2 * members + block - 1) / block) * block;
   const std::int64_t most = std::min(panels, some);
-  if (!s.whole || s.whole->block() < most) s.whole = std::make_unique<Workspace<T>>(plan_, most);
+  if (!s.whole || s.whole->block() < most) s.whole = std::make_unique<Workspace<T>>(plan, most);
   s.panel_noise.resize(static_cast<std::size_t>(panels));
   s.panel_ll.resize(static_cast<std::size_t>(panels));
-  s.panel_rates.resize(static_cast<std::size_t>(panels * plan_.rates));
+  s.panel_rates.resize(static_cast<std::size_t>(panels * plan.rates));
 }
 
 // The gradient of the log likelihood into m.grad. The weights are packed. Ends with a barrier;
 // false when cancelled.
 template <class T>
 bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted) const {
+  const MlpPlan& plan = *pass_->mlp_plan();
   TeamSpace<T>& s = m.shared;
   const Batch<T>& batch = m.batch;
   Workspace<T>& space = *s.whole;
+  auto& own = static_cast<Workspace<T>&>(m.own);
   const int members = m.team.size();
   const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
   const PanelLikelihood<T> likelihood(*this, batch, theta, wanted.values);
   const bool narrow = wanted.gradient && m.index == members - 1;
-  if (wanted.gradient) clear_part(plan_, m.index, members, m.grad);
-  if (narrow) clear_narrow_sums(plan_, m.own);
-  const std::int64_t own_block = m.own.block(), group = m.own.group();
+  if (wanted.gradient) clear_part(plan, m.index, members, m.grad);
+  if (narrow) clear_narrow_sums(plan, own);
+  const std::int64_t own_block = own.block(), group = own.group();
   const std::int64_t step = std::max(own_block, space.block() / own_block * own_block);
   for (std::int64_t block = 0; block < panels; block += step) {
     const std::int64_t stop = std::min(panels, block + step), count = stop - block;
@@ -51,35 +55,34 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
     for (std::int64_t p = block + m.first(count); p < last; p += group) {
       const std::int64_t some = std::min(group, last - p), at = p - block;
       const T* x = batch.x.panel(p);
-      const T* f = forward_group(plan_, theta, s.packed.data(), x, at, some, wanted.gradient, space,
+      const T* f = forward_group(plan, theta, s.packed.data(), x, at, some, wanted.gradient, space,
                                  m.masks, p * kPanel, batch.x.rows - p * kPanel);
-      T* delta = output_delta(plan_, at, space);
+      T* delta = output_delta(plan, at, space);
       for (std::int64_t i = 0; i < some; ++i) {
         const auto number = static_cast<std::size_t>(p + i);
         const std::int64_t place = i * outputs * kPanel;
         s.panel_ll[number] = s.panel_noise[number] = 0;
-        likelihood(batch, p + i, f + place, delta + place, s.panel_ll[number],
-                   s.panel_noise[number]);
+        likelihood(p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
       }
       if (!wanted.gradient) continue;
-      double* rates = s.panel_rates.data() + p * plan_.rates;
-      std::fill_n(rates, some * plan_.rates, 0.0);
-      backward_group(plan_, theta, s.packed.data(), x, at, some, false, space, rates);
+      double* rates = s.panel_rates.data() + p * plan.rates;
+      std::fill_n(rates, some * plan.rates, 0.0);
+      backward_group(plan, theta, s.packed.data(), x, at, some, false, space, rates);
     }
     if (!m.barrier()) return false;
     if (!wanted.gradient) continue;
     for (std::int64_t p = block; p < stop; p += own_block) {
       const std::int64_t end = std::min(batch.x.rows, std::min(stop, p + own_block) * kPanel);
-      block_gradient(plan_, batch.x.panel(p), p - block, end - p * kPanel, m.index, members, space,
-                     m.own.scratch(), m.grad);
+      block_gradient(plan, batch.x.panel(p), p - block, end - p * kPanel, m.index, members, space,
+                     own.scratch(), m.grad);
     }
     if (narrow) {
-      narrow_gradient(plan_, batch.x.panel(block), 0, count, space, m.own.narrow_sums());
+      narrow_gradient(plan, batch.x.panel(block), 0, count, space, own.narrow_sums());
     }
     if (stop < panels && !m.barrier()) return false;
     if (m.team.cancel().check()) return false;
   }
-  if (narrow) add_narrow_sums(plan_, m.own, m.grad);
+  if (narrow) add_narrow_sums(plan, own, m.grad);
   if (m.index != 0) return m.barrier();
   const auto sum = [panels](const std::vector<double>& each) {
     return std::accumulate(each.begin(), each.begin() + panels, 0.0);
@@ -88,10 +91,10 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
   if (wanted.gradient && likelihood.learned) {
     m.grad[noise_at()] = static_cast<T>(likelihood.weight * sum(s.panel_noise));
   }
-  for (std::int64_t l = 0; wanted.gradient && l < plan_.rates; ++l) {
+  for (std::int64_t l = 0; wanted.gradient && l < plan.rates; ++l) {
     double total = 0;
     for (std::int64_t p = 0; p < panels; ++p) {
-      total += s.panel_rates[static_cast<std::size_t>(p * plan_.rates + l)];
+      total += s.panel_rates[static_cast<std::size_t>(p * plan.rates + l)];
     }
     m.grad[logits_at() + l] = static_cast<T>(total);
   }

@@ -71,7 +71,6 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
                     pass.all ? *everything : shared.batch,
                     pass.shards,
                     shared.grad.data(),
-                    space->graph(thread),
                     pass.pieces};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * evaluator.dim();

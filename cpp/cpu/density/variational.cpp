@@ -103,9 +103,10 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
   // Two paths of a batch of one shard are split over the team, all of their panels kept at once.
   constexpr std::int64_t kMostWhole = 64;
   const std::int64_t panels = panel_count(pass.rows);
-  const bool split = row_noise && !evaluator.graph() && pass.shards == 1 && panels <= kMostWhole;
+  const MlpPlan* plan = evaluator.network_pass().mlp_plan();
+  const bool split = row_noise && plan != nullptr && pass.shards == 1 && panels <= kMostWhole;
   const bool sharded = row_noise && !split;
-  if (sharded) pass.shards = row_noise_shards(evaluator, pass.rows);
+  if (sharded) pass.shards = evaluator.shard_count(pass.rows, PassUse::kRowNoise);
   if (row_noise) {
     // Beside the two products there is noise or signs for every row, so that a thread is worth
     // having for fewer of them than those of Pass (measured: 8-50-1 on 500 rows).
@@ -117,8 +118,9 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
         threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
   }
   Crew crew(pass.threads);
-  std::unique_ptr<CallSpace<T>> space =
-      evaluator.acquire(crew.size(), 1, pass.shards, pass.rows, sharded);
+  std::unique_ptr<CallSpace<T>> space = evaluator.acquire(
+      crew.size(), 1, pass.shards, pass.rows, sharded ? PassUse::kRowNoise : PassUse::kGradient);
+  const auto& own = sharded ? space->row_noise : space->threads;
   TeamSpace<T>& shared = *space->teams[0];
   prepare_batch(evaluator, shared, pass.rows);
   for (Buffer<T>* buffer :
@@ -129,12 +131,11 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     for (Buffer<T>* buffer : {&shared.noise, &shared.second, &shared.second_gradient}) {
       buffer->resize(evaluator.dim());
     }
-    shared.packed_second.resize(evaluator.graph() ? evaluator.row_noise_plan()->packed_size
-                                                  : evaluator.plan().packed_size);
+    shared.packed_second.resize(evaluator.network_pass().packed_size());
     shared.row_noise_grads.resize(2 * pass.shards * evaluator.dim());
     if (pass.all) shared.rows.clear();
     if (split && (!shared.row_noise || shared.row_noise->block() < panels)) {
-      shared.row_noise = std::make_unique<RowNoiseSpace<T>>(evaluator.plan(), panels);
+      shared.row_noise = std::make_unique<RowNoiseSpace<T>>(*plan, panels);
     }
     if (split) {
       shared.panel_noise.resize(static_cast<std::size_t>(panels));
@@ -149,11 +150,10 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     const Member<T> m{team,
                       index,
                       shared,
-                      *space->threads[static_cast<std::size_t>(thread)],
+                      *own[static_cast<std::size_t>(thread)],
                       pass.all ? *everything : shared.batch,
                       pass.shards,
                       shared.grad.data(),
-                      space->graph(thread),
                       pass.pieces};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t begin = std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
@@ -179,9 +179,7 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
                            steps.seed, c1, c2, c3);
         }
         if (row_noise) {
-          RowNoiseSpace<T>* own =
-              sharded ? space->row_noise[static_cast<std::size_t>(thread)].get() : nullptr;
-          if (!row_noise_gradient(evaluator, m, own, steps, i, sample, state.mean)) return false;
+          if (!row_noise_gradient(evaluator, m, split, steps, i, sample, state.mean)) return false;
         } else {
           const Wanted wanted{true, true, steps.closed ? 0.0 : steps.kl_weight[i]};
           if (!evaluator.run_shards(m, theta, wanted)) return false;

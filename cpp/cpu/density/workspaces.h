@@ -6,19 +6,18 @@
 #include <vector>
 
 #include "cpu/layers/row_blocks.h"
-#include "cpu/network/graph_row_noise.h"
+#include "cpu/network/mlp_row_noise.h"
+#include "cpu/network/network_pass.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
 
-inline constexpr std::int64_t kMostShards = 16;
-
 template <class T>
 struct Batch {
-  Panels<T> x, y;  // x without values where panels are packed when they are needed
-  const std::int64_t* numbers = nullptr;  // of the rows, null: 0, 1, ..; only where x has no values
-  double scale = 1.0;                     // N / rows of the batch
-  double constant = 0.0;                  // unscaled sum of the rows' constants
+  BatchRows<T> x;
+  Panels<T> y;
+  double scale = 1.0;     // N / rows of the batch
+  double constant = 0.0;  // unscaled sum of the rows' constants
 };
 
 // What the threads of a team share.
@@ -54,15 +53,8 @@ struct TeamSpace {
 
 template <class T>
 struct CallSpace {
-  std::vector<std::unique_ptr<Workspace<T>>> threads;
-  std::vector<std::unique_ptr<TeamSpace<T>>> teams;  // indexed by the team's first thread
-  std::vector<std::unique_ptr<RowNoiseSpace<T>>> row_noise;
-  std::vector<std::unique_ptr<GraphSpace<T>>> graphs;  // one per thread, or none
-
-  GraphSpace<T>* graph(int thread) const {
-    const auto t = static_cast<std::size_t>(thread);
-    return t < graphs.size() ? graphs[t].get() : nullptr;
-  }
+  std::vector<std::unique_ptr<PassSpace>> threads, row_noise;  // for gradients, and by two paths
+  std::vector<std::unique_ptr<TeamSpace<T>>> teams;            // indexed by the team's first thread
 };
 
 // One thread's place in its team, and what the team works on.
@@ -71,12 +63,11 @@ struct Member {
   Team& team;
   int index;
   TeamSpace<T>& shared;
-  Workspace<T>& own;
+  PassSpace& own;  // of the PassUse that the call acquired
   const Batch<T>& batch;
   std::int64_t shards;
-  T* grad;               // (dim,) of the chain; null: not wanted
-  GraphSpace<T>* graph;  // null for a plain network
-  std::int64_t pieces;   // that a chain is worth
+  T* grad;              // (dim,) of the chain; null: not wanted
+  std::int64_t pieces;  // that a chain is worth
   const Masks* masks = nullptr;
 
   // The panels [first, last) of a shard.

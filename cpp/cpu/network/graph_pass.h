@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/network.h"
-#include "cpu/network/mlp_pass.h"
-#include "cpu/network/mlp_plan.h"
+#include "cpu/layers/layers.h"
+#include "cpu/network/network_pass.h"
 #include "cpu/system/buffer.h"
 
 namespace ribbit::cpu {
@@ -53,7 +53,7 @@ class GraphPlan {
 
 // What one thread works in.
 template <class T>
-class GraphSpace {
+class GraphSpace : public PassSpace {
  public:
   GraphSpace(const GraphPlan& plan, bool backward);
 

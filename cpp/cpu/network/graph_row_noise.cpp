@@ -76,10 +76,6 @@ struct Widest {
 
 }  // namespace
 
-bool has_row_noise(const Layer& layer) {
-  return layer.op == Op::kDense || layer.op == Op::kConv;
-}
-
 template <class T>
 GraphRowNoiseSpace<T>::GraphRowNoiseSpace(const GraphPlan& plan) : first(plan, true) {
   std::int64_t size = 0;

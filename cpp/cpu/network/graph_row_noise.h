@@ -13,7 +13,7 @@ namespace ribbit::cpu {
 
 // One thread's space for a panel and its second path.
 template <class T>
-class GraphRowNoiseSpace {
+class GraphRowNoiseSpace : public PassSpace {
  public:
   explicit GraphRowNoiseSpace(const GraphPlan& plan);
   static std::int64_t bytes(const GraphPlan& plan);
@@ -30,9 +30,6 @@ class GraphRowNoiseSpace {
   std::int64_t input_ = 0, signs_ = 0, output_ = 0;
   Buffer<T> slab_;
 };
-
-// Whether a layer has two paths.
-bool has_row_noise(const Layer& layer);
 
 // Packs a member's share of the weights of both paths. mean, second, drawn: (dim,).
 template <class T>

@@ -4,6 +4,7 @@
 
 #include "cpu/layers/layers.h"
 #include "cpu/network/mlp_plan.h"
+#include "cpu/network/network_pass.h"
 #include "cpu/system/buffer.h"
 
 namespace ribbit::cpu {
@@ -11,7 +12,7 @@ namespace ribbit::cpu {
 // One thread's values, deltas and derivatives. Values and deltas hold a whole block, derivatives
 // only the group of panels that is on its way through the layers.
 template <class T>
-class Workspace {
+class Workspace : public PassSpace {
  public:
   Workspace(const MlpPlan& plan, bool backward);
   // For `panels` panels that are all kept, derivatives too.
@@ -41,11 +42,6 @@ class Workspace {
 template <class T>
 void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member, int members,
                   T* packed);
-
-// Stages first..last-1 of a plan.
-struct StageRange {
-  std::size_t first = 0, last = static_cast<std::size_t>(-1);
-};
 
 // Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
 // of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).

@@ -15,6 +15,10 @@ std::int64_t dense_stages(const MlpPlan& plan) {
 
 }  // namespace
 
+bool has_row_noise(const Layer& layer) {
+  return layer.op == Op::kDense || layer.op == Op::kConv;
+}
+
 template <class T>
 RowNoiseSpace<T>::RowNoiseSpace(const MlpPlan& plan)
     : RowNoiseSpace(plan, std::min(kMostPanels, plan.block_panels(sizeof(T)))) {}

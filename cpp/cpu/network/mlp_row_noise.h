@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <iterator>
-#include <memory>
 
 #include "cpu/network/mlp_pass.h"
 
@@ -17,13 +16,13 @@ enum class Estimator : int { kReparam = 0, kLocal = 1, kFlipout = 2, kCount };
 inline constexpr const char* kEstimatorNames[] = {"reparam", "local", "flipout"};
 static_assert(std::size(kEstimatorNames) == static_cast<std::size_t>(Estimator::kCount));
 
-template <class T>
-class GraphRowNoiseSpace;
+// Whether a layer has two paths.
+bool has_row_noise(const Layer& layer);
 
 // Values, deltas and the second path's of a whole block of panels: of one thread, or of a batch
 // that is split over a team.
 template <class T>
-class RowNoiseSpace {
+class RowNoiseSpace : public PassSpace {
  public:
   explicit RowNoiseSpace(const MlpPlan& plan);
   RowNoiseSpace(const MlpPlan& plan, std::int64_t panels);
@@ -36,9 +35,11 @@ class RowNoiseSpace {
   // Scratch of the block's panels from number `at` on: (panels, widest layer, kPanel).
   T* below(std::int64_t at) { return slab_.data() + below_ + at * widest_ * kPanel; }
   Workspace<T> first;
-  std::shared_ptr<GraphRowNoiseSpace<T>> graph;  // of a network that is not plain
 
   std::int64_t block() const { return block_; }  // panels
+  std::int64_t bytes() const {
+    return first.bytes() + slab_.size() * static_cast<std::int64_t>(sizeof(T));
+  }
 
  private:
   std::int64_t block_;

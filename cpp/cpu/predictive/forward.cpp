@@ -25,39 +25,28 @@ template <class T>
 Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const Rows<T>& x,
                     std::int64_t rows, std::int64_t samples, Poll* poll)
     : source_(source),
-      plan_(network, source.masked),
-      graph_(network.plain() ? nullptr : std::make_unique<const GraphPlan>(network, source.masked)),
-      x_(x),
-      rows_(rows),
-      group_(graph_ ? 1 : kGroupPanels),
+      pass_(make_network_pass<T>(network, source.masked)),
+      group_(pass_->group()),
       outputs_(network.output_size()),
       network_dim_(network.dim()),
-      width_(network.input_size()),
+      fixed_(pass_->prefix().stages),
+      width_(pass_->prefix().width),
       cancel_(poll),
       crew_(threads_for(2.0 * static_cast<double>(samples * rows) *
                         static_cast<double>(std::max(network.dim(), network.multiplications())))) {
-  for (int t = 0; t < crew_.size(); ++t) spaces_.emplace_back(plan_);
-  const std::int64_t packed_size = graph_ ? graph_->packed_size : plan_.packed_size;
-  if (graph_) {
-    const std::int64_t each = graph_->workspace_bytes<T>(false);
+  if (pass_->large_spaces()) {
+    const std::int64_t each = pass_->space_bytes(PassUse::kForward);
     require_memory(each * crew_.size(), workspaces_named(crew_.size(), each) + " for 32 rows");
-    for (Space& space : spaces_) space.graph = std::make_unique<GraphSpace<T>>(*graph_, false);
-  } else {
-    pack_rows(x, network.input_size(), nullptr, rows, panels_);
   }
+  spaces_.resize(static_cast<std::size_t>(crew_.size()));
+  for (Space& space : spaces_) space.work = pass_->space(PassUse::kForward);
+  pass_->take_rows(x, nullptr, rows, x_);
   if (!source.masked) {
-    for (Space& space : spaces_) space.packed.resize(packed_size);
+    for (Space& space : spaces_) space.packed.resize(pass_->packed_size());
     return;
   }
-  if (graph_) {
-    fixed_ = graph_->prefix.nodes;
-    width_ = graph_->value_size[static_cast<std::size_t>(graph_->prefix.value)];
-  } else {
-    while (fixed_ < plan_.stages.size() && plan_.stages[fixed_].layer.op != Op::kDropout) ++fixed_;
-    if (fixed_ > 0) width_ = plan_.stages[fixed_ - 1].layer.out_size;
-  }
-  packed_.resize(packed_size);
-  pack(source.theta, packed_.data());
+  packed_.resize(pass_->packed_size());
+  pass_->pack(source.theta, false, 0, 1, packed_.data());
   for (Space& space : spaces_) space.start.resize(group_ * width_ * kPanel);
 }
 
@@ -77,36 +66,6 @@ bool Forward<T>::on_pieces(std::int64_t pieces, const Body& body) {
   return !cancel_.cancelled();
 }
 
-template <class T>
-void Forward<T>::pack(const T* theta, T* packed) const {
-  if (graph_) {
-    pack_graph(*graph_, theta, false, 0, 1, packed);
-  } else {
-    pack_weights(plan_, theta, false, 0, 1, packed);
-  }
-}
-
-// Panels of x from this one on: those of a plain network are packed already, else there is one.
-template <class T>
-const T* Forward<T>::panels_at(Space& space, std::int64_t panel) {
-  if (!graph_) return panels_.panel(panel);
-  const std::int64_t first = panel * kPanel;
-  const int n = static_cast<int>(std::min<std::int64_t>(kPanel, rows_ - first));
-  x_.pack(graph_->value_size.front(), nullptr, first, n, space.graph->input());
-  return space.graph->input();
-}
-
-template <class T>
-const T* Forward<T>::pass(Space& space, const T* theta, const T* packed, const T* input,
-                          std::int64_t panels, const Masks* masks, std::int64_t first,
-                          std::int64_t rows, StageRange range) {
-  if (graph_) {
-    return graph_forward(*graph_, theta, packed, input, *space.graph, masks, first, rows, range);
-  }
-  return forward_group(plan_, theta, packed, input, 0, panels, false, space.work, masks, first,
-                       rows, range);
-}
-
 // The weights of a sample, packed too.
 template <class T>
 const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
@@ -122,7 +81,7 @@ const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
                                   counter_purpose(kPurposeFitDraw, 0, 0));
     }
   }
-  if (sample != space.loaded) pack(theta, space.packed.data());
+  if (sample != space.loaded) pass_->pack(theta, false, 0, 1, space.packed.data());
   space.loaded = sample;
   return theta;
 }
@@ -137,8 +96,9 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
+    const T* input = pass_->panels_at(x_, at + p, *space.work);
     const T* f =
-        pass(space, theta, space.packed.data(), panels_at(space, at + p), count, nullptr, 0, 0, {});
+        pass_->forward(theta, space.packed.data(), input, count, nullptr, 0, 0, {}, *space.work);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = (p + i) * kPanel;
       k.unpack_panel(f + i * outputs_ * kPanel, outputs_, row,
@@ -153,8 +113,8 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
 template <class T>
 const T* Forward<T>::before_masks(Space& space, const T* input, std::int64_t panels) {
   if (fixed_ == 0) return input;
-  const T* f =
-      pass(space, source_.theta, packed_.data(), input, panels, nullptr, 0, 0, {0, fixed_});
+  const T* f = pass_->forward(source_.theta, packed_.data(), input, panels, nullptr, 0, 0,
+                              {0, fixed_}, *space.work);
   std::copy_n(f, panels * width_ * kPanel, space.start.data());
   return space.start.data();
 }
@@ -164,12 +124,14 @@ template <class T>
 void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
   const std::int64_t p = piece * group_, row = p * kPanel;
   const std::int64_t count = std::min(group_, panel_count(r.rows) - p);
-  const T* start = before_masks(space, panels_at(space, r.row / kPanel + p), count);
+  const T* start =
+      before_masks(space, pass_->panels_at(x_, r.row / kPanel + p, *space.work), count);
   for (std::int64_t s = 0; s < r.samples; ++s) {
     Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
     masks.purpose = kPurposePredictiveMask;
-    const T* f = pass(space, source_.theta, packed_.data(), start, count, &masks,
-                      source_.first_row + r.row + row, r.rows - row, {fixed_});
+    const T* f =
+        pass_->forward(source_.theta, packed_.data(), start, count, &masks,
+                       source_.first_row + r.row + row, r.rows - row, {fixed_}, *space.work);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = row + i * kPanel;
       kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -199,8 +161,8 @@ void Forward<T>::masks_in_lanes(Space& space, const Request& r, std::int64_t pie
   Masks masks{source_.seed, 0, 0, source_.shared, rows.data()};
   masks.samples = samples.data();
   masks.purpose = kPurposePredictiveMask;
-  const T* f = pass(space, source_.theta, packed_.data(), space.start.data(), count, &masks, 0,
-                    count * kPanel, {fixed_});
+  const T* f = pass_->forward(source_.theta, packed_.data(), space.start.data(), count, &masks, 0,
+                              count * kPanel, {fixed_}, *space.work);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t at = begin + i * kPanel;
     kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -215,7 +177,8 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
   const auto space = [&](int thread) -> Space& {
     return spaces_[static_cast<std::size_t>(thread)];
   };
-  if (!graph_ && !source_.masked && rows <= kFewRows && samples >= kPanel / 2) {
+  if (pass_->mlp_plan() != nullptr && !source_.masked && rows <= kFewRows &&
+      samples >= kPanel / 2) {
     return on_pieces(pieces_of(samples, kPanel),
                      [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
   }
@@ -229,8 +192,8 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
                      [&](int t, std::int64_t piece) { all_masks(space(t), r, piece); });
   }
   prefix_.resize(width_ * kPanel);
-  std::copy_n(before_masks(spaces_[0], panels_at(spaces_[0], row / kPanel), 1), width_ * kPanel,
-              prefix_.data());
+  const T* input = pass_->panels_at(x_, row / kPanel, *spaces_[0].work);
+  std::copy_n(before_masks(spaces_[0], input, 1), width_ * kPanel, prefix_.data());
   return on_pieces(pieces_of(panel_count(samples * rows), group_),
                    [&](int t, std::int64_t piece) { masks_in_lanes(space(t), r, piece); });
 }

@@ -7,8 +7,7 @@
 
 #include "core/likelihood_hd.h"
 #include "cpu/layers/row_blocks.h"
-#include "cpu/network/graph_pass.h"
-#include "cpu/network/mlp_pass.h"
+#include "cpu/network/network_pass.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
@@ -61,9 +60,7 @@ class Forward {
     T* log_noise;
   };
   struct Space {
-    explicit Space(const MlpPlan& plan) : work(plan, false) {}
-    Workspace<T> work;
-    std::unique_ptr<GraphSpace<T>> graph;  // of a network that is not plain
+    std::unique_ptr<PassSpace> work;
     Buffer<T> theta, packed, start;
     std::int64_t loaded = -1;  // the sample whose weights are packed
   };
@@ -83,20 +80,13 @@ class Forward {
   void all_masks(Space& space, const Request& r, std::int64_t piece);
   void masks_in_lanes(Space& space, const Request& r, std::int64_t piece);
   const T* before_masks(Space& space, const T* input, std::int64_t panels);
-  const T* panels_at(Space& space, std::int64_t panel);
-  void pack(const T* theta, T* packed) const;
-  const T* pass(Space& space, const T* theta, const T* packed, const T* input, std::int64_t panels,
-                const Masks* masks, std::int64_t first, std::int64_t rows, StageRange range);
 
   const WeightSource<T> source_;
-  const MlpPlan plan_;
-  const std::unique_ptr<const GraphPlan> graph_;  // of a network that is not plain, else null
-  const Rows<T> x_;
-  const std::int64_t rows_;
+  const std::unique_ptr<const NetworkPass<T>> pass_;
   const std::int64_t group_, outputs_, network_dim_;
-  std::size_t fixed_ = 0;  // stages before the first mask
-  std::int64_t width_;     // of what they give
-  Panels<T> panels_;
+  const std::size_t fixed_;   // stages before the first mask
+  const std::int64_t width_;  // of what they give
+  BatchRows<T> x_;
   Cancel cancel_;
   Crew crew_;
   std::vector<Space> spaces_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/layers/layers.h"
+#include "cpu/network/mlp_plan.h"
 #include "cpu/predictive/forward.h"
 
 namespace ribbit::cpu {
@@ -29,6 +31,7 @@ void Forward<T>::load_lanes(const LaneSamples& samples, std::int64_t first, std:
 template <class T>
 void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t piece) {
   const KernelTable<T>& k = kernels<T>();
+  const MlpPlan& plan = *pass_->mlp_plan();
   const std::int64_t begin = piece * kPanel, rows = r.rows;
   const std::int64_t valid = std::min<std::int64_t>(kPanel, r.samples - begin);
   LaneSamples samples;
@@ -37,20 +40,19 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
     samples.number[lane] = static_cast<std::uint64_t>(sample);
     samples.theta[lane] = source_.mean == nullptr ? stored(sample) : nullptr;
   }
-  const std::int64_t widest = *std::max_element(plan_.value_width.begin(), plan_.value_width.end());
+  const std::int64_t widest = *std::max_element(plan.value_width.begin(), plan.value_width.end());
   // Two values, partial sums (at most 4), transposed weights.
   space.theta.resize((6 * rows * widest + widest + kRun + 8) * kPanel);
   T *x = space.theta.data(), *y = x + rows * widest * kPanel, *sums = y + rows * widest * kPanel;
   T *bias = sums + 4 * rows * widest * kPanel, *weights = bias + (widest + 8) * kPanel;
   std::vector<unsigned char> splits(static_cast<std::size_t>(widest));
 
-  const T* input = panels_.panel(r.row / kPanel);
-  for (std::int64_t i = 0; i < rows * panels_.features; ++i) {
-    std::fill_n(x + i * kPanel, kPanel,
-                input[i % panels_.features * kPanel + i / panels_.features]);
+  const T* input = x_.panel(r.row / kPanel);
+  for (std::int64_t i = 0; i < rows * x_.features; ++i) {
+    std::fill_n(x + i * kPanel, kPanel, input[i % x_.features * kPanel + i / x_.features]);
   }
-  std::int64_t width = panels_.features;
-  for (const Stage& stage : plan_.stages) {
+  std::int64_t width = x_.features;
+  for (const Stage& stage : plan.stages) {
     const Layer& layer = stage.layer;
     if (layer.op != Op::kDense) {
       activation_forward(stage, x, rows * width * kPanel, x, static_cast<T*>(nullptr));
