@@ -227,7 +227,7 @@ class MaskedPosterior(NativeSteps):
     def network_predictive(self) -> NetworkPredictive:
         """What predicts, without the data and without masks."""
         base = self._spec.describe() | {"likelihood": self.likelihood.describe()}
-        return NetworkPredictive(self.model, self.likelihood, base)
+        return NetworkPredictive(self.model, self.likelihood, base, units=self._spec.units)
 
 
 def _rebuild(spec: DensitySpec, options: dict[str, Any]) -> MaskedPosterior:

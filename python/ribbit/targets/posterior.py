@@ -21,10 +21,12 @@ from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive
 from ribbit.targets.priors import LOG_NOISE, Normal, PriorLike
 from ribbit.targets.spec import DensitySpec
+from ribbit.targets.units import Units, warn_of_scale
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,6 +74,13 @@ class Posterior(NativeDensity, NativeSteps):
         small enough for whole trajectories in one launch, products of 16 columns or fewer and
         gradients of weights with 16 inputs or fewer are computed in float32 always.
 
+    standardize : bool, default False
+        Shift and scale every column of x, and of y for a regression, to mean 0 and sd 1 before the
+        network sees it; images of bytes, tokens, labels and counts stay. `predict` takes inputs and
+        gives means, intervals and log likelihoods in the units of the data passed here, also from
+        saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
+        are in the standardised units.
+
     Attributes
     ----------
     dim : int
@@ -79,7 +88,8 @@ class Posterior(NativeDensity, NativeSteps):
         the last, the logarithm of the noise sd).
     x, y : array
         The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
-        read-only: changing the arrays that were passed does not change the target. Arrays in device
+        read-only: changing the arrays that were passed does not change the target. Standardised
+        where that was asked for. Arrays in device
         memory that have the target's dtype already are not copied: leave them unchanged.
     precision : str
         "float32", "mixed", "float64" or "tf32".
@@ -110,6 +120,9 @@ class Posterior(NativeDensity, NativeSteps):
     -----
     PrecisionWarning
         For precision="tf32".
+    ScaleWarning
+        For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
+        10, or sd below 0.01) under one prior for all weights.
 
     References
     ----------
@@ -150,13 +163,20 @@ class Posterior(NativeDensity, NativeSteps):
         likelihood_temperature: float = 1.0,
         dtype: npt.DTypeLike | None = None,
         precision: Precision | None = None,
+        standardize: bool = False,
     ) -> None:
-        name = "Posterior"
+        name, units = "Posterior", None
+        if checks.boolean(name, "standardize", standardize):
+            if not isinstance(model, Model):
+                raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+            units = Units.of(name, model, x, y, check_likelihood(name, likelihood))
+            x, y = units.inputs(name, x), units.targets(name, y)
         data = model, x, y, prior, likelihood
-        self._fill(
-            DensitySpec.of(name, *data, temperature, likelihood_temperature, dtype, precision)
-        )
+        how = temperature, likelihood_temperature, dtype, precision
+        self._fill(DensitySpec.of(name, *data, *how, units))
         _precision.warn(name, self.precision)
+        if units is None:
+            warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
 
     def _fill(self, spec: DensitySpec) -> None:
         """Set every field from the checked arguments."""
@@ -180,7 +200,9 @@ class Posterior(NativeDensity, NativeSteps):
             "dropout_layers": model.dropout_layers,
             "array_namespace": spec.backend.xp,
             "_native": spec.density(),
-            "_predictive": NetworkPredictive(model, spec.likelihood, spec.describe()),
+            "_predictive": NetworkPredictive(
+                model, spec.likelihood, spec.describe(), units=spec.units
+            ),
         }.items():
             object.__setattr__(self, key, value)
 

@@ -24,6 +24,7 @@ from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -114,12 +115,16 @@ class NetworkPredictive:
         Draws that are made from their numbers while they are used. The arrays of draws (S, P) that
         the methods are given then say how many there are, from number `first` on, at rows of x
         from number `row` on. None: the arrays are the draws.
+    units : Units, optional
+        Of the data, where the network sees them standardised: inputs, targets and predictions are
+        in these units, `outputs` in those of the network.
     """
 
     model: Model
     likelihood: Likelihood
     description: Mapping[str, Any] = field(repr=False, compare=False)
     draws: Masks | NormalWeights | None = None
+    units: Units | None = field(default=None, repr=False)
 
     @property
     def dim(self) -> int:
@@ -158,6 +163,7 @@ class NetworkPredictive:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
         single = getattr(x, "dtype", None) == np.float32 and not is_device_array(x)
         dtype = np.dtype(np.float32 if single else np.float64)
+        x = self._inputs("predict", x)
         dispatch.backend_of_data("predict", dtype, x=x).rows("predict", self.network, x)
 
     def outputs(
@@ -181,6 +187,7 @@ class NetworkPredictive:
         """
         if self.draws is not None:
             return self._samples("predict", theta, x, first, row)[0]
+        x = self._inputs("predict", x)
         out: FloatArray = dispatch.outputs(
             "predict", self.network, theta, x, self.dim, self.precision
         )
@@ -195,7 +202,8 @@ class NetworkPredictive:
         """
         outputs, log_noise = self._samples("predict", theta, x, first, row)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.likelihood.terms(outputs, log_noise)
+            terms = self.likelihood.terms(outputs, log_noise)
+        return terms if self.units is None else self.units.terms(terms)
 
     def log_likelihood(
         self,
@@ -213,6 +221,8 @@ class NetworkPredictive:
         function = "Prediction.log_likelihood"
         outputs, log_noise = self._samples(function, theta, x, first, row)
         backend = dispatch.backend_of(function, outputs)
+        if self.units is not None:
+            y = self.units.targets(function, y)
         targets = self.likelihood.targets(
             function,
             backend.given(function, "y", y),
@@ -223,7 +233,7 @@ class NetworkPredictive:
         targets = from_host(backend.xp, targets)
         with np.errstate(over="ignore", invalid="ignore"):
             values: Array64 = self.likelihood.log_likelihood(outputs, targets, log_noise)
-        return values
+        return values if self.units is None else values - self.units.log_scale
 
     def predictive_moments(
         self, positions: FloatArray, x: npt.ArrayLike
@@ -234,10 +244,12 @@ class NetworkPredictive:
             self.network,
             self.likelihood.table("predict", self.model.output_shape),
             self._source(backend, positions, x, 0),
-            x,
+            self._inputs("predict", x),
             count=positions.shape[0] * positions.shape[1],
             precision=self.precision,
         )
+        if self.units is not None:
+            sums = self.units.moments(sums)
         return sums, isinstance(self.likelihood, likelihoods.Bernoulli)
 
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> NetworkPredictive:
@@ -261,6 +273,10 @@ class NetworkPredictive:
         """Return a JSON-able description for `predictive_from_description`."""
         masks = {"dropout": self.draws.describe()} if isinstance(self.draws, Masks) else {}
         return dict(self.description) | masks
+
+    def _inputs(self, function: str, x: npt.ArrayLike) -> Any:
+        """Return inputs in the units of the network."""
+        return x if self.units is None else self.units.inputs(function, x)
 
     def _source(
         self, backend: dispatch.Backend, positions: FloatArray, x: npt.ArrayLike, row: int
@@ -286,7 +302,7 @@ class NetworkPredictive:
             function,
             self.network,
             self._source(backend, theta[None, :, :], x, row),
-            x,
+            self._inputs(function, x),
             first=first,
             count=theta.shape[0],
             precision=self.precision,
@@ -336,4 +352,5 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
             raise ValueError(
                 f"[{function}] expected {len(model.rates)} rates, got {len(masks.rates)}"
             )
-    return NetworkPredictive(model, likelihood, base, masks)
+    units = None if given.get("units") is None else Units.from_description(given["units"])
+    return NetworkPredictive(model, likelihood, base, masks, units)

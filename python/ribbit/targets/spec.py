@@ -24,6 +24,7 @@ from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_table import PriorTable
 from ribbit.targets.priors import Normal, Prior, PriorLike
+from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -67,6 +68,7 @@ class DensitySpec:
     y: FloatArray = field(repr=False)
     flat: bool  # one output, whose y was (N,): predictions are (N,) too
     constants: Array64 | None = field(repr=False)
+    units: Units | None  # of the user's data, where x and y are standardised; else None
 
     @staticmethod
     def of(
@@ -80,8 +82,12 @@ class DensitySpec:
         likelihood_temperature: float,
         dtype: npt.DTypeLike | None,
         precision: str | None,
+        units: Units | None = None,
     ) -> DensitySpec:
-        """Check the arguments of `Posterior`; `name` stands in its errors."""
+        """Check the arguments of `Posterior`; `name` stands in its errors.
+
+        units: those that x and y were in before they were standardised.
+        """
         if not isinstance(model, Model):
             raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
         prior = priors.check(name, prior)
@@ -120,6 +126,7 @@ class DensitySpec:
             targets,
             flat and targets.shape[1] == 1,
             likelihood.constants(host),
+            units,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +134,8 @@ class DensitySpec:
         x = self.x.reshape((-1, *self.model.input_shape))
         y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
-        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, None, self.precision)
+        how = None, self.precision, self.units
+        return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how)
 
     @property
     def dim(self) -> int:
@@ -209,7 +217,11 @@ class DensitySpec:
             "likelihood": digest(self.likelihood.describe()),
             "temperature": repr(self.temperature),
             "likelihood temperature": repr(self.likelihood_temperature),
-            "data": digest(to_host(self.x), to_host(self.y)),
+            "data": digest(
+                to_host(self.x),
+                to_host(self.y),
+                None if self.units is None else self.units.describe(),
+            ),
             "dtype": self.dtype.name,
             "instruction set": self.backend.instruction_set,
         }
@@ -227,6 +239,7 @@ class DensitySpec:
             "precision": self.precision,
             "num_rows": self.num_rows,
             "flat": self.flat,
+            **({} if self.units is None else {"units": self.units.describe()}),
         }
 
 

@@ -1,0 +1,204 @@
+"""Data in units of their own spread, and predictions back in the user's.
+
+Shapes: N rows, J columns of y, S draws, K outputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import (
+    errstate,
+    from_device,
+    from_host,
+    is_device_array,
+    namespace,
+    to_host,
+)
+from ribbit.errors import ScaleWarning
+from ribbit.protocols import PredictiveTerms
+from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.priors import Prior
+
+if TYPE_CHECKING:
+    from ribbit.models.model import Model
+
+__all__ = ["Units", "warn_of_scale"]
+
+# Columns with a larger mean or sd, or with a smaller sd, are far from unit scale.
+_LARGE, _SMALL = 10.0, 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Where the columns of the data lie and how wide they are.
+
+    Attributes
+    ----------
+    x_mean, x_scale : (*input_shape) float64 array or None
+        Mean and sd of the inputs, 1 where a column is constant; None where inputs are bytes or
+        tokens.
+    y_mean, y_scale : (J,) float64 array or None
+        The same of the targets; None where they have no unit (labels, counts).
+    """
+
+    x_mean: Array64 | None
+    x_scale: Array64 | None
+    y_mean: Array64 | None
+    y_scale: Array64 | None
+
+    @staticmethod
+    def of(function: str, model: Model, x: Any, y: Any, likelihood: Likelihood) -> Units:
+        """Measure the training data; raises as `Posterior` does for what is no data."""
+        x_mean = x_scale = y_mean = y_scale = None
+        if has_scale(model, x):
+            x_mean, x_scale = _mean_and_scale(function, "x", x)
+        if likelihood.kind == "regression":
+            y_mean, y_scale = _mean_and_scale(function, "y", y)
+            y_mean, y_scale = y_mean.reshape(-1), y_scale.reshape(-1)
+        return Units(x_mean, x_scale, y_mean, y_scale)
+
+    def inputs(self, function: str, x: Any) -> Any:
+        """Return inputs (N, *input_shape) in their spread; what does not fit is left alone."""
+        if self.x_mean is None or self.x_scale is None:
+            return x
+        array = _array(function, "x", x)
+        if tuple(array.shape[1:]) != self.x_mean.shape:
+            return x  # whoever reads it says what is wrong
+        return _moved(array, self.x_mean, self.x_scale)
+
+    def targets(self, function: str, y: Any) -> Any:
+        """Return targets (N,) or (N, J) in their spread; what does not fit is left alone."""
+        if self.y_mean is None or self.y_scale is None:
+            return y
+        array = _array(function, "y", y)
+        if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != self.y_mean.size):
+            return y
+        return _moved(array, self.y_mean, self.y_scale)
+
+    @property
+    def log_scale(self) -> float:
+        """What a row's log density in the user's units has less than in the spread's."""
+        return 0.0 if self.y_scale is None else float(np.log(self.y_scale).sum())
+
+    def terms(self, terms: PredictiveTerms) -> PredictiveTerms:
+        """Return what draws predict in the user's units."""
+        if self.y_mean is None or self.y_scale is None or terms.mean is None:
+            return terms
+        xp = namespace(terms.mean)
+        mean, scale = from_host(xp, self.y_mean), from_host(xp, self.y_scale)
+        with errstate(xp):
+            return dataclasses.replace(
+                terms,
+                mean=terms.mean * scale + mean,
+                noise_sd=None if terms.noise_sd is None else terms.noise_sd * scale,
+                noise_scale=None if terms.noise_scale is None else terms.noise_scale * scale,
+            )
+
+    def moments(self, sums: tuple[Array64, ...]) -> tuple[Array64, ...]:
+        """Return running sums of `protocols.NativePredictive` in the user's units."""
+        if self.y_mean is None or self.y_scale is None:
+            return sums
+        first, total, squares, noise = sums
+        xp = namespace(first)
+        mean, scale = from_host(xp, self.y_mean), from_host(xp, self.y_scale)
+        return first * scale + mean, total * scale, squares * scale**2, noise * scale**2
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description."""
+        return {
+            field.name: None if value is None else value.tolist()
+            for field in dataclasses.fields(self)
+            for value in [getattr(self, field.name)]
+        }
+
+    @staticmethod
+    def from_description(description: Mapping[str, Any]) -> Units:
+        """Rebuild from `describe`; TypeError or ValueError for anything else."""
+        function = "predictive_from_description"
+        given = checks.mapping(function, "units", description)
+        found = {}
+        for name in ("x_mean", "x_scale", "y_mean", "y_scale"):
+            value = given.get(name)
+            if value is not None:
+                value = np.asarray(checks.numeric(function, name, value), np.float64)
+                checks.finite(function, name, value)
+                if name.endswith("scale"):
+                    checks.all_true(function, f"{name} > 0", name, value, value > 0)
+            found[name] = value
+        return Units(**found)
+
+
+def has_scale(model: Model, x: Any) -> bool:
+    """Whether inputs are numbers of some unit: no tokens, no images of bytes."""
+    tokens = bool(model.network.tokens)
+    images = str(getattr(x, "dtype", "")) == "uint8" and len(model.input_shape) == 3
+    return not (tokens or images)
+
+
+def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likelihood) -> None:
+    """Warn of checked data (N, D) and (N, J) far from unit scale under one prior for all weights.
+
+    Such a prior says that inputs and outputs are of the order of one: with others nearly all its
+    functions are far from every reasonable one.
+    """
+    if not isinstance(prior, Prior):
+        return
+    found = _far("x", x) if has_scale(model, x) else []
+    if likelihood.kind == "regression":
+        found += _far("y", y)
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        warnings.warn(
+            "[Posterior] expected inputs and targets of about unit scale under one prior for all "
+            f"weights, got {', '.join(found[:3])}{more}: give standardize=True (predictions come "
+            "back in your units), or scale them yourself: "
+            "scaler = rb.datasets.standardize(x, y); x, y = scaler.x, scaler.y",
+            ScaleWarning,
+            stacklevel=3,
+        )
+
+
+def _far(name: str, array: Any) -> list[str]:
+    xp = namespace(array)
+    rows = xp.astype(array, xp.float64)
+    means, sds = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
+    far = (np.maximum(np.abs(means), sds) > _LARGE) | ((sds > 0) & (sds < _SMALL))
+    single = name == "y" and far.size == 1
+    return [
+        f"{name if single else f'{name} column {i}'} with mean {means[i]:.3g} and sd {sds[i]:.3g}"
+        for i in np.flatnonzero(far)
+    ]
+
+
+def _array(function: str, name: str, value: Any) -> Any:
+    if is_device_array(value):
+        return from_device(function, name, value)
+    return checks.numeric(function, name, value)
+
+
+def _mean_and_scale(function: str, name: str, value: Any) -> tuple[Array64, Array64]:
+    array = _array(function, name, value)
+    if array.ndim == 0 or array.shape[0] == 0:
+        return np.zeros(()), np.ones(())  # an error of whoever reads the data
+    xp = namespace(array)
+    rows = xp.astype(array, xp.float64)
+    mean, scale = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
+    if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
+        checks.finite(function, name, to_host(array))
+    # Rounding leaves a constant column a spread of some 1e-16 times its mean.
+    constant = scale <= 1e-12 * np.abs(mean)
+    return np.asarray(mean), np.where(constant | (scale == 0), 1.0, scale)
+
+
+def _moved(array: Any, mean: Array64, scale: Array64) -> Any:
+    xp = namespace(array)
+    rows = xp.astype(array, xp.float64)
+    return (rows - from_host(xp, mean)) / from_host(xp, scale)

@@ -1,0 +1,194 @@
+"""Data in the user's units: what is standardised, what predictions say, and who is warned."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.errors import ScaleWarning
+
+RNG = np.random.default_rng(8)
+ROWS = 40
+X = RNG.normal(size=(ROWS, 3)) * (0.002, 30.0, 1.0) + (0.0, 500.0, 7.0)
+Y = 300.0 + 80.0 * np.sin(X[:, 2]) + 5.0 * RNG.normal(size=ROWS)
+NEW = X[:7] * 1.01
+LIKELIHOODS = {
+    "known": (rb.Gaussian(0.3), 1),
+    "learned": (rb.Gaussian(), 1),
+    "heteroscedastic": (rb.HeteroscedasticGaussian(), 2),
+    "student": (rb.StudentTNoise(4.0), 1),
+}
+
+
+def posterior(x, y, likelihood="learned", **options):
+    law, outputs = LIKELIHOODS[likelihood]
+    layers = [rb.Dense(5), rb.Activation("tanh"), rb.Dropout(0.1), rb.Dense(outputs)]
+    if not options.pop("masks", False):
+        layers.pop(2)
+    model = rb.Model(layers, input_shape=(3,))
+    return rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=law, **options)
+
+
+def pair(y=Y, **options):
+    """A target that standardises, and one of data that were standardised by hand."""
+    scaler = rb.datasets.standardize(X, y)
+    return posterior(X, y, standardize=True, **options), posterior(scaler.x, scaler.y, **options)
+
+
+def sampled(target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few draws have not converged
+        hmc = rb.HMC(target, step_size=0.02, num_leapfrog_steps=10)
+        return hmc.sample(12, warmup=5, chains=2, seed=4, progress=False)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_positions_are_those_of_data_standardised_by_hand(likelihood):
+    own, by_hand = pair(likelihood=likelihood)
+    assert np.array_equal(own.x, by_hand.x)
+    assert np.array_equal(own.y, by_hand.y)
+    assert np.array_equal(sampled(own).positions, sampled(by_hand).positions)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("how", ["draws", "loaded", "running"])
+def test_predictions_are_in_the_users_units(likelihood, how, tmp_path):
+    own, by_hand = pair(likelihood=likelihood)
+    scaler = rb.datasets.standardize(X, Y)
+    draws, known = sampled(own), sampled(by_hand).predict(scaler.transform(NEW))
+    if how == "loaded":
+        draws.save(tmp_path / "draws.npz")
+        draws = rb.load_draws(tmp_path / "draws.npz")
+    if how == "running":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            hmc = rb.HMC(own, step_size=0.02, num_leapfrog_steps=10)
+            p = hmc.sample(
+                12, warmup=5, chains=2, seed=4, progress=False, predict_at=NEW
+            ).prediction
+    else:
+        p = draws.predict(NEW)
+    width = float(scaler.y_scale)
+    assert p.mean.shape == (7,)
+    np.testing.assert_allclose(p.mean, scaler.inverse_y(known.mean), rtol=1e-6)
+    for name in ("std", "epistemic_std", "aleatoric_std"):
+        np.testing.assert_allclose(getattr(p, name), getattr(known, name) * width, rtol=1e-5)
+    for name in ("interval", "mean_interval"):
+        expected = scaler.inverse_y(getattr(known, name)(0.8))
+        np.testing.assert_allclose(getattr(p, name)(0.8), expected, rtol=1e-5)
+    found = p.log_likelihood(Y[:7])
+    expected = known.log_likelihood(scaler.transform_y(Y[:7])) - np.log(width)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(AssertionError):  # the control: without the way back
+        np.testing.assert_allclose(p.mean, known.mean, rtol=1e-2)
+
+
+def test_several_targets_have_a_unit_each():
+    y = np.column_stack([Y, 1e-3 * Y[::-1]])
+    scaler = rb.datasets.standardize(X, y)
+    model = rb.mlp(3, (4,), 2)
+    own = rb.Posterior(
+        model, X, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), standardize=True
+    )
+    known = rb.Posterior(model, scaler.x, scaler.y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    p, q = sampled(own).predict(NEW), sampled(known).predict(scaler.transform(NEW))
+    np.testing.assert_allclose(p.mean, scaler.inverse_y(q.mean), rtol=1e-6)
+    np.testing.assert_allclose(p.std, q.std * scaler.y_scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble"])
+def test_fits_predict_in_the_users_units(method, tmp_path):
+    own, by_hand = pair(masks=method == "MCDropout")
+    scaler = rb.datasets.standardize(X, Y)
+
+    def fitted(target):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # still rising
+            fit = getattr(rb, method)(target, batch_size=10, learning_rate=1e-2)
+            return fit.fit(3, seed=2, progress=False)
+
+    fit = fitted(own)
+    fit.save(tmp_path / "fit.npz")
+    known = fitted(by_hand).draws(20, seed=3).predict(scaler.transform(NEW))
+    for one in (fit, rb.load_fit(tmp_path / "fit.npz")):
+        p = one.draws(20, seed=3).predict(NEW)
+        np.testing.assert_allclose(p.mean, scaler.inverse_y(known.mean), rtol=1e-6)
+        np.testing.assert_allclose(p.std, known.std * float(scaler.y_scale), rtol=1e-5)
+
+
+def test_labels_counts_bytes_and_tokens_have_no_unit():
+    labels = (Y > 300).astype(int)
+    target = rb.Posterior(
+        rb.mlp(3, (4,), 2),
+        X,
+        labels,
+        prior=rb.Normal(1.0),
+        likelihood=rb.Categorical(),
+        standardize=True,
+    )
+    assert np.array_equal(target.y[:, 0], labels)
+    np.testing.assert_allclose(target.x.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(target.x.std(axis=0), 1.0, atol=1e-5)
+    assert sampled(target).predict(NEW).probs.shape == (7, 2)
+    images = RNG.integers(0, 256, size=(6, 4, 4, 1), dtype=np.uint8)
+    model = rb.Model([rb.Flatten(), rb.Dense(1)], input_shape=(4, 4, 1))
+    options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian()}
+    target = rb.Posterior(model, images, Y[:6], standardize=True, **options)
+    assert target.x.dtype == np.uint8
+    np.testing.assert_allclose(target.y.std(), 1.0, rtol=1e-5)
+
+
+def test_constant_columns_stay_finite_and_pickles_keep_the_units():
+    x = X.copy()
+    x[:, 1] = 0.1 + 0.2
+    target = posterior(x, Y, standardize=True)
+    np.testing.assert_allclose(target.x[:, 1], 0.0, atol=1e-12)
+    again = pickle.loads(pickle.dumps(target))
+    theta = target.init(seed=1, chains=3)
+    assert np.array_equal(again.predictive(theta, NEW).mean, target.predictive(theta, NEW).mean)
+    assert again.fingerprint == target.fingerprint
+    assert again.fingerprint != posterior(10 * x, 2 * Y, standardize=True).fingerprint
+
+
+def test_bad_data_are_named_as_without_it():
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"finite values in x.*x\[3, 1\] is nan"):
+        posterior(bad, Y, standardize=True)
+    with pytest.raises(ValueError, match="expected x of shape"):
+        posterior(X[:, :2], Y, standardize=True)
+    with pytest.raises(ValueError, match="y"):
+        posterior(X, Y[:5], standardize=True)
+    with pytest.raises(TypeError, match="standardize"):
+        posterior(X, Y, standardize=1)
+    draws = sampled(posterior(X, Y, standardize=True))
+    with pytest.raises(ValueError, match="expected x of shape"):
+        draws.predict(NEW[:, :2])
+
+
+# --- who is warned -------------------------------------------------------------------------------
+
+
+def test_a_warning_names_the_columns_and_the_two_ways_out():
+    with pytest.warns(ScaleWarning) as caught:
+        posterior(X, Y)
+    text = str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert "x column 0 with mean" in text
+    assert "x column 1 with mean" in text
+    assert "y with mean" in text
+    assert "column 2" not in text
+    assert "standardize=True" in text
+    assert "rb.datasets.standardize(x, y)" in text
+
+
+def test_no_warning_without_a_reason():
+    pair()  # warnings are errors here
+    scaler = rb.datasets.standardize(X, Y)
+    by_layer = {"*.weight": rb.Normal(1.0), "*.bias": rb.Normal(10.0)}
+    rb.Posterior(rb.mlp(3, (4,), 1), X, Y, prior=by_layer, likelihood=rb.Gaussian())
+    rb.Posterior(
+        rb.mlp(3, (4,), 1), scaler.x, np.round(Y), prior=rb.Normal(1.0), likelihood=rb.Poisson()
+    )
