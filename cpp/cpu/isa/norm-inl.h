@@ -1,7 +1,8 @@
-// Filter response normalisation (Singh and Krishnan 2020, eq. 1 to 3) and layer normalisation (Ba,
-// Kiros and Hinton 2016, eq. 4). Rows of data ride in the lanes.
+// Filter response norm and layer norm, by the formulas of core/norm_hd.h. Rows of data ride in the
+// lanes.
 #pragma once
 
+#include "core/norm_hd.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/transpose-inl.h"
 #include "cpu/isa/vec-inl.h"
@@ -50,12 +51,11 @@ static void response(std::int64_t sites, std::int64_t channels, const T* gamma, 
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
   const V share = broadcast(T(1) / static_cast<T>(sites)), small = broadcast(epsilon);
-  const V one = V{} + T(1);
   for (std::int64_t c = 0; c < channels; ++c) {
     const V factor = broadcast(gamma[c]);
     for (int lane = 0; lane < kPanel; lane += lanes) {
       T* at = r + c * kPanel + lane;
-      const V inverse = one / sqrt(mul_add(load<T>(at), share, small));
+      const V inverse = inverse_root<V>(load<T>(at), share, small);
       store<T>(at, inverse);
       store<T>(scale + c * kPanel + lane, factor * inverse);
     }
@@ -73,10 +73,10 @@ static void response_apply(const T* z, std::int64_t sites, std::int64_t channels
       const Vec<T> least = broadcast(tau != nullptr ? tau[c] : T(0));
       RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
         const std::int64_t at = c * kPanel + lane;
-        Vec<T> v = mul_add(load<T>(z + p * pixel + at), load<T>(scale + at), shift);
-        // Of two equal ones the threshold: NaN passes.
-        if (tau != nullptr) v = v <= least ? least : v;
-        store<T>(out + p * pixel + at, v);
+        const Vec<T> from = load<T>(z + p * pixel + at), gain = load<T>(scale + at);
+        store<T>(out + p * pixel + at, tau != nullptr
+                                           ? response_output<Vec<T>>(from, gain, shift, least)
+                                           : response_output<Vec<T>>(from, gain, shift));
       }
     }
   }
@@ -98,13 +98,15 @@ static void response_delta(const T* z, std::int64_t sites, std::int64_t channels
         Vec<T> delta = load<T>(d + here);
         if (slope != nullptr) delta *= load<T>(slope + here);
         if (tau != nullptr) {
-          const auto cut = mul_add(value, load<T>(scale + at), shift) <= least;
-          store<T>(by_cut + at, load<T>(by_cut + at) + (cut ? delta : Vec<T>{}));
-          delta = cut ? Vec<T>{} : delta;
+          const auto cuts = threshold_cuts<Vec<T>>(value, load<T>(scale + at), shift, least);
+          store<T>(by_cut + at, load<T>(by_cut + at) + (cuts ? delta : Vec<T>{}));
+          delta = cuts ? Vec<T>{} : delta;
         }
         store<T>(d + here, delta);
-        store<T>(sums + at, load<T>(sums + at) + delta);
-        store<T>(by_z + at, mul_add(delta, value, load<T>(by_z + at)));
+        Vec<T> plain = load<T>(sums + at), along = load<T>(by_z + at);
+        add_delta<Vec<T>>(delta, value, plain, along);
+        store<T>(sums + at, plain);
+        store<T>(by_z + at, along);
       }
     }
   }
@@ -120,7 +122,7 @@ static void response_backward(const T* z, const T* d, std::int64_t sites, std::i
       const std::int64_t here = p * pixel + at;
       const Vec<T> before = add ? load<T>(dz + here) : Vec<T>{};
       const Vec<T> gain = mul_add(load<T>(scale + at), load<T>(d + here), before);
-      store<T>(dz + here, mul_sub(load<T>(shrink + at), load<T>(z + here), gain));
+      store<T>(dz + here, response_by_input<Vec<T>>(load<T>(z + here), gain, load<T>(shrink + at)));
     }
   }
 }
@@ -137,8 +139,7 @@ RIBBIT_INLINE void moments_of_site(const T* z, std::int64_t channels, T epsilon,
     const Vec<T> off = load<T>(z + c * kPanel) - mean;
     squares = mul_add(off, off, squares);
   }
-  const Vec<T> one = Vec<T>{} + T(1);
-  r = one / sqrt(mul_add(squares, broadcast(share), broadcast(epsilon)));
+  r = inverse_root<Vec<T>>(squares, broadcast(share), broadcast(epsilon));
 }
 
 template <class T>
@@ -151,9 +152,9 @@ static void layer_norm(const T* z, std::int64_t sites, std::int64_t channels, co
       Vec<T> mean, r;
       moments_of_site<T>(from, channels, epsilon, mean, r);
       for (std::int64_t c = 0; c < channels; ++c) {
-        const Vec<T> off = (load<T>(from + c * kPanel) - mean) * r;
+        const Vec<T> unit = standardised<Vec<T>>(load<T>(from + c * kPanel), mean, r);
         store<T>(out + p * pixel + c * kPanel + lane,
-                 mul_add(broadcast(gamma[c]), off, broadcast(beta[c])));
+                 standard_output<Vec<T>>(unit, broadcast(gamma[c]), broadcast(beta[c])));
       }
     }
   }
@@ -171,21 +172,22 @@ static void layer_norm_backward(const T* z, const T* d, std::int64_t sites, std:
       moments_of_site<T>(z + first, channels, epsilon, mean, r);
       for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t at = first + c * kPanel, sum = c * kPanel + lane;
-        const Vec<T> delta = load<T>(d + at), off = (load<T>(z + at) - mean) * r;
-        store<T>(sums + sum, load<T>(sums + sum) + delta);
-        store<T>(sums + pixel + sum, mul_add(delta, off, load<T>(sums + pixel + sum)));
-        const Vec<T> g = delta * broadcast(gamma[c]);
-        plain += g;
-        along = mul_add(g, off, along);
+        const Vec<T> delta = load<T>(d + at);
+        const Vec<T> unit = standardised<Vec<T>>(load<T>(z + at), mean, r);
+        Vec<T> by_beta = load<T>(sums + sum), by_gamma = load<T>(sums + pixel + sum);
+        add_delta<Vec<T>>(delta, unit, by_beta, by_gamma);
+        store<T>(sums + sum, by_beta);
+        store<T>(sums + pixel + sum, by_gamma);
+        add_delta<Vec<T>>(delta * broadcast(gamma[c]), unit, plain, along);
       }
       if (dz == nullptr) continue;
       plain *= share;
       along *= share;
       for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t at = first + c * kPanel;
-        const Vec<T> off = (load<T>(z + at) - mean) * r;
+        const Vec<T> unit = standardised<Vec<T>>(load<T>(z + at), mean, r);
         const Vec<T> g = load<T>(d + at) * broadcast(gamma[c]);
-        const Vec<T> value = r * (g - plain - off * along);
+        const Vec<T> value = standard_by_input<Vec<T>>(unit, g, r, plain, along);
         store<T>(dz + at, add ? load<T>(dz + at) + value : value);
       }
     }

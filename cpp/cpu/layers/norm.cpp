@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
+#include "core/norm_hd.h"
 #include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
 namespace {
-
-constexpr double kResponseEpsilon = 1e-6, kLayerEpsilon = 1e-5;
 
 template <class T>
 const T* third(const Layer& layer, const T* array) {
@@ -72,8 +71,8 @@ void response_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   if (layer.third_offset >= 0) k.sum_rows(by_cut, 1, channels, args.grad + layer.third_offset);
   const T share = T(1) / static_cast<T>(sites);
   for (std::int64_t e = 0; e < s.pixel; ++e) {
-    s.shrink[e] = s.scale[e] * s.r[e] * (s.r[e] * by_z[e] * share);
-    by_z[e] *= s.r[e];
+    by_z[e] = response_by_gamma<T>(s.r[e], by_z[e]);
+    s.shrink[e] = response_shrink<T>(s.scale[e], s.r[e], by_z[e], share);
   }
   k.sum_rows(by_z, 1, channels, args.grad + layer.weight_offset);
   if (args.delta_in == nullptr || node.conv_below >= 0) return;
@@ -157,7 +156,7 @@ void group_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   }
   k.sum_rows(sums, 1, channels, args.grad + layer.bias_offset);
   for (std::int64_t e = 0; e < s.pixel; ++e) {
-    by_z[e] *= s.r[e];
+    by_z[e] = response_by_gamma<T>(s.r[e], by_z[e]);
     sums[e] *= s.scale[e];
     shrink[e] = s.scale[e] * by_z[e];
   }

@@ -10,7 +10,9 @@ namespace ribbit::cuda {
 template <class T, int N, int Lanes, bool Columns>
 struct GroupSum {
   T value[N][kThreads];
-  RIBBIT_DEVICE static int home(int t) { return Columns ? t % Lanes : t - t % Lanes; }
+  RIBBIT_DEVICE static int home(int t) {
+    return Columns ? t % Lanes : Lanes == kThreads ? 0 : t - t % Lanes;
+  }
   RIBBIT_DEVICE void reduce(Block& block) {
     for (int half = Columns ? kThreads / 2 : Lanes / 2; half >= (Columns ? Lanes : 1); half /= 2) {
       block.phase([&](int t) {

@@ -23,6 +23,7 @@ HEADERS = (
     "cuda/kernels/conv_kernels.h",
     "cuda/kernels/pool_kernels.h",
     "cuda/kernels/norm_kernels.h",
+    "cuda/kernels/response_norm_kernels.h",
     "cuda/kernels/elementwise_kernels.h",
     "cuda/kernels/embedding_kernels.h",
     "cuda/kernels/lstm_kernels.h",
