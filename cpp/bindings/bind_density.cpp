@@ -91,8 +91,8 @@ class Density {
   advance(const py::object& theta, const py::object& first, const py::object& second,
           std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
           std::int64_t batch_rows, const py::object& step_size, const py::object& noise, int rule,
-          double prior, double friction, double decay1, double decay2, double epsilon,
-          std::uint64_t adapt_until, const InterruptFlag* interrupt) const {
+          double prior, double friction, double previous, double decay1, double decay2,
+          double epsilon, std::uint64_t adapt_until, const InterruptFlag* interrupt) const {
     const std::int64_t chains = chains_of(theta), n = dim();
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
@@ -127,6 +127,7 @@ class Density {
                                      static_cast<cpu::UpdateRule>(rule),
                                      prior,
                                      friction,
+                                     previous,
                                      decay1,
                                      decay2,
                                      epsilon,
@@ -334,8 +335,9 @@ void bind_density(py::module_& module) {
       .def("advance", method(&D32::advance, &D64::advance), py::arg("theta"), py::arg("first"),
            py::arg("second"), py::arg("seed"), py::arg("chains"), py::arg("first_step"),
            py::arg("batch_rows"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),
-           py::arg("prior"), py::arg("friction"), py::arg("decay1"), py::arg("decay2"),
-           py::arg("epsilon"), py::arg("adapt_until"), py::arg("interrupt") = nullptr)
+           py::arg("prior"), py::arg("friction"), py::arg("previous"), py::arg("decay1"),
+           py::arg("decay2"), py::arg("epsilon"), py::arg("adapt_until"),
+           py::arg("interrupt") = nullptr)
       .def("advance_variational", method(&D32::advance_variational, &D64::advance_variational),
            py::arg("state"), py::arg("seed"), py::arg("first_step"), py::arg("batch_rows"),
            py::arg("samples"), py::arg("estimator"), py::arg("closed"), py::arg("step_size"),

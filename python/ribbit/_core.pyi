@@ -81,6 +81,7 @@ class LogDensity:
         rule: typing.SupportsInt | typing.SupportsIndex,
         prior: typing.SupportsFloat | typing.SupportsIndex,
         friction: typing.SupportsFloat | typing.SupportsIndex,
+        previous: typing.SupportsFloat | typing.SupportsIndex,
         decay1: typing.SupportsFloat | typing.SupportsIndex,
         decay2: typing.SupportsFloat | typing.SupportsIndex,
         epsilon: typing.SupportsFloat | typing.SupportsIndex,

@@ -195,6 +195,7 @@ class NativeSteps(Protocol):
         rule: str,
         prior: float,
         friction: float,
+        previous_step_size: float,
         decay: tuple[float, float],
         epsilon: float,
         adapt_until: int,
@@ -218,6 +219,8 @@ class NativeSteps(Protocol):
             See ``samplers/sgmcmc/rule.py`` for the formulas.
         prior : float
             Weight of the log prior: 1, or 0 for the likelihood alone.
+        previous_step_size : float
+            Of the step before: a velocity is moved by the root of the ratio of two step sizes.
         friction, decay, epsilon
             Constants of the rule.
         adapt_until : int

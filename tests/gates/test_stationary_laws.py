@@ -93,11 +93,15 @@ class Planted:
         value, grad = self.inner.value_and_grad(theta, rows=rows)
         return value, grad if self.gradient is None else self.gradient(self.inner, theta, grad)
 
-    def _advance(self, *args, step_size, noise, **kwargs):
+    def _advance(self, *args, step_size, noise, previous_step_size, **kwargs):
         # noise goes with sqrt(step size): undo what a wrong step size does to it
         level = self.noise / np.sqrt(self.step)
         return self.inner.advance(
-            *args, step_size=step_size * self.step, noise=noise * level, **kwargs
+            *args,
+            step_size=step_size * self.step,
+            noise=noise * level,
+            previous_step_size=previous_step_size * self.step,
+            **kwargs,
         )
 
 
@@ -201,6 +205,66 @@ def test_minibatches_sample_the_posterior_and_a_missing_scale_is_caught(name):
     assert distance(density()) < 5.5
     # n/N too little weight: what a batch of 5 of 20 rows without its N/n amounts to
     assert distance(density(likelihood_temperature=4.0)) > 5.5
+
+
+# --- SGHMC under a schedule ----------------------------------------------------------------------
+
+COSINE = 60  # steps
+
+
+class Unscaled(Planted):
+    """Steps whose velocity keeps its width where the step size falls."""
+
+    def _advance(self, position, first, second, *, step_size, noise, first_step, **kwargs):
+        del kwargs["previous_step_size"]
+        for i in range(len(step_size)):
+            position, first, second, *rest = self.inner.advance(
+                position,
+                first,
+                second,
+                step_size=step_size[i : i + 1],
+                noise=noise[i : i + 1],
+                first_step=first_step + i,
+                previous_step_size=float(step_size[i]),
+                **kwargs,
+            )
+        return position, first, second, *rest
+
+
+def run_of_cosine(target):
+    """p of theta behind a cosine from 0.3 / L to a twentieth of it, whose law is a recursion."""
+    mean, precision = moments()
+    eps, covariance = law("SGHMC", precision)
+    start = np.random.default_rng(78).multivariate_normal(
+        np.concatenate([mean, np.zeros(DIM)]), covariance, size=REPLICATES
+    )
+    schedule = rb.schedules.cosine(COSINE, final=0.05)
+    one, before = np.eye(DIM), eps
+    for e in eps * schedule.factors(0, COSINE):
+        keep = (1 - FRICTION) * np.sqrt(e / before) * one
+        a = np.block([[one - e * precision, keep], [-e * precision, keep]])
+        b = np.vstack([one, one])
+        covariance = a @ covariance @ a.T + 2 * FRICTION * e * b @ b.T
+        before = e
+    sampler = rb.SGHMC(target, step_size=eps, friction=FRICTION, batch_size=None, schedule=schedule)
+    state = sampler.init(start[:, :DIM].copy(), seed=3)
+    state = dataclasses.replace(state, first_moment=start[:, DIM:].copy())
+    for steps in (7, COSINE - 7):  # cut anywhere
+        state, _ = sampler.step(state, num_steps=steps)
+    return p_value(state.position, mean, covariance[:DIM, :DIM]), covariance, precision
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_falling_step_size_keeps_the_law(native):
+    p, covariance, precision = run_of_cosine(Planted(density(), native=native))
+    assert p > 1e-6
+    # ... which is the posterior's, where the fixed step is 10 % off.
+    exact = np.diag(np.linalg.inv(precision))
+    assert np.max(np.abs(np.diag(covariance)[:DIM] / exact - 1)) < 0.05
+
+
+def test_a_velocity_that_keeps_its_width_is_caught():
+    assert run_of_cosine(Unscaled(density()))[0] < 1e-6
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def run(gradient, theta, num_steps, *, rows, batch, seed, chain, factors=None, n
     theta = np.array(theta, np.float64)
     velocity = np.array(rule.get("velocity", np.zeros_like(theta)), np.float64)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
-    path = []
+    path, before = [], rule["step_size"]
     for step in range(num_steps):
         eps = rule["step_size"] * (1.0 if factors is None else factors[step])
         level = 1.0 if noises is None else noises[step]
@@ -76,7 +76,9 @@ def run(gradient, theta, num_steps, *, rows, batch, seed, chain, factors=None, n
         xi = level * normal(theta.size, seed=seed, step=step, chain=chain, purpose=UPDATE_NOISE)
         if rule["kind"] == "sghmc":
             a = rule["friction"]
+            velocity = velocity * (math.sqrt(eps / before) if before > 0 else 0.0)
             velocity = (1 - a) * velocity + eps * g + math.sqrt(2 * a * eps) * xi
+            before = eps
             theta = theta + velocity
         elif rule["kind"] == "adam":
             first = rule["decay1"] * first + (1 - rule["decay1"]) * g

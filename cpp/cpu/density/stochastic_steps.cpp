@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/update_hd.h"
 #include "cpu/density/minibatch.h"
 
 namespace ribbit::cpu {
@@ -23,7 +24,9 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
     case kRuleFriction:
       u.step = static_cast<T>(eps);
       u.noise = static_cast<T>(noise * std::sqrt(2.0 * steps.friction * eps));
-      u.keep = static_cast<T>(1.0 - steps.friction);
+      u.keep =
+          static_cast<T>((1.0 - steps.friction) *
+                         velocity_factor(eps, i == 0 ? steps.previous : steps.step_size[i - 1]));
       break;
     case kRuleAdam:
       u.step = static_cast<T>(eps);

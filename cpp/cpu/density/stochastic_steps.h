@@ -22,6 +22,7 @@ struct StochasticSteps {
   UpdateRule rule;
   double prior;                    // weight of the log prior: 1, or 0 for the likelihood alone
   double friction;                 // kRuleFriction: the a of Chen et al. 2014, eq. 15
+  double previous;                 // kRuleFriction: step size of the step before these
   double decay1, decay2, epsilon;  // moments of Adam; preconditioner: decay2, epsilon
   std::uint64_t adapt_until;       // steps before this one move the preconditioner
 };

@@ -17,7 +17,7 @@ struct StepRow {
   double number;              // address of batch and noise; below zero: no step, the table ends
   double step;                // factor of the gradient
   double noise;               // sd of the noise; 0: none is drawn
-  double correct1, correct2;  // Adam: 1 / (1 - decay^t)
+  double correct1, correct2;  // Adam: 1 / (1 - decay^t); friction: what a step leaves of velocity
   double adapt;               // preconditioner: whether the second moment moves
 };
 
@@ -88,7 +88,7 @@ struct Update {
   T* theta;
   T* first;
   T* second;
-  double keep, decay1, decay2, epsilon, scale;
+  double decay1, decay2, epsilon, scale;
   RIBBIT_DEVICE void operator()(Block& block) const {
     const Index chain = block.y(), at = chain * dim;
     const Index begun = records.begun[chain];
@@ -97,7 +97,7 @@ struct Update {
     UpdateConstants<T> c;
     c.step = static_cast<T>(row.step);
     c.noise = static_cast<T>(row.noise);
-    c.keep = static_cast<T>(keep);
+    c.keep = static_cast<T>(row.correct1);
     c.decay1 = static_cast<T>(decay1);
     c.decay2 = static_cast<T>(decay2);
     c.rest1 = T(1) - c.decay1;

@@ -239,6 +239,7 @@ class DeviceDensity:
         rule: int,
         prior: float,
         friction: float,
+        previous: float,
         decay1: float,
         decay2: float,
         epsilon: float,
@@ -273,6 +274,7 @@ class DeviceDensity:
                 first_step=first_step,
                 step_size=step_size,
                 noise=noise,
+                previous=previous,
                 adapt_until=adapt_until,
                 interrupt=interrupt,
             )

@@ -67,6 +67,7 @@ class UpdateRule:
         first_step: int,
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
+        previous: float,
         adapt_until: int,
     ) -> npt.NDArray[np.float64]:
         """Return the rows (n + 1, 6) of n steps and of the end, in the CPU's double arithmetic."""
@@ -81,6 +82,10 @@ class UpdateRule:
             rows[:, 1] = step_size
         if self.code == _FRICTION:
             rows[:, 2] = noise * np.sqrt(2.0 * self.friction * step_size)
+            before = np.concatenate([[previous], step_size[:-1]])
+            moving = before > 0.0
+            factors = np.sqrt(np.divide(step_size, before, out=np.zeros(count), where=moving))
+            rows[:, 3] = (1.0 - self.friction) * factors
         if self.code == _ADAM:
             for column, decay in ((3, self.decay1), (4, self.decay2)):
                 # not NumPy's power, whose last bit is another
@@ -167,6 +172,7 @@ class DeviceSteps:
         first_step: int,
         step_size: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
+        previous: float,
         adapt_until: int,
         interrupt: Any = None,
     ) -> tuple[Array, list[Array | None], Array]:
@@ -200,7 +206,8 @@ class DeviceSteps:
         for begin in range(0, step_size.shape[0], _MOST_STEPS):
             some = slice(begin, begin + _MOST_STEPS)
             first = first_step + begin
-            table = self._rule.table(first, step_size[some], noise[some], adapt_until)
+            before = previous if begin == 0 else float(step_size[begin - 1])
+            table = self._rule.table(first, step_size[some], noise[some], before, adapt_until)
             self._table[: table.shape[0], :] = xp.asarray(table)
             self._begun[...] = 0
             for step in range(first, first + table.shape[0] - 1):
@@ -249,7 +256,6 @@ class DeviceSteps:
             self._grad,
             self._theta,
             *self._moments,
-            1.0 - rule.friction,
             float(rule.decay1),
             float(rule.decay2),
             float(rule.epsilon),

@@ -34,9 +34,13 @@ def python_steps(
     state: StochasticState,
     eps: npt.NDArray[np.float64],
     noise: npt.NDArray[np.float64],
+    previous: float,
     guard: InterruptGuard | None,
 ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Make the steps of native code from gradients alone."""
+    """Make the steps of native code from gradients alone.
+
+    previous: the step size of the step before; a change moves the velocity by its root.
+    """
     xp = density.xp
     theta = state.position
     first: Array = state.first_moment
@@ -62,7 +66,9 @@ def python_steps(
         with errstate(xp):
             if rule.kind == "friction":
                 push = e * grad + math.sqrt(2.0 * rule.friction * e) * xi
-                first = (1.0 - rule.friction) * first + push
+                keep = (1.0 - rule.friction) * (math.sqrt(e / previous) if previous > 0.0 else 0.0)
+                previous = e
+                first = keep * first + push
                 new = theta + first
             elif rule.kind == "adam":
                 first = rule.decay1 * first + (1.0 - rule.decay1) * grad

@@ -18,7 +18,7 @@ class Rule:
     ----------
     kind : {"langevin", "friction", "adam"}
         langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
-        friction: v = (1 - a) v + eps g + sqrt(2 a eps) xi; theta += v.
+        friction: v = (1 - a) sqrt(eps / eps_before) v + eps g + sqrt(2 a eps) xi; theta += v.
         adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
     friction : float
         The a above.

@@ -29,6 +29,8 @@ class SGHMC(Stepping, Sampler):
     log density estimated on a minibatch (likelihood scaled by N/n), a the friction and xi standard
     normal; their estimate of the gradient noise is zero. There is no accept step: the law it
     samples differs from the target by the discretisation and by the noise of the minibatches.
+    The sd of v is sqrt(eps): where a schedule changes eps, v is moved by the root of the ratio
+    (without it theta would be up to twice as wide in variance behind a cosine).
 
     Parameters
     ----------

@@ -200,8 +200,7 @@ class Stepper:
         NonFiniteError
             When a parameter is not finite any more; carries the last finite state.
         """
-        # Cycles are counted from the end of warmup, so that draws fall on their ends.
-        clock = state.step - (state.warmup if self.schedule.kind == "cyclical" else 0)
+        clock = self._clock(state.step, state.warmup)
         eps = self.step_size * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
         if self.rule.kind == "adam":
@@ -211,7 +210,7 @@ class Stepper:
         else:
             batches = Batches(self.num_rows, self.batch_size)
             arrays, failed, largest = python_steps(
-                self.density, self.rule, batches, state, eps, noise, guard
+                self.density, self.rule, batches, state, eps, noise, self._previous(state), guard
             )
         if (failed >= 0).any():
             # Nothing hidden decides a step, so the steps before are simply made again.
@@ -252,6 +251,19 @@ class Stepper:
             "step_size": xp.full_like(logdensity, float(eps[-1])),
         }
 
+    def _clock(self, step: int, warmup: int) -> int:
+        """Step of the schedule; cycles are counted from the end of warmup: draws end them."""
+        if self.schedule.kind != "cyclical":
+            return step
+        return (step - warmup) % self.schedule.num_steps
+
+    def _previous(self, state: StochasticState) -> float:
+        """Step size of the step before; at the start, that of which the velocity was drawn."""
+        if state.step == 0:
+            return self.step_size
+        before = self._clock(state.step - 1, state.warmup)
+        return self.step_size * float(self.schedule.factors(before, 1)[0])
+
     def _native_steps(
         self,
         state: StochasticState,
@@ -274,6 +286,7 @@ class Stepper:
             rule=rule.kind,
             prior=rule.prior,
             friction=rule.friction,
+            previous_step_size=self._previous(state),
             decay=(rule.decay1, rule.decay2),
             epsilon=rule.epsilon,
             adapt_until=state.warmup,
