@@ -94,30 +94,40 @@ def _build_fit(
     predictive: Any = None
     if header["predictive"] is not None:
         predictive = predictive_from_description(header["predictive"])
-    common: dict[str, Any] = {
-        "complete": bool(header["complete"]),
-        "settings": dict(header["settings"]),
-    }
+    common: dict[str, Any] = {"complete": _flag(header["complete"])}
+    common["settings"] = _settings(header["settings"], 1)
     if kind == "MeanField":
         names = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
         state = None
+        mean = arrays["mean"]
+        check_array("mean", mean, ("float32", "float64"), (None,), "finite")
         if "steps" in header:
-            steps = header["steps"]
             moments, records = arrays["state/arrays"], arrays["state/records"]
-            state = moments, int(steps["step"]), int(steps["seed"]), records
+            check_array("state/arrays", moments, mean.dtype.name, (6, len(mean)), "finite")
+            check_array("state/records", records, "float64", (3, None))
+            step = whole("steps/step", header["steps"]["step"], below=2**40)
+            seed = whole("steps/seed", header["steps"]["seed"], below=2**64)
+            state = moments, step, seed, records
+        for name in names[2:]:
+            check_array(name, arrays[name], "float64", (None,))
         fields: dict[str, Any] = {name: arrays[name] for name in names}
         return MeanField(**fields, **common, predictive=predictive, state=state)
-    members = arrays["state/position"][:, None, ...]
-    check_chains("state/position", members)
-    more: dict[str, Any] = {
-        "state": archive.state_of(header, arrays, members),
-        "history": archive.get(arrays, "history"),
-    }
+    theta = arrays["theta"]
+    check_chains("theta", np.atleast_2d(theta)[:, None, :])
+    more: dict[str, Any] = {"state": None, "history": archive.get(arrays, "history")}
+    if header["state"] is not None:
+        members = arrays["state/position"][:, None, ...]
+        check_chains("state/position", members)
+        more["state"] = archive.state_of(header, arrays, members)
+    for name, values in more["history"].items():
+        if values.dtype.name != "float64":
+            raise ValueError(f"history/{name} is {values.dtype}")
     if kind == "EnsembleFit":
-        return EnsembleFit(arrays["theta"], **common, predictive=predictive, **more)
+        return EnsembleFit(theta, **common, predictive=predictive, **more)
     if kind != "DropoutFit":
         raise ValueError(f"a fit of the kind {kind!r}")
-    return DropoutFit(arrays["theta"], arrays["rates"], **common, target=predictive, **more)
+    check_array("rates", arrays["rates"], "float64", (None,), "finite")
+    return DropoutFit(theta, arrays["rates"], **common, target=predictive, **more)
 
 
 def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws:
@@ -159,7 +169,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         prediction=prediction,
         warmup_positions=warmup_positions,
         warmup_stats=warmup_stats,
-        seconds=header.get("seconds"),
+        seconds=_seconds(header.get("seconds")),
     )
 
 
@@ -174,6 +184,14 @@ def _positions(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> n
     if kept != 1:
         raise ValueError(f"positions {positions.shape} repeated {repeated} times")
     return np.broadcast_to(positions, (chains, repeated, dim))
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1e15:
+        raise ValueError(f"seconds are not a number >= 0: {value!r:.60}")
+    return float(value)
 
 
 def _flag(value: object) -> bool:

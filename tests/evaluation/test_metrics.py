@@ -213,6 +213,8 @@ def test_crps_is_smallest_for_the_truth(rng):
     assert scores[0] == min(scores)
 
 
+# ten draws, given in two forms
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_prediction_will_do(rng):
     """Where probabilities or means stand."""
     x = rng.normal(size=(30, 2))

@@ -202,6 +202,8 @@ def test_chains_have_their_own_step_size_and_length():
             assert np.array_equal(a, b[one])
 
 
+# the same draws twice: whether they have converged does not matter
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.parametrize("options", [{}, {"mass": True}, {"jitter": 0.3}])
 def test_a_whole_native_run_is_replayed_by_the_oracle(options):
     y = synthetic_y(5)

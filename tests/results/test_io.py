@@ -63,6 +63,8 @@ def test_predict_and_resume_after_loading(draws, saved, target):
     equal(draws, load_draws(saved))
 
 
+# short chains: what is gathered is compared before and after
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.parametrize("size", [30, 700])  # sketch exact, and merged
 def test_gathered_predictions_are_saved(target, tmp_path, size):
     x, y = np.ones((5, 3)), np.ones(5)

@@ -12,6 +12,8 @@ from ribbit.samplers import HMC
 from tests.support.likelihoods import EVERY
 from tests.support.targets import Classes, Line, same
 
+# a dozen draws that both sides are made of: whether they have converged does not matter
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(30, 2))
 LABELS = RNG.integers(0, 3, size=30)

@@ -135,6 +135,8 @@ def test_every_method_takes_student_noise(method, scale, tmp_path):
         np.testing.assert_array_equal(p.mean, draws.predict(x).mean)
 
 
+# fifteen draws that both sides are made of
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.parametrize("df", [0.8, 2.0, 5.0])
 def test_student_quantiles_with_noise_are_those_of_the_mixture(df):
     target = student_target(df)

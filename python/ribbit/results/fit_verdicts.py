@@ -6,13 +6,11 @@ Shapes: E points of a history, M members.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ribbit.errors import FitWarning
 from ribbit.results.summary import Row, Summary
 
 if TYPE_CHECKING:
@@ -57,16 +55,15 @@ def ending(values: Array, rows: int) -> Ending:
     return Ending(moved / rows, certain)
 
 
-def check_fit(function: str, history: Mapping[str, Array], rows: int, *, stacklevel: int) -> None:
-    """Warn when the objective still rose at the end."""
+def check_fit(function: str, history: Mapping[str, Array], rows: int) -> str | None:
+    """Return what to warn of when the objective still rose at the end, else None."""
     found = ending(_objective(history), rows)
-    if found.certain and found.change > 0.0:
-        warnings.warn(
-            f"[{function}] expected an objective that has settled, got one that still rose by "
-            f"{found.change:.2g} per row over the last fifth of the epochs: {_LONGER}",
-            FitWarning,
-            stacklevel=stacklevel + 1,
-        )
+    if not (found.certain and found.change > 0.0):
+        return None
+    return (
+        f"[{function}] expected an objective that has settled, got one that still rose by "
+        f"{found.change:.2g} per row over the last fifth of the epochs: {_LONGER}"
+    )
 
 
 _LONGER = (

@@ -6,13 +6,11 @@ Shapes: C chains, D draws per chain, M quantities, N rows, K outputs, E points o
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ribbit.errors import ConvergenceWarning
 from ribbit.results.convergence import ess_block, rhat_block
 from ribbit.results.streaming import as_host, by_block
 from ribbit.results.summary import Row, Summary
@@ -181,20 +179,18 @@ def check_run(
     stats: Mapping[str, Any],
     log_noise: Any | None,
     predictions: Any | None,
-    *,
-    stacklevel: int,
-) -> None:
-    """Warn once when the draws of a run have not converged."""
+) -> str | None:
+    """Return what to warn of when the draws of a run have not converged, else None."""
     draws = next((values.shape[1] for values in stats.values()), 0)
     if draws < _FEWEST_TO_WARN:
-        return
+        return None
     if predictions is not None:  # they decide
         stats = {name: values for name, values in stats.items() if name != "lp"}
         log_noise = None
     found = find(stats, log_noise, predictions, most=_CHECKED)
     converged, verdict = judge(found)
     if converged is not False:
-        return
+        return None
     name, worst = found.worst
     diverged = found.diverging is not None and found.diverging.max() > DIVERGENT
     wanted, got = (
@@ -202,11 +198,7 @@ def check_run(
         if diverged and found.diverging is not None
         else (f"R-hat <= {found.limit:.3g} of the {name}", f"{worst:.2f}")
     )
-    warnings.warn(
-        f"[{function}] expected {wanted}, got {got}. {verdict} draws.summary() has the table.",
-        ConvergenceWarning,
-        stacklevel=stacklevel + 1,
-    )
+    return f"[{function}] expected {wanted}, got {got}. {verdict} draws.summary() has the table."
 
 
 def log_noise_of(predictive: Any, positions: Any) -> Any | None:

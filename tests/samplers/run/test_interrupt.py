@@ -50,6 +50,9 @@ class CtrlC:
         self.timer.cancel()
         self.timer.join()
 
+# as many draws as there is time for, whose bits are looked at and not where they are
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
 
 def interrupted(run, attempts=4):
     """Draws of an interrupted run; the fastest of a few attempts counts, machines are shared."""
@@ -65,8 +68,6 @@ def interrupted(run, attempts=4):
     raise AssertionError(f"took {fastest:.3f} s")
 
 
-# as many draws as there is time for, and only their bits are looked at
-@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_between_short_trajectories():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
     draws = interrupted(lambda: hmc.sample(10**6, chains=2, progress=False, warmup=0))

@@ -262,6 +262,8 @@ def test_an_error_inside_ends_the_display_quietly(monkeypatch):
     assert len(seen) == 2
 
 
+# the same draws twice: whether they have converged does not matter
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_draws_do_not_depend_on_it(capsys):
     target = small_target()
     hmc = HMC(target, step_size=0.01, num_leapfrog_steps=5)

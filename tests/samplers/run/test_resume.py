@@ -9,6 +9,9 @@ from ribbit.io import load_draws
 from ribbit.samplers import HMC
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
+# short runs whose bits are compared: whether they have converged does not matter
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
 WHOLE = {"warmup": 40, "chains": 3, "seed": 11}
 
 

@@ -13,9 +13,8 @@ from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import check_fit
 from ribbit.results.fits import MeanField
-from ribbit.samplers.fit.training import begin, run_epochs
+from ribbit.samplers.fit.training import begin, run_epochs, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption
@@ -200,7 +199,7 @@ class BBB:
                 arrays, step, seed, records = fit
             found = self._run(name, epochs, seed, arrays, step, records, guard, progress)
         if found.complete:
-            check_fit(name, found.history, self._num_rows, stacklevel=2)
+            warn_of_rise(name, found.history, self._num_rows)
         return found
 
     def _run(

@@ -8,10 +8,10 @@ from ribbit import schedules
 from ribbit._arrays import checks
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History, check_fit
+from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import begin, joined, train
+from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -153,7 +153,7 @@ class DeepEnsemble:
             raise
         fit = self._fit(state, complete=complete, history=joined(resume, history))
         if complete:
-            check_fit(name, fit.history, self._stepper.num_rows or 1, stacklevel=2)
+            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
         return fit
 
     def _fit(

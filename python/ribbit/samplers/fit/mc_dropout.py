@@ -11,10 +11,10 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import from_host, is_array
 from ribbit.errors import NonFiniteError, ShapeError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History, check_fit
+from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.training import begin, joined, train
+from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -169,7 +169,7 @@ class MCDropout:
             raise
         fit = self._fit(state, complete=complete, history=joined(resume, history))
         if complete:
-            check_fit(name, fit.history, self._stepper.num_rows or 1, stacklevel=2)
+            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
         return fit
 
     def _fit(

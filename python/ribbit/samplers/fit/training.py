@@ -10,9 +10,9 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
-from ribbit.errors import DTypeError, NonFiniteError, ShapeError
+from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
-from ribbit.results.fit_verdicts import History
+from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
@@ -24,7 +24,7 @@ from ribbit.samplers.sgmcmc.stepper import Stepper
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["begin", "joined", "run_epochs", "train"]
+__all__ = ["begin", "joined", "run_epochs", "train", "warn_of_rise"]
 
 
 def begin(
@@ -316,6 +316,13 @@ class _Watch:
             return {}
         epochs, values = zip(*self._found, strict=True)
         return {"epoch": np.array(epochs), "objective": np.stack(values)}
+
+
+def warn_of_rise(function: str, history: History, rows: int) -> None:
+    """Warn, at the line that called the caller, when the objective still rose at the end."""
+    text = check_fit(function, history, rows)
+    if text is not None:
+        warn(text, stacklevel=3, category=FitWarning)
 
 
 def joined(resume: Any, history: History) -> History:

@@ -7,14 +7,14 @@ import warnings
 __all__ = ["warn"]
 
 
-def warn(message: str, *, stacklevel: int) -> None:
-    """Warn with a RuntimeWarning, `stacklevel` counted as if ``warnings.warn`` were called.
+def warn(message: str, *, stacklevel: int, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn, `stacklevel` counted as if ``warnings.warn`` were called.
 
     What cannot be shown is dropped: Python's display raises where standard error is closed, and
     draws would be lost with it. A filter that turns warnings into errors is obeyed.
     """
     try:
-        warnings.warn(message, RuntimeWarning, stacklevel=stacklevel + 1)
+        warnings.warn(message, category, stacklevel=stacklevel + 1)
     except Warning:
         raise
     except Exception:

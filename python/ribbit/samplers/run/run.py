@@ -11,6 +11,7 @@ import numpy as np
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
+from ribbit.errors import ConvergenceWarning
 from ribbit.protocols import Array
 from ribbit.results import verdicts
 from ribbit.results.draws import Draws
@@ -179,7 +180,9 @@ class Run:
         if not (explained or interrupted):
             noise = verdicts.log_noise_of(draws.predictive, draws.positions)
             traced = None if self.running is None else self.running.traced
-            verdicts.check_run(name, draws.stats, noise, traced, stacklevel=3)
+            text = verdicts.check_run(name, draws.stats, noise, traced)
+            if text is not None:
+                warn(text, stacklevel=3, category=ConvergenceWarning)
         return draws
 
     def _done(self) -> tuple[Draws, str]:
