@@ -201,7 +201,9 @@ class Stepper:
             When a parameter is not finite any more; carries the last finite state.
         """
         # Cycles are counted from the end of warmup, so that draws fall on their ends.
-        clock = state.step - (state.warmup if self.schedule.kind == "cyclical" else 0)
+        clock = state.step
+        if self.schedule.kind == "cyclical":
+            clock = (clock - state.warmup) % self.schedule.num_steps
         eps = self.step_size * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
         if self.rule.kind == "adam":
