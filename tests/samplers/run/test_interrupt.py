@@ -50,6 +50,7 @@ class CtrlC:
         self.timer.cancel()
         self.timer.join()
 
+
 # as many draws as there is time for, whose bits are looked at and not where they are
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 
@@ -261,6 +262,8 @@ def test_inside_stochastic_steps(make):
     equal(whole, rest, rows=slice(count, None))
 
 
+# as many epochs as there is time for
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble"])
 @pytest.mark.parametrize("batch_size", [500, None])
 def test_inside_a_fit(method, batch_size):

@@ -182,7 +182,7 @@ class Run:
             traced = None if self.running is None else self.running.traced
             text = verdicts.check_run(name, draws.stats, noise, traced)
             if text is not None:
-                warn(text, stacklevel=3, category=ConvergenceWarning)
+                warn(text, stacklevel=4, category=ConvergenceWarning)
         return draws
 
     def _done(self) -> tuple[Draws, str]:
