@@ -83,7 +83,8 @@ def test_between_short_trajectories():
 
 
 def test_inside_a_native_trajectory_of_a_million_steps():
-    hmc = HMC(posterior(), step_size=1e-6, num_leapfrog_steps=10**6, max_num_leapfrog_steps=10**6)
+    options = {"num_leapfrog_steps": 10**6, "max_num_leapfrog_steps": 10**6, "randomize": None}
+    hmc = HMC(posterior(), step_size=1e-6, **options)
     draws = interrupted(lambda: hmc.sample(10, chains=2, progress=False))
     assert len(draws) == 0
     assert draws.state.step == 0
@@ -102,7 +103,7 @@ def test_inside_a_python_callable():
 
 
 def test_inside_a_python_trajectory_of_quick_calls():
-    hmc = HMC(Gaussian([1.0, 1.0, 1.0]), step_size=1e-6, num_leapfrog_steps=90_000)
+    hmc = HMC(Gaussian([1.0, 1.0, 1.0]), step_size=1e-6, num_leapfrog_steps=90_000, randomize=None)
     draws = interrupted(lambda: hmc.sample(100, init=START, progress=False))
     assert len(draws) < 100
 
