@@ -44,7 +44,7 @@ def test_tokens_are_integers_below_the_vocabulary():
         (lambda: rb.lenet5((14, 14, 1)), "Model, layer 8"),
         (lambda: rb.lenet5((15, 15)), "Model, layer 0"),
         (lambda: rb.lenet5(num_classes=0), "lenet5"),
-        (lambda: rb.lenet5(activation="swish"), "Activation"),
+        (lambda: rb.lenet5(activation="swish"), "lenet5"),
         (lambda: rb.resnet20_frn(0), "resnet20_frn"),
         (lambda: rb.resnet20_frn(input_shape=(8, 8)), "Model, layer 0"),
         (lambda: rb.cnn_lstm(length=7), "cnn_lstm"),

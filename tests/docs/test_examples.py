@@ -12,6 +12,12 @@ import pytest
 import ribbit as rb
 from tests.support.paths import EXAMPLES
 
+# On reduced sizes chains and fits end before they have settled.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning"),
+]
+
 
 def load(name: str):
     spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")

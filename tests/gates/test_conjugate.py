@@ -178,6 +178,8 @@ def test_the_defaults_move_every_direction():
         assert np.all(np.abs(lag) < 0.55)
 
 
+# what is shown here does not converge
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_fixed_length_leaves_directions_unmoved():
     draws, mean, sd = run_of_defaults(randomize=None, near=True)
     assert not agreement(draws.positions, mean, sd).holds

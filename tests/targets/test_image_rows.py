@@ -11,6 +11,9 @@ import pytest
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
 
+# the control is bytes without the 255: numbers up to 255
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
+
 RNG = np.random.default_rng(5)
 SHAPE, ROWS = (5, 4, 3), 75  # 60 features: less than the run of 64 that is scaled at a time
 BYTES = RNG.integers(0, 256, size=(ROWS, *SHAPE), dtype=np.uint8)

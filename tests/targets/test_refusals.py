@@ -74,6 +74,9 @@ def test_gathered_predictions_are_refused_before_the_run(quantiles):
         sgld.sample(100_000, quantiles=quantiles, warmup=0, **options)
 
 
+# data that nobody looks at
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_what_fits_is_not_refused(monkeypatch):
     monkeypatch.setenv("RIBBIT_FREE_MEMORY", str(64 << 20))
     draws = HMC.sample(

@@ -305,6 +305,8 @@ def _pit(
             f"[{name}] expected p as a Prediction, or samples (S, N) for y (N,), got p "
             f"{drawn.shape} and y {seen.shape}"
         )
+    checks.finite(name, "y", seen)
+    checks.finite(name, "p", drawn)
     # the observation is one of S + 1 that are alike: its rank among them, spread over its step
     size = len(drawn) + 1.0
     return ((drawn <= seen).sum(axis=0) + 1.0) / size, (drawn < seen).sum(axis=0) / size

@@ -122,7 +122,7 @@ class Posterior(NativeDensity, NativeSteps):
         For precision="tf32".
     ScaleWarning
         For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
-        10, or sd below 0.01) under one prior for all weights.
+        10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
 
     References
     ----------

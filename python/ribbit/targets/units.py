@@ -34,6 +34,7 @@ __all__ = ["Units", "warn_of_scale"]
 
 # Columns with a larger mean or sd, or with a smaller sd, are far from unit scale.
 _LARGE, _SMALL = 10.0, 0.01
+_FEW = 20  # rows, of which a small sd says little
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,9 @@ def _far(name: str, array: Any) -> list[str]:
     xp = namespace(array)
     rows = xp.astype(array, xp.float64)
     means, sds = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
-    far = (np.maximum(np.abs(means), sds) > _LARGE) | ((sds > 0) & (sds < _SMALL))
+    far = np.maximum(np.abs(means), sds) > _LARGE
+    if rows.shape[0] >= _FEW:
+        far |= (sds > 0) & (sds < _SMALL)
     single = name == "y" and far.size == 1
     return [
         f"{name if single else f'{name} column {i}'} with mean {means[i]:.3g} and sd {sds[i]:.3g}"

@@ -42,6 +42,7 @@ def steps(target, theta, rule, batch, *, count=10, chains=None, seed=5, moments=
         "rule": name,
         "prior": 1.0,
         "friction": 0.1,
+        "previous_step_size": 1.1 * size,
         "decay": (0.9, 0.99),
         "epsilon": 1e-5,
         "adapt_until": 7,

@@ -56,6 +56,7 @@ def test_steps(rng, rule, fails, dtype):
             first_step=2,
             step_size=np.full(8, 1e-3),
             noise=np.ones(8),
+            previous=1e-3,
             adapt_until=5,
         )
         return [a.get() for a in (position, *others, outcome) if a is not None]

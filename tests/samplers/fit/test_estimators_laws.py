@@ -80,6 +80,8 @@ def moment_errors(found, mean, covariance):
     return first.max(), (np.abs(products.mean(axis=0) - covariance) / error).max()
 
 
+# targets that nobody looks at
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_outputs_of_a_convolution_have_their_moments(estimator):
     """Means, variances and covariances of 24 outputs. Controls: the covariances of the other two

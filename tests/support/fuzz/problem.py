@@ -69,6 +69,7 @@ FOLDER = Path(tempfile.mkdtemp(prefix="ribbit-fuzz-"))
 np.savez(FOLDER / "arrays.npz", x=X, y=Y)
 (FOLDER / "images").write_bytes(b"\0\0\x08\x01\0\0\0\x03abc")
 DRAWS.save(FOLDER / "draws")
+FITS["B"].save(FOLDER / "fit")
 
 SEED: Argument = (0, m.integers(0, 2**64 - 1))
 THETAS: Argument = (THETA, m.arrays((P,), exact=True, finite=False))

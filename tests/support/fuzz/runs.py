@@ -51,6 +51,8 @@ BATCH = (3, m.integers(1, N, none=True))
 STATE = HMC.init(THETA)
 LEVELS = ([0.1, 0.9], [*m.arrays((2,), rows=True), ("negative", -0.1), ("percent", 90)], ("q ",))
 LEVELS = (LEVELS[0], m.without(LEVELS[1], "number"), LEVELS[2])
+SAMPLES = np.stack([Y - 1, Y, Y + 1])
+SETS = m.without(m.arrays((3, N)), "a row more", "many rows")  # any number of samples
 TAILS = m.without(m.reals(0.0, 0.5), "True")
 
 
@@ -271,6 +273,9 @@ RESULTS: dict[str, Call] = {
     "load_draws": Call(
         rb.load_draws, {"path": (FOLDER / "draws", [*m.paths(), ("none", FOLDER / "none")])}
     ),
+    "load_fit": Call(
+        rb.load_fit, {"path": (FOLDER / "fit", [*m.paths(), ("none", FOLDER / "none")])}
+    ),
     "Prediction.quantile": Call(PREDICTION.quantile, {"q": LEVELS}),
     "Prediction.mean_quantile": Call(PREDICTION.mean_quantile, {"q": LEVELS}),
     "Prediction.interval": Call(PREDICTION.interval, {"coverage": fraction(0.9)}),
@@ -460,6 +465,7 @@ SCORES: dict[str, Call] = {
     "total_variation": Call(
         rb.diagnostics.total_variation, {"p": PROBABILITIES, "q": PROBABILITIES}
     ),
+    "crps": Call(rb.metrics.crps, {"y": (Y, REAL), "p": (SAMPLES, SETS)}),
     "rmse": Call(rb.metrics.rmse, {"y": (Y, REAL), "mean": (Y, REAL)}),
     "coverage": Call(
         rb.metrics.coverage,
@@ -520,6 +526,15 @@ PLOTS: dict[str, Call] = {
     ),
     "rhat_histogram": Call(
         rb.plots.rhat_histogram, {"draws": (DRAWS, m.no()), "x": INPUTS, "ax": (None, NO_AXES)}
+    ),
+    "pit_histogram": Call(
+        rb.plots.pit_histogram,
+        {
+            "y": (Y, REAL),
+            "p": (SAMPLES, SETS),
+            "ax": (None, NO_AXES),
+            "bins": count(5, 1, 2**48),
+        },
     ),
     "reliability": Call(
         rb.plots.reliability,
