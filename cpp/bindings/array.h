@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/without_gil.h"
 #include "cpu/layers/rows.h"
 #include "cpu/system/threads.h"
 

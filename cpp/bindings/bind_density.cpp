@@ -137,7 +137,7 @@ class Density {
     PythonPoll poll(interrupt);
     bool done = false;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       done = native_->advance(steps, qs, firsts, seconds, chains, outcomes.data(), &poll);
     }
     if (!done) poll.rethrow();
@@ -191,7 +191,7 @@ class Density {
     PythonPoll poll(interrupt);
     bool done = false;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       done = native_->advance_variational(steps, at, &outcome, &poll);
     }
     if (!done) poll.rethrow();
@@ -228,7 +228,7 @@ class Density {
     PythonPoll poll(interrupt);
     bool done = false;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       done = native_->leapfrog(all, &poll);
     }
     if (!done) poll.rethrow();
@@ -265,7 +265,7 @@ class Density {
     PythonPoll poll(interrupt);
     bool done = false;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       done = native_->evaluate(data<T>(at), chains, numbers, count, lls, lps, grad, &poll, masks);
     }
     if (!done) poll.rethrow();

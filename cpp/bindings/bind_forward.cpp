@@ -90,7 +90,7 @@ Arrays<FloatArray, FloatArray> forward_of(const py::object& table, const py::obj
   PythonPoll poll(nullptr);
   bool done = true;
   if (samples > 0 && rows.shape(0) > 0) {
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cpu::Forward<T> pass(network, source.source, data_rows, rows.shape(0), samples, &poll);
     done = pass.run(first, samples, 0, rows.shape(0), values, noises);
   }
@@ -123,7 +123,7 @@ Arrays<double, double, double, double> moments_of(const py::object& table, const
   PythonPoll poll(nullptr);
   bool done = false;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     done = cpu::predictive_moments(network, source.source, likelihood,
                                    LikelihoodParameters{scale, shape}, samples, data_rows, n, out,
                                    &poll);
@@ -176,7 +176,7 @@ FloatArray draw_weights(const py::object& mean, const py::object& scale, std::ui
     py::array_t<T> out = empty<T>({samples, source.source.dim});
     T* values = out.mutable_data();
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       const cpu::Stream stream{seed, 0, kPurposeFitDraw, 0};
       cpu::draw_scaled(stream, source.source.mean, source.source.scale, samples, source.source.dim,
                        values);

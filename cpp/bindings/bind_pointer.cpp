@@ -26,7 +26,7 @@ class Pointer {
     PythonPoll poll(interrupt);
     cpu::PointerDensity::Outcome outcome;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       outcome = native_.evaluate(data<double>(at), chains, lps, grads, &poll);
     }
     raise_unless_done(outcome, poll);
@@ -50,7 +50,7 @@ class Pointer {
     PythonPoll poll(interrupt);
     cpu::PointerDensity::Outcome outcome;
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       outcome = native_.leapfrog(qs, ps, gs, mass.values, mass.stride, data<double>(eps),
                                  steps.values, chains, lps, &poll);
     }

@@ -25,7 +25,7 @@ void fill_normal(const py::object& out, std::uint64_t seed, std::uint64_t step,
     py::array array = checked<T>(out, "out", {ids.shape(0), kAny}, true);
     const std::int64_t n = array.shape(1);
     T* values = mutable_data<T>(array);
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cpu::fill_normal(stream, data<std::uint32_t>(ids), ids.shape(0), n, values);
   });
 }
@@ -80,7 +80,7 @@ FloatArray reparameterize(const py::object& mean, const py::object& rho, std::in
     py::array_t<T> out = empty<T>({samples, m.shape(0)});
     T* values = out.mutable_data();
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       cpu::reparameterize(stream, data<T>(m), data<T>(r), samples, m.shape(0), values);
     }
     return out;
@@ -96,7 +96,7 @@ py::array_t<double> kinetic_energy(const py::object& momentum, const py::object&
     py::array_t<double> out = empty<double>({chains});
     double* values = out.mutable_data();
     {
-      const py::gil_scoped_release release;
+      const WithoutGil release;
       cpu::kinetic_energy(data<T>(p), mass.values, mass.stride, chains, n, values);
     }
     return out;

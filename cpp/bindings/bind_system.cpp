@@ -1,5 +1,6 @@
 // Threads, instruction sets, interruption and facts about the build.
 
+#include <pthread.h>
 #include <pybind11/stl.h>
 
 #include "bindings/array.h"
@@ -20,10 +21,23 @@ Steps::Steps(const py::object& object, std::int64_t chains)
   }
 }
 
-PythonPoll::PythonPoll(const InterruptFlag* flag) : flag_(flag) {
-  const py::module_ threading = py::module_::import("threading");
-  main_thread_ = threading.attr("current_thread")().is(threading.attr("main_thread")());
+namespace {
+
+// Python's main thread, where signals arrive. Asked for once: a call of Python code may give the
+// GIL away, and on a daemon thread never return.
+std::atomic<unsigned long> main_thread{0};
+
+void find_main_thread() {
+  const py::object thread = py::module_::import("threading").attr("main_thread")();
+  main_thread.store(thread.attr("ident").cast<unsigned long>());
+  // Whoever forks is the main thread of the child.
+  pthread_atfork(nullptr, nullptr, [] { main_thread.store(PyThread_get_thread_ident()); });
 }
+
+}  // namespace
+
+PythonPoll::PythonPoll(const InterruptFlag* flag)
+    : flag_(flag), main_thread_(PyThread_get_thread_ident() == main_thread.load()) {}
 
 bool PythonPoll::stop() {
   if (main_thread_) {
@@ -51,6 +65,7 @@ py::typing::Dict<py::str, py::object> build_info() {
 }  // namespace
 
 void bind_system(py::module_& module) {
+  find_main_thread();
   py::class_<InterruptFlag>(module, "InterruptFlag",
                             "Ends native calls that were given this flag, within 20 ms.")
       .def(py::init<>())
@@ -67,7 +82,7 @@ void bind_system(py::module_& module) {
   module.def("free_memory", &cpu::free_memory);
   module.def("require_memory", &cpu::require_memory, py::arg("bytes"), py::arg("what"));
   module.def("fma_peak_gflops", &cpu::fma_peak_gflops, py::arg("seconds"), py::arg("bits"),
-             py::call_guard<py::gil_scoped_release>());
+             py::call_guard<WithoutGil>());
 }
 
 }  // namespace ribbit::bindings

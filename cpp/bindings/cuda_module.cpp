@@ -3,6 +3,7 @@
 // argument is the handle of the stream.
 
 #include "bindings/cuda_array.h"
+#include "bindings/without_gil.h"
 #include "core/philox_hd.h"
 #include "cuda/host/device.h"
 #include "cuda/host/leapfrog.h"
@@ -62,7 +63,7 @@ void fill_normal(const py::object& out, std::uint64_t seed, std::uint64_t step,
   const cuda::StreamAddress address = address_of(seed, step, purpose, layer, ids);
   for_scalar(out, "out", [&](auto zero) {
     const auto to = device_array<decltype(zero)>(out, "out", {ids.lengths[0], kAnyLength});
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cuda::fill_normal(address, to.lengths[0], to.lengths[1], to.data, handle(stream));
   });
 }
@@ -72,7 +73,7 @@ void fill_uniform(const py::object& out, std::uint64_t seed, std::uint64_t step,
   const auto ids = device_array<const std::uint32_t>(chains, "chains", {kAnyLength});
   const cuda::StreamAddress address = address_of(seed, step, purpose, layer, ids);
   const auto to = device_array<double>(out, "out", {ids.lengths[0], kAnyLength});
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   cuda::fill_uniform(address, to.lengths[0], to.lengths[1], to.data, handle(stream));
 }
 
@@ -84,7 +85,7 @@ void kinetic_energy(const py::object& out, const py::object& momentum,
     check_chains(p.lengths[0]);
     const auto mass = mass_of<T>(inverse_mass, p.lengths[0], p.lengths[1]);
     const auto to = device_array<double>(out, "out", {p.lengths[0]});
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cuda::kinetic_energy(p.data, mass, p.lengths[0], p.lengths[1], to.data, handle(stream));
   });
 }
@@ -97,7 +98,7 @@ void finite_rows(const py::object& out, const py::object& first, const py::objec
     check_chains(a.lengths[0]);
     const auto b = device_array<const T>(second, "second", {a.lengths[0], a.lengths[1]});
     const auto to = device_array<bool>(out, "out", {a.lengths[0]});
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cuda::finite_rows(a.data, b.data, a.lengths[0], a.lengths[1], to.data, handle(stream));
   });
 }
@@ -111,7 +112,7 @@ void accept(const py::object& accepted, const py::object& rate, const py::object
   const auto errors = device_array<const double>(error, "energy_error", {count});
   const auto flags = device_array<bool>(accepted, "accepted", {count});
   const auto rates = device_array<double>(rate, "rate", {count});
-  const py::gil_scoped_release release;
+  const WithoutGil release;
   cuda::accept(address, errors.data, count, flags.data, rates.data, handle(stream));
 }
 
@@ -125,7 +126,7 @@ void select(const py::object& out, const py::object& accepted, const py::object&
     const auto flags = device_array<const bool>(accepted, "accepted", {rows});
     const auto a = device_array<const T>(proposal, "proposal", {rows, n});
     const auto b = device_array<const T>(old, "old", {rows, n});
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     cuda::select(flags.data, a.data, b.data, rows, n, to.data, handle(stream));
   });
 }
@@ -143,7 +144,7 @@ void draw_samples(const py::object& out, const py::object& mean, const py::objec
       throw py::value_error("[_cuda] expected 1 to 2^32 - 1 samples, got " +
                             std::to_string(to.lengths[0]));
     }
-    const py::gil_scoped_release release;
+    const WithoutGil release;
     draw(m.data, s.data, to.lengths[0], m.lengths[0], to.data);
   });
 }

@@ -135,6 +135,7 @@ bool Evaluator<T>::run_shards(const Member<T>& m, const T* theta, Wanted wanted)
   if (!m.barrier()) return false;
   if (m.splits()) return split_shard(m, theta, wanted);
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
+    if (m.team.cancel().cancelled()) return false;
     run_shard(m, theta, s, wanted);
   }
   return m.barrier();

@@ -36,6 +36,7 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
   const Batch<T>& batch = m.batch;
   RowNoiseSpace<T>& space = *s.row_noise;
   auto& own = static_cast<Workspace<T>&>(m.own);
+  Cancel* const asked = between(plan, m.team.cancel());
   const std::int64_t panels = panel_count(batch.x.rows),
                      outputs = evaluator.network().output_size();
   const PanelLikelihood<T> likelihood(evaluator, batch, s.theta.data(), true);
@@ -44,7 +45,8 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
     const std::int64_t count = std::min(block, last - p);
     const T* f = row_noise_forward(plan, weights, batch.x.panel(p), p, count,
                                    s.rows.empty() ? nullptr : s.rows.data() + p * kPanel,
-                                   p * kPanel, batch.x.rows - p * kPanel, space);
+                                   p * kPanel, batch.x.rows - p * kPanel, space, asked);
+    if (f == nullptr) return false;
     T* delta = output_delta(plan, p, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto number = static_cast<std::size_t>(p + i);
@@ -52,7 +54,7 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
       s.panel_noise[number] = s.panel_ll[number] = 0;
       likelihood(p + i, f + place, delta + place, s.panel_ll[number], s.panel_noise[number]);
     }
-    row_noise_backward(plan, weights, p, count, space);
+    row_noise_backward(plan, weights, p, count, space, asked);
     if (m.team.cancel().check()) return false;
   }
   if (!m.barrier()) return false;
@@ -62,7 +64,7 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
   for (std::int64_t p = 0; p < panels; p += block) {
     const std::int64_t rows = std::min(block * kPanel, batch.x.rows - p * kPanel);
     row_noise_gradients(plan, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
-                        space, own.scratch(), first, second);
+                        space, own.scratch(), first, second, asked);
     if (m.team.cancel().check()) return false;
   }
   if (m.index != 0) return true;
@@ -114,6 +116,7 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
                                    c2};
   if (split && !split_row_noise(evaluator, m, weights)) return false;
   for (std::int64_t shard = m.first(m.shards); !split && shard < m.last(m.shards); ++shard) {
+    if (m.team.cancel().cancelled()) return false;
     row_noise_shard(evaluator, m, weights, shard);
   }
   if (!m.barrier()) return false;

@@ -41,6 +41,7 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
   const Batch<T>& batch = m.batch;
   Workspace<T>& space = *s.whole;
   auto& own = static_cast<Workspace<T>&>(m.own);
+  Cancel* const asked = between(plan, m.team.cancel());
   const int members = m.team.size();
   const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
   const PanelLikelihood<T> likelihood(*this, batch, theta, wanted.values);
@@ -56,7 +57,8 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
       const std::int64_t some = std::min(group, last - p), at = p - block;
       const T* x = batch.x.panel(p);
       const T* f = forward_group(plan, theta, s.packed.data(), x, at, some, wanted.gradient, space,
-                                 m.masks, p * kPanel, batch.x.rows - p * kPanel);
+                                 m.masks, p * kPanel, batch.x.rows - p * kPanel, {}, asked);
+      if (f == nullptr) return false;
       T* delta = output_delta(plan, at, space);
       for (std::int64_t i = 0; i < some; ++i) {
         const auto number = static_cast<std::size_t>(p + i);
@@ -67,14 +69,14 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
       if (!wanted.gradient) continue;
       double* rates = s.panel_rates.data() + p * plan.rates;
       std::fill_n(rates, some * plan.rates, 0.0);
-      backward_group(plan, theta, s.packed.data(), x, at, some, false, space, rates);
+      backward_group(plan, theta, s.packed.data(), x, at, some, false, space, rates, asked);
     }
     if (!m.barrier()) return false;
     if (!wanted.gradient) continue;
     for (std::int64_t p = block; p < stop; p += own_block) {
       const std::int64_t end = std::min(batch.x.rows, std::min(stop, p + own_block) * kPanel);
       block_gradient(plan, batch.x.panel(p), p - block, end - p * kPanel, m.index, members, space,
-                     own.scratch(), m.grad);
+                     own.scratch(), m.grad, asked);
     }
     if (narrow) {
       narrow_gradient(plan, batch.x.panel(block), 0, count, space, own.narrow_sums());

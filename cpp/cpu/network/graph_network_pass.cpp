@@ -81,9 +81,9 @@ typename NetworkPass<T>::Prefix GraphPass<T>::prefix() const {
 template <class T>
 const T* GraphPass<T>::forward(const T* theta, const T* packed, const T* input, std::int64_t,
                                const Masks* masks, std::int64_t first, std::int64_t rows,
-                               StageRange range, PassSpace& space) const {
+                               StageRange range, PassSpace& space, Cancel& cancel) const {
   return graph_forward(plan_, theta, packed, input, static_cast<GraphSpace<T>&>(space), masks,
-                       first, rows, range);
+                       first, rows, range, between(cancel));
 }
 
 template <class T>
@@ -94,10 +94,13 @@ void GraphPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space,
   for (std::int64_t p = begin; p < end; ++p) {
     const T* input = input_of(batch, network_.input_size(), p, space);
     const std::int64_t first = p * kPanel;
-    const T* f =
-        graph_forward(plan_, theta, packed, input, space, masks, first, batch.rows - first);
+    const T* f = graph_forward(plan_, theta, packed, input, space, masks, first, batch.rows - first,
+                               {}, between(cancel));
+    if (f == nullptr) return;
     loss(p, f, space.delta(plan_.output));
-    if (grad != nullptr) graph_backward(plan_, theta, packed, input, space, grad);
+    if (grad != nullptr) {
+      graph_backward(plan_, theta, packed, input, space, grad, between(cancel));
+    }
     if (cancel.check()) return;
   }
 }
@@ -120,10 +123,11 @@ void GraphPass<T>::run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& thread
     const std::int64_t* numbers = shard.numbers != nullptr ? shard.numbers + first : nullptr;
     const T* input = input_of(batch, network_.input_size(), p, space.first);
     const T* f = graph_row_noise_forward(plan, shard.weights, shard.drawn, input, numbers, first,
-                                         count, space);
+                                         count, space, between(cancel));
+    if (f == nullptr) return;
     loss(p, f, space.first.delta(plan.output));
     graph_row_noise_backward(plan, shard.weights, shard.drawn, input, numbers, first, count, space,
-                             shard.by_first, shard.by_second);
+                             shard.by_first, shard.by_second, between(cancel));
     if (cancel.check()) return;
   }
 }

@@ -30,7 +30,7 @@ class GraphPass final : public NetworkPass<T> {
   typename NetworkPass<T>::Prefix prefix() const override;
   const T* forward(const T* theta, const T* packed, const T* input, std::int64_t panels,
                    const Masks* masks, std::int64_t first, std::int64_t rows, StageRange range,
-                   PassSpace& space) const override;
+                   PassSpace& space, Cancel& cancel) const override;
   void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                  Cancel& cancel) const override;
   void pack_row_noise(const T* mean, const T* second, const T* drawn, int member, int members,
@@ -40,6 +40,10 @@ class GraphPass final : public NetworkPass<T> {
 
  private:
   const GraphPlan& row_noise_plan() const;
+  // What is asked between the layers of a panel.
+  Cancel* between(Cancel& cancel) const {
+    return network_.multiplications() * kPanel >= kLongPanels ? &cancel : nullptr;
+  }
 
   Network network_;
   bool masks_;

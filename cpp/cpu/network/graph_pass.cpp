@@ -218,7 +218,7 @@ void node_forward(const GraphPlan& plan, std::size_t s, const T* theta, const T*
 template <class T>
 const T* graph_forward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
                        GraphSpace<T>& space, const Masks* masks, std::int64_t first,
-                       std::int64_t rows, StageRange range) {
+                       std::int64_t rows, StageRange range, Cancel* cancel) {
   const std::size_t last = std::min(range.last, plan.nodes.size());
   // The value that enters: the network's input, or the only one that crosses.
   const int entering = range.first == 0 ? 0 : plan.prefix.value;
@@ -231,6 +231,7 @@ const T* graph_forward(const GraphPlan& plan, const T* theta, const T* packed, c
     node_forward(plan, s, theta, packed, value(node.in), value(node.second), space, masks, first,
                  rows);
     current = space.value(node.out);
+    if (stops(cancel)) return nullptr;
   }
   return current;
 }
@@ -288,8 +289,8 @@ void node_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 
 template <class T>
 void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
-                    GraphSpace<T>& space, T* grad) {
-  for (std::size_t s = plan.nodes.size(); s-- > 0;) {
+                    GraphSpace<T>& space, T* grad, Cancel* cancel) {
+  for (std::size_t s = plan.nodes.size(); s-- > 0 && !stops(cancel);) {
     BackwardArgs<T> args = backward_args(plan, s, theta, packed, input, space, grad);
     if (args.delta == nullptr) continue;  // no parameters at or below
     const int below = plan.nodes[s].norm_below;
@@ -305,19 +306,20 @@ void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, cons
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                     \
-  template std::int64_t GraphPlan::scratch<T>() const;                                            \
-  template std::int64_t GraphPlan::workspace_bytes<T>(bool) const;                                \
-  template class GraphSpace<T>;                                                                   \
-  template void pack_graph(const GraphPlan&, const T*, bool, int, int, T*);                       \
-  template const T* graph_forward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, \
-                                  const Masks*, std::int64_t, std::int64_t, StageRange);          \
-  template void node_forward(const GraphPlan&, std::size_t, const T*, const T*, const T*,         \
-                             const T*, GraphSpace<T>&, const Masks*, std::int64_t, std::int64_t); \
-  template BackwardArgs<T> backward_args(const GraphPlan&, std::size_t, const T*, const T*,       \
-                                         const T*, GraphSpace<T>&, T*);                           \
-  template void node_backward(const GraphNode&, const BackwardArgs<T>&);                          \
-  template void graph_backward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template std::int64_t GraphPlan::scratch<T>() const;                                             \
+  template std::int64_t GraphPlan::workspace_bytes<T>(bool) const;                                 \
+  template class GraphSpace<T>;                                                                    \
+  template void pack_graph(const GraphPlan&, const T*, bool, int, int, T*);                        \
+  template const T* graph_forward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&,  \
+                                  const Masks*, std::int64_t, std::int64_t, StageRange, Cancel*);  \
+  template void node_forward(const GraphPlan&, std::size_t, const T*, const T*, const T*,          \
+                             const T*, GraphSpace<T>&, const Masks*, std::int64_t, std::int64_t);  \
+  template BackwardArgs<T> backward_args(const GraphPlan&, std::size_t, const T*, const T*,        \
+                                         const T*, GraphSpace<T>&, T*);                            \
+  template void node_backward(const GraphNode&, const BackwardArgs<T>&);                           \
+  template void graph_backward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, T*, \
+                               Cancel*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

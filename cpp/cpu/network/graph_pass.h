@@ -75,16 +75,17 @@ void pack_graph(const GraphPlan& plan, const T* theta, bool backward, int member
                 T* packed);
 
 // Steps of a range on one panel (features, kPanel) of the value that enters it; returns the last
-// value. rows: valid ones, whose numbers masks see from `first` on.
+// value. rows: valid ones, whose numbers masks see from `first` on. cancel: asked between the
+// layers where it is not null; once cancelled null is returned.
 template <class T>
 const T* graph_forward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
                        GraphSpace<T>& space, const Masks* masks, std::int64_t first,
-                       std::int64_t rows, StageRange range = {});
+                       std::int64_t rows, StageRange range = {}, Cancel* cancel = nullptr);
 
-// Down from delta(plan.output); adds to grad (dim,).
+// Down from delta(plan.output); adds to grad (dim,). Ends early when cancelled.
 template <class T>
 void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
-                    GraphSpace<T>& space, T* grad);
+                    GraphSpace<T>& space, T* grad, Cancel* cancel = nullptr);
 
 // One step of the two ways. x, second: the values it reads.
 template <class T>

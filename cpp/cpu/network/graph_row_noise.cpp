@@ -121,7 +121,7 @@ template <class T>
 const T* graph_row_noise_forward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
                                  const T* drawn, const T* input, const std::int64_t* rows,
                                  std::int64_t first_row, std::int64_t count,
-                                 GraphRowNoiseSpace<T>& space) {
+                                 GraphRowNoiseSpace<T>& space, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const int n = static_cast<int>(std::min<std::int64_t>(kPanel, count));
@@ -129,6 +129,7 @@ const T* graph_row_noise_forward(const GraphPlan& plan, const RowNoiseWeights<T>
     return v == 0 ? input : v < 0 ? nullptr : space.first.value(v);
   };
   for (std::size_t s = 0; s < plan.nodes.size(); ++s) {
+    if (stops(cancel)) return nullptr;
     const GraphNode& node = plan.nodes[s];
     const Layer& layer = node.layer();
     const T* x = value(node.in);
@@ -161,11 +162,11 @@ template <class T>
 void graph_row_noise_backward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
                               const T* drawn, const T* input, const std::int64_t* rows,
                               std::int64_t first_row, std::int64_t count,
-                              GraphRowNoiseSpace<T>& space, T* first, T* second) {
+                              GraphRowNoiseSpace<T>& space, T* first, T* second, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const int n = static_cast<int>(std::min<std::int64_t>(kPanel, count));
-  for (std::size_t s = plan.nodes.size(); s-- > 0;) {
+  for (std::size_t s = plan.nodes.size(); s-- > 0 && !stops(cancel);) {
     const GraphNode& node = plan.nodes[s];
     const Layer& layer = node.layer();
     const BackwardArgs<T> args =
@@ -207,10 +208,10 @@ void graph_row_noise_backward(const GraphPlan& plan, const RowNoiseWeights<T>& w
                                      T*);                                                          \
   template const T* graph_row_noise_forward(const GraphPlan&, const RowNoiseWeights<T>&, const T*, \
                                             const T*, const std::int64_t*, std::int64_t,           \
-                                            std::int64_t, GraphRowNoiseSpace<T>&);                 \
+                                            std::int64_t, GraphRowNoiseSpace<T>&, Cancel*);        \
   template void graph_row_noise_backward(const GraphPlan&, const RowNoiseWeights<T>&, const T*,    \
                                          const T*, const std::int64_t*, std::int64_t,              \
-                                         std::int64_t, GraphRowNoiseSpace<T>&, T*, T*);
+                                         std::int64_t, GraphRowNoiseSpace<T>&, T*, T*, Cancel*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -37,12 +37,12 @@ void pack_graph_row_noise(const GraphPlan& plan, const T* mean, const T* second,
                           int member, int members, T* packed_first, T* packed_second);
 
 // Outputs of one panel, whose rows have numbers rows[0].. (null: first_row..), `count` valid ones.
-// drawn: (dim,) drawn parameters.
+// drawn: (dim,) drawn parameters. cancel: as of graph_forward.
 template <class T>
 const T* graph_row_noise_forward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
                                  const T* drawn, const T* input, const std::int64_t* rows,
                                  std::int64_t first_row, std::int64_t count,
-                                 GraphRowNoiseSpace<T>& space);
+                                 GraphRowNoiseSpace<T>& space, Cancel* cancel);
 
 // Down from first.delta(plan.output); adds to the gradients (dim,) by the weights of the two paths,
 // those of drawn parameters to the first.
@@ -50,6 +50,6 @@ template <class T>
 void graph_row_noise_backward(const GraphPlan& plan, const RowNoiseWeights<T>& weights,
                               const T* drawn, const T* input, const std::int64_t* rows,
                               std::int64_t first_row, std::int64_t count,
-                              GraphRowNoiseSpace<T>& space, T* first, T* second);
+                              GraphRowNoiseSpace<T>& space, T* first, T* second, Cancel* cancel);
 
 }  // namespace ribbit::cpu

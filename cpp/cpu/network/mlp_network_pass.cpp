@@ -66,9 +66,10 @@ typename NetworkPass<T>::Prefix MlpPass<T>::prefix() const {
 template <class T>
 const T* MlpPass<T>::forward(const T* theta, const T* packed, const T* input, std::int64_t panels,
                              const Masks* masks, std::int64_t first, std::int64_t rows,
-                             StageRange range, PassSpace& space) const {
+                             StageRange range, PassSpace& space, Cancel& cancel) const {
   return forward_group(plan_, theta, packed, input, 0, panels, false,
-                       static_cast<Workspace<T>&>(space), masks, first, rows, range);
+                       static_cast<Workspace<T>&>(space), masks, first, rows, range,
+                       between(plan_, cancel));
 }
 
 template <class T>
@@ -84,8 +85,10 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
     const std::int64_t stop = std::min(block + space.block(), end);
     for (std::int64_t p = block; p < stop; p += space.group()) {
       const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
-      const T* f = forward_group(plan_, theta, packed, batch.panel(p), at, count, gradient, space,
-                                 masks, p * kPanel, batch.rows - p * kPanel);
+      const T* f =
+          forward_group(plan_, theta, packed, batch.panel(p), at, count, gradient, space, masks,
+                        p * kPanel, batch.rows - p * kPanel, {}, between(plan_, cancel));
+      if (f == nullptr) return;
       T* delta = output_delta(plan_, at, space);
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t place = i * outputs_ * kPanel;
@@ -94,14 +97,15 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
       if (!gradient) continue;
       std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
       backward_group(plan_, theta, packed, batch.panel(p), at, count, true, space,
-                     panel_rates.data());
+                     panel_rates.data(), between(plan_, cancel));
       for (std::size_t i = 0; i < static_cast<std::size_t>(count) * rates.size(); ++i) {
         rates[i % rates.size()] += panel_rates[i];
       }
     }
     if (gradient) {
       const std::int64_t rows = std::min(stop * kPanel, batch.rows) - block * kPanel;
-      block_gradient(plan_, batch.panel(block), 0, rows, 0, 1, space, space.scratch(), grad);
+      block_gradient(plan_, batch.panel(block), 0, rows, 0, 1, space, space.scratch(), grad,
+                     between(plan_, cancel));
     }
     if (cancel.check()) return;
   }
@@ -129,16 +133,17 @@ void MlpPass<T>::run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& thread_s
     const std::int64_t left = batch.rows - first;
     const T* f = row_noise_forward(plan_, shard.weights, batch.panel(p), 0, count,
                                    shard.numbers != nullptr ? shard.numbers + first : nullptr,
-                                   first, left, space);
+                                   first, left, space, between(plan_, cancel));
+    if (f == nullptr) return;
     T* delta = output_delta(plan_, 0, space.first);
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t place = i * outputs_ * kPanel;
       loss(p + i, f + place, delta + place);
     }
-    row_noise_backward(plan_, shard.weights, 0, count, space);
+    row_noise_backward(plan_, shard.weights, 0, count, space, between(plan_, cancel));
     row_noise_gradients(plan_, shard.weights.estimator, batch.panel(p), 0,
                         std::min(count * kPanel, left), 0, 1, space, space.first.scratch(),
-                        shard.by_first, shard.by_second);
+                        shard.by_first, shard.by_second, between(plan_, cancel));
     if (cancel.check()) return;
   }
 }

@@ -29,7 +29,7 @@ class MlpPass final : public NetworkPass<T> {
   typename NetworkPass<T>::Prefix prefix() const override;
   const T* forward(const T* theta, const T* packed, const T* input, std::int64_t panels,
                    const Masks* masks, std::int64_t first, std::int64_t rows, StageRange range,
-                   PassSpace& space) const override;
+                   PassSpace& space, Cancel& cancel) const override;
   void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                  Cancel& cancel) const override;
   void pack_row_noise(const T* mean, const T* second, const T* drawn, int member, int members,

@@ -91,11 +91,12 @@ void mask_group(const Stage& stage, const T* logits, const Masks& masks, std::in
 template <class T>
 const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
-                       const Masks* masks, std::int64_t first, std::int64_t rows,
-                       StageRange range) {
+                       const Masks* masks, std::int64_t first, std::int64_t rows, StageRange range,
+                       Cancel* cancel) {
   const T* current = input;
   const std::size_t last = std::min(range.last, plan.stages.size());
   for (std::size_t s = range.first; s < last; ++s) {
+    if (stops(cancel)) return nullptr;
     const Stage& stage = plan.stages[s];
     const std::int64_t width = stage.layer.out_size * kPanel;
     T* out = space.value(stage.out_value) + at * width;
@@ -132,13 +133,13 @@ T* output_delta(const MlpPlan& plan, std::int64_t at, Workspace<T>& space) {
 template <class T>
 void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                     std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
-                    double* rates) {
+                    double* rates, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const auto derivative = [&](int d, std::int64_t size) {
     return space.derivative(d) + space.derivative_place(at) * size * kPanel;
   };
   T* delta = output_delta(plan, at, space);
-  for (std::size_t s = plan.stages.size(); s-- > 0;) {
+  for (std::size_t s = plan.stages.size(); s-- > 0 && !stops(cancel);) {
     const Stage& stage = plan.stages[s];
     if (stage.layer.op != Op::kDense) {
       const std::int64_t size = stage.layer.out_size * kPanel;
@@ -189,9 +190,11 @@ void clear_part(const MlpPlan& plan, int member, int members, T* grad) {
 
 template <class T>
 void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
-                    int member, int members, Workspace<T>& space, T* scratch, T* grad) {
+                    int member, int members, Workspace<T>& space, T* scratch, T* grad,
+                    Cancel* cancel) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
+    if (stops(cancel)) return;
     const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
     const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
     const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
@@ -237,13 +240,13 @@ void add_narrow_sums(const MlpPlan& plan, Workspace<T>& space, T* grad) {
   template void pack_weights(const MlpPlan&, const T*, bool, int, int, T*);                      \
   template const T* forward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,    \
                                   std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t, \
-                                  std::int64_t, StageRange);                                     \
+                                  std::int64_t, StageRange, Cancel*);                            \
   template T* output_delta(const MlpPlan&, std::int64_t, Workspace<T>&);                         \
   template void backward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,       \
-                               std::int64_t, bool, Workspace<T>&, double*);                      \
+                               std::int64_t, bool, Workspace<T>&, double*, Cancel*);             \
   template void clear_part(const MlpPlan&, int, int, T*);                                        \
   template void block_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t, int, int,   \
-                               Workspace<T>&, T*, T*);                                           \
+                               Workspace<T>&, T*, T*, Cancel*);                                  \
   template void narrow_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t,            \
                                 Workspace<T>&, T*);                                              \
   template void clear_narrow_sums(const MlpPlan&, Workspace<T>&);                                \

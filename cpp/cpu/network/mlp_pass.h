@@ -9,6 +9,11 @@
 
 namespace ribbit::cpu {
 
+// What is asked between the layers of a group of panels: null where these are short.
+inline Cancel* between(const MlpPlan& plan, Cancel& cancel) {
+  return plan.multiplications * kGroupPanels * kPanel >= kLongPanels ? &cancel : nullptr;
+}
+
 // One thread's values, deltas and derivatives. Values and deltas hold a whole block, derivatives
 // only the group of panels that is on its way through the layers.
 template <class T>
@@ -46,12 +51,13 @@ void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member
 // Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
 // of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).
 // masks: of a masked plan, for rows first..first + rows - 1 of the pass. packed: null where the
-// weights are packed tile by tile.
+// weights are packed tile by tile. cancel: asked between the layers where it is not null; once
+// cancelled null is returned.
 template <class T>
 const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                        std::int64_t at, std::int64_t panels, bool derivatives, Workspace<T>& space,
                        const Masks* masks = nullptr, std::int64_t first = 0, std::int64_t rows = 0,
-                       StageRange range = {});
+                       StageRange range = {}, Cancel* cancel = nullptr);
 
 // The deltas of a group's outputs are expected here, (panels, K, kPanel).
 template <class T>
@@ -59,11 +65,12 @@ T* output_delta(const MlpPlan& plan, std::int64_t at, Workspace<T>& space);
 
 // Sends a group's deltas down to the lowest dense layer, adding up the gradients of narrow layers
 // on the way when wanted. input: (panels, features, kPanel) of the group.
-// rates: (panels, plan.rates) gradients by the logits of learned rates, added to; null: none.
+// rates: (panels, plan.rates) gradients by the logits of learned rates, added to; null: none. Ends
+// early when cancelled, as does block_gradient.
 template <class T>
 void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const T* input,
                     std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
-                    double* rates = nullptr);
+                    double* rates = nullptr, Cancel* cancel = nullptr);
 
 // Zeroes a member's part of every dense layer's gradient: its share of the inputs, and the biases
 // where the first input is among them.
@@ -74,7 +81,8 @@ void clear_part(const MlpPlan& plan, int member, int members, T* grad);
 // for the narrow layers. input: of these rows. scratch: like Workspace's.
 template <class T>
 void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
-                    int member, int members, Workspace<T>& space, T* scratch, T* grad);
+                    int member, int members, Workspace<T>& space, T* scratch, T* grad,
+                    Cancel* cancel = nullptr);
 
 // Adds to the sums of narrow layers what backward_group was not asked for.
 template <class T>

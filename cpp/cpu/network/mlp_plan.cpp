@@ -17,6 +17,7 @@ MlpPlan::MlpPlan(const Network& network, bool masks, bool concrete) {
     Stage stage;
     stage.layer = layer;
     stage.in_value = current;
+    multiplications += layer.multiplications();
     if (layer.op == Op::kDense) {
       stage.needs_input_delta = parameters_below;
       // A rate's gradient needs the delta before any derivative.

@@ -21,6 +21,7 @@ struct MlpPlan {
   std::vector<std::int64_t> delta_width;       // scalars per row
   std::int64_t packed_size = 0;                // scalars of all packed weights
   std::int64_t narrow_size = 0;                // vectors of all narrow sums
+  std::int64_t multiplications = 0;            // of a row forwards
   int output_value = 0;
   int rates = 0;  // learned ones; their logits follow the other parameters
 

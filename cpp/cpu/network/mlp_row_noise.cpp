@@ -54,7 +54,8 @@ MaskStream RowNoiseWeights<T>::stream(const Layer& layer, int side) const {
 template <class T>
 const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, const T* input,
                            std::int64_t at, std::int64_t panels, const std::int64_t* rows,
-                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space) {
+                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space,
+                           Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   const auto each_panel = [&](const auto& body) {
@@ -67,6 +68,7 @@ const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weight
   const T* current = input;
   std::size_t d = 0;
   for (const Stage& stage : plan.stages) {
+    if (stops(cancel)) return nullptr;
     const Layer& layer = stage.layer;
     const std::int64_t ins = layer.in_size, outs = layer.out_size;
     const std::int64_t in_place = at * ins * kPanel, place = at * outs * kPanel;
@@ -110,13 +112,13 @@ const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weight
 
 template <class T>
 void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, std::int64_t at,
-                        std::int64_t panels, RowNoiseSpace<T>& space) {
+                        std::int64_t panels, RowNoiseSpace<T>& space, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = weights.estimator == Estimator::kLocal;
   Workspace<T>& w = space.first;
   T* delta = output_delta(plan, at, w);
   auto d = static_cast<std::size_t>(dense_stages(plan));
-  for (std::size_t s = plan.stages.size(); s-- > 0;) {
+  for (std::size_t s = plan.stages.size(); s-- > 0 && !stops(cancel);) {
     const Stage& stage = plan.stages[s];
     const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size;
     const std::int64_t in_place = at * ins * kPanel, place = at * outs * kPanel;
@@ -148,12 +150,13 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
 template <class T>
 void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
                          std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
-                         T* scratch, T* first, T* second) {
+                         T* scratch, T* first, T* second, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = estimator == Estimator::kLocal;
   std::size_t d = 0;
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense) continue;
+    if (stops(cancel)) return;
     const std::size_t number = d++;
     const Layer& layer = stage.layer;
     const std::int64_t ins = layer.in_size, outs = layer.out_size;
@@ -173,16 +176,17 @@ void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* inpu
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                               \
-  template struct RowNoiseWeights<T>;                                                       \
-  template class RowNoiseSpace<T>;                                                          \
-  template const T* row_noise_forward(const MlpPlan&, const RowNoiseWeights<T>&, const T*,  \
-                                      std::int64_t, std::int64_t, const std::int64_t*,      \
-                                      std::int64_t, std::int64_t, RowNoiseSpace<T>&);       \
-  template void row_noise_backward(const MlpPlan&, const RowNoiseWeights<T>&, std::int64_t, \
-                                   std::int64_t, RowNoiseSpace<T>&);                        \
-  template void row_noise_gradients(const MlpPlan&, Estimator, const T*, std::int64_t,      \
-                                    std::int64_t, int, int, RowNoiseSpace<T>&, T*, T*, T*);
+#define RIBBIT_INSTANTIATE(T)                                                                  \
+  template struct RowNoiseWeights<T>;                                                          \
+  template class RowNoiseSpace<T>;                                                             \
+  template const T* row_noise_forward(const MlpPlan&, const RowNoiseWeights<T>&, const T*,     \
+                                      std::int64_t, std::int64_t, const std::int64_t*,         \
+                                      std::int64_t, std::int64_t, RowNoiseSpace<T>&, Cancel*); \
+  template void row_noise_backward(const MlpPlan&, const RowNoiseWeights<T>&, std::int64_t,    \
+                                   std::int64_t, RowNoiseSpace<T>&, Cancel*);                  \
+  template void row_noise_gradients(const MlpPlan&, Estimator, const T*, std::int64_t,         \
+                                    std::int64_t, int, int, RowNoiseSpace<T>&, T*, T*, T*,     \
+                                    Cancel*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

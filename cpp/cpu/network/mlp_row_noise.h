@@ -64,16 +64,17 @@ struct RowNoiseWeights {
 
 // Sends `panels` panels forward, the block's from number `at` on; returns their outputs (panels, K,
 // kPanel). input: theirs, (panels, features, kPanel), whose rows have numbers rows[0], rows[1], ..
-// (null: first_row, first_row + 1, ..), `count` in all.
+// (null: first_row, first_row + 1, ..), `count` in all. cancel: as of forward_group.
 template <class T>
 const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, const T* input,
                            std::int64_t at, std::int64_t panels, const std::int64_t* rows,
-                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space);
+                           std::int64_t first_row, std::int64_t count, RowNoiseSpace<T>& space,
+                           Cancel* cancel);
 
 // Sends their deltas down from output_delta(plan, at, space.first) to the lowest dense layer.
 template <class T>
 void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, std::int64_t at,
-                        std::int64_t panels, RowNoiseSpace<T>& space);
+                        std::int64_t panels, RowNoiseSpace<T>& space, Cancel* cancel);
 
 // After row_noise_backward: adds a member's part (clear_part) of every dense layer's gradients by
 // the weights of the two paths, (dim,) each, what is drawn once in both; over `rows` rows, the
@@ -81,6 +82,6 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
 template <class T>
 void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
                          std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
-                         T* scratch, T* first, T* second);
+                         T* scratch, T* first, T* second, Cancel* cancel);
 
 }  // namespace ribbit::cpu

@@ -20,6 +20,10 @@ struct RowNoiseWeights;
 // Shards of a batch whose sums are kept until a tree adds them.
 inline constexpr std::int64_t kMostShards = 16;
 
+// Multiplications of panels that travel together, from which on a thread asks between the layers
+// too whether the call is to end: some milliseconds.
+inline constexpr std::int64_t kLongPanels = std::int64_t{1} << 24;
+
 // What a thread's space is for. kRowNoise: gradients by two paths (mlp_row_noise.h).
 enum class PassUse { kForward, kGradient, kRowNoise };
 
@@ -111,10 +115,11 @@ class NetworkPass {
   };
   virtual Prefix prefix() const = 0;
   // Sends `panels` panels, at most a group, through a range of stages; returns what the last one
-  // gives. input: what enters the first one. masks: for rows first.. of the pass, `rows` valid.
+  // gives, null once cancelled. input: what enters the first one. masks: for rows first.. of the
+  // pass, `rows` valid.
   virtual const T* forward(const T* theta, const T* packed, const T* input, std::int64_t panels,
                            const Masks* masks, std::int64_t first, std::int64_t rows,
-                           StageRange range, PassSpace& space) const = 0;
+                           StageRange range, PassSpace& space, Cancel& cancel) const = 0;
 
   // A shard forwards, to the loss and, where a gradient is wanted, back. Ends early when cancelled.
   virtual void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,

@@ -11,6 +11,8 @@ namespace {
 
 // Panels of one piece of work: enough to pay for packing the weights.
 constexpr std::int64_t kRun = 64;
+// Samples of a panel whose outputs are added up before a thread asks whether to go on.
+constexpr std::int64_t kUnasked = 256;
 // With no more rows, samples ride in the lanes: under masks where two of them fit into a panel,
 // else where it is faster (measured: break-even at 8 rows).
 constexpr std::int64_t kFewMaskedRows = kPanel / 2, kFewRows = 6;
@@ -97,8 +99,9 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
     const T* input = pass_->panels_at(x_, at + p, *space.work);
-    const T* f =
-        pass_->forward(theta, space.packed.data(), input, count, nullptr, 0, 0, {}, *space.work);
+    const T* f = pass_->forward(theta, space.packed.data(), input, count, nullptr, 0, 0, {},
+                                *space.work, cancel_);
+    if (f == nullptr) return;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t row = (p + i) * kPanel;
       k.unpack_panel(f + i * outputs_ * kPanel, outputs_, row,
@@ -109,12 +112,13 @@ void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) 
   }
 }
 
-// What the first mask sees of a group of panels.
+// What the first mask sees of a group of panels; null once cancelled.
 template <class T>
 const T* Forward<T>::before_masks(Space& space, const T* input, std::int64_t panels) {
   if (fixed_ == 0) return input;
   const T* f = pass_->forward(source_.theta, packed_.data(), input, panels, nullptr, 0, 0,
-                              {0, fixed_}, *space.work);
+                              {0, fixed_}, *space.work, cancel_);
+  if (f == nullptr) return nullptr;
   std::copy_n(f, panels * width_ * kPanel, space.start.data());
   return space.start.data();
 }
@@ -126,12 +130,14 @@ void Forward<T>::all_masks(Space& space, const Request& r, std::int64_t piece) {
   const std::int64_t count = std::min(group_, panel_count(r.rows) - p);
   const T* start =
       before_masks(space, pass_->panels_at(x_, r.row / kPanel + p, *space.work), count);
+  if (start == nullptr) return;
   for (std::int64_t s = 0; s < r.samples; ++s) {
     Masks masks{source_.seed, 0, static_cast<std::uint32_t>(r.first + s), source_.shared};
     masks.purpose = kPurposePredictiveMask;
-    const T* f =
-        pass_->forward(source_.theta, packed_.data(), start, count, &masks,
-                       source_.first_row + r.row + row, r.rows - row, {fixed_}, *space.work);
+    const T* f = pass_->forward(source_.theta, packed_.data(), start, count, &masks,
+                                source_.first_row + r.row + row, r.rows - row, {fixed_},
+                                *space.work, cancel_);
+    if (f == nullptr) return;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = row + i * kPanel;
       kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -162,7 +168,8 @@ void Forward<T>::masks_in_lanes(Space& space, const Request& r, std::int64_t pie
   masks.samples = samples.data();
   masks.purpose = kPurposePredictiveMask;
   const T* f = pass_->forward(source_.theta, packed_.data(), space.start.data(), count, &masks, 0,
-                              count * kPanel, {fixed_}, *space.work);
+                              count * kPanel, {fixed_}, *space.work, cancel_);
+  if (f == nullptr) return;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t at = begin + i * kPanel;
     kernels<T>().unpack_panel(f + i * outputs_ * kPanel, outputs_, at,
@@ -193,7 +200,9 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
   }
   prefix_.resize(width_ * kPanel);
   const T* input = pass_->panels_at(x_, row / kPanel, *spaces_[0].work);
-  std::copy_n(before_masks(spaces_[0], input, 1), width_ * kPanel, prefix_.data());
+  const T* start = before_masks(spaces_[0], input, 1);
+  if (start == nullptr) return false;
+  std::copy_n(start, width_ * kPanel, prefix_.data());
   return on_pieces(pieces_of(panel_count(samples * rows), group_),
                    [&](int t, std::int64_t piece) { masks_in_lanes(space(t), r, piece); });
 }
@@ -254,6 +263,7 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
           kernels<double>().pack_panel(arrays[a], widths[a], nullptr, at, n, m + a * size);
         }
         for (std::int64_t i = 0; i < count; ++i) {
+          if (i % kUnasked == kUnasked - 1 && forward.cancelled()) return;
           T* f = s.values.data();
           k.pack_panel(waiting.data() + i * some * outputs, outputs, nullptr, p * kPanel, n, f);
           const double scale =

@@ -49,6 +49,9 @@ class Forward {
   template <class Body>
   bool on_pieces(std::int64_t pieces, const Body& body);
 
+  // For bodies that take long.
+  bool cancelled() { return cancel_.check(); }
+
   std::int64_t outputs() const { return outputs_; }
   std::int64_t group() const { return group_; }  // panels that travel together
   int threads() const { return crew_.size(); }

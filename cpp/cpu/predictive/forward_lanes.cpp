@@ -10,6 +10,8 @@ namespace ribbit::cpu {
 namespace {
 
 constexpr std::int64_t kRun = 64;  // weights that are transposed at a time
+// Those of large layers that a thread passes before it asks whether to go on: 1 to 10 ms.
+constexpr std::int64_t kUnasked = 256 * kRun;
 
 }  // namespace
 
@@ -68,10 +70,12 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
         std::copy_n(bias + (skip + i % outs) * kPanel, kPanel, sums + i * most * kPanel);
       }
     }
+    const std::int64_t begin_at = layer.weight_offset / 4 * 4;
     const std::int64_t end = layer.weight_offset + ins * outs;
-    for (std::int64_t at = layer.weight_offset / 4 * 4; at < end; at += kRun) {
+    for (std::int64_t at = begin_at; at < end; at += kRun) {
       const std::int64_t first = std::max(at, layer.weight_offset);
       const std::int64_t last = std::min(at + kRun, end);
+      if ((at - begin_at) % kUnasked == kUnasked - kRun && cancel_.check()) return;
       load_lanes(samples, at, (last - at + 3) / 4 * 4, weights);
       k.accumulate_lanes(weights + (first - at) * kPanel, first - layer.weight_offset, last - first,
                          x, ins, outs, rows, splits.data(), most, sums);

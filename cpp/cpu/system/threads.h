@@ -38,6 +38,11 @@ class Cancel {
   std::atomic<bool> cancelled_{false};
 };
 
+// Whether to leave off between two parts of a panel. null: panels are short, it is not asked there.
+inline bool stops(Cancel* cancel) {
+  return cancel != nullptr && cancel->check();
+}
+
 struct Worker;
 
 // A group of threads that meet at barriers.

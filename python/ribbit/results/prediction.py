@@ -32,6 +32,8 @@ __all__ = ["Prediction"]
 
 # Values per chunk of draws: bounds the memory of a pass, about 8 MB in float64.
 _CHUNK = 1 << 20
+# Values that one function of NumPy works on, which no signal interrupts: about 20 ms of a sort.
+_PART = 1 << 18
 _UNSET: object = object()
 
 
@@ -549,7 +551,11 @@ class Prediction:
             else:
                 terms = self._all_draws(self._x[low:high, ...], low)
             xp = namespace(terms.values)
-            result.append(function(xp, terms, slice(low, high)))
+            part = max(1, _PART * block // (4 * _CHUNK)) if xp is np else block
+            for begin in range(0, high - low, part):
+                end = min(begin + part, high - low)
+                own = slice(low + begin, low + end)
+                result.append(function(xp, _rows(terms, begin, end), own))
         return xp.concat(result, axis=axis)
 
 

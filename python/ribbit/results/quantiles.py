@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = ["QuantileSketch", "probabilities", "sorted_quantile"]
 
 
 _BUDGET = 1024  # values kept per element
+_PART = 1 << 18  # values that are sorted at once: no signal interrupts a sort
 
 
 def probabilities(function: str, q: object, *, ends: bool) -> tuple[npt.NDArray[np.float64], bool]:
@@ -134,12 +136,23 @@ class QuantileSketch:
 
     def quantile(self, q: Sequence[float]) -> Array:
         """Quantiles (Q, ...) of what was seen; float64."""
+        if not self._shape:
+            return self._quantile(q, (...,))
+        kept = (len(self._buffers) + 1) * self._plan.length * math.prod(self._shape[1:])
+        block = max(1, _PART // max(1, kept))
+        starts = range(0, max(1, self._shape[0]), block)
+        return self._xp.concat(
+            [self._quantile(q, (slice(low, low + block), ...)) for low in starts], axis=1
+        )
+
+    def _quantile(self, q: Sequence[float], at: tuple[slice | EllipsisType, ...]) -> Array:
+        """Do the same for a part of the first axis."""
         xp, plan = self._xp, self._plan
         left = plan.count % plan.length
-        parts = [self._buffers[slot] for slot in sorted(self._buffers)]
+        parts = [self._buffers[slot][at] for slot in sorted(self._buffers)]
         weights = [plan.weights[slot] for slot in sorted(self._buffers)]
         if left:
-            parts.append(self._filling[..., :left])
+            parts.append(self._filling[at][..., :left])
             weights.append(1)
         values = xp.concat(parts, axis=-1)
         if plan.exact:

@@ -11,6 +11,7 @@ import pytest
 
 import ribbit as rb
 from ribbit.samplers import HMC
+from ribbit.samplers.run.run import Run
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -246,6 +247,88 @@ def wide(*, dropout=False):
         prior=rb.Normal(0.5),
         likelihood=rb.Gaussian(0.3),
     )
+
+
+class Work:
+    """Processor time of the block since Ctrl-C, which no load of the machine lengthens."""
+
+    def __init__(self, run, delay):
+        self.sent = None
+        timer = threading.Timer(delay, self._send)
+        timer.start()
+        try:
+            self.result = run()
+        except KeyboardInterrupt:
+            self.result = None
+        end = time.process_time()
+        timer.join()
+        self.seconds = end - self.sent
+
+    def _send(self):
+        self.sent = time.process_time()
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """A gradient of a panel of 32 rows takes a tenth of a second, of all rows some seconds."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(512, 32, 32, 3)).astype(np.float32)
+    return rb.Posterior(
+        rb.resnet20_frn(),
+        x,
+        rng.integers(10, size=512),
+        prior=rb.Normal(0.1),
+        likelihood=rb.Categorical(),
+    )
+
+
+LARGE = {
+    "HMC": lambda t: rb.HMC(t, step_size=1e-5, num_leapfrog_steps=20).sample(
+        100, warmup=0, chains=2, progress=False
+    ),
+    "SGLD": lambda t: rb.SGLD(t, step_size=1e-7, batch_size=256).sample(
+        100, warmup=0, chains=2, progress=False
+    ),
+    "local": lambda t: rb.BBB(t, batch_size=256, estimator="local").fit(100, progress=False),
+    "flipout": lambda t: rb.BBB(t, batch_size=256, estimator="flipout").fit(100, progress=False),
+    "gradient": lambda t: t.value_and_grad(t.init(0, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", LARGE)
+def test_within_a_panel_of_a_large_network(images, case):
+    seconds = [Work(lambda: LARGE[case](images), delay).seconds for delay in (0.3, 0.4, 0.5, 0.6)]
+    # two threads, and one of the four may fall on something that is done once
+    assert sorted(seconds)[2] < 0.25
+
+
+def test_inside_quantiles_of_kept_predictions():
+    target = wide()
+    sgld = rb.SGLD(target, step_size=1e-7, batch_size=500)
+    draws = sgld.sample(500, warmup=0, chains=2, progress=False)
+    kept = draws.predict(WIDE, keep=True)
+    kept.mean_quantile(0.5)
+
+    def often(ask):
+        return lambda: [ask([0.1, 0.9]) for _ in range(50)]
+
+    for ask in (kept.mean_quantile, kept.quantile):
+        work = [Work(often(ask), delay) for delay in (0.1, 0.13, 0.16, 0.2)]
+        assert sorted(w.seconds for w in work)[2] < 0.04
+
+
+def test_a_second_ctrl_c_loses_nothing(monkeypatch):
+    def again(self, pack=Run._pack):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+        return pack(self)
+
+    monkeypatch.setattr(Run, "_pack", again)
+    hmc = HMC(posterior(), **OPTIONS["fixed"])
+    draws = interrupted(lambda: hmc.sample(10**6, chains=2, progress=False, warmup=0))
+    assert len(draws) == draws.state.step > 0
 
 
 @pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
