@@ -349,3 +349,29 @@ def test_bad_toys():
                 call(n, seed)
     with pytest.raises(ValueError, match=r"\[two_moons\] expected noise >= 0"):
         datasets.two_moons(3, noise=-1)
+
+
+def test_energy_efficiency():
+    """The rows of the source; its sums were computed once from another copy of the set."""
+    x, y = datasets.energy_efficiency()
+    assert x.shape == (768, 8)
+    assert x.dtype == y.dtype == np.float64
+    np.testing.assert_array_equal(x[0], [0.98, 514.5, 294.0, 110.25, 7.0, 2.0, 0.0, 0.0])
+    sums = [586.88, 515872.0, 244608.0, 135632.0, 4032.0, 2688.0, 180.0, 2160.0]
+    np.testing.assert_allclose(x.sum(axis=0), sums, rtol=0, atol=1e-6)
+    assert y.sum() == pytest.approx(17131.93, abs=1e-6)
+    assert float(y.min()) == 6.01
+    assert float(y.max()) == 43.1
+    folder = datasets._DATA
+    note = (folder / "energy_efficiency.txt").read_text(encoding="utf-8")
+    for word in ("Tsanas", "Xifara", "UCI", "10.24432/C51307", "CC BY 4.0"):
+        assert word in note
+        assert word in datasets.energy_efficiency.__doc__
+    assert {path.suffix for path in folder.iterdir()} == {".csv", ".txt"}  # no set without a note
+
+
+def test_energy_efficiency_is_that_of_the_benchmark(shared_data):
+    x, y = datasets.energy_efficiency()
+    with np.load(shared_data / "uci" / "energy.npz") as file:
+        np.testing.assert_array_equal(x, file["X"])
+        np.testing.assert_array_equal(y, file["y"])

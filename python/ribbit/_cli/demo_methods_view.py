@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ribbit._cli.demo_methods import METHODS, Comparison, MethodResult
-from ribbit._cli.demo_scores import LEVEL, Array
+from ribbit._cli.demo_scores import LEVEL, RHAT, Array, converged
 
 __all__ = ["draw_methods", "methods_notes", "methods_table"]
 
@@ -23,8 +23,9 @@ def methods_table(comparison: Comparison) -> Any:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for name in ("draws", "RMSE", "log likelihood", "90 % coverage", "seconds"):
+    for name in ("draws", "RMSE", "log lik.", "in 90 %", "time"):
         table.add_column(name, justify="right")
+    table.add_column("worst R-hat")
     for name, result in comparison.results.items():
         scores = result.scores
         chains, kept, _ = result.draws.positions.shape
@@ -34,28 +35,31 @@ def methods_table(comparison: Comparison) -> Any:
             f"{scores.rmse:.4f}",
             f"{scores.log_likelihood:.3f}",
             f"{100 * scores.coverage:.1f} %",
-            f"{result.seconds:.1f}",
+            f"{result.seconds:.1f} s",
+            _agreement(result.rhat),
         )
     return table
+
+
+def _agreement(rhat: tuple[float, float] | None) -> str:
+    """Return the largest R-hat and what it means; nothing where there are no chains."""
+    if rhat is None:
+        return ""
+    return f"{rhat[1]:.2f} {'converged' if converged(rhat[1]) else 'not converged'}"
 
 
 def methods_notes(comparison: Comparison) -> str:
     """Return what the table's figures mean, in lines of at most 78 characters."""
     text = (
         f"RMSE of the true mean: {comparison.rmse_truth:.4f}; of a constant: "
-        f"{comparison.rmse_constant:.4f}. Log likelihood per test row. Seconds: fitting or "
-        "sampling, and predicting the test rows; HMC and SGLD start from Bayes by Backprop, whose "
-        "fit is in their time. "
+        f"{comparison.rmse_constant:.4f}. Log likelihood per test row; share of the test rows in "
+        "their 90 % intervals. Time: fitting or sampling, and predicting the test rows; HMC and "
+        "SGLD start from Bayes by Backprop, whose fit is in their time. "
     )
-    rhats = [
-        f"{name} {result.rhat[0]:.2f} ({result.rhat[1]:.2f})"
-        for name, result in comparison.results.items()
-        if result.rhat is not None
-    ]
-    if rhats:
+    if any(result.rhat is not None for result in comparison.results.values()):
         text += (
-            f"R-hat of the predictions, median (worst): {', '.join(rhats)}; above 1.1 the chains "
-            "do not agree yet. "
+            f"R-hat of the predictions; converged means at most {RHAT}. Chains that are not are an "
+            "ensemble whose members have moved, and not yet draws of the posterior. "
         )
     if "HMC" in comparison.results:
         divergences = int(comparison.results["HMC"].draws.stats["diverging"].sum())

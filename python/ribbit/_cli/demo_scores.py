@@ -11,11 +11,12 @@ import numpy.typing as npt
 from ribbit import datasets, metrics
 from ribbit.results.draws import Draws
 
-__all__ = ["LEVEL", "Band", "Scores", "score_draws"]
+__all__ = ["LEVEL", "RHAT", "Band", "Scores", "converged", "score_draws"]
 
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.9  # of the intervals
+RHAT = 1.01  # of the worst prediction: what the tables call converged (Vehtari et al. 2021)
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Band:
     mean: Array
     lower: Array
     upper: Array
+
+
+def converged(rhat: float) -> bool:
+    """Whether chains with this largest R-hat of the predictions agree, as the tables show it."""
+    return round(rhat, 3) <= RHAT
 
 
 def score_draws(

@@ -1,9 +1,10 @@
-"""Reading, scaling and splitting data, and two toy problems; NumPy alone."""
+"""Reading, scaling and splitting data, a small real set and two toy problems; NumPy alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Scaler",
+    "energy_efficiency",
     "read_csv",
     "read_idx",
     "read_npz",
@@ -30,6 +32,7 @@ __all__ = [
 Array: TypeAlias = "npt.NDArray[np.float64]"
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 
+_DATA = Path(__file__).parent / "data"  # with the source and licence of each set
 _PURPOSE = 12  # "dataset" in core/philox_hd.h
 
 
@@ -187,6 +190,39 @@ def splits(
         order = state.choice(n, n, replace=False).astype(np.int64)
         result.append((order[:train], order[train:]))
     return result
+
+
+def energy_efficiency() -> tuple[Array, Array]:
+    """Return the heating load of 768 simulated buildings, a real set that needs no download.
+
+    Columns of x, raw: relative compactness, surface area, wall area and roof area (m^2), overall
+    height (m), orientation (2 to 5), glazing area (share of the floor area), distribution of the
+    glazing (0: none, 1 to 5).
+
+    Returns
+    -------
+    x : (768, 8) ndarray of float64
+    y : (768,) ndarray of float64
+        Heating load, kWh/m^2.
+
+    Notes
+    -----
+    By Athanasios Tsanas and Angeliki Xifara, from the UCI Machine Learning Repository
+    (https://doi.org/10.24432/C51307), under the licence CC BY 4.0: name the authors when you pass
+    it on. The second target of the set, the cooling load, is left out.
+
+    References
+    ----------
+    Tsanas and Xifara (2012), "Accurate quantitative estimation of energy performance of residential
+    buildings using statistical machine learning tools", Energy and Buildings 49, 560-567.
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.energy_efficiency()
+    >>> x.shape, float(y.max())
+    ((768, 8), 43.1)
+    """
+    return read_csv(_DATA / "energy_efficiency.csv", target="heating_load")
 
 
 def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:

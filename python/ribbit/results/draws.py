@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ribbit._arrays.namespace import host_dtype, refuse_device_array, to_host
 from ribbit.protocols import Array, Predictive
 from ribbit.results import archive, verdicts
+from ribbit.results.datatree import to_datatree
 from ribbit.results.prediction import Prediction
 from ribbit.results.summary import Summary
 
@@ -219,52 +219,47 @@ class Draws:
             archive.put_state(arrays, header, self.state)
         archive.write("Draws.save", path, header, arrays)
 
-    def to_datatree(self) -> Any:
+    def to_datatree(
+        self,
+        x: Array | None = None,
+        y: Array | None = None,
+        *,
+        predict_at: Array | None = None,
+        seed: int = 0,
+    ) -> Any:
         """Convert to an ``xarray.DataTree`` as ArviZ uses it.
 
-        Groups: posterior (variable "theta": chain, draw, theta_dim), sample_stats, and the warmup
-        of both where it was kept.
+        Groups: posterior, with a variable per parameter block ("0.weight": chain, draw,
+        0.weight_in, 0.weight_out; "theta" for a target without layers), and sample_stats, and the
+        warmup of both where it was kept. With `x` and `y` also log_likelihood (chain, draw, row),
+        posterior_predictive, observed_data and constant_data; with `predict_at` predictions and
+        predictions_constant_data.
+
+        Parameters
+        ----------
+        x, y : (N, ...) and (N,) or (N, K) array, optional
+            Rows that were observed, usually those of the posterior: draws do not keep them.
+        predict_at : (M, ...) array, optional
+            Inputs to draw new y at, one per draw.
+        seed : int
+            Of the noise in drawn y.
+
+        Returns
+        -------
+        xarray.DataTree
 
         Raises
         ------
         ImportError
             Without arviz-base: ``pip install "ribbit[arviz]"``.
+        TypeError, ValueError
+            For data as in :meth:`predict`, for x without y, and for data where the draws were not
+            kept or the target has no predictions.
+
+        Examples
+        --------
+        >>> tree = draws.to_datatree(x, y)  # doctest: +SKIP
+        >>> arviz_stats.summary(tree, var_names=["log_noise"])  # doctest: +SKIP
+        >>> arviz_stats.loo(tree)  # doctest: +SKIP
         """
-        try:
-            from arviz_base import from_dict
-        except ImportError as error:
-            raise ImportError(
-                '[Draws.to_datatree] expected arviz-base, got none: pip install "ribbit[arviz]"'
-            ) from error
-        host = to_host
-        groups: dict[str, dict[str, Any]] = {
-            "posterior": {"theta": host(self.positions)},
-            "sample_stats": {k: host(v) for k, v in self.stats.items()},
-        }
-        if self.warmup_positions is not None and self.warmup_stats is not None:
-            groups["warmup_posterior"] = {"theta": host(self.warmup_positions)}
-            groups["warmup_sample_stats"] = {k: host(v) for k, v in self.warmup_stats.items()}
-        versions = self.settings.get("versions", {})
-        attrs = {
-            "inference_library": "ribbit",
-            "inference_library_version": versions.get("ribbit", "unknown"),
-            "sampler": str(self.settings.get("sampler")),
-            "seed": str(self.settings.get("seed")),
-            "complete": int(self.complete),
-        }
-        # A group of statistics that were never written, or positions that were not kept.
-        filled = {
-            name: group
-            for name, group in groups.items()
-            if group and all(values.shape[1] > 0 for values in group.values())
-        }
-        with warnings.catch_warnings():
-            # More chains than draws is no mistake here.
-            warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
-            return from_dict(
-                filled,
-                dims={"theta": ["theta_dim"]},
-                coords={"chain": self.settings.get("chains", list(range(self.positions.shape[0])))},
-                attrs={"/": attrs, "posterior": attrs} if "posterior" in filled else {"/": attrs},
-                save_warmup=True,
-            )
+        return to_datatree(self, x, y, predict_at, seed)

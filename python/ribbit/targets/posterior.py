@@ -16,15 +16,14 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
-from ribbit.errors import DTypeError, ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
-from ribbit.targets.predictive import NetworkPredictive
-from ribbit.targets.priors import LOG_NOISE, Normal, PriorLike
+from ribbit.targets.predictive import NetworkPredictive, unravel
+from ribbit.targets.priors import Normal, PriorLike
 from ribbit.targets.spec import DensitySpec
 from ribbit.targets.units import Units, warn_of_scale
 
@@ -273,17 +272,7 @@ class Posterior(NativeDensity, NativeSteps):
         TypeError, ValueError
             If `theta` is no array or its last axis is not P.
         """
-        if not self.likelihood.learns_noise:
-            return self.model.unravel(theta)
-        shape = getattr(theta, "shape", None)
-        if not isinstance(shape, tuple):
-            got = checks.summary(theta)
-            raise DTypeError(f"[Posterior.unravel] expected an array (..., {self.dim}), got {got}")
-        if not shape or shape[-1] != self.dim:
-            raise ShapeError(f"[Posterior.unravel] expected shape (..., {self.dim}), got {shape}")
-        views = self.model.unravel(theta[..., :-1])
-        views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
-        return views
+        return unravel("Posterior.unravel", self.model, self.likelihood, theta)
 
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""

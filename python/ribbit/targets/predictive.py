@@ -18,12 +18,13 @@ from ribbit._arrays.namespace import from_host, is_device_array
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit._backends.precision import PRECISIONS
-from ribbit.errors import ShapeError
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.models.layers import Dropout
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.priors import LOG_NOISE
 from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "NormalWeights",
     "check_addresses",
     "predictive_from_description",
+    "unravel",
 ]
 
 
@@ -158,6 +160,10 @@ class NetworkPredictive:
         if not isinstance(self.draws, Masks):
             return table
         return dataclasses.replace(table, rates=np.asarray(self.draws.rates, np.float64))
+
+    def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return named views of positions (..., P); see `Posterior.unravel`."""
+        return unravel("predict", self.model, self.likelihood, theta)
 
     def check_inputs(self, x: npt.ArrayLike) -> None:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
@@ -308,6 +314,23 @@ class NetworkPredictive:
             precision=self.precision,
         )
         return outputs, last if self.likelihood.learns_noise else None
+
+
+def unravel(
+    function: str, model: Model, likelihood: Likelihood, theta: FloatArray
+) -> dict[str, FloatArray]:
+    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise" (...)."""
+    if not likelihood.learns_noise:
+        return model.unravel(theta)
+    dim, shape = model.dim + 1, getattr(theta, "shape", None)
+    if not isinstance(shape, tuple):
+        got = checks.summary(theta)
+        raise DTypeError(f"[{function}] expected an array (..., {dim}), got {got}")
+    if not shape or shape[-1] != dim:
+        raise ShapeError(f"[{function}] expected shape (..., {dim}), got {shape}")
+    views = model.unravel(theta[..., :-1])
+    views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
+    return views
 
 
 def _num_rows(x: Any) -> int:

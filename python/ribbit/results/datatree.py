@@ -1,0 +1,217 @@
+"""Draws as the ``xarray.DataTree`` of ArviZ.
+
+Shapes: C chains, D draws per chain, P parameters, N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import namespace, to_host
+from ribbit.errors import MissingError
+from ribbit.protocols import Array
+from ribbit.results import observations
+from ribbit.results.running import same_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from ribbit.results.draws import Draws
+
+__all__ = ["to_datatree"]
+
+_NAME = "Draws.to_datatree"
+_ROW = "row"
+_CHUNK = 1 << 20  # values per pass over draws: about 8 MB in float64
+_OF_DRAWS = ("posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats")
+
+# Axes of a parameter block, the last one first: what it gives, what it takes, where.
+_AXES = ("out", "in", "place", "column")
+
+
+class Blocks(NamedTuple):
+    """Positions as named arrays (C, D, ...), the dimensions behind the first two, their layers."""
+
+    arrays: dict[str, npt.NDArray[Any]]
+    dims: dict[str, list[str]]
+    layers: dict[str, str]
+
+
+def to_datatree(draws: Draws, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
+    """See :meth:`ribbit.Draws.to_datatree`.
+
+    Phases: positions and statistics, groups that need data, conversion.
+    """
+    try:
+        from arviz_base import from_dict
+    except ImportError as error:
+        raise ImportError(
+            f'[{_NAME}] expected arviz-base, got none: pip install "ribbit[arviz]"'
+        ) from error
+    key = checks.seed(_NAME, seed)
+    if (x is None) != (y is None):
+        given = "y alone" if x is None else "x alone (predict_at= takes new inputs)"
+        raise ValueError(f"[{_NAME}] expected x and y of the observed rows, got {given}")
+    blocks = _blocks(draws, draws.positions)
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": blocks.arrays,
+        "sample_stats": {k: to_host(v) for k, v in draws.stats.items()},
+    }
+    if draws.warmup_positions is not None and draws.warmup_stats is not None:
+        groups["warmup_posterior"] = _blocks(draws, draws.warmup_positions).arrays
+        groups["warmup_sample_stats"] = {k: to_host(v) for k, v in draws.warmup_stats.items()}
+    # A group of statistics that were never written, or positions that were not kept.
+    groups = {
+        name: group
+        for name, group in groups.items()
+        if group and all(values.shape[1] > 0 for values in group.values())
+    }
+    if x is not None:
+        groups |= _observed(draws, x, y, key)
+    if predict_at is not None:
+        groups["predictions"] = {"y": _draws_of_y(draws, predict_at, key)}
+        groups["predictions_constant_data"] = {"x": _host(predict_at)}
+    return _convert(from_dict, draws, groups, blocks)
+
+
+def _blocks(draws: Draws, positions: Array) -> Blocks:
+    """Split positions (C, D, P) by layer; one block "theta" where nobody knows the layers."""
+    host = to_host(positions)
+    unravel = getattr(draws.predictive, "unravel", None)
+    if unravel is None:
+        return Blocks({"theta": host}, {"theta": ["theta_dim"]}, {})
+    arrays = {name: np.asarray(values) for name, values in unravel(host).items()}
+    dims = {
+        name: [f"{name}_{_axis(i)}" for i in range(values.ndim - 2)][::-1]
+        for name, values in arrays.items()
+    }
+    stack = getattr(getattr(draws.predictive, "model", None), "layers", ())
+    kinds = {
+        name: type(stack[int(index)]).__name__
+        for name in arrays
+        for index in [name.partition(".")[0]]
+        if index.isdigit() and int(index) < len(stack)
+    }
+    return Blocks(arrays, dims, kinds)
+
+
+def _axis(i: int) -> str:
+    return _AXES[i] if i < len(_AXES) else f"axis{i}"
+
+
+def _check(draws: Draws, x: Any) -> Any:
+    """Return what predicts at x, or raise why nothing does."""
+    if draws.predictive is None:
+        raise TypeError(
+            f"[{_NAME}] expected draws of a target with predictions, such as Posterior, for data "
+            "in the tree, got a target without `predictive`"
+        )
+    if draws.positions.shape[1] == 0:
+        raise MissingError(f"[{_NAME}] expected kept draws for data in the tree, got none")
+    draws.predict(x)  # checks the inputs
+    return draws.predictive
+
+
+def _observed(draws: Draws, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]:
+    """Log likelihood (C, D, N), draws of y at the observed rows, and the rows themselves."""
+    predictive = _check(draws, x)
+    same_rows(_NAME, y, x)
+    density = [
+        to_host(predictive.log_likelihood(theta, x, y, **number))
+        for theta, number in _passes(draws, len(y))
+    ]
+    drawn, given = _draws_of_y(draws, x, key), _host(y)
+    return {
+        "log_likelihood": {"y": _by_chain(draws, density)},
+        "posterior_predictive": {"y": drawn},
+        # of a single output both are without its axis
+        "observed_data": {"y": given.reshape(given.shape[: drawn.ndim - 2])},
+        "constant_data": {"x": _host(x)},
+    }
+
+
+def _draws_of_y(draws: Draws, x: Any, key: int) -> npt.NDArray[Any]:
+    """One y of every draw, its noise included: (C, D, N), or (C, D, N, K) for K > 1 outputs."""
+    predictive = _check(draws, x)
+    first, parts = 0, []
+    for theta, number in _passes(draws, len(x)):
+        terms = predictive.predictive(theta, x, **number)
+        xp = namespace(terms.values)
+        parts.append(to_host(observations.sample(xp, predictive.kind, terms, key, first)))
+        first += theta.shape[0]
+    drawn = _by_chain(draws, parts)
+    return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
+
+
+def _passes(draws: Draws, rows: int) -> Iterator[tuple[Array, dict[str, int]]]:
+    """Yield draws (S, P), draw by draw and within a draw chain by chain, and their first number."""
+    chains, kept, dim = draws.positions.shape
+    checks.memory(_NAME, chains * kept * rows, np.float64, f"{chains * kept} draws x {rows} rows")
+    xp = namespace(draws.positions)
+    numbered = getattr(draws.predictive, "numbered", False)
+    size = max(1, _CHUNK // (max(rows, dim) * chains))
+    for low in range(0, kept, size):
+        chunk = xp.permute_dims(draws.positions[:, low : min(low + size, kept), :], (1, 0, 2))
+        yield xp.reshape(chunk, (-1, dim)), {"first": low * chains} if numbered else {}
+
+
+def _by_chain(draws: Draws, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Join (S, ...) in the order of `_passes` to (C, D, ...)."""
+    chains, kept = draws.positions.shape[:2]
+    joined = np.concatenate(parts)
+    return np.swapaxes(joined.reshape(kept, chains, *joined.shape[1:]), 0, 1)
+
+
+def _host(values: Any) -> npt.NDArray[Any]:
+    """Return data (N, ...) on the host."""
+    return to_host(values) if hasattr(values, "__array_namespace__") else np.asarray(values)
+
+
+def _convert(from_dict: Any, draws: Draws, groups: dict[str, Any], blocks: Blocks) -> Any:
+    """Name dimensions and coordinates, and build the tree."""
+    versions = draws.settings.get("versions", {})
+    attrs = {
+        "inference_library": "ribbit",
+        "inference_library_version": versions.get("ribbit", "unknown"),
+        "sampler": str(draws.settings.get("sampler")),
+        "seed": str(draws.settings.get("seed")),
+        "complete": int(draws.complete),
+    }
+    chains = list(range(draws.positions.shape[0]))
+    coords = {"chain": draws.settings.get("chains", chains)}
+    known = {name: group for name, group in groups.items() if name in _OF_DRAWS}
+    with warnings.catch_warnings():
+        # More chains than draws is no mistake here.
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+        tree = from_dict(
+            known,
+            dims=blocks.dims,
+            coords=coords,
+            attrs={"/": attrs, "posterior": attrs} if "posterior" in known else {"/": attrs},
+            save_warmup=True,
+        )
+        # y has other dimensions in each group: every group is converted by itself
+        for name in [name for name in groups if name not in known]:
+            dims = _dims(name, groups[name])
+            part = from_dict({name: groups[name]}, dims=dims, pred_dims=dims, coords=coords)
+            tree[name] = part[name]
+    for group in ("posterior", "warmup_posterior"):
+        for name, layer in blocks.layers.items() if group in tree.children else ():
+            tree[group][name].attrs["layer"] = layer
+    return tree
+
+
+def _dims(name: str, group: dict[str, npt.NDArray[Any]]) -> dict[str, list[str]]:
+    """Dimensions of inputs and of y, without those of chains and draws."""
+    sampled = name in ("log_likelihood", "posterior_predictive", "predictions")
+    inner = {"x": "input", "y": "output"}
+    return {
+        key: [_ROW, *(f"{inner[key]}{i or ''}" for i in range(values.ndim - 1 - 2 * sampled))]
+        for key, values in group.items()
+    }
