@@ -62,8 +62,8 @@ def methods_notes(comparison: Comparison) -> str:
     text = (
         f"RMSE of the true mean: {comparison.rmse_truth:.4f}; of a constant: "
         f"{comparison.rmse_constant:.4f}. {_draws(comparison)}. Log likelihood per test row; share "
-        "of the test rows in their 90 % intervals. Time: fitting or sampling, and predicting the test rows; "
-        "HMC and SGLD start from Bayes by Backprop, whose fit is in their time. "
+        "of the test rows in their 90 % intervals. Time: fitting or sampling, and predicting the "
+        "test rows; HMC and SGLD start from Bayes by Backprop, whose fit is in their time. "
     )
     if any(result.rhat is not None for result in comparison.results.values()):
         text += (
