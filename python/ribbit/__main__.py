@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="command")
     demo = commands.add_parser(
         "demo",
-        help="HMC on scikit-learn's diabetes data, and five methods on one curve",
-        description="HMC over a 10-50-1 network on scikit-learn's diabetes data, beside linear "
+        help="HMC on the heating load of buildings, and five methods on one curve",
+        description="HMC over an 8-30-1 network on the heating load of buildings, beside linear "
         "regression; then HMC, SGLD, Bayes by Backprop, MC dropout and a deep ensemble on one "
         "curve of 20,000 rows: a table and a picture each.",
     )
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out",
         default="ribbit-demo.png",
         metavar="PATH",
-        help="picture of the diabetes data (default: %(default)s); that of the methods lies beside "
+        help="picture of the buildings (default: %(default)s); that of the methods lies beside "
         "it (ribbit-demo-methods.png)",
     )
     demo.add_argument(

@@ -61,7 +61,7 @@ def test_example(tmp_path, monkeypatch, capsys):
     names = {}
     assert len([line for line in first.splitlines() if line]) <= 12
     exec(compile(first, "README.md", "exec"), names)
-    assert names["draws"].positions.shape[:2] == (4, 400)
+    assert names["draws"].positions.shape[:2] == (4, 500)
     y = names["y"][names["test"]]
     constant = abs(y - y.mean()).mean()  # the control: what a model that learned nothing gets
     assert abs(names["p"].mean - y).mean() < 0.1 * constant

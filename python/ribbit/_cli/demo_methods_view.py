@@ -21,17 +21,15 @@ def methods_table(comparison: Comparison) -> Any:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("")
-    for name in ("draws", "RMSE", "log lik.", "in 90 %", "time"):
+    for name in ("RMSE", "log lik.", "in 90 %", "time"):
         table.add_column(name, justify="right")
     table.add_column("worst R-hat")
     for name, result in comparison.results.items():
         scores = result.scores
-        chains, kept, _ = result.draws.positions.shape
         table.add_row(
             name if result.complete else f"{name} (stopped)",
-            f"{chains * kept:,}",
             f"{scores.rmse:.4f}",
             f"{scores.log_likelihood:.3f}",
             f"{100 * scores.coverage:.1f} %",
@@ -41,20 +39,31 @@ def methods_table(comparison: Comparison) -> Any:
     return table
 
 
+def _draws(comparison: Comparison) -> str:
+    """Return how many draws each method has."""
+    found: dict[int, list[str]] = {}
+    for name, result in comparison.results.items():
+        chains, kept, _ = result.draws.positions.shape
+        found.setdefault(chains * kept, []).append(name)
+    most = max(found, key=lambda count: len(found[count]))
+    others = [f"{', '.join(names)} {n:,}" for n, names in found.items() if n != most]
+    return "; ".join([f"{most:,} draws per method", *others])
+
+
 def _agreement(rhat: tuple[float, float] | None) -> str:
     """Return the largest R-hat and what it means; nothing where there are no chains."""
     if rhat is None:
         return ""
-    return f"{rhat[1]:.2f} {'converged' if converged(rhat[1]) else 'not converged'}"
+    return f"{rhat[1]:.3f} {'converged' if converged(rhat[1]) else 'not converged'}"
 
 
 def methods_notes(comparison: Comparison) -> str:
     """Return what the table's figures mean, in lines of at most 78 characters."""
     text = (
         f"RMSE of the true mean: {comparison.rmse_truth:.4f}; of a constant: "
-        f"{comparison.rmse_constant:.4f}. Log likelihood per test row; share of the test rows in "
-        "their 90 % intervals. Time: fitting or sampling, and predicting the test rows; HMC and "
-        "SGLD start from Bayes by Backprop, whose fit is in their time. "
+        f"{comparison.rmse_constant:.4f}. {_draws(comparison)}. Log likelihood per test row; share "
+        "of the test rows in their 90 % intervals. Time: fitting or sampling, and predicting the "
+        "test rows; HMC and SGLD start from Bayes by Backprop, whose fit is in their time. "
     )
     if any(result.rhat is not None for result in comparison.results.values()):
         text += (
