@@ -8,7 +8,8 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX exit statuses")
 
-# A thread that computes for ever; the main thread leaves after a while.
+# A thread that computes for ever, in calls of some milliseconds, which return while the interpreter
+# ends; the main thread leaves after a while.
 CHILD = """
 import sys, threading, time, warnings
 import numpy as np
@@ -22,13 +23,13 @@ target = rb.Posterior(
 )
 sgld = rb.SGLD(target, step_size=1e-6, batch_size=100)
 runs = {
-    "hmc": lambda: rb.HMC(target, step_size=1e-4, num_leapfrog_steps=100).sample(
+    "hmc": lambda: rb.HMC(target, step_size=1e-4, num_leapfrog_steps=3).sample(
         50, warmup=0, chains=2, progress=False
     ),
     "sgld": lambda: sgld.sample(500, warmup=0, thin=5, chains=2, progress=False),
-    "bbb": lambda: rb.BBB(target, batch_size=200).fit(50, progress=False),
+    "bbb": lambda: rb.BBB(target, batch_size=200).fit(5, progress=False),
     "predictions": lambda: draws.predict(x).mean,
-    "weights": lambda: rb.leapfrog(target, start, start, 1e-6, 100),
+    "weights": lambda: rb.leapfrog(target, start, start, 1e-6, 2),
 }
 draws = sgld.sample(200, warmup=2, chains=2, progress=False)
 start = draws.positions[:, -1]
@@ -36,8 +37,8 @@ begun = threading.Event()
 
 def work():
     while True:
-        begun.set()
         runs[case]()
+        begun.set()
 
 threading.Thread(target=work, daemon=True).start()
 assert begun.wait(60)
