@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ribbit.results.draws import Draws
-
 __all__ = ["to_datatree"]
 
 _NAME = "Draws.to_datatree"
@@ -43,7 +41,7 @@ class Blocks(NamedTuple):
     layers: dict[str, str]
 
 
-def to_datatree(draws: Draws, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
+def to_datatree(draws: Any, x: Any, y: Any, predict_at: Any, seed: int) -> Any:
     """See :meth:`ribbit.Draws.to_datatree`.
 
     Phases: positions and statistics, groups that need data, conversion.
@@ -80,7 +78,7 @@ def to_datatree(draws: Draws, x: Any, y: Any, predict_at: Any, seed: int) -> Any
     return _convert(from_dict, draws, groups, blocks)
 
 
-def _blocks(draws: Draws, positions: Array) -> Blocks:
+def _blocks(draws: Any, positions: Array) -> Blocks:
     """Split positions (C, D, P) by layer; one block "theta" where nobody knows the layers."""
     host = to_host(positions)
     unravel = getattr(draws.predictive, "unravel", None)
@@ -105,7 +103,7 @@ def _axis(i: int) -> str:
     return _AXES[i] if i < len(_AXES) else f"axis{i}"
 
 
-def _check(draws: Draws, x: Any) -> Any:
+def _check(draws: Any, x: Any) -> Any:
     """Return what predicts at x, or raise why nothing does."""
     if draws.predictive is None:
         raise TypeError(
@@ -118,7 +116,7 @@ def _check(draws: Draws, x: Any) -> Any:
     return draws.predictive
 
 
-def _observed(draws: Draws, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]:
+def _observed(draws: Any, x: Any, y: Any, key: int) -> dict[str, dict[str, Any]]:
     """Log likelihood (C, D, N), draws of y at the observed rows, and the rows themselves."""
     predictive = _check(draws, x)
     same_rows(_NAME, y, x)
@@ -136,7 +134,7 @@ def _observed(draws: Draws, x: Any, y: Any, key: int) -> dict[str, dict[str, Any
     }
 
 
-def _draws_of_y(draws: Draws, x: Any, key: int) -> npt.NDArray[Any]:
+def _draws_of_y(draws: Any, x: Any, key: int) -> npt.NDArray[Any]:
     """One y of every draw, its noise included: (C, D, N), or (C, D, N, K) for K > 1 outputs."""
     predictive = _check(draws, x)
     first, parts = 0, []
@@ -149,7 +147,7 @@ def _draws_of_y(draws: Draws, x: Any, key: int) -> npt.NDArray[Any]:
     return drawn[..., 0] if drawn.shape[-1] == 1 else drawn
 
 
-def _passes(draws: Draws, rows: int) -> Iterator[tuple[Array, dict[str, int]]]:
+def _passes(draws: Any, rows: int) -> Iterator[tuple[Array, dict[str, int]]]:
     """Yield draws (S, P), draw by draw and within a draw chain by chain, and their first number."""
     chains, kept, dim = draws.positions.shape
     checks.memory(_NAME, chains * kept * rows, np.float64, f"{chains * kept} draws x {rows} rows")
@@ -161,7 +159,7 @@ def _passes(draws: Draws, rows: int) -> Iterator[tuple[Array, dict[str, int]]]:
         yield xp.reshape(chunk, (-1, dim)), {"first": low * chains} if numbered else {}
 
 
-def _by_chain(draws: Draws, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _by_chain(draws: Any, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Join (S, ...) in the order of `_passes` to (C, D, ...)."""
     chains, kept = draws.positions.shape[:2]
     joined = np.concatenate(parts)
@@ -173,7 +171,7 @@ def _host(values: Any) -> npt.NDArray[Any]:
     return to_host(values) if hasattr(values, "__array_namespace__") else np.asarray(values)
 
 
-def _convert(from_dict: Any, draws: Draws, groups: dict[str, Any], blocks: Blocks) -> Any:
+def _convert(from_dict: Any, draws: Any, groups: dict[str, Any], blocks: Blocks) -> Any:
     """Name dimensions and coordinates, and build the tree."""
     versions = draws.settings.get("versions", {})
     attrs = {
