@@ -84,7 +84,7 @@ class Model:
             if not layers.is_layer(layer):
                 got = checks.summary(layer)
                 raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
-            with written.layer(str(index)):
+            with written.layer(str(index), layer):
                 value = layer.compile(written, value)
         if written.dim == 0:
             raise ValueError("[Model] expected at least one layer with parameters, got none")
