@@ -14,16 +14,18 @@ enum ActivationCode : int {
   kSigmoid = 4,
   kGelu = 5,  // exact: x Phi(x), Phi by erf
   kSoftplus = 6,
+  kLeakyRelu = 7,  // slope 0.01 below 0
+  kElu = 8,        // exp(z) - 1 below 0
   kActivationCount
 };
 #if !defined(__CUDACC__)
-constexpr const char* kActivationNames[] = {"identity", "relu", "tanh",    "silu",
-                                            "sigmoid",  "gelu", "softplus"};
+constexpr const char* kActivationNames[] = {"identity", "relu",     "tanh",       "silu", "sigmoid",
+                                            "gelu",     "softplus", "leaky_relu", "elu"};
 static_assert(sizeof kActivationNames == kActivationCount * sizeof *kActivationNames);
 #endif
 
 // value = f(z), derivative = f'(z). NaN passes into the value. Limits at +-inf: relu, silu, gelu
-// and softplus give 0 (magnitude below 1e-35, 1e-296 in double) and inf.
+// and softplus give 0 (magnitude below 1e-35, 1e-296 in double) and inf, elu -1 and inf.
 // Errors with fma, in ulp, eps the spacing of T at 1 (check_math.cpp):
 //            value                  derivative
 //   tanh     3                      4
@@ -31,6 +33,7 @@ static_assert(sizeof kActivationNames == kActivationCount * sizeof *kActivationN
 //   sigmoid  4.5 (z < -10: 8)       3, or 0.8 eps absolute
 //   gelu     10                     4.2, or eps absolute
 //   softplus 3.5                    4.2
+//   elu      4                      3.5
 // Bounded: the caller has seen to |z| <= kExpLimit (or NaN), which silu and sigmoid can use.
 template <int Code, bool Bounded = false, class T>
 RIBBIT_HD void activation(T z, T& value, T& derivative) {
@@ -74,6 +77,16 @@ RIBBIT_HD void activation(T z, T& value, T& derivative) {
     value = above * phi;
     const T inside = O::min(O::set(limit), above);
     derivative = O::mul_add(inside * O::set(0.3989422804014327), density, phi);
+  } else if constexpr (Code == kLeakyRelu) {
+    derivative = O::select(z > zero, one, O::set(0.01));
+    value = z * derivative;
+  } else if constexpr (Code == kElu) {
+    // z < 0: -E / (E + 1) and 1 / (E + 1), E = exp(-z) - 1
+    const T half = O::min(O::set(kExpLimit<T> / 2), O::abs(z) * O::set(0.5));
+    const T e = expm1_twice<T>(half);
+    const T r = O::reciprocal(e + one);
+    value = O::select(z > zero, z, zero - e * r);
+    derivative = O::select(z > zero, one, r);
   } else {
     static_assert(Code == kSoftplus);
     const T e = exp_minus_abs<T>(z);

@@ -93,7 +93,8 @@ Network Network::from_table(const std::int64_t* table, const double* rates, std:
         {at(Column::kHeight), at(Column::kWidth), at(Column::kChannels), at(Column::kKernelHeight),
          at(Column::kKernelWidth), at(Column::kStrideHeight), at(Column::kStrideWidth),
          at(Column::kPadTop), at(Column::kPadLeft), at(Column::kOutHeight), at(Column::kOutWidth),
-         at(Column::kOutChannels)}};
+         at(Column::kOutChannels), at(Column::kDilationHeight), at(Column::kDilationWidth),
+         static_cast<Op>(at(Column::kOp)) == Op::kConv ? at(Column::kArgument) : 1}};
     const std::string wrong = fault(layer);
     if (!wrong.empty()) fail(wrong);
     if (r == 0) sizes.push_back(layer.in_size);

@@ -34,13 +34,35 @@ enum class Column : std::int64_t {
   kOutWidth,
   kOutChannels,
   kNumber,  // the bits of a double
+  kDilationHeight,
+  kDilationWidth,
   kCount
 };
-inline constexpr const char* kColumnNames[] = {
-    "op",       "in_size",       "out_size",     "weight",        "bias",         "argument",
-    "index",    "input",         "second",       "third",         "height",       "width",
-    "channels", "kernel_height", "kernel_width", "stride_height", "stride_width", "pad_top",
-    "pad_left", "out_height",    "out_width",    "out_channels",  "number"};
+inline constexpr const char* kColumnNames[] = {"op",
+                                               "in_size",
+                                               "out_size",
+                                               "weight",
+                                               "bias",
+                                               "argument",
+                                               "index",
+                                               "input",
+                                               "second",
+                                               "third",
+                                               "height",
+                                               "width",
+                                               "channels",
+                                               "kernel_height",
+                                               "kernel_width",
+                                               "stride_height",
+                                               "stride_width",
+                                               "pad_top",
+                                               "pad_left",
+                                               "out_height",
+                                               "out_width",
+                                               "out_channels",
+                                               "number",
+                                               "dilation_height",
+                                               "dilation_width"};
 static_assert(std::size(kColumnNames) == static_cast<std::size_t>(Column::kCount));
 
 class Network {

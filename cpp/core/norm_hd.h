@@ -11,8 +11,6 @@
 
 namespace ribbit {
 
-constexpr double kResponseEpsilon = 1e-6, kLayerEpsilon = 1e-5;
-
 // r; squares: the sum of z^2, or of (z - mean)^2
 template <class T>
 RIBBIT_HD T inverse_root(T squares, T share, T epsilon) {

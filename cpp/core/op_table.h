@@ -35,10 +35,10 @@ struct Layer {
   Op op;
   std::int64_t in_size;
   std::int64_t out_size;
-  // Into theta, -1: none. dense: weight (in, out); convolution: (kernel height, kernel width,
-  // channels, out channels); norms: gamma, beta, and as third array tau, (channels,) each;
-  // embedding: (tokens, channels); LSTM: (channels, 4 units), bias (4 units,), third (units, 4
-  // units), gates in the order input, forget, cell, output.
+  // Into theta, -1: none. dense: weight (in, out); convolution: (groups, kernel height, kernel
+  // width, channels of a group, out channels of a group); norms: gamma, beta, and as third array
+  // tau, (channels,) each; embedding: (tokens, channels); LSTM: (channels, 4 units), bias (4
+  // units,), third (units, 4 units), gates in the order input, forget, cell, output.
   std::int64_t weight_offset;
   std::int64_t bias_offset;
   std::int64_t third_offset;
@@ -49,8 +49,8 @@ struct Layer {
   std::int64_t input;
   std::int64_t second;    // of a sum, else -1
   std::int64_t argument;  // dropout: 1 drops channels; embedding: tokens; LSTM: 1 gives all states;
-                          // group norm: groups
-  double number;          // group norm: what is added to the variance, else 0
+                          // group norm, convolution: groups
+  double number;          // norms: what is added to the variance or mean square, else 0
   Window window;
 
   struct Array {
@@ -90,8 +90,7 @@ inline ArraySizes dense_arrays(const Layer& layer) {
 
 inline ArraySizes conv_arrays(const Layer& layer) {
   const Window& w = layer.window;
-  return {w.kernel_height * w.kernel_width * w.channels * w.out_channels,
-          if_there(layer.bias_offset, w.out_channels), 0};
+  return {w.groups * w.weights(), if_there(layer.bias_offset, w.out_channels), 0};
 }
 
 inline ArraySizes response_norm_arrays(const Layer& layer) {
@@ -138,25 +137,38 @@ inline std::string dropout_fault(const Layer& layer) {
 // The window stays on the image that the sizes state.
 inline std::string window_fault(const Layer& layer) {
   const Window& w = layer.window;
-  for (const std::int64_t size :
-       {w.height, w.width, w.channels, w.kernel_height, w.kernel_width, w.stride_height,
-        w.stride_width, w.out_height, w.out_width, w.out_channels}) {
+  for (const std::int64_t size : {w.height, w.width, w.channels, w.kernel_height, w.kernel_width,
+                                  w.stride_height, w.stride_width, w.out_height, w.out_width,
+                                  w.out_channels, w.dilation_height, w.dilation_width}) {
     if (size < 1) return "a window that fits its image";
   }
-  // Every window covers at least one cell.
-  const auto covers = [](std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                         std::int64_t pad, std::int64_t sites) {
-    return pad >= 0 && pad < kernel && (sites - 1) * stride - pad < size;
+  // Every window reaches over at least one cell.
+  const auto covers = [](std::int64_t size, std::int64_t kernel, std::int64_t dilation,
+                         std::int64_t stride, std::int64_t pad, std::int64_t sites) {
+    return pad >= 0 && pad <= (kernel - 1) * dilation && (sites - 1) * stride - pad < size;
   };
-  const bool fits = layer.in_size == w.height * w.width * w.channels &&
-                    layer.out_size == w.sites() * w.out_channels &&
-                    covers(w.height, w.kernel_height, w.stride_height, w.pad_top, w.out_height) &&
-                    covers(w.width, w.kernel_width, w.stride_width, w.pad_left, w.out_width);
+  const bool fits =
+      layer.in_size == w.height * w.width * w.channels &&
+      layer.out_size == w.sites() * w.out_channels &&
+      covers(w.height, w.kernel_height, w.dilation_height, w.stride_height, w.pad_top,
+             w.out_height) &&
+      covers(w.width, w.kernel_width, w.dilation_width, w.stride_width, w.pad_left, w.out_width);
   return fits ? "" : "a window that fits its image";
 }
 
+inline std::string conv_fault(const Layer& layer) {
+  const Window& w = layer.window;
+  if (w.groups < 1 || w.channels % w.groups != 0 || w.out_channels % w.groups != 0) {
+    return "whole groups";
+  }
+  return window_fault(layer);
+}
+
 inline std::string pool_fault(const Layer& layer) {
-  if (layer.window.channels != layer.window.out_channels) return "a window that fits its image";
+  const Window& w = layer.window;
+  if (w.channels != w.out_channels || w.dilation_height != 1 || w.dilation_width != 1) {
+    return "a window that fits its image";
+  }
   return window_fault(layer);
 }
 
@@ -165,15 +177,15 @@ inline std::string norm_fault(const Layer& layer) {
   if (channels < 1 || layer.in_size % channels != 0 || layer.in_size != layer.out_size) {
     return "whole channels";
   }
-  return layer.bias_offset < 0 ? "offsets inside theta" : "";
+  if (layer.bias_offset < 0) return "offsets inside theta";
+  const bool positive = layer.number > 0.0 && layer.number <= std::numeric_limits<double>::max();
+  return positive ? "" : "a finite epsilon > 0";
 }
 
 inline std::string group_norm_fault(const Layer& layer) {
   const std::string own = norm_fault(layer);
   if (!own.empty()) return own;
-  if (layer.argument < 1 || layer.window.channels % layer.argument != 0) return "whole groups";
-  const bool positive = layer.number > 0.0 && layer.number <= std::numeric_limits<double>::max();
-  return positive ? "" : "a finite epsilon > 0";
+  return layer.argument < 1 || layer.window.channels % layer.argument != 0 ? "whole groups" : "";
 }
 
 inline std::string embedding_fault(const Layer& layer) {
@@ -200,7 +212,7 @@ inline constexpr OpRow kOps[] = {
     {"dense", Stem::kDense, op_table::dense_arrays, op_table::no_fault},
     {"activation", Stem::kElementwise, op_table::no_arrays, op_table::activation_fault},
     {"dropout", Stem::kDropout, op_table::no_arrays, op_table::dropout_fault},
-    {"conv", Stem::kConv, op_table::conv_arrays, op_table::window_fault},
+    {"conv", Stem::kConv, op_table::conv_arrays, op_table::conv_fault},
     {"max_pool", Stem::kPool, op_table::no_arrays, op_table::pool_fault},
     {"average_pool", Stem::kPool, op_table::no_arrays, op_table::pool_fault},
     {"filter_response_norm", Stem::kNorm, op_table::response_norm_arrays, op_table::norm_fault},

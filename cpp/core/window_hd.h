@@ -11,7 +11,15 @@ struct Window {
   std::int64_t stride_height, stride_width;
   std::int64_t pad_top, pad_left;
   std::int64_t out_height, out_width, out_channels;
+  std::int64_t dilation_height, dilation_width;  // cells from tap to tap
+  std::int64_t groups;                           // of channels, each on its own
 
+  std::int64_t group_channels() const { return channels / groups; }
+  std::int64_t group_outs() const { return out_channels / groups; }
+  // of a group's kernel
+  std::int64_t weights() const {
+    return kernel_height * kernel_width * group_channels() * group_outs();
+  }
   std::int64_t sites() const { return out_height * out_width; }
 };
 

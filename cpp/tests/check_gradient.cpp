@@ -176,7 +176,7 @@ int main() {
   } catch (const std::invalid_argument&) {
     return 77;  // RIBBIT_ISA names a set this CPU lacks
   }
-  for (int activation = 0; activation <= 6; ++activation) {
+  for (int activation = 0; activation < kActivationCount; ++activation) {
     check_differences({3, 7, 2}, activation, 33);
   }
   check_differences({1, 17, 14, 13, 1}, 3, 100);

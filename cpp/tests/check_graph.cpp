@@ -1,6 +1,7 @@
 // Networks of all layers: gradients against differences, bits for every number of threads, rows of
 // bytes, masks, two paths, forward passes.
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -57,7 +58,8 @@ class Writer {
             {Column::kKernelWidth, kernel}, {Column::kStrideHeight, h == 1 ? 1 : stride},
             {Column::kStrideWidth, stride}, {Column::kPadTop, h == 1 ? 0 : pad},
             {Column::kPadLeft, pad},        {Column::kOutHeight, oh},
-            {Column::kOutWidth, ow},        {Column::kOutChannels, oc}};
+            {Column::kOutWidth, ow},        {Column::kOutChannels, oc},
+            {Column::kDilationHeight, 1},   {Column::kDilationWidth, 1}};
   }
   void conv(std::int64_t h, std::int64_t w, std::int64_t c, std::int64_t kernel,
             std::int64_t stride, std::int64_t pad, std::int64_t oh, std::int64_t ow,
@@ -65,10 +67,11 @@ class Writer {
     Columns columns = window(h, w, c, kernel, stride, pad, oh, ow, oc);
     columns[Column::kWeightOffset] = take((h == 1 ? 1 : kernel) * kernel * c * oc);
     columns[Column::kBiasOffset] = take(oc);
+    columns[Column::kArgument] = 1;
     row(Op::kConv, h * w * c, oh * ow * oc, columns);
   }
   void norm(Op op, std::int64_t sites, std::int64_t c) {
-    Columns columns{{Column::kChannels, c}};
+    Columns columns{{Column::kChannels, c}, {Column::kNumber, std::bit_cast<std::int64_t>(1e-5)}};
     columns[Column::kWeightOffset] = take(c);
     columns[Column::kBiasOffset] = take(c);
     if (op == Op::kFilterResponseNorm) columns[Column::kThirdOffset] = take(c);

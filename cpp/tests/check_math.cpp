@@ -43,6 +43,10 @@ Real value_ref(int code, Real z) {
       return std::isinf(z) && z < 0 ? 0 : z * normal_cdf_ref(z);
     case ribbit::kSoftplus:
       return softplus_ref(z);
+    case ribbit::kLeakyRelu:
+      return z > 0 ? z : z * Real(0.01L);
+    case ribbit::kElu:
+      return z > 0 ? z : std::expm1(z);
     case ribbit::kActivationCount:
       break;
   }
@@ -67,6 +71,10 @@ Real derivative_ref(int code, Real z) {
       return std::isinf(z) ? (z > 0 ? 1 : 0) : normal_cdf_ref(z) + z * density_ref(z);
     case ribbit::kSoftplus:
       return s;
+    case ribbit::kLeakyRelu:
+      return z > 0 ? 1 : Real(0.01L);
+    case ribbit::kElu:
+      return z > 0 ? 1 : std::exp(z);
     case ribbit::kActivationCount:
       break;
   }
@@ -150,7 +158,7 @@ void check_activations(const char* where, const KernelTable<T>& table, bool fuse
     const bool tail = code == ribbit::kSilu || code == ribbit::kSigmoid;
     const double low = tail ? -10 : code == ribbit::kGelu ? -12 : -30;
     const auto z = grid<T>(low, 30, true);
-    const double bounds[] = {0, 0, 3.0, 4.5, 4.5, 10.0, 3.5};
+    const double bounds[] = {0, 0, 3.0, 4.5, 4.5, 10.0, 3.5, 1.5, 4.0};
     char name[60];
     check<T>(
         where, ribbit::kActivationNames[code], z,
@@ -158,8 +166,8 @@ void check_activations(const char* where, const KernelTable<T>& table, bool fuse
         [code](Real x) { return value_ref(code, x); }, bounds[code] * slack, tiny);
     std::vector<T> value(z.size());
     std::snprintf(name, sizeof name, "%s'", ribbit::kActivationNames[code]);
-    const double derivative_ulp[] = {0, 0, 4.0, 3.0, 3.0, 4.2, 4.2};
-    const double derivative_absolute[] = {0, 0, tiny, 0.75 * eps, 0.8 * eps, eps, tiny};
+    const double derivative_ulp[] = {0, 0, 4.0, 3.0, 3.0, 4.2, 4.2, 1.0, 3.5};
+    const double derivative_absolute[] = {0, 0, tiny, 0.75 * eps, 0.8 * eps, eps, tiny, 0, tiny};
     const double slope = code == ribbit::kSilu ? 0.75 * eps : 0.0;
     auto finite = z;
     for (T& x : finite)

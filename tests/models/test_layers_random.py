@@ -1,5 +1,6 @@
 """The native layers against the oracle on random small networks."""
 
+import copy
 import math
 
 import numpy as np
@@ -11,7 +12,10 @@ import ribbit as rb
 from tests.support.layer_check import check_gradient, check_outputs
 from tests.support.layer_problems import problem
 
-ACTIVATIONS = ["relu", "tanh", "silu", "sigmoid", "gelu", "softplus", "identity"]
+ACTIVATIONS = [
+    *("relu", "tanh", "silu", "sigmoid", "gelu", "softplus", "identity"),
+    *("leaky_relu", "elu"),
+]
 
 
 def windowed(size, kernel, stride, padding):
@@ -58,7 +62,7 @@ def blocks(draw, shape, deep=True):
             return rb.Activation("tanh"), shape
         if len(end) == 1:
             return rb.Residual(main, [rb.Dense(end[0])]), end
-        return rb.Residual(main, main), end  # the same layers, with parameters of their own
+        return rb.Residual(main, copy.deepcopy(main)), end  # parameters of their own
     if name in ("conv", "max", "average"):
         kernel, stride, padding, sizes = draw(windows(shape[:-1]))
         flat = len(shape) == 2

@@ -199,3 +199,20 @@ def test_place_and_value_of_bad_data_are_named():
         ValueError, match=r"input_shape \(2,\), got float64 array of shape \(5, 3\)"
     ):
         model.apply(theta, np.ones((5, 3)))
+
+
+def test_a_layer_object_at_two_places_is_refused():
+    # it would be two layers of their own, where PyTorch shares the weights
+    dense = rb.Dense(3)
+    text = r"\[Model\] expected each layer with parameters once, got one Dense object as layers "
+    with pytest.raises(ValueError, match=text + "0 and 2"):
+        rb.Model([dense, rb.Activation("tanh"), dense], input_shape=(3,))
+    with pytest.raises(ValueError, match=text + r"0 and 1\.main\.1"):
+        rb.Model([dense, rb.Residual([rb.Activation("tanh"), dense])], input_shape=(3,))
+    block = rb.Residual([rb.Dense(3)])
+    with pytest.raises(ValueError, match="Residual object as layers 0 and 1"):
+        rb.Model([block, block], input_shape=(3,))
+    # what has no parameters may stand anywhere, and equal layers are not one
+    tanh = rb.Activation("tanh")
+    model = rb.Model([rb.Dense(3), tanh, rb.Dense(3), tanh, rb.Dense(1)], input_shape=(3,))
+    assert rb.Model(model.layers, input_shape=(3,)) == model

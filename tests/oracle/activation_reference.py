@@ -4,7 +4,10 @@ import math
 
 import numpy as np
 
-ACTIVATIONS = ("identity", "relu", "tanh", "silu", "sigmoid", "gelu", "softplus")  # by code
+ACTIVATIONS = (  # by code
+    *("identity", "relu", "tanh", "silu", "sigmoid", "gelu", "softplus"),
+    *("leaky_relu", "elu"),
+)
 
 
 def sigmoid(x):
@@ -35,4 +38,10 @@ def activation(name, x):
         return x * cdf, cdf + x * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
     if name == "softplus":
         return softplus(x), sigmoid(x)
+    if name == "leaky_relu":
+        slope = np.where(x > 0, 1.0, 0.01)
+        return slope * x, slope
+    if name == "elu":
+        below = np.minimum(x, 0)
+        return np.where(x > 0, x, np.expm1(below)), np.where(x > 0, 1.0, np.exp(below))
     raise ValueError(name)

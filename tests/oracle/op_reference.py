@@ -19,7 +19,7 @@ Row = namedtuple(
     "Row",
     "op n_in n_out weight bias argument index input second third height width channels "
     "kernel_height kernel_width stride_height stride_width pad_top pad_left "
-    "out_height out_width out_channels number",
+    "out_height out_width out_channels number dilation_height dilation_width",
 )
 OPS = (  # by code
     *("dense", "activation", "dropout", "conv", "max_pool", "average_pool"),
@@ -71,8 +71,8 @@ def places(row):
             cells = []
             for r in range(row.kernel_height):
                 for s in range(row.kernel_width):
-                    a = i * row.stride_height + r - row.pad_top
-                    b = j * row.stride_width + s - row.pad_left
+                    a = i * row.stride_height + r * row.dilation_height - row.pad_top
+                    b = j * row.stride_width + s * row.dilation_width - row.pad_left
                     if 0 <= a < row.height and 0 <= b < row.width:
                         cells.append(((r, s), (a, b)))
             yield i, j, cells
@@ -86,9 +86,19 @@ def image_out(row, y):
     return y.reshape(-1, row.out_height, row.out_width, row.out_channels)  # (N, H', W', K)
 
 
+def blocks(row, w):
+    """Of a kernel (h, w, C, K): its groups (G, h, w, C / G, K / G), views."""
+    c, k = row.channels // row.argument, row.out_channels // row.argument
+    return [w[:, :, g * c : (g + 1) * c, g * k : (g + 1) * k] for g in range(row.argument)]
+
+
 def kernel(row, theta):
-    shape = row.kernel_height, row.kernel_width, row.channels, row.out_channels
-    return part(theta, row.weight, *shape)
+    """The kernel (h, w, C, K), 0 from one group to another."""
+    w = np.zeros((row.kernel_height, row.kernel_width, row.channels, row.out_channels))
+    given = part(theta, row.weight, w.size // row.argument)
+    for block, entries in zip(blocks(row, w), np.split(given, row.argument), strict=True):
+        block[...] = entries.reshape(block.shape)
+    return w
 
 
 def conv(row, theta, x):
@@ -110,7 +120,8 @@ def conv_back(row, theta, x, delta):
         for (r, s), (a, b) in cells:
             back[:, a, b] += d @ w[r, s].T
             gradient[:, r, s] += cells_of[:, a, b, :, None] * d[:, None, :]
-    found = [summed(row.weight, gradient)]
+    each = [np.stack(blocks(row, w)) for w in gradient]
+    found = [summed(row.weight, np.stack(each))]
     if row.bias >= 0:
         found.append(summed(row.bias, delta_out.sum(axis=(1, 2))))
     return back.reshape(len(x), -1), found
@@ -144,10 +155,14 @@ def at_places(row, x):
     return x.reshape(len(x), -1, row.channels)
 
 
+def epsilon(row):
+    return np.int64(row.number).view(np.float64)
+
+
 def response(row, theta, x):
     """Normalised input, gamma * it + beta, scale (N, 1, C)."""
     x = at_places(row, x)
-    scale = 1 / np.sqrt(np.mean(x**2, axis=1, keepdims=True) + 1e-6)
+    scale = 1 / np.sqrt(np.mean(x**2, axis=1, keepdims=True) + epsilon(row))
     z = part(theta, row.weight, row.channels) * x * scale + part(theta, row.bias, row.channels)
     return x * scale, z, scale
 
@@ -176,7 +191,7 @@ def standardised(row, x):
     """(x - mean) / sd over the last axis, sd (N, places, 1)."""
     x = at_places(row, x)
     centred = x - np.mean(x, axis=2, keepdims=True)
-    sd = np.sqrt(np.mean(centred**2, axis=2, keepdims=True) + 1e-5)
+    sd = np.sqrt(np.mean(centred**2, axis=2, keepdims=True) + epsilon(row))
     return centred / sd, sd
 
 
@@ -201,8 +216,7 @@ def grouped(row, x):
     """(x - mean) / sd over places and the channels of a group, sd (N, 1, G, 1)."""
     x = x.reshape(len(x), -1, row.argument, row.channels // row.argument)
     centred = x - np.mean(x, axis=(1, 3), keepdims=True)
-    epsilon = np.int64(row.number).view(np.float64)
-    sd = np.sqrt(np.mean(centred**2, axis=(1, 3), keepdims=True) + epsilon)
+    sd = np.sqrt(np.mean(centred**2, axis=(1, 3), keepdims=True) + epsilon(row))
     return centred / sd, sd
 
 

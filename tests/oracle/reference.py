@@ -157,12 +157,12 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
 
 def padded(rows):
     """Rows op, in, out, weight offset, bias offset, arg, layer index, input value as a table."""
-    tail = (-1, -1, *13 * (0,))  # second value, third offset, no window, no number
-    return np.array([(*row, *tail) for row in rows], np.int64).reshape(-1, 23)
+    tail = (-1, -1, *15 * (0,))  # second value, third offset, no window, no number
+    return np.array([(*row, *tail) for row in rows], np.int64).reshape(-1, 25)
 
 
 def mlp_table(num_in, hidden, num_out, name):
-    """Layer table (R, 23) int64, and P."""
+    """Layer table (R, 25) int64, and P."""
     rows, offset, width = [], 0, num_in
     for i, out in enumerate((*hidden, num_out)):
         r = len(rows)
@@ -181,7 +181,7 @@ class Target:
     centre: (P,), what the prior is about; 0 where there is none.
     """
 
-    table: np.ndarray  # (R, 23)
+    table: np.ndarray  # (R, 25)
     prior: np.ndarray  # (G, 6): offset, size, kind, a, b, c
     kind: int
     x: np.ndarray  # (N, D)

@@ -63,6 +63,8 @@ def test_activations_have_their_values_and_slopes(name):
         "sigmoid": special.expit(x),
         "gelu": x * special.ndtr(x),
         "softplus": np.logaddexp(0, x),
+        "leaky_relu": np.maximum(x, 0.01 * x),
+        "elu": np.where(x > 0, x, special.expm1(np.minimum(x, 0))),
     }[name]
     value = activation(name, x)[0]
     np.testing.assert_allclose(value, known, rtol=1e-12)  # erfc at 30: its condition is x^2

@@ -134,6 +134,56 @@ SMOOTH = {  # networks without kinks
     "convolution alone": rb.Model([rb.Conv2D(2, 3), rb.Flatten()], input_shape=(4, 3, 2)),
     "conv1d": net((9, 3), rb.Conv1D(5, 4, stride=2), TANH),
     "conv1d same": net((7, 1), rb.Conv1D(2, 3, stride=3, padding="same", bias=False), TANH),
+    "padding of cells": net(
+        (6, 5, 2), rb.Conv2D(3, 3, stride=2, padding=1), TANH, rb.Conv2D(2, (2, 3), padding=(0, 2))
+    ),
+    "conv1d of padding cells": net((7, 3), rb.Conv1D(2, 4, stride=2, padding=3), TANH),
+    "dilation": net((7, 6, 2), rb.Conv2D(3, 2), TANH, rb.Conv2D(4, 3, dilation=2), SILU),
+    "dilation and strides": net(
+        (9, 8, 2),
+        rb.Conv2D(3, 1),
+        rb.Conv2D(5, (3, 2), stride=(2, 3), dilation=(3, 2), padding="same"),
+        TANH,
+        rb.Conv2D(2, 2, stride=2, dilation=(2, 1), padding=1),
+    ),
+    "dilation equal to the stride": net(
+        (8, 7, 2), rb.Conv2D(2, 1), rb.Conv2D(3, 3, stride=2, dilation=2, padding=2), TANH
+    ),
+    "dilation past the image": net(
+        (3, 2, 2), rb.Conv2D(2, 1), rb.Conv2D(3, 3, dilation=4, padding=4), TANH
+    ),
+    "dilation and norms": net(
+        (7, 6, 3),
+        rb.Conv2D(4, 1),
+        rb.FilterResponseNorm(threshold=False),
+        rb.Conv2D(5, 3, dilation=2, padding="same"),
+        rb.FilterResponseNorm(threshold=False, eps=0.2),
+        SILU,
+    ),
+    "conv1d of dilation": net((11, 3), rb.Conv1D(4, 1), rb.Conv1D(5, 3, dilation=3), TANH),
+    "groups": net((6, 5, 4), rb.Conv2D(6, 1), TANH, rb.Conv2D(9, 3, groups=3, padding=1), SILU),
+    "groups and dilation": net(
+        (6, 7, 4),
+        rb.Conv2D(4, 1),
+        rb.Conv2D(6, (2, 3), groups=2, dilation=2, stride=2, padding=1, bias=False),
+        TANH,
+    ),
+    "groups with norms": net(
+        (5, 4, 6),
+        rb.Conv2D(6, 1),
+        rb.FilterResponseNorm(threshold=False),
+        rb.Conv2D(8, 3, groups=2, padding="same"),
+        rb.FilterResponseNorm(threshold=False),
+        TANH,
+    ),
+    "wide groups": net((3, 3, 34), rb.Conv2D(34, 1), rb.Conv2D(38, 2, groups=2), TANH),
+    "depthwise": net(
+        (5, 6, 7), rb.Conv2D(7, 3, groups=7, padding=1), SILU, rb.Conv2D(3, 1), rb.Dropout(0.2)
+    ),
+    "conv1d of groups": net((7, 4), rb.Conv1D(4, 1), rb.Conv1D(6, 3, groups=2), TANH),
+    "affine": net((4, 3, 3), rb.Conv2D(5, 2), TANH, rb.Affine(), SILU),
+    "affine of a row": rb.Model([rb.Dense(5), rb.Affine(), TANH, rb.Dense(2)], input_shape=(3,)),
+    "affine of a sequence": net((6, 3), rb.Affine(), rb.Conv1D(2, 2), rb.Affine()),
     "average pool": net((7, 5, 2), rb.Conv2D(3, 2), rb.AvgPool2D(2), TANH),
     "average pool same": net(
         (7, 6, 3), TANH, rb.Conv2D(2, 1), rb.AvgPool2D((3, 2), stride=(2, 1), padding="same")
@@ -154,6 +204,7 @@ SMOOTH = {  # networks without kinks
     ),
     "layer norm of a sequence": net((5, 4), rb.LayerNorm(), rb.Conv1D(3, 2), rb.LayerNorm()),
     "layer norm of an image": net((4, 3, 5), rb.Conv2D(4, 2), rb.LayerNorm(), SILU),
+    "layer norm of another epsilon": net((4, 3, 5), rb.Conv2D(4, 2), rb.LayerNorm(eps=0.2), SILU),
     "layer norm of one channel": net((4, 3, 2), rb.Conv2D(1, 2), rb.LayerNorm()),
     "group norm of a row": rb.Model(
         [rb.Dense(6), rb.GroupNorm(2), TANH, rb.Dense(2)], input_shape=(3,)
@@ -236,6 +287,9 @@ SMOOTH = {  # networks without kinks
 }
 KINKED = {  # max pools, thresholds and relu
     "max pool": net((7, 5, 2), rb.Conv2D(3, 2), TANH, rb.MaxPool2D(2)),
+    "max pool of padding cells": net((7, 6, 2), rb.MaxPool2D(3, stride=2, padding=1)),
+    "leaky relu": net((5, 4, 2), rb.Conv2D(3, 2), rb.Activation("leaky_relu"), rb.Conv2D(2, 2)),
+    "elu": net((5, 4, 2), rb.Conv2D(3, 2), rb.Activation("elu"), rb.Conv2D(2, 2)),
     "max pool same": net((7, 6, 2), rb.Conv2D(3, 2), rb.MaxPool2D((2, 3), padding="same")),
     "overlapping max pool": net((7, 6, 2), rb.Conv2D(3, 2), TANH, rb.MaxPool2D(3, stride=(1, 2))),
     "overlapping max pool same": net(
@@ -285,6 +339,9 @@ COMPILED = {  # together they reach every kernel of layers
         rb.LayerNorm(),
         rb.GroupNorm(5),
     ),
+    "groups": net(
+        (5, 4, 4), rb.Conv2D(4, 1), rb.Conv2D(6, 3, groups=2, dilation=2, padding=2), TANH
+    ),
     "sequences": net(
         (6,),
         rb.Embedding(70, 35),
@@ -301,14 +358,19 @@ EXAMPLES = [  # each layer, and again where another field gives it another form
     rb.Flatten(),
     rb.Conv2D(4, 3, stride=2, padding="same", bias=False),
     rb.Conv2D(4, (3, 1), stride=(1, 2)),
+    rb.Conv2D(4, 3, padding=(1, 0), dilation=2, groups=2),
     rb.Conv1D(4, 3, stride=2, padding="same", bias=False),
+    rb.Conv1D(4, 3, padding=1, dilation=2, groups=2),
+    rb.Affine(),
     rb.MaxPool2D(2),
     rb.MaxPool2D((2, 3), stride=(1, 2), padding="same"),
     rb.MaxPool1D(2, stride=1, padding="same"),
     rb.AvgPool2D(3, stride=2),
     rb.GlobalAvgPool2D(),
     rb.FilterResponseNorm(threshold=False),
+    rb.FilterResponseNorm(eps=0.1),
     rb.LayerNorm(),
+    rb.LayerNorm(eps=0.1),
     rb.GroupNorm(2, eps=0.1),
     rb.Residual([rb.Conv2D(2, (3, 2), padding="same"), rb.Residual([rb.LayerNorm()])]),
     rb.Residual([rb.Conv2D(2, 3)], [rb.Conv2D(2, (3, 3)), rb.Dropout(0.1)]),
@@ -319,6 +381,15 @@ TORCH_CALLS = {  # layers that are one call of F, torch.nn.functional, on x (N, 
     "image": {
         rb.Conv2D(4, 3): lambda F, x, p: F.conv2d(x, *p),
         rb.Conv2D(4, (3, 2), stride=(2, 1)): lambda F, x, p: F.conv2d(x, *p, stride=(2, 1)),
+        rb.Conv2D(4, 3, stride=2, padding=1): lambda F, x, p: F.conv2d(x, *p, stride=2, padding=1),
+        rb.Conv2D(4, (2, 3), dilation=(3, 2), padding=(1, 2)): lambda F, x, p: F.conv2d(
+            x, *p, dilation=(3, 2), padding=(1, 2)
+        ),
+        rb.Conv2D(6, 3, groups=3, padding=1): lambda F, x, p: F.conv2d(x, *p, groups=3, padding=1),
+        rb.Affine(): lambda F, x, p: x * p[0].view(-1, 1, 1) + p[1].view(-1, 1, 1),
+        rb.Activation("leaky_relu"): lambda F, x, p: F.leaky_relu(x),
+        rb.Activation("elu"): lambda F, x, p: F.elu(x),
+        rb.MaxPool2D(3, stride=2, padding=1): lambda F, x, p: F.max_pool2d(x, 3, 2, 1),
         rb.MaxPool2D(2): lambda F, x, p: F.max_pool2d(x, 2),
         rb.MaxPool2D((3, 2), stride=(2, 1)): lambda F, x, p: F.max_pool2d(x, (3, 2), (2, 1)),
         rb.AvgPool2D((2, 3)): lambda F, x, p: F.avg_pool2d(x, (2, 3)),
@@ -328,6 +399,9 @@ TORCH_CALLS = {  # layers that are one call of F, torch.nn.functional, on x (N, 
     },
     "sequence": {
         rb.Conv1D(4, 3): lambda F, x, p: F.conv1d(x, *p),
+        rb.Conv1D(6, 3, groups=3, dilation=2, padding=1): lambda F, x, p: F.conv1d(
+            x, *p, groups=3, dilation=2, padding=1
+        ),
         rb.MaxPool1D(3): lambda F, x, p: F.max_pool1d(x, 3),
         rb.GroupNorm(3): lambda F, x, p: F.group_norm(x, 3, *p),
     },
@@ -350,7 +424,20 @@ BAD_ARGUMENTS = [  # what is refused, the error, who says so, what it expects
     (lambda: rb.Conv2D(2, 3, stride=0), ValueError, "Conv2D", "stride >= 1"),
     (lambda: rb.Conv2D(2, 3, stride=None), TypeError, "Conv2D", "stride as an integer"),
     (lambda: rb.Conv2D(2, 3, padding="full"), ValueError, "Conv2D", "'valid' or 'same'"),
-    (lambda: rb.Conv2D(2, 3, padding=1), TypeError, "Conv2D", "padding as"),
+    (lambda: rb.Conv2D(2, 3, padding=-1), ValueError, "Conv2D", "padding >= 0"),
+    (lambda: rb.Conv2D(2, 3, padding=1.0), TypeError, "Conv2D", "padding as"),
+    (lambda: rb.Conv2D(2, 3, padding=True), TypeError, "Conv2D", "padding as"),
+    (lambda: rb.Conv2D(2, 3, padding=(1, 2, 3)), ValueError, "Conv2D", "an integer or two"),
+    (lambda: rb.Conv2D(2, 3, padding=(1, "same")), TypeError, "Conv2D", "padding as"),
+    (lambda: rb.Conv2D(2, 3, dilation=0), ValueError, "Conv2D", "dilation >= 1"),
+    (lambda: rb.Conv2D(2, 3, dilation=(1, 2.0)), TypeError, "Conv2D", r"dilation\[1\] as an"),
+    (lambda: rb.Conv2D(2, 3, groups=0), ValueError, "Conv2D", "groups >= 1"),
+    (lambda: rb.Conv2D(3, 3, groups=2), ValueError, "Conv2D", "filters that divide into 2 groups"),
+    (lambda: rb.Conv1D(2, 3, padding=(1, 1)), TypeError, "Conv1D", "padding as"),
+    (lambda: rb.MaxPool1D(2, padding=(0, 1)), TypeError, "MaxPool1D", "padding as"),
+    (lambda: rb.LayerNorm(0), ValueError, "LayerNorm", "eps > 0"),
+    (lambda: rb.LayerNorm("1"), TypeError, "LayerNorm", "eps"),
+    (lambda: rb.FilterResponseNorm(eps=-1.0), ValueError, "FilterResponseNorm", "eps > 0"),
     (lambda: rb.Conv2D(2, 3, bias=1), TypeError, "Conv2D", "bias as a bool"),
     (lambda: rb.Conv1D(-1, 3), ValueError, "Conv1D", "filters >= 1"),
     (lambda: rb.Conv1D(2, (3, 3)), TypeError, "Conv1D", "kernel_size as an integer"),
@@ -394,6 +481,9 @@ BAD_SHAPES = [  # what is refused, where, what is expected
     (lambda: model(rb.Conv2D(2, 3), shape=(5,)), "layer 0", "an image"),
     (lambda: model(rb.Conv2D(2, 3), shape=SEQUENCE), "layer 0", "an image"),
     (lambda: model(rb.Conv2D(2, 6), shape=IMAGE), "layer 0", r"as the window .* got \(4, 5\)"),
+    (lambda: model(rb.Conv2D(2, 3, dilation=2), shape=IMAGE), "layer 0", "as the window"),
+    (lambda: model(rb.Conv2D(2, 2, padding=2), shape=IMAGE), "layer 0", "padding smaller than"),
+    (lambda: model(rb.Conv2D(3, 1, groups=3), shape=IMAGE), "layer 0", "into 3 groups, got 2"),
     (lambda: model(rb.Conv1D(2, 3), shape=IMAGE), "layer 0", "a sequence"),
     (lambda: model(rb.Conv1D(2, 7), shape=SEQUENCE), "layer 0", "as the window"),
     (lambda: model(rb.MaxPool2D(2), shape=SEQUENCE), "layer 0", "an image"),

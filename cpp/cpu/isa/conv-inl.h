@@ -1,6 +1,7 @@
 // Convolutions of images (height, width, channels, kPanel). At one site the cells under a row of
 // the kernel lie side by side, (taps, channels): so a site is a row of a matrix product whose
 // inputs come in as many stretches as the kernel has rows. Taps outside the image shorten them.
+// With dilated columns or groups of channels each tap is a stretch of its own.
 #pragma once
 
 #include "cpu/isa/kernel_table-inl.h"
@@ -11,11 +12,17 @@
 namespace ribbit::cpu {
 namespace {
 
-// Indices begin..end-1 of 0..count-1 for which 0 <= at + index < size.
+// Indices begin..end-1 of 0..count-1 for which 0 <= at + index spread < size.
 struct Span {
   std::int64_t begin, end;
-  Span(std::int64_t at, std::int64_t count, std::int64_t size)
-      : begin(at < 0 ? -at : 0), end(size - at < count ? size - at : count) {}
+  Span(std::int64_t at, std::int64_t count, std::int64_t size, std::int64_t spread = 1)
+      : begin(at < 0 ? -at : 0), end(size > at ? size - at : 0) {
+    if (spread > 1) {
+      begin = (begin + spread - 1) / spread;
+      end = (end + spread - 1) / spread;
+    }
+    if (end > count) end = count;
+  }
   std::int64_t size() const { return end > begin ? end - begin : 0; }
 };
 
@@ -57,16 +64,28 @@ RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
 template <class T, int kOutputs>
 static void convolve_row(const T* w, const T* init, const T* source, T* y, const ConvPass& p,
                          std::int64_t top, bool add) {
-  const Span taps(top, p.taps_height, p.height);
-  const std::int64_t row = p.width * p.channels * kPanel;
+  const Span taps(top, p.taps_height, p.height, p.spread_height);
+  const std::int64_t pixel = p.pixel * kPanel, row = p.width * pixel * p.spread_height;
   const std::int64_t w_tap = p.channels * kOutputs, w_row = p.taps_width * w_tap;
+  const bool side_by_side = p.spread_width == 1 && p.pixel == p.channels;
   for (std::int64_t j = 0; j < p.columns; ++j) {
     const std::int64_t left = j * p.step_width - p.pad_width;
-    const Span across(left, p.taps_width, p.width);
+    const Span across(left, p.taps_width, p.width, p.spread_width);
     const std::int64_t stretches = across.size() > 0 ? taps.size() : 0;
-    const T* x = source + (top + taps.begin) * row + (left + across.begin) * p.channels * kPanel;
+    const T* x = source + top * p.width * pixel + taps.begin * row +
+                 (left + across.begin * p.spread_width) * pixel;
     const T* weights = w + taps.begin * w_row + across.begin * w_tap;
-    T* out = y + j * p.column * p.out_channels * kPanel;
+    T* out = y + j * p.column * p.out_pixel * kPanel;
+    if (!side_by_side && stretches > 0) {
+      for (std::int64_t r = 0; r < stretches; ++r) {
+        for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
+          convolve_tile<T, kOutputs>(weights + r * w_row, r > 0 ? nullptr : init,
+                                     x + r * row + lane, out + lane, across.size(),
+                                     p.spread_width * pixel, w_tap, p.channels, add || r > 0);
+        }
+      }
+      continue;
+    }
     for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
       convolve_tile<T, kOutputs>(weights, init, x + lane, out + lane, stretches, row, w_row,
                                  across.size() * p.channels, add);
@@ -86,7 +105,7 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
       const std::int64_t o0 = tiling.begin(t);
       const T* w = packed + o0 * ins;
       const T* start = init != nullptr ? init + o0 : nullptr;
-      T* y = destination + ((p.first + i * p.row) * p.out_channels + o0) * kPanel;
+      T* y = destination + ((p.first + i * p.row) * p.out_pixel + o0) * kPanel;
       switch (tiling.width(t)) {
 #define RIBBIT_TILE(R)                                    \
   case R:                                                 \
@@ -133,47 +152,63 @@ static std::int64_t padded_width(std::int64_t outs) {
 
 template <class T>
 static std::int64_t convolution_scratch(const Window& w) {
-  return convolution_block<T>(w) * w.out_width * padded_width<T>(w.out_channels) * kPanel;
+  return convolution_block<T>(w) * w.out_width * padded_width<T>(w.group_outs()) * kPanel;
 }
 
-// With outputs in the lanes (weight_gradient-inl.h, "outer").
+// Of one group, with outputs in the lanes (weight_gradient-inl.h, "outer"). x, d: of its first
+// channel.
 template <class T>
-static void convolution_gradient(const T* x, const T* d, const Window& w, std::int64_t y0,
-                                 std::int64_t y1, T* scratch, T* grad, T* bias) {
-  const std::int64_t outs = w.out_channels, width = padded_width<T>(outs);
+static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t y0,
+                           std::int64_t y1, T* scratch, T* grad, T* bias) {
+  const std::int64_t ins = w.group_channels(), outs = w.group_outs(), width = padded_width<T>(outs);
   const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
+  const bool side_by_side = w.dilation_width == 1 && w.groups == 1;
   // Sites that see the whole width of the kernel.
+  const std::int64_t reach = (w.kernel_width - 1) * w.dilation_width + 1;
   std::int64_t inner = (w.pad_left + w.stride_width - 1) / w.stride_width;
-  std::int64_t outer = w.width + w.pad_left < w.kernel_width
-                           ? 0
-                           : (w.width + w.pad_left - w.kernel_width) / w.stride_width + 1;
+  std::int64_t outer =
+      w.width + w.pad_left < reach ? 0 : (w.width + w.pad_left - reach) / w.stride_width + 1;
   if (inner > w.out_width) inner = w.out_width;
   if (outer > w.out_width) outer = w.out_width;
   if (outer < inner) outer = inner;
-  const T* deltas = d + y0 * w.out_width * outs * kPanel;
-  if (bias != nullptr) bias_gradient<T>(deltas, (y1 - y0) * w.out_width, outs, outs, bias);
-  transpose_delta<T>(deltas, (y1 - y0) * w.out_width, outs, width, scratch);
+  const T* deltas = d + y0 * w.out_width * w.out_channels * kPanel;
+  const std::int64_t sites_here = (y1 - y0) * w.out_width;
+  if (bias != nullptr) bias_gradient<T>(deltas, sites_here, w.out_channels, outs, bias);
+  transpose_delta<T>(deltas, sites_here, w.out_channels, outs, width, scratch);
   for (std::int64_t r = 0; r < w.kernel_height; ++r) {
     // Rows of sites y of the block whose tap r lies on the image.
+    const std::int64_t down = r * w.dilation_height - w.pad_top;
     std::int64_t first = y0, last = y1;
-    while (first < last && first * w.stride_height + r - w.pad_top < 0) ++first;
-    while (last > first && (last - 1) * w.stride_height + r - w.pad_top >= w.height) --last;
+    while (first < last && first * w.stride_height + down < 0) ++first;
+    while (last > first && (last - 1) * w.stride_height + down >= w.height) --last;
     if (first == last) continue;
-    const T* image = x + (first * w.stride_height + r - w.pad_top) * row;
+    const T* image = x + (first * w.stride_height + down) * row;
     const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
     for (std::int64_t j = 0; j < w.out_width;) {
       const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
       const std::int64_t left = j * w.stride_width - w.pad_left;
-      const Span taps(left, w.kernel_width, w.width);
+      const Span taps(left, w.kernel_width, w.width, w.dilation_width);
       const Sites sites{last - first,           columns,     w.stride_height * row,
                         w.stride_width * pixel, w.out_width, 1};
-      if (taps.size() > 0) {
-        outer_gradient<T>(image + (left + taps.begin) * pixel, dt + j * kPanel * width, sites,
-                          taps.size() * w.channels, outs, width,
-                          grad + (r * w.kernel_width + taps.begin) * w.channels * outs);
+      // Neighbouring taps together, or one after the other.
+      const std::int64_t together = side_by_side && taps.size() > 0 ? taps.size() : 1;
+      for (std::int64_t s = taps.begin; s < taps.end; s += together) {
+        outer_gradient<T>(image + (left + s * w.dilation_width) * pixel, dt + j * kPanel * width,
+                          sites, together * ins, outs, width,
+                          grad + (r * w.kernel_width + s) * ins * outs);
       }
       j += columns;
     }
+  }
+}
+
+template <class T>
+static void convolution_gradient(const T* x, const T* d, const Window& w, std::int64_t first,
+                                 std::int64_t last, T* scratch, T* grad, T* bias) {
+  for (std::int64_t g = 0; g < w.groups; ++g) {
+    const std::int64_t out = g * w.group_outs();
+    group_gradient<T>(x + g * w.group_channels() * kPanel, d + out * kPanel, w, first, last,
+                      scratch, grad + g * w.weights(), bias != nullptr ? bias + out : nullptr);
   }
 }
 

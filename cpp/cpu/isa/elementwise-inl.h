@@ -49,6 +49,10 @@ static void activation_dispatch(int code, const T* z, std::int64_t n, T* value, 
       return activation_loop<kGelu, WithDerivative, T>(z, n, value, derivative);
     case kSoftplus:
       return activation_loop<kSoftplus, WithDerivative, T>(z, n, value, derivative);
+    case kLeakyRelu:
+      return activation_loop<kLeakyRelu, WithDerivative, T>(z, n, value, derivative);
+    case kElu:
+      return activation_loop<kElu, WithDerivative, T>(z, n, value, derivative);
     case kActivationCount:
       break;
   }

@@ -79,16 +79,19 @@ enum Finish : int {
 };
 
 // One pass of a convolution over images (height, width, channels, kPanel): at sites (i, j),
-//   destination = sum over taps r, s of source(i step + r - pad, j step + s - pad) W[r, s],
+//   destination = sum over taps r, s of source(i step + r spread - pad, j step + s spread - pad)
+//   W[r, s],
 // the source being 0 outside its image.
 struct ConvPass {
-  std::int64_t height, width, channels;  // of the source
+  std::int64_t height, width, channels;  // of the source, as far as the taps see it
   std::int64_t taps_height, taps_width;
   std::int64_t step_height, step_width;
   std::int64_t pad_height, pad_width;  // may be negative
   std::int64_t rows, columns;          // of sites
   std::int64_t first, row, column;     // site (i, j) is pixel first + i row + j column
-  std::int64_t out_channels;
+  std::int64_t out_channels;           // that are made
+  std::int64_t spread_height, spread_width;
+  std::int64_t pixel, out_pixel;  // channels of a pixel of the source, of the destination
 };
 
 template <class T>
@@ -127,10 +130,10 @@ struct KernelTable {
   // null; add: to what the destination holds (init is not looked at).
   void (*convolve)(const T* packed, const T* init, const T* source, T* destination,
                    const ConvPass& pass, bool add);
-  // Gradient of a convolution's weights (kernel height, kernel width, channels, out_channels) and
-  // bias (null: none), added. x: (height, width, channels, kPanel), d: (out_height, out_width,
-  // out_channels, kPanel). Rows of sites first..last-1, at most convolution_rows(window) of them.
-  // scratch: convolution_scratch(window) scalars.
+  // Gradient of a convolution's weights (groups, kernel height, kernel width, channels and out
+  // channels of a group) and bias (null: none), added. x: (height, width, channels, kPanel), d:
+  // (out_height, out_width, out_channels, kPanel). Rows of sites first..last-1, at most
+  // convolution_rows(window) of them. scratch: convolution_scratch(window) scalars.
   void (*convolution_gradient)(const T* x, const T* d, const Window& window, std::int64_t first,
                                std::int64_t last, T* scratch, T* grad, T* bias);
   std::int64_t (*convolution_rows)(const Window& window);

@@ -130,18 +130,18 @@ static void bias_gradient(const T* d, std::int64_t panels, std::int64_t outs, st
   }
 }
 
-// delta panels (panels, outs, kPanel) -> (panels * kPanel, width): the first width outputs, zeros
-// behind the last one. width: a multiple of the lanes.
+// delta panels (panels, pixel, kPanel) -> (panels * kPanel, width): the first width of outs
+// outputs, zeros behind the last one. width: a multiple of the lanes.
 template <class T>
-static void transpose_delta(const T* d, std::int64_t panels, std::int64_t outs, std::int64_t width,
-                            T* transposed) {
+static void transpose_delta(const T* d, std::int64_t panels, std::int64_t pixel, std::int64_t outs,
+                            std::int64_t width, T* transposed) {
   constexpr int lanes = kLanes<T>;
   for (std::int64_t p = 0; p < panels; ++p) {
     for (int lane = 0; lane < kPanel; lane += lanes) {
       for (std::int64_t o = 0; o < width; o += lanes) {
         Vec<T> v[lanes];
         RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-          v[i] = o + i < outs ? load<T>(d + (p * outs + o + i) * kPanel + lane) : Vec<T>{};
+          v[i] = o + i < outs ? load<T>(d + (p * pixel + o + i) * kPanel + lane) : Vec<T>{};
         }
         transpose_square<T>(v);
         T* out = transposed + (p * kPanel + lane) * width + o;
@@ -286,7 +286,7 @@ static void weight_gradient(const T* a, const T* d, std::int64_t rows, std::int6
   const std::int64_t width = !outer ? 0 : outs - whole > 4 ? whole + lanes : whole;
   if (width > 0) {
     if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
-    transpose_delta<T>(d, panels, outs, width, scratch);
+    transpose_delta<T>(d, panels, outs, outs, width, scratch);
     const int valid = static_cast<int>(rows - (panels - 1) * kPanel);
     const Sites sites{1, panels, 0, ins * kPanel, 0, 1, valid};
     outer_gradient<T>(a + first * kPanel, scratch, sites, last - first, outs, width,

@@ -1,7 +1,9 @@
 // Convolutions. The delta of the input is again a convolution: over the deltas of the output, with
 // the kernel turned round. With a stride each residue class of input pixels has its own taps.
+// Groups of channels are convolutions side by side, their kernels one behind the other.
 
 #include <algorithm>
+#include <numeric>
 
 #include "cpu/layers/layers.h"
 
@@ -9,15 +11,20 @@ namespace ribbit::cpu {
 namespace {
 
 // The input pixels class, class + stride, .. of one dimension. Pixel class + stride j is reached by
-// kernel taps last_tap - stride t from output pixels j - pad + t, t = 0 .. taps - 1.
+// kernel taps last_tap - step t from output pixels j - pad + spread t, t = 0 .. taps - 1.
 struct Residue {
-  std::int64_t taps, last_tap, pad, count;
-  Residue(std::int64_t number, std::int64_t size, std::int64_t kernel, std::int64_t stride,
-          std::int64_t before) {
-    const std::int64_t first_tap = (number + before) % stride;
-    taps = first_tap < kernel ? (kernel - first_tap + stride - 1) / stride : 0;
-    last_tap = first_tap + stride * (taps - 1);
-    pad = taps - 1 - (number + before - first_tap) / stride;
+  std::int64_t taps, last_tap, step, spread, pad, count;
+  Residue(std::int64_t number, std::int64_t size, std::int64_t kernel, std::int64_t dilation,
+          std::int64_t stride, std::int64_t before) {
+    const std::int64_t common = std::gcd(stride, dilation);
+    step = stride / common;
+    spread = dilation / common;
+    std::int64_t first_tap = 0;  // the least that reaches the class
+    while (first_tap < step && (number + before - first_tap * dilation) % stride != 0) ++first_tap;
+    const bool reached = first_tap < step && first_tap < kernel;
+    taps = reached ? (kernel - first_tap + step - 1) / step : 0;
+    last_tap = first_tap + step * (taps - 1);
+    pad = reached ? (last_tap * dilation - number - before) / stride : 0;
     count = number < size ? (size - number + stride - 1) / stride : 0;
   }
 };
@@ -27,11 +34,12 @@ template <class Body>
 void each_class(const Window& w, const Body& body) {
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < std::min(w.stride_height, w.height); ++i) {
-    const Residue rows(i, w.height, w.kernel_height, w.stride_height, w.pad_top);
+    const Residue rows(i, w.height, w.kernel_height, w.dilation_height, w.stride_height, w.pad_top);
     for (std::int64_t j = 0; j < std::min(w.stride_width, w.width); ++j) {
-      const Residue columns(j, w.width, w.kernel_width, w.stride_width, w.pad_left);
+      const Residue columns(j, w.width, w.kernel_width, w.dilation_width, w.stride_width,
+                            w.pad_left);
       body(rows, columns, i, j, offset);
-      offset += rows.taps * columns.taps * w.channels * w.out_channels;
+      offset += rows.taps * columns.taps * w.group_channels() * w.group_outs();
     }
   }
 }
@@ -43,25 +51,30 @@ void conv_pack(const Stage& stage, const T* theta, bool backward, int member, in
                T* packed) {
   const KernelTable<T>& k = kernels<T>();
   const Window& w = stage.layer.window;
-  const T* weight = theta + stage.layer.weight_offset;
+  const T* weights = theta + stage.layer.weight_offset;
   const auto share = [&](std::int64_t outs, int m) {
     return dense_tiles(outs, k.tile_outputs) * m / members;
   };
-  const std::int64_t ins = w.kernel_height * w.kernel_width * w.channels;
-  k.pack_tiles(weight, ins, w.out_channels, false, share(w.out_channels, member),
-               share(w.out_channels, member + 1), ins, 0, packed + stage.packed);
+  const std::int64_t channels = w.group_channels(), outs = w.group_outs();
+  const std::int64_t ins = w.kernel_height * w.kernel_width * channels;
+  for (std::int64_t g = 0; g < w.groups; ++g) {
+    k.pack_tiles(weights + g * w.weights(), ins, outs, false, share(outs, member),
+                 share(outs, member + 1), ins, 0, packed + stage.packed + g * w.weights());
+  }
   if (!backward || stage.packed_back < 0) return;
-  const std::int64_t tap_size = w.channels * w.out_channels;
+  const std::int64_t first = share(channels, member), last = share(channels, member + 1);
   each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t, std::int64_t,
                     std::int64_t offset) {
-    const std::int64_t all = rows.taps * columns.taps * w.out_channels;
-    for (std::int64_t t = 0; t < rows.taps * columns.taps; ++t) {
-      const std::int64_t r = rows.last_tap - w.stride_height * (t / columns.taps);
-      const std::int64_t s = columns.last_tap - w.stride_width * (t % columns.taps);
-      // The tiles of this tap: rows t * out_channels onwards of every tile.
-      const std::int64_t first = share(w.channels, member), last = share(w.channels, member + 1);
-      k.pack_tiles(weight + (r * w.kernel_width + s) * tap_size, w.out_channels, w.channels, true,
-                   first, last, all, t * w.out_channels, packed + stage.packed_back + offset);
+    const std::int64_t all = rows.taps * columns.taps * outs;
+    for (std::int64_t g = 0; g < w.groups; ++g) {
+      for (std::int64_t t = 0; t < rows.taps * columns.taps; ++t) {
+        const std::int64_t r = rows.last_tap - rows.step * (t / columns.taps);
+        const std::int64_t s = columns.last_tap - columns.step * (t % columns.taps);
+        const T* tap = weights + g * w.weights() + (r * w.kernel_width + s) * channels * outs;
+        // The tiles of this tap: rows t * outs onwards of every tile.
+        k.pack_tiles(tap, outs, channels, true, first, last, all, t * outs,
+                     packed + stage.packed_back + g * w.weights() + offset);
+      }
     }
   });
 }
@@ -71,16 +84,25 @@ void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* 
                   T* squares) {
   const KernelTable<T>& k = kernels<T>();
   const Window& w = stage.layer.window;
+  const std::int64_t channels = w.group_channels(), outs = w.group_outs();
   ConvPass pass{
-      w.height,       w.width,   w.channels,    w.kernel_height, w.kernel_width, w.stride_height,
-      w.stride_width, w.pad_top, w.pad_left,    w.out_height,    w.out_width,    0,
-      w.out_width,    1,         w.out_channels};
+      w.height,       w.width,   channels,   w.kernel_height,   w.kernel_width,   w.stride_height,
+      w.stride_width, w.pad_top, w.pad_left, w.out_height,      w.out_width,      0,
+      w.out_width,    1,         outs,       w.dilation_height, w.dilation_width, w.channels,
+      w.out_channels};
   const T* bias = stage.layer.bias_offset >= 0 ? theta + stage.layer.bias_offset : nullptr;
-  if (squares == nullptr) return k.convolve(packed + stage.packed, bias, x, y, pass, false);
+  const auto convolve = [&] {
+    for (std::int64_t g = 0; g < w.groups; ++g) {
+      k.convolve(packed + stage.packed + g * w.weights(),
+                 bias != nullptr ? bias + g * outs : nullptr, x + g * channels * kPanel,
+                 y + g * outs * kPanel, pass, false);
+    }
+  };
+  if (squares == nullptr) return convolve();
   std::fill_n(squares, w.out_channels * kPanel, T(0));
   pass.rows = 1;
   for (std::int64_t i = 0; i < w.out_height; ++i) {
-    k.convolve(packed + stage.packed, bias, x, y, pass, false);
+    convolve();
     k.add_squares(y + pass.first * w.out_channels * kPanel, w.out_width, w.out_channels, squares);
     pass.first += w.out_width;
     pass.pad_height -= w.stride_height;
@@ -91,21 +113,23 @@ template <class T>
 std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delta, bool add,
                               std::int64_t first, std::int64_t last, T* delta_below) {
   const Window& w = stage.layer.window;
+  const std::int64_t channels = w.group_channels(), outs = w.group_outs();
   std::int64_t done = 0;
   each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t i, std::int64_t j,
                     std::int64_t offset) {
-    // Row r of the class needs rows r - pad .. r - pad + taps - 1 of the deltas.
+    // Row r of the class needs rows r - pad .. r - pad + spread (taps - 1) of the deltas.
     const auto ready = [&](std::int64_t given) {
       if (given == 0) return std::int64_t{0};
       if (given == w.out_height) return rows.count;
-      return std::clamp<std::int64_t>(given - rows.taps + rows.pad + 1, 0, rows.count);
+      const std::int64_t reach = rows.spread * (rows.taps - 1);
+      return std::clamp<std::int64_t>(given - reach + rows.pad, 0, rows.count);
     };
     const std::int64_t begin = ready(first), count = ready(last) - begin;
     done = begin + count;
     if (count == 0 || (add && rows.taps * columns.taps == 0)) return;
     const ConvPass pass{w.out_height,
                         w.out_width,
-                        w.out_channels,
+                        outs,
                         rows.taps,
                         columns.taps,
                         1,
@@ -117,9 +141,16 @@ std::int64_t conv_input_delta(const Stage& stage, const T* packed, const T* delt
                         (i + w.stride_height * begin) * w.width + j,
                         w.stride_height * w.width,
                         w.stride_width,
+                        channels,
+                        rows.spread,
+                        columns.spread,
+                        w.out_channels,
                         w.channels};
-    kernels<T>().convolve(packed + stage.packed_back + offset, nullptr, delta, delta_below, pass,
-                          add);
+    for (std::int64_t g = 0; g < w.groups; ++g) {
+      kernels<T>().convolve(packed + stage.packed_back + g * w.weights() + offset, nullptr,
+                            delta + g * outs * kPanel, delta_below + g * channels * kPanel, pass,
+                            add);
+    }
   });
   return done;
 }

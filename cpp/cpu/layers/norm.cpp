@@ -45,7 +45,7 @@ void response_forward(const GraphNode& node, const T* theta, const T* x, const T
       k.add_squares(x + p * s.pixel, std::min(kRun, sites - p), channels, s.r);
     }
   }
-  k.response(sites, channels, gamma, static_cast<T>(kResponseEpsilon), s.r, s.scale);
+  k.response(sites, channels, gamma, static_cast<T>(layer.number), s.r, s.scale);
   // Place by place, so that the activation finds its input in cache.
   for (std::int64_t p = 0; p < sites; ++p) {
     T* out = y + p * s.pixel;
@@ -196,7 +196,7 @@ void norm_forward(const GraphNode& node, const T* theta, const T* x, const T* se
     return response_forward(node, theta, x, second, y, state);
   if (layer.op == Op::kGroupNorm) return group_forward(node, theta, x, y, state);
   kernels<T>().layer_norm(x, node.sites(), layer.window.channels, theta + layer.weight_offset,
-                          theta + layer.bias_offset, static_cast<T>(kLayerEpsilon), y);
+                          theta + layer.bias_offset, static_cast<T>(layer.number), y);
 }
 
 template <class T>
@@ -209,7 +209,7 @@ void norm_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   T *sums = args.scratch, *along = sums + channels * kPanel;
   std::fill_n(sums, 2 * channels * kPanel, T(0));
   k.layer_norm_backward(args.in, args.delta, node.sites(), channels,
-                        args.theta + layer.weight_offset, static_cast<T>(kLayerEpsilon),
+                        args.theta + layer.weight_offset, static_cast<T>(layer.number),
                         node.in_adds, args.delta_in, sums);
   k.sum_rows(sums, 1, channels, args.grad + layer.bias_offset);
   k.sum_rows(along, 1, channels, args.grad + layer.weight_offset);

@@ -44,6 +44,7 @@ struct LayerNorm {
   PerChain<T> moments;
   Index positions;
   Index channels;
+  double epsilon;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
     Registers<T, 1> means(block);
@@ -61,7 +62,7 @@ struct LayerNorm {
       const Index position = first + t / Lanes;
       if (position >= positions) return;
       const T squares = sum.value[0][sum.home(t)], mean = means(t)[0];
-      const T r = inverse_root<T>(squares, share, T(kLayerEpsilon));
+      const T r = inverse_root<T>(squares, share, T(epsilon));
       if (t % Lanes == 0) {
         T* own = moments.of(chain) + 2 * position;
         own[0] = mean;

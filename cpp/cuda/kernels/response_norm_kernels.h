@@ -20,6 +20,7 @@ struct ResponseNorm {
   PerChain<T> inverse;
   Index sites;
   Index channels;
+  double epsilon;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
     const Index groups = (channels + Lanes - 1) / Lanes, row = block.x() / groups;
@@ -38,7 +39,7 @@ struct ResponseNorm {
       const Index c = channel0 + t % Lanes;
       if (c >= channels) return;
       const T share = T(1) / static_cast<T>(sites);
-      const T r = inverse_root<T>(sum.value[0][sum.home(t)], share, T(kResponseEpsilon));
+      const T r = inverse_root<T>(sum.value[0][sum.home(t)], share, T(epsilon));
       if (t < Lanes) inverse.of(chain)[row * channels + c] = r;
       const Index own = chain * parameters.stride + c;
       const T scale = parameters.gamma[own] * r, shift = parameters.beta[own];

@@ -14,7 +14,7 @@ from ribbit._arrays.checks import FloatArray
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.models import layers, torch_weights
+from ribbit.models import layers, torch_modules, torch_weights
 from ribbit.models.layers import Layer, Parameter
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Model:
             if not layers.is_layer(layer):
                 got = checks.summary(layer)
                 raise TypeError(f"[Model] expected layer {index} as a layer object, got {got}")
-            with written.layer(str(index)):
+            with written.layer(str(index), layer):
                 value = layer.compile(written, value)
         if written.dim == 0:
             raise ValueError("[Model] expected at least one layer with parameters, got none")
@@ -324,6 +324,49 @@ class Model:
         return torch_weights.from_torch(
             "Model.from_torch_state_dict", self, state_dict, dtype=dtype
         )
+
+    def from_torch(
+        self, module: torch.nn.Module, example: npt.ArrayLike, *, dtype: npt.DTypeLike = np.float32
+    ) -> FloatArray:
+        """Return the flat vector of the weights of a PyTorch module, checked on a few rows.
+
+        The module runs on `example`, as a copy in float64 and evaluation mode. Its weights are
+        taken in the order of its calls, or as they are declared where only that fits; then the
+        outputs of each layer with weights, and of the whole, are compared with ours.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            Whatever it is made of: only its layers with weights are matched. Batch normalisation
+            in evaluation mode goes into the linear layer or convolution beside it, which needs a
+            bias here, or into an `Affine` in its place.
+        example : array or torch.Tensor
+            A few rows (N, ...) as the module takes them, channels first, or as the model does.
+        dtype : dtype, default float32
+            float32 or float64.
+
+        Returns
+        -------
+        numpy.ndarray
+            (dim,).
+
+        Raises
+        ------
+        ImportError
+            Without torch.
+        TypeError, ValueError
+            If the weights do not fit (see `from_torch_state_dict`), a module with weights is
+            called twice, batch normalisation is in training mode or has no neighbour, or outputs
+            differ by more than 1e-4 of the largest: the first layer that differs is named.
+
+        Examples
+        --------
+        >>> import torch, ribbit as rb  # doctest: +SKIP
+        >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ELU(), torch.nn.Linear(8, 1))
+        >>> model = rb.mlp(3, (8,), 1, activation="elu")
+        >>> theta = model.from_torch(net, torch.randn(5, 3))  # doctest: +SKIP
+        """
+        return torch_modules.from_torch("Model.from_torch", self, module, example, dtype)
 
     def to_torch_state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
         """Return a flat vector as the state dict of a PyTorch module.

@@ -1,7 +1,7 @@
 """Weights of a model as a PyTorch state dict, and back: an interpreter of the layer table.
 
 Every array is a block (A, B, C) that torch holds as (C, B, A): a dense weight (places, channels,
-out), a convolution (cells of the window, channels, out), a vector (1, n, 1).
+out), a convolution (cells of the window, channels, out) of each group, a vector (1, n, 1).
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class _Entry:
     names: tuple[str, ...]
     block: tuple[int, int, int]
     shapes: tuple[tuple[int, ...], ...]  # in torch, the first is the usual one
+    groups: int = 1  # blocks, one behind the other
 
 
 def from_torch(
@@ -77,7 +78,8 @@ def from_torch(
         if key.rpartition(".")[2] in _BATCH_NORM:
             raise ValueError(
                 f"[{function}] expected no batch normalisation (it ties the rows together: no "
-                f"posterior of the weights belongs to it), got {key!r}"
+                f"posterior of the weights belongs to it), got {key!r}: of a module in evaluation "
+                "mode, Model.from_torch(module, example) makes it a part of the layer beside it"
             )
     entries = list(_entries(function, model))
     wanted = sum(len(entry.names) for entry in entries)
@@ -91,7 +93,7 @@ def from_torch(
             if item is None:
                 raise ValueError(f"[{function}] expected {counts}: none is left for {name!r}")
             key, value = item
-            array = checks.numeric(function, repr(key), _host(value))
+            array = checks.numeric(function, repr(key), host(value))
             if array.shape not in entry.shapes:
                 shapes = " or ".join(map(str, entry.shapes))
                 raise ShapeError(
@@ -101,7 +103,8 @@ def from_torch(
             parts.append(array)
         total = parts[0] if len(parts) == 1 else np.add(*parts, dtype=np.float64)
         array = checks.data(function, repr(key), total, chosen)
-        theta[p.offset : p.offset + p.size] = array.reshape(entry.block[::-1]).T.reshape(-1)
+        blocks = array.reshape(entry.groups, *entry.block[::-1])
+        theta[p.offset : p.offset + p.size] = blocks.swapaxes(1, 3).reshape(-1)
     item = next(left, None)
     if item is not None:
         raise ValueError(f"[{function}] expected {counts}: {item[0]!r} has no place")
@@ -124,16 +127,17 @@ def to_torch(function: str, model: Network, theta: object) -> dict[str, torch.Te
     out: dict[str, torch.Tensor] = {}
     for entry in _entries(function, model):
         p = entry.parameter
-        block = theta[p.offset : p.offset + p.size].reshape(entry.block)
-        array = np.array(block.T, order="C", copy=True).reshape(entry.shapes[0])
+        blocks = theta[p.offset : p.offset + p.size].reshape(entry.groups, *entry.block)
+        turned = blocks.swapaxes(1, 3)
+        array = np.array(turned, order="C", copy=True).reshape(entry.shapes[0])
         first, *others = entry.names
         out[first] = torch.from_numpy(array)
         out.update((name, torch.zeros_like(out[first])) for name in others)
     return out
 
 
-def _host(value: Any) -> Any:
-    # A tensor as float64, as NumPy knows no bfloat16; anything else is left alone.
+def host(value: Any) -> Any:
+    """Return a tensor in float64, as NumPy knows no bfloat16; anything else is left alone."""
     if not hasattr(value, "detach"):
         return value
     value = value.detach().cpu()
@@ -160,10 +164,11 @@ def _entries(function: str, model: Network) -> Iterator[_Entry]:
             )
         for offset in sorted({row["weight"], row["bias"], row["third"]} - {-1}):
             dense_bias = op == _DENSE and offset == row["bias"]
-            yield _entry(op, arrays[offset], 1 if dense_bias else places)
+            groups = row["argument"] if op == _CONV else 1
+            yield _entry(op, arrays[offset], 1 if dense_bias else places, groups)
         if op in (_DENSE, _EMBEDDING, _LSTM):
             order = (1, row["out_size"])
-        elif op in (_CONV, *_POOLS):
+        elif op in (_CONV, *_POOLS) and places == 1:  # else an Affine, unit by unit
             order = _order(row["out_height"], row["out_width"], row["out_channels"])
         elif op == _ADD and orders[row["second"]] != order:
             order = None
@@ -185,12 +190,12 @@ def _known(function: str, order: tuple[int, int] | None) -> tuple[int, int]:
     return order
 
 
-def _entry(op: int, p: layers.Parameter, places: int) -> _Entry:
+def _entry(op: int, p: layers.Parameter, places: int, groups: int) -> _Entry:
     layer, _, name = p.name.rpartition(".")
     names = tuple(f"{layer}.{n}" for n in _ARRAYS.get(op, _AS_HERE).names.get(name, (name,)))
     if op == _EMBEDDING or len(p.shape) == 1:
         also = ((1, p.size, 1, 1), (1, p.size, 1)) if op == _FRN else ()
         return _Entry(p, names, (places, p.size // places, 1), (p.shape, *also))
-    *kernel, inputs, out = p.shape
+    *kernel, inputs, out = p.shape[groups > 1 :]
     block = (places * math.prod(kernel), inputs // places, out)
-    return _Entry(p, names, block, ((out, inputs, *kernel),))
+    return _Entry(p, names, block, ((groups * out, inputs, *kernel),), groups)

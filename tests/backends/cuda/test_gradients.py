@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ribbit._backends.cuda.programs import plan
+from ribbit.models.layers import ACTIVATIONS
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import (
@@ -41,9 +42,7 @@ def test_priors(rng, prior, dtype):
     check(target, starts(rng, target))
 
 
-@pytest.mark.parametrize(
-    "activation", ["relu", "tanh", "silu", "sigmoid", "gelu", "softplus", "identity"]
-)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations(rng, activation):
     target = problem(rng, activation=activation, dtype="float64")
     check(target, starts(rng, target))

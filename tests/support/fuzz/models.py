@@ -44,8 +44,10 @@ LAYERS: dict[str, Call] = {
             "filters": count(2, 1, 2**70),
             "kernel_size": count(2, 1, 2**70),
             "stride": count(1, 1, 2**70),
-            "padding": choice("valid"),
+            "padding": (1, m.integers(0, 2**70)),
             "bias": flag(),
+            "dilation": count(1, 1, 2**70),
+            "groups": count(1, 1, 2**70),
         },
     ),
     "Conv2D": Call(
@@ -54,8 +56,10 @@ LAYERS: dict[str, Call] = {
             "filters": count(2, 1, 2**70),
             "kernel_size": (2, m.without(m.integers(1, 2**70), "tuple")),
             "stride": (1, m.without(m.integers(1, 2**70), "tuple")),
-            "padding": choice("valid"),
+            "padding": (1, m.without(m.integers(0, 2**70), "tuple")),
             "bias": flag(),
+            "dilation": (1, m.without(m.integers(1, 2**70), "tuple")),
+            "groups": count(1, 1, 2**70),
         },
     ),
     "Dense": Call(rb.Dense, {"units": count(2, 1, 2**70), "bias": flag()}),
@@ -65,15 +69,16 @@ LAYERS: dict[str, Call] = {
     "Embedding": Call(
         rb.Embedding, {"vocab_size": count(5, 1, 2**70), "units": count(2, 1, 2**70)}
     ),
-    "FilterResponseNorm": Call(rb.FilterResponseNorm, {"threshold": flag()}),
+    "FilterResponseNorm": Call(rb.FilterResponseNorm, {"threshold": flag(), "eps": positive(1e-6)}),
     "GroupNorm": Call(rb.GroupNorm, {"groups": count(2, 1, 2**70), "eps": positive(1e-5)}),
+    "LayerNorm": Call(rb.LayerNorm, {"eps": positive(1e-5)}),
     "LSTM": Call(rb.LSTM, {"units": count(2, 1, 2**70), "sequence": flag()}),
     "AvgPool2D": Call(
         rb.AvgPool2D,
         {
             "pool_size": (2, m.without(m.integers(1, 2**70), "tuple")),
             "stride": (1, m.without(m.integers(1, 2**70, none=True), "tuple")),
-            "padding": choice("valid"),
+            "padding": (1, m.without(m.integers(0, 2**70), "tuple")),
         },
     ),
     "MaxPool1D": Call(
@@ -81,7 +86,7 @@ LAYERS: dict[str, Call] = {
         {
             "pool_size": count(2, 1, 2**70),
             "stride": count(1, 1, 2**70, none=True),
-            "padding": choice("valid"),
+            "padding": (1, m.integers(0, 2**70)),
         },
     ),
     "MaxPool2D": Call(
@@ -89,7 +94,7 @@ LAYERS: dict[str, Call] = {
         {
             "pool_size": (2, m.without(m.integers(1, 2**70), "tuple")),
             "stride": (1, m.without(m.integers(1, 2**70, none=True), "tuple")),
-            "padding": choice("valid"),
+            "padding": (1, m.without(m.integers(0, 2**70), "tuple")),
         },
     ),
     "Residual": Call(

@@ -103,6 +103,7 @@ class Table:
         self._scope: list[str] = []
         self._indices: list[int] = []  # of the layers that are being compiled, outermost first
         self._layers = 0
+        self._places: dict[int, str] = {}  # of layer objects with parameters, by identity
 
     @property
     def dim(self) -> int:
@@ -121,14 +122,29 @@ class Table:
         return f"Model, layer {self.place}"
 
     @contextmanager
-    def layer(self, name: str) -> Iterator[None]:
-        """Count one more layer, whose names begin with `name` inside this block."""
+    def layer(self, name: str, layer: object) -> Iterator[None]:
+        """Count one more layer, whose names begin with `name` inside this block.
+
+        A layer object with parameters stands at one place: at two it would be two layers, where
+        PyTorch means shared weights.
+        """
         self._scope.append(name)
+        if id(layer) in self._places:
+            place = self.place
+            self._scope.pop()
+            raise ValueError(
+                f"[Model] expected each layer with parameters once, got one {type(layer).__name__} "
+                f"object as layers {self._places[id(layer)]} and {place}: write it twice for two "
+                "layers; weights cannot be shared"
+            )
+        before = len(self.parameters)
         self._indices.append(self._layers)
         self._layers += 1
         try:
             yield
         finally:
+            if len(self.parameters) > before:
+                self._places[id(layer)] = self.place
             self._scope.pop()
             self._indices.pop()
 

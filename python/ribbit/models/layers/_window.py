@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from ribbit._arrays import checks
@@ -12,17 +13,31 @@ MAX_SIZE = 2**31 - 1
 PADDINGS = ("valid", "same")
 
 
-def pair(function: str, name: str, value: object) -> int | tuple[int, int]:
+def pair(function: str, name: str, value: object, *, minimum: int = 1) -> int | tuple[int, int]:
     """Return a size as it was given, an int or a pair of ints, after checking it."""
     if isinstance(value, tuple | list):
         if len(value) != 2:
             raise ValueError(f"[{function}] expected {name} as an integer or two, got {value}")
         first, second = (
-            checks.integer(function, f"{name}[{i}]", v, minimum=1, maximum=MAX_SIZE)
+            checks.integer(function, f"{name}[{i}]", v, minimum=minimum, maximum=MAX_SIZE)
             for i, v in enumerate(value)
         )
         return first, second
-    return checks.integer(function, name, value, minimum=1, maximum=MAX_SIZE)
+    return checks.integer(function, name, value, minimum=minimum, maximum=MAX_SIZE)
+
+
+def padding(function: str, value: object) -> str | int | tuple[int, int]:
+    """Return padding as it was given, a name, an int or a pair of ints, after checking it."""
+    if isinstance(value, str):
+        return checks.choice(function, "padding", value, PADDINGS)
+    given = value if isinstance(value, tuple | list) else (value,)
+    for cells in given:
+        if isinstance(cells, bool) or not isinstance(cells, Integral):
+            raise TypeError(
+                f"[{function}] expected padding as 'valid' or 'same' or integers, "
+                f"got {checks.summary(value)}"
+            )
+    return pair(function, "padding", value, minimum=0)
 
 
 def both(value: int | tuple[int, int]) -> tuple[int, int]:
@@ -50,12 +65,13 @@ def sequence(table: Table, layer: object, value: Value) -> tuple[int, int]:
     return length, channels
 
 
-def _slide(size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
-    # How many places, and how many cells of padding before the first.
-    if padding == "valid":
-        return (size - kernel) // stride + 1, 0
-    places = -(-size // stride)
-    return places, max((places - 1) * stride + kernel - size, 0) // 2
+def _slide(size: int, reach: int, stride: int, padding: str | int) -> tuple[int, int]:
+    # How many places, and how many cells of padding before the first. reach: cells of a window.
+    if padding == "same":
+        places = -(-size // stride)
+        return places, max((places - 1) * stride + reach - size, 0) // 2
+    cells = padding if isinstance(padding, int) else 0
+    return (size + 2 * cells - reach) // stride + 1, cells
 
 
 def geometry(
@@ -64,22 +80,34 @@ def geometry(
     shape: tuple[int, int, int],
     kernel: tuple[int, int],
     stride: tuple[int, int],
-    padding: str,
+    padding: str | int | tuple[int, int],
     out_channels: int,
+    dilation: tuple[int, int] = (1, 1),
 ) -> tuple[tuple[int, int, int], dict[str, Any]]:
     """Return the output (H', W', C') of a window on an image (H, W, C), and its columns.
 
     "same" is that of TensorFlow and JAX: ceil(size / stride) places, of the padding cells that
-    needs the odd one behind.
+    needs the odd one behind. Integers are cells on either side, as in PyTorch.
     """
     height, width, channels = shape
-    if padding == "valid" and (kernel[0] > height or kernel[1] > width):
-        raise ShapeError(
-            f"[{table.function}] expected an input at least as large as the window of {layer}, "
-            f"got {(height, width)}"
-        )
-    out_height, top = _slide(height, kernel[0], stride[0], padding)
-    out_width, left = _slide(width, kernel[1], stride[1], padding)
+    pads = padding if isinstance(padding, tuple) else (padding, padding)
+    places = []
+    for size, taps, step, spread, pad in zip(
+        shape[:2], kernel, stride, dilation, pads, strict=True
+    ):
+        reach, cells = (taps - 1) * spread + 1, pad if isinstance(pad, int) else 0
+        if pad != "same" and reach > size + 2 * cells:
+            raise ShapeError(
+                f"[{table.function}] expected an input at least as large as the window of {layer}, "
+                f"got {(height, width)}"
+            )
+        if cells >= reach:
+            raise ShapeError(
+                f"[{table.function}] expected padding smaller than the window of {layer}, "
+                f"got {cells} cells and a window of {reach}"
+            )
+        places.append(_slide(size, reach, step, pad))
+    (out_height, top), (out_width, left) = places
     columns = {
         "height": height,
         "width": width,
@@ -93,5 +121,7 @@ def geometry(
         "out_height": out_height,
         "out_width": out_width,
         "out_channels": out_channels,
+        "dilation_height": dilation[0],
+        "dilation_width": dilation[1],
     }
     return (out_height, out_width, out_channels), columns

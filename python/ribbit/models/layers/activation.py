@@ -19,7 +19,8 @@ class Activation:
     Parameters
     ----------
     name : str
-        identity, relu, tanh, silu, sigmoid, gelu (exact, with the error function) or softplus.
+        identity, relu, tanh, silu, sigmoid, gelu (exact, with the error function), softplus,
+        leaky_relu (slope 0.01 below 0) or elu (exp(x) - 1 below 0).
 
     Raises
     ------

@@ -7,19 +7,21 @@ from typing import ClassVar
 
 from ribbit._arrays import checks
 from ribbit._backends.codes import OPS
+from ribbit.errors import ShapeError
 from ribbit.models.layers import _window
-from ribbit.models.layers._table import Table, Value
+from ribbit.models.layers._table import Table, TorchArrays, Value
 
-__all__ = ["Conv1D", "Conv2D"]
+__all__ = ["Affine", "Conv1D", "Conv2D"]
 
 
 @dataclass(frozen=True)
 class Conv2D:
     """A convolution (cross-correlation) of an image (H, W, C) with `filters` kernels.
 
-    ``y[i, j, k] = b[k] + sum over r, s, c of x[i * stride + r - pad, j * stride + s - pad, c]
-    * W[r, s, c, k]``, x being 0 outside the image. Parameters: weight (kernel height, kernel width,
-    C, filters), bias (filters,).
+    ``y[i, j, k] = b[k] + sum over r, s, c of x[i * stride + r * dilation - pad, j * stride
+    + s * dilation - pad, c] * W[r, s, c, k]``, x being 0 outside the image. Parameters: weight
+    (kernel height, kernel width, C, filters), bias (filters,). With groups, weight is (groups,
+    kernel height, kernel width, C / groups, filters / groups).
 
     Parameters
     ----------
@@ -29,9 +31,15 @@ class Conv2D:
         Height and width of the window.
     stride : int or (int, int), default 1
         Step of the window.
-    padding : {"valid", "same"}, default "valid"
+    padding : {"valid", "same"}, int or (int, int), default "valid"
         "same" gives ceil(H / stride) by ceil(W / stride) places; of an odd number of padding
-        cells the larger half lies behind, as in TensorFlow and JAX.
+        cells the larger half lies behind, as in TensorFlow and JAX. An integer is the cells on
+        either side, as in PyTorch: with a stride of 2 its ``padding=1`` differs from "same".
+    dilation : int or (int, int), default 1
+        Cells from one tap of the window to the next.
+    groups : int, default 1
+        Channels and filters are cut into so many groups of neighbours; filters see the channels
+        of their own group. As many groups as channels: a depthwise convolution.
     bias : bool, default True
         Whether to add a bias.
 
@@ -45,24 +53,30 @@ class Conv2D:
     filters: int
     kernel_size: int | tuple[int, int]
     stride: int | tuple[int, int] = field(default=1, kw_only=True)
-    padding: str = field(default="valid", kw_only=True)
+    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
     bias: bool = field(default=True, kw_only=True)
+    dilation: int | tuple[int, int] = field(default=1, kw_only=True)
+    groups: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self, "Conv2D")
-        for name in ("kernel_size", "stride"):
+        for name in ("kernel_size", "stride", "dilation"):
             object.__setattr__(self, name, _window.pair("Conv2D", name, getattr(self, name)))
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write weight and bias."""
         shape = _window.image(table, self, value)
         kernel, stride = _window.both(self.kernel_size), _window.both(self.stride)
-        return _compile(self, table, value, shape, kernel, stride, (*kernel, shape[2]))
+        return _compile(
+            self, table, value, shape, kernel, stride, _window.both(self.dilation), self.padding
+        )
 
 
 @dataclass(frozen=True)
 class Conv1D:
     """A convolution (cross-correlation) of a sequence (T, C); weight (kernel size, C, filters).
+
+    With groups, weight is (groups, kernel size, C / groups, filters / groups).
 
     Parameters
     ----------
@@ -72,7 +86,9 @@ class Conv1D:
         Length of the window.
     stride : int, default 1
         Step of the window.
-    padding : {"valid", "same"}, default "valid"
+    padding : {"valid", "same"} or int, default "valid"
+        As for `Conv2D`.
+    dilation, groups : int, default 1
         As for `Conv2D`.
     bias : bool, default True
         Whether to add a bias.
@@ -87,12 +103,14 @@ class Conv1D:
     filters: int
     kernel_size: int
     stride: int = field(default=1, kw_only=True)
-    padding: str = field(default="valid", kw_only=True)
+    padding: str | int = field(default="valid", kw_only=True)
     bias: bool = field(default=True, kw_only=True)
+    dilation: int = field(default=1, kw_only=True)
+    groups: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self, "Conv1D")
-        for name in ("kernel_size", "stride"):
+        for name in ("kernel_size", "stride", "dilation"):
             size = checks.integer(
                 "Conv1D", name, getattr(self, name), minimum=1, maximum=_window.MAX_SIZE
             )
@@ -101,17 +119,56 @@ class Conv1D:
     def compile(self, table: Table, value: Value) -> Value:
         """Write weight and bias."""
         length, channels = _window.sequence(table, self, value)
-        kernel, stride = (1, self.kernel_size), (1, self.stride)
+        kernel, stride, dilation = (1, self.kernel_size), (1, self.stride), (1, self.dilation)
+        padding = self.padding if isinstance(self.padding, str) else (0, self.padding)
         shape = (1, length, channels)
-        out = _compile(self, table, value, shape, kernel, stride, (self.kernel_size, channels))
+        out = _compile(self, table, value, shape, kernel, stride, dilation, padding)
         return Value(out.number, out.shape[1:])
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A scale and a shift of each channel: (C,), (T, C) or (H, W, C).
+
+    ``y = gamma * x + beta``: what batch normalisation is once it is trained, a convolution with a
+    window of one cell and as many groups as channels. `Model.from_torch` puts an ``nn.BatchNorm``
+    in evaluation mode here where no neighbour can take it. Parameters: gamma (C,) starts at 1, beta
+    (C,) at 0.
+    """
+
+    op: ClassVar[int] = OPS["conv"]
+    torch: ClassVar[TorchArrays] = TorchArrays(
+        {"gamma": ("weight",), "beta": ("bias",)}, units=True
+    )
+
+    def compile(self, table: Table, value: Value) -> Value:
+        """Write gamma and beta; argument: groups."""
+        channels = value.shape[-1]
+        shape = (1, value.size // channels, channels)
+        _, columns = _window.geometry(table, self, shape, (1, 1), (1, 1), "valid", channels)
+        gamma = table.parameter("gamma", (channels,), initial=1.0)
+        beta = table.parameter("beta", (channels,))
+        return table.row(
+            self.op, value, value.shape, weight=gamma, bias=beta, argument=channels, **columns
+        )
 
 
 def _check(layer: Conv2D | Conv1D, name: str) -> None:
     filters = checks.integer(name, "filters", layer.filters, minimum=1, maximum=_window.MAX_SIZE)
     object.__setattr__(layer, "filters", filters)
-    checks.choice(name, "padding", layer.padding, _window.PADDINGS)
+    padding = _window.padding(name, layer.padding)
+    if isinstance(layer, Conv1D) and isinstance(padding, tuple):
+        raise TypeError(
+            f"[{name}] expected padding as 'valid' or 'same' or an integer, got {padding}"
+        )
+    object.__setattr__(layer, "padding", padding)
     object.__setattr__(layer, "bias", checks.boolean(name, "bias", layer.bias))
+    groups = checks.integer(name, "groups", layer.groups, minimum=1, maximum=_window.MAX_SIZE)
+    object.__setattr__(layer, "groups", groups)
+    if filters % groups != 0:
+        raise ValueError(
+            f"[{name}] expected filters that divide into {groups} groups, got {filters}"
+        )
 
 
 def _compile(
@@ -121,12 +178,25 @@ def _compile(
     shape: tuple[int, int, int],
     kernel: tuple[int, int],
     stride: tuple[int, int],
-    inputs: tuple[int, ...],
+    dilation: tuple[int, int],
+    padding: str | int | tuple[int, int],
 ) -> Value:
+    groups = layer.groups
+    if shape[2] % groups != 0:
+        raise ShapeError(
+            f"[{table.function}] expected channels that divide into {groups} groups, "
+            f"got {shape[2]} channels"
+        )
     out, columns = _window.geometry(
-        table, layer, shape, kernel, stride, layer.padding, layer.filters
+        table, layer, shape, kernel, stride, padding, layer.filters, dilation
     )
-    fan_in = kernel[0] * kernel[1] * shape[2]
-    weight = table.parameter("weight", (*inputs, layer.filters), fan_in=fan_in, is_weight=True)
+    channels = shape[2] // groups
+    sizes = kernel if isinstance(layer, Conv2D) else kernel[1:]
+    weight = table.parameter(
+        "weight",
+        (*((groups,) if groups > 1 else ()), *sizes, channels, layer.filters // groups),
+        fan_in=kernel[0] * kernel[1] * channels,
+        is_weight=True,
+    )
     bias = table.parameter("bias", (layer.filters,)) if layer.bias else -1
-    return table.row(layer.op, value, out, weight=weight, bias=bias, **columns)
+    return table.row(layer.op, value, out, weight=weight, bias=bias, argument=groups, **columns)

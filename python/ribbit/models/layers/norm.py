@@ -23,7 +23,7 @@ _TORCH_NAMES = {"gamma": ("weight",), "beta": ("bias",)}
 class FilterResponseNorm:
     """Filter response normalisation of an image (H, W, C) or sequence (T, C).
 
-    ``y = max(gamma * x / sqrt(mean of x^2 over all places + 1e-6) + beta, tau)``, channel by
+    ``y = max(gamma * x / sqrt(mean of x^2 over all places + eps) + beta, tau)``, channel by
     channel. Parameters: gamma (C,) starts at 1, beta (C,) and tau (C,) at 0.
 
     Parameters
@@ -31,6 +31,13 @@ class FilterResponseNorm:
     threshold : bool, default True
         Whether there is a learned threshold tau; without it y is not cut off. Where both are equal
         the gradient goes to tau.
+    eps : float, default 1e-6
+        Added to the mean square.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `threshold` is not a bool or `eps` not a finite number > 0.
 
     References
     ----------
@@ -39,13 +46,15 @@ class FilterResponseNorm:
 
     op: ClassVar[int] = OPS["filter_response_norm"]
     threshold: bool = field(default=True, kw_only=True)
+    eps: float = field(default=1e-6, kw_only=True)
 
     def __post_init__(self) -> None:
         flag = checks.boolean("FilterResponseNorm", "threshold", self.threshold)
         object.__setattr__(self, "threshold", flag)
+        object.__setattr__(self, "eps", checks.positive("FilterResponseNorm", "eps", self.eps))
 
     def compile(self, table: Table, value: Value) -> Value:
-        """Write gamma, beta and tau."""
+        """Write gamma, beta and tau; number: eps."""
         if len(value.shape) not in (2, 3):
             raise ShapeError(
                 f"[{table.function}] expected an image (H, W, C) or a sequence (T, C) for {self}, "
@@ -56,7 +65,14 @@ class FilterResponseNorm:
         beta = table.parameter("beta", (channels,))
         tau = table.parameter("tau", (channels,)) if self.threshold else -1
         return table.row(
-            self.op, value, value.shape, weight=gamma, bias=beta, third=tau, channels=channels
+            self.op,
+            value,
+            value.shape,
+            weight=gamma,
+            bias=beta,
+            third=tau,
+            channels=channels,
+            number=self.eps,
         )
 
 
@@ -64,8 +80,18 @@ class FilterResponseNorm:
 class LayerNorm:
     """Normalisation over the last axis: (C,), (T, C) or (H, W, C), place by place.
 
-    ``y = gamma * (x - mean) / sqrt(variance + 1e-5) + beta``. Parameters: gamma (C,) starts at 1,
+    ``y = gamma * (x - mean) / sqrt(variance + eps) + beta``. Parameters: gamma (C,) starts at 1,
     beta (C,) at 0.
+
+    Parameters
+    ----------
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `eps` is not a finite number > 0.
 
     References
     ----------
@@ -74,13 +100,25 @@ class LayerNorm:
 
     op: ClassVar[int] = OPS["layer_norm"]
     torch: ClassVar[TorchArrays] = TorchArrays(_TORCH_NAMES, units=True)
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", checks.positive("LayerNorm", "eps", self.eps))
 
     def compile(self, table: Table, value: Value) -> Value:
-        """Write gamma and beta."""
+        """Write gamma and beta; number: eps."""
         channels = value.shape[-1]
         gamma = table.parameter("gamma", (channels,), initial=1.0)
         beta = table.parameter("beta", (channels,))
-        return table.row(self.op, value, value.shape, weight=gamma, bias=beta, channels=channels)
+        return table.row(
+            self.op,
+            value,
+            value.shape,
+            weight=gamma,
+            bias=beta,
+            channels=channels,
+            number=self.eps,
+        )
 
 
 @dataclass(frozen=True)

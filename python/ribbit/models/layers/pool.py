@@ -25,7 +25,7 @@ class MaxPool2D:
         Height and width of the window.
     stride : int or (int, int), optional
         Step of the window; `pool_size` when absent.
-    padding : {"valid", "same"}, default "valid"
+    padding : {"valid", "same"}, int or (int, int), default "valid"
         As for `Conv2D`; padding cells are left out.
 
     Raises
@@ -37,7 +37,7 @@ class MaxPool2D:
     op: ClassVar[int] = OPS["max_pool"]
     pool_size: int | tuple[int, int]
     stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
-    padding: str = field(default="valid", kw_only=True)
+    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self, "MaxPool2D")
@@ -57,7 +57,7 @@ class AvgPool2D:
         Height and width of the window.
     stride : int or (int, int), optional
         Step of the window; `pool_size` when absent.
-    padding : {"valid", "same"}, default "valid"
+    padding : {"valid", "same"}, int or (int, int), default "valid"
         As for `Conv2D`; padding cells are not counted.
 
     Raises
@@ -69,7 +69,7 @@ class AvgPool2D:
     op: ClassVar[int] = OPS["average_pool"]
     pool_size: int | tuple[int, int]
     stride: int | tuple[int, int] | None = field(default=None, kw_only=True)
-    padding: str = field(default="valid", kw_only=True)
+    padding: str | int | tuple[int, int] = field(default="valid", kw_only=True)
 
     def __post_init__(self) -> None:
         _check(self, "AvgPool2D")
@@ -89,7 +89,7 @@ class MaxPool1D:
         Length of the window.
     stride : int, optional
         Step of the window; `pool_size` when absent.
-    padding : {"valid", "same"}, default "valid"
+    padding : {"valid", "same"} or int, default "valid"
         As for `Conv2D`; padding cells are left out.
 
     Raises
@@ -101,7 +101,7 @@ class MaxPool1D:
     op: ClassVar[int] = OPS["max_pool"]
     pool_size: int
     stride: int | None = field(default=None, kw_only=True)
-    padding: str = field(default="valid", kw_only=True)
+    padding: str | int = field(default="valid", kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("pool_size", "stride"):
@@ -109,14 +109,20 @@ class MaxPool1D:
             if name == "pool_size" or size is not None:
                 size = checks.integer("MaxPool1D", name, size, minimum=1, maximum=_window.MAX_SIZE)
                 object.__setattr__(self, name, size)
-        checks.choice("MaxPool1D", "padding", self.padding, _window.PADDINGS)
+        padding = _window.padding("MaxPool1D", self.padding)
+        if isinstance(padding, tuple):
+            raise TypeError(
+                f"[MaxPool1D] expected padding as 'valid' or 'same' or an integer, got {padding}"
+            )
+        object.__setattr__(self, "padding", padding)
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write a row."""
         length, channels = _window.sequence(table, self, value)
         kernel, stride = (1, self.pool_size), (1, self.stride or self.pool_size)
         shape = (1, length, channels)
-        out, columns = _window.geometry(table, self, shape, kernel, stride, self.padding, channels)
+        padding = self.padding if isinstance(self.padding, str) else (0, self.padding)
+        out, columns = _window.geometry(table, self, shape, kernel, stride, padding, channels)
         return table.row(self.op, value, out[1:], **columns)
 
 
@@ -138,7 +144,7 @@ def _check(layer: MaxPool2D | AvgPool2D, name: str) -> None:
     object.__setattr__(layer, "pool_size", _window.pair(name, "pool_size", layer.pool_size))
     if layer.stride is not None:
         object.__setattr__(layer, "stride", _window.pair(name, "stride", layer.stride))
-    checks.choice(name, "padding", layer.padding, _window.PADDINGS)
+    object.__setattr__(layer, "padding", _window.padding(name, layer.padding))
 
 
 def _slide(
@@ -147,7 +153,7 @@ def _slide(
     value: Value,
     size: int | tuple[int, int],
     stride: int | tuple[int, int] | None,
-    padding: str,
+    padding: str | int | tuple[int, int],
 ) -> Value:
     shape = _window.image(table, layer, value)
     kernel, step = _window.both(size), _window.both(size if stride is None else stride)

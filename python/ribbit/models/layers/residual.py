@@ -51,7 +51,7 @@ class Residual:
         for name in ("main", "shortcut"):
             end = value
             for i, layer in enumerate(getattr(self, name)):
-                with table.layer(f"{name}.{i}"):
+                with table.layer(f"{name}.{i}", layer):
                     end = layer.compile(table, end)
             ends.append(end)
         main, shortcut = ends

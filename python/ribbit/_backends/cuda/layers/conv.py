@@ -6,7 +6,7 @@ from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
-from ribbit._backends.cuda.layers.window import sliding
+from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 
 __all__ = ["OPERATIONS"]
 
@@ -35,12 +35,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         out.chain_stride,
         outs,
     )
-    kernel = products.matrix(scalar, weight, dim, outs)
+    weights = kernel(scalar, row, weight, dim)
     panel.forward.append(
         products.product(
             scalar,
             patches(transposed=False),
-            kernel,
+            weights,
             sink,
             m=count * places,
             n=outs,
@@ -60,11 +60,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             outs,
             count * places,
             row,
+            grouped(row),
         )
         if source.delta is None:
             return
         given = Operand(f"DeltaPatches<{scalar}, {window}, {outs}>", (out.delta, out.chain_stride))
-        turned = Operand(f"TurnedKernel<{scalar}, {channels}, {outs}>", (weight, dim))
+        turned = turned_kernel(scalar, row, weight, dim)
         into = products.delta_sink(
             scalar,
             source.delta,
@@ -91,7 +92,8 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
 
 def _arrays(row: Row) -> tuple[int, int, int]:
     taps = row["kernel_height"] * row["kernel_width"]
-    return taps * row["channels"] * row["out_channels"], row["out_channels"], 0
+    size = taps * row["channels"] * row["out_channels"] // row["argument"]
+    return size, row["out_channels"], 0
 
 
 OPERATIONS = {"conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"])}

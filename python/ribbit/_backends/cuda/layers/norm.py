@@ -71,6 +71,7 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
                 stride,
                 places,
                 channels,
+                number_of(row["number"]),
             ),
             grid,
         )
@@ -126,6 +127,7 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
                 stride,
                 positions,
                 channels,
+                number_of(row["number"]),
             ),
             grid,
         )

@@ -114,11 +114,13 @@ def weight_gradient(
     width: int,
     terms: int,
     row: Row,
+    blocks: str = "",
 ) -> None:
     """Append the gradient of a weight (rows, width) and of the bias, sums over `terms` places.
 
     `inputs` is (rows, terms) and `delta` (terms, width). Row `number` of the table says into how
-    many partial sums they are cut; the panels of a pass add to each other.
+    many partial sums they are cut; the panels of a pass add to each other. `blocks`: sizes of a
+    weight that is zero outside blocks, ``taps, channels, outs, groups``.
     """
     scalar, bias, slices = panel.scalar, row["bias"], panel.slices[number]
     whole = slices == 1
@@ -132,7 +134,8 @@ def weight_gradient(
         width,
         int(panel.first > 0),
     )
-    sink = Operand(f"GradientSink<{scalar}>", fields)
+    name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
+    sink = Operand(name, fields)
     if bias >= 0:
         inputs, rows = with_ones(scalar, inputs, rows), rows + 1
     passes = panel.passes.backward if rows > _NARROW else 0

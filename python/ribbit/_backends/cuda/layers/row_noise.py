@@ -16,7 +16,7 @@ from ribbit._backends.codes import ESTIMATORS, OPS
 from ribbit._backends.cuda.layers import op_table, products
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
-from ribbit._backends.cuda.layers.window import sliding
+from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 from ribbit.protocols import Array
 
 __all__ = ["FLIPOUT", "LOCAL", "PAIRED", "REPARAM", "Paths", "arrays_of", "sizes_of", "write"]
@@ -140,18 +140,21 @@ def _layer(panel: Panel, number: int, row: Row) -> _Layer:
 
     window, taps = sliding(row), row["kernel_height"] * row["kernel_width"]
 
+    def kernels(base: int, stride: int) -> Operand:
+        return kernel(scalar, row, base, stride)
+
     def patches(*, transposed: bool) -> Operand:
         return Operand(f"Patches<{scalar}, {window}, {_flag(transposed)}>", given)
 
-    def kernel(base: int, stride: int) -> Operand:
-        return Operand(f"TurnedKernel<{scalar}, {channels}, {outs}>", (base, stride))
+    def turned_kernels(base: int, stride: int) -> Operand:
+        return turned_kernel(scalar, row, base, stride)
 
     name = f"DeltaPatches<{scalar}, {window}, {outs}>"
     return _Layer(
         patches,
-        weights,
+        kernels,
         Operand(name, (out.delta, out.chain_stride)),
-        kernel,
+        turned_kernels,
         places=row["out_height"] * row["out_width"],
         cells=row["height"] * row["width"],
         entries=taps * channels,
@@ -300,7 +303,10 @@ def _second_gradient(
 def _gradient(panel: Panel, number: int, row: Row, layer: _Layer, inputs: Operand) -> None:
     out, terms = panel.cells[number + 1], panel.count * layer.places
     delta = products.matrix(panel.scalar, out.delta or 0, out.chain_stride, layer.outs)
-    products.weight_gradient(panel, number, inputs, delta, layer.entries, layer.outs, terms, row)
+    blocks = grouped(row) if row["op"] == OPS["conv"] else ""
+    products.weight_gradient(
+        panel, number, inputs, delta, layer.entries, layer.outs, terms, row, blocks
+    )
 
 
 def _forward(panel: Panel, layer: _Layer, a: Operand, b: Operand, sink: Operand) -> Launch:
