@@ -340,7 +340,11 @@ COMPILED = {  # together they reach every kernel of layers
         rb.GroupNorm(5),
     ),
     "groups": net(
-        (5, 4, 4), rb.Conv2D(4, 1), rb.Conv2D(6, 3, groups=2, dilation=2, padding=2), TANH
+        (5, 4, 4),
+        rb.Dropout(0.3),
+        rb.Conv2D(4, 1),
+        rb.Conv2D(6, 3, groups=2, dilation=2, padding=2),
+        TANH,
     ),
     "sequences": net(
         (6,),
