@@ -8,11 +8,11 @@ from tests.support.layer_problems import SILU, TANH, net, problem
 
 SEED = 2**63 + 11
 ROWS = 70
-FRN = rb.FilterResponseNorm()
+FRN = rb.FilterResponseNorm  # each of its own
 
 
 def unit(*layers):
-    return [rb.Conv2D(3, 3, padding="same"), FRN, *layers]
+    return [rb.Conv2D(3, 3, padding="same"), FRN(), *layers]
 
 
 NETWORKS = {
@@ -30,7 +30,7 @@ DROPPING = {
     "spatial": net(
         (5, 4, 2), rb.Conv2D(5, 2), SILU, rb.Dropout(0.4, spatial=True), rb.Conv2D(2, 2), TANH
     ),
-    "before the last layer": net((5, 4, 2), rb.Conv2D(3, 2), FRN, SILU, rb.Dropout(0.3)),
+    "before the last layer": net((5, 4, 2), rb.Conv2D(3, 2), FRN(), SILU, rb.Dropout(0.3)),
     "in a residual": net(
         (4, 4, 2),
         rb.Conv2D(3, 2),

@@ -35,8 +35,8 @@ SCALES = {  # keep probabilities and masks below these weights; all else has pre
     "through norms and pools": (
         net(
             (6, 5, 2),
-            *(rb.Dropout(0.2), rb.Conv2D(3, 2), FRN, RELU, rb.Dropout(0.4, spatial=True)),
-            *(rb.MaxPool2D(2), FRN, rb.Conv2D(2, 2, padding="same"), rb.LayerNorm()),
+            *(rb.Dropout(0.2), rb.Conv2D(3, 2), FRN(), RELU, rb.Dropout(0.4, spatial=True)),
+            *(rb.MaxPool2D(2), FRN(), rb.Conv2D(2, 2, padding="same"), rb.LayerNorm()),
             rb.Dropout(0.3),
         ),
         {"1.weight": (0.8, 1), "7.weight": (0.6, 1), "11.weight": (0.7, 1)},
