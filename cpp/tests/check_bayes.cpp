@@ -177,7 +177,8 @@ void check_learned_rates(std::int64_t hidden, std::int64_t rows) {
     const std::vector<double> rate(kSteps, 0.01), noise(kSteps, 0.0);
     const std::uint32_t chains[2] = {0, 1};
     const StochasticSteps steps{3,         0,   kSteps, batch, chains, rate.data(), noise.data(),
-                                kRuleAdam, 1.0, 0.0,    0.9,   0.999,  1e-8,        0};
+                                kRuleAdam, 1.0, 0.0,    0.01,  0.9,    0.999,       1e-8,
+                                0};
     Values theta = waves(2 * density.dim(), 0.5), first(theta.size()), second_moment(theta.size());
     StochasticOutcome outcomes[2];
     CHECK(density.advance(steps, theta.data(), first.data(), second_moment.data(), 2, outcomes,
