@@ -64,9 +64,12 @@ def dense() -> Run:
 
 def convolution() -> Run:
     """HMC on a residual block with filter response normalisation."""
-    unit = (rb.Conv2D(16, 3, padding="same"), rb.FilterResponseNorm())
     silu = rb.Activation("silu")
-    layers = (*unit, silu, rb.Residual((*unit, silu, *unit), ()), silu)
+
+    def unit() -> tuple[rb.Conv2D, rb.FilterResponseNorm]:
+        return rb.Conv2D(16, 3, padding="same"), rb.FilterResponseNorm()
+
+    layers = (*unit(), silu, rb.Residual((*unit(), silu, *unit()), ()), silu)
     layers += (rb.GlobalAvgPool2D(), rb.Dense(10))
     return _leapfrog(rb.Model(layers, input_shape=(8, 8, 3)), 4, classes=10)
 
