@@ -117,8 +117,8 @@ def curve() -> Posterior:
 def test_judge_is_ribbits_density(curve: Posterior) -> None:
     """The log density that is judged is the sampled one, up to its constant; so is the network."""
     x, y, x_test, _ = curve.data
-    dense = [rb.Dense(5, bias=False), rb.Activation("tanh")]
-    model = rb.Model([*dense, *dense, rb.Dense(1, bias=False)], input_shape=(3,))
+    hidden = [layer for _ in range(2) for layer in (rb.Dense(5, bias=False), rb.Activation("tanh"))]
+    model = rb.Model([*hidden, rb.Dense(1, bias=False)], input_shape=(3,))
     target = rb.Posterior(
         model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), dtype=np.float64
     )

@@ -280,10 +280,14 @@ def mc_dropout(network: Network) -> Work:
 
 
 def ensemble(network: Network) -> Work:
-    """Two members; Adam's first moments after a step on all rows are a tenth of the gradient."""
+    """Two members; Adam's first moment after a step on all rows is a tenth of the gradient.
+
+    On all rows there is one: two from one start would be copies.
+    """
 
     def fit(problem: Problem, batch_size: int | None, epochs: int) -> rb.EnsembleFit:
-        sampler = rb.DeepEnsemble(problem.posterior(), members=2, batch_size=batch_size)
+        members = 1 if batch_size is None else 2
+        sampler = rb.DeepEnsemble(problem.posterior(), members=members, batch_size=batch_size)
         return sampler.fit(epochs, seed=SEED, init=problem.start, progress=False)
 
     def run() -> rb.EnsembleFit:

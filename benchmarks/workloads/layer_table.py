@@ -54,14 +54,15 @@ class LayerTable(Layout):
         """Fields of a window that gives images of this shape (H', W', K)."""
         names = ("kernel_height", "kernel_width", "stride_height", "stride_width")
         names += ("out_height", "out_width", "out_channels")
-        return dict(zip(names, (*kernel, *stride, *shape), strict=True))
+        made = dict(zip(names, (*kernel, *stride, *shape), strict=True))
+        return made | {"dilation_height": 1, "dilation_width": 1}
 
     def conv(
         self, x: Any, filters: int, kernel: Shape, stride: int = 1, same: bool = True
     ) -> Value:
         at = self.dim
         shape = super().conv(x, filters, kernel, stride, same)
-        window = self._window(kernel, (stride, stride), shape)
+        window = self._window(kernel, (stride, stride), shape) | {"argument": 1}  # group
         if same:
             sizes = zip(("pad_top", "pad_left"), x, kernel, strict=False)
             window |= {name: same_padding(n, k, stride)[0] for name, n, k in sizes}
