@@ -39,9 +39,11 @@ def forget_peak():
         file.write("5")
 
 def small(side=16):
-    unit = [rb.Conv2D(8, 3, padding="same"), rb.FilterResponseNorm(), rb.Activation("silu")]
+    def unit():
+        return [rb.Conv2D(8, 3, padding="same"), rb.FilterResponseNorm(), rb.Activation("silu")]
+
     return rb.Model(
-        [*unit, rb.Residual(unit), rb.Residual(unit), rb.GlobalAvgPool2D(), rb.Dense(3)],
+        [*unit(), rb.Residual(unit()), rb.Residual(unit()), rb.GlobalAvgPool2D(), rb.Dense(3)],
         input_shape=(side, side, 3),
     )
 

@@ -140,9 +140,10 @@ class QuantileSketch:
             return self._quantile(q, (...,))
         kept = (len(self._buffers) + 1) * self._plan.length * math.prod(self._shape[1:])
         block = max(1, _PART // max(1, kept))
-        starts = range(0, max(1, self._shape[0]), block)
+        size = self._shape[0]
+        starts = range(0, max(1, size), block)
         return self._xp.concat(
-            [self._quantile(q, (slice(low, low + block), ...)) for low in starts], axis=1
+            [self._quantile(q, (slice(low, min(low + block, size)), ...)) for low in starts], axis=1
         )
 
     def _quantile(self, q: Sequence[float], at: tuple[slice | EllipsisType, ...]) -> Array:

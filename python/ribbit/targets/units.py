@@ -170,7 +170,8 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
 def _far(name: str, array: Any) -> list[str]:
     xp = namespace(array)
     rows = xp.astype(array, xp.float64)
-    means, sds = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
+    with errstate(xp):
+        means, sds = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
     far = np.maximum(np.abs(means), sds) > _LARGE
     if rows.shape[0] >= _FEW:
         far |= (sds > 0) & (sds < _SMALL)

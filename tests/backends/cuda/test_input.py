@@ -137,7 +137,7 @@ def test_diagnostics_of_arrays_that_are_not_cupys(device, rng):
 
 
 def test_what_takes_only_arrays_says_so():
-    with pytest.raises(TypeError, match="expected a NumPy or CuPy array, got list"):
+    with pytest.raises(TypeError, match="expected position as a NumPy or CuPy array, got list"):
         rb.leapfrog(target(), [0.0] * DIM, [0.0] * DIM, 0.1, 1)
 
 

@@ -175,9 +175,10 @@ def test_steps_of_two_calls(device):
     target = pair(device)[1]
     theta = target.init(seed=3, chains=3).get()
     size, noise = np.full(10, 1e-3), np.ones(10)
-    whole, _, _ = steps(target, theta, "friction", 10, step_size=size, noise=noise)
+    options = {"previous_step_size": 1e-3}  # the same everywhere
+    whole, _, _ = steps(target, theta, "friction", 10, step_size=size, noise=noise, **options)
     now = [theta, np.full_like(theta, 0.02), None]
     for begin, end in ((0, 1), (1, 4), (4, 10)):
         some = {"step_size": size[begin:end], "noise": noise[begin:end], "first_step": 2 + begin}
-        now, _, _ = steps(target, now[0], "friction", 10, moments=now[1:], **some)
+        now, _, _ = steps(target, now[0], "friction", 10, moments=now[1:], **some, **options)
     assert bits(now) == bits(whole)

@@ -165,11 +165,14 @@ def test_bbb_is_replayed(name):
 
 def test_order_of_the_energy_error_is_two():
     """On a smooth network with filter response normalisation. Control: a full first kick."""
-    smooth = rb.FilterResponseNorm(threshold=False)
+
+    def smooth():
+        return rb.FilterResponseNorm(threshold=False)
+
     model = rb.Model(
         [
-            *(rb.Conv2D(2, 3, padding="same"), smooth, SILU),
-            rb.Residual([rb.Conv2D(2, 2, padding="same"), smooth, TANH]),
+            *(rb.Conv2D(2, 3, padding="same"), smooth(), SILU),
+            rb.Residual([rb.Conv2D(2, 2, padding="same"), smooth(), TANH]),
             *(rb.GlobalAvgPool2D(), rb.Dense(1)),
         ],
         input_shape=(3, 3, 1),
