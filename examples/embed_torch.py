@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 import ribbit as rb
 
@@ -28,19 +27,34 @@ class TorchDensity:
         return value.detach().numpy(), grad.numpy()
 
 
+class FirstDerivative(torch.autograd.Function):
+    """The gradient as a function of theta, whose own derivative Ribbit does not have.
+
+    Without it torch would take the gradient for a constant, and a Hessian for zero.
+    """
+
+    @staticmethod
+    def forward(ctx, theta, grad):
+        return grad.clone()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        raise RuntimeError("RibbitLogDensity is differentiable once: no second derivatives")
+
+
 class RibbitLogDensity(torch.autograd.Function):
     """Ribbit's log density inside torch: ``RibbitLogDensity.apply(theta, target)``."""
 
     @staticmethod
     def forward(ctx, theta, target):
         value, grad = target.value_and_grad(theta.detach().numpy())
-        ctx.save_for_backward(torch.from_numpy(grad))
+        ctx.save_for_backward(theta, torch.from_numpy(grad))
         return torch.as_tensor(value, dtype=theta.dtype)
 
     @staticmethod
-    @once_differentiable  # the gradient is a constant to torch: second derivatives raise
     def backward(ctx, upstream):
-        (grad,) = ctx.saved_tensors
+        theta, known = ctx.saved_tensors
+        grad = FirstDerivative.apply(theta, known)
         return upstream[..., None] * grad if upstream.ndim else upstream * grad, None
 
 
