@@ -11,14 +11,13 @@ __all__ = ["grouped", "kernel", "sliding", "turned_kernel"]
 _WINDOW = (  # template arguments of Sliding
     *("height", "width", "channels", "kernel_height", "kernel_width"),
     *("stride_height", "stride_width", "pad_top", "pad_left", "out_height", "out_width"),
+    *("dilation_height", "dilation_width"),
 )
 
 
 def sliding(row: Row) -> str:
     """Return the C++ type of a row's window."""
-    sizes = [row[name] for name in _WINDOW]
-    spread = [row[name] for name in ("dilation_height", "dilation_width")]
-    return f"Sliding<{', '.join(map(str, sizes if spread == [1, 1] else sizes + spread))}>"
+    return f"Sliding<{', '.join(str(row[name]) for name in _WINDOW)}>"
 
 
 def kernel(scalar: str, row: Row, base: int, chain_stride: int) -> Operand:
