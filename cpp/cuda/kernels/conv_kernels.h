@@ -9,8 +9,8 @@
 namespace ribbit::cuda {
 
 template <int Height, int Width, int Channels, int KernelHeight, int KernelWidth, int StrideHeight,
-          int StrideWidth, int PadTop, int PadLeft, int OutHeight, int OutWidth,
-          int DilationHeight = 1, int DilationWidth = 1>
+          int StrideWidth, int PadTop, int PadLeft, int OutHeight, int OutWidth, int DilationHeight,
+          int DilationWidth>
 struct Sliding {
   static constexpr int kHeight = Height, kWidth = Width, kChannels = Channels;
   static constexpr int kKernelHeight = KernelHeight, kKernelWidth = KernelWidth;

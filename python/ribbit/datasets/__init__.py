@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks, columns, random_numbers
 from ribbit.datasets.files import as_data, read_csv, read_idx, read_npz
 from ribbit.errors import ShapeError
 
@@ -130,7 +130,7 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     inputs = as_data("standardize", "x", x)
     if inputs.ndim < 2 or inputs.size == 0:
         raise ShapeError(f"[standardize] expected x of shape (N, D) with rows, got {inputs.shape}")
-    x_mean, x_scale = _moments(inputs)
+    x_mean, x_scale = columns.spread(inputs)
     scaled = (inputs - x_mean) / x_scale
     if y is None:
         return Scaler(scaled, None, x_mean, x_scale, None, None)
@@ -140,7 +140,7 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
             f"[standardize] expected y of shape ({len(inputs)},) or ({len(inputs)}, K), "
             f"got {targets.shape}"
         )
-    y_mean, y_scale = _moments(targets)
+    y_mean, y_scale = columns.spread(targets)
     return Scaler(scaled, (targets - y_mean) / y_scale, x_mean, x_scale, y_mean, y_scale)
 
 
@@ -301,14 +301,6 @@ def _random(function: str, n: int, seed: int, *, normals: int) -> tuple[Array, A
         layer=1,
     )
     return uniform, normal
-
-
-def _moments(a: Array) -> tuple[Array, Array]:
-    mean = np.asarray(a.mean(axis=0))
-    scale = np.asarray(a.std(axis=0))
-    # compared, not computed: rounding gives a constant column an sd of 1e-17 or so
-    constant = a.max(axis=0) == a.min(axis=0)
-    return np.where(constant, a[0], mean), np.where(constant | (scale == 0.0), 1.0, scale)
 
 
 def _real(function: str, name: str, value: npt.ArrayLike) -> Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, columns
 from ribbit._arrays.namespace import (
     errstate,
     from_device,
@@ -168,12 +168,9 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
 
 
 def _far(name: str, array: Any) -> list[str]:
-    xp = namespace(array)
-    rows = xp.astype(array, xp.float64)
-    with errstate(xp):
-        means, sds = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
+    means, sds = columns.moments(array)
     far = np.maximum(np.abs(means), sds) > _LARGE
-    if rows.shape[0] >= _FEW:
+    if array.shape[0] >= _FEW:
         far |= (sds > 0) & (sds < _SMALL)
     single = name == "y" and far.size == 1
     return [
@@ -192,14 +189,10 @@ def _mean_and_scale(function: str, name: str, value: Any) -> tuple[Array64, Arra
     array = _array(function, name, value)
     if array.ndim == 0 or array.shape[0] == 0:
         return np.zeros(()), np.ones(())  # an error of whoever reads the data
-    xp = namespace(array)
-    rows = xp.astype(array, xp.float64)
-    mean, scale = to_host(xp.mean(rows, axis=0)), to_host(xp.std(rows, axis=0))
+    mean, scale = columns.spread(array)
     if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
         checks.finite(function, name, to_host(array))
-    # Rounding leaves a constant column a spread of some 1e-16 times its mean.
-    constant = scale <= 1e-12 * np.abs(mean)
-    return np.asarray(mean), np.where(constant | (scale == 0), 1.0, scale)
+    return mean, scale
 
 
 def _moved(array: Any, mean: Array64, scale: Array64) -> Any:
