@@ -42,6 +42,10 @@ class _Guard(Protocol):
 
     foreign: bool
 
+    def begin_foreign(self) -> None:
+        """See there."""
+        ...
+
 
 class Moments:
     """Running statistics of predictions; every draw counts once, in the order it comes.
@@ -220,7 +224,7 @@ class RunningPrediction:
 
     def _terms(self, theta: Array, x: Array, guard: _Guard | None) -> PredictiveTerms:
         if guard is not None:
-            guard.foreign = True
+            guard.begin_foreign()
         try:
             return self.predictive.predictive(theta, x)
         finally:
@@ -253,7 +257,7 @@ class RunningPrediction:
         block = max(32, _CALL // (self._dim * theta.shape[0]))
         parts, densities = [], []
         if guard is not None:
-            guard.foreign = True
+            guard.begin_foreign()
         try:
             for low in range(0, rows, block):
                 high = min(low + block, rows)

@@ -160,6 +160,27 @@ def test_before_there_is_anything():
         hmc.sample(5, init=START)
 
 
+def test_just_before_code_that_does_not_poll(monkeypatch):
+    """Ctrl-C between two steps of the preparations does not wait for a gradient of all rows."""
+    calls = []
+
+    class Counts(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            calls.append(1)
+            return super().value_and_grad(theta)
+
+    def pressed(self, *given, init=HMC._init, **named):
+        os.kill(os.getpid(), signal.SIGINT)
+        return init(self, *given, **named)
+
+    monkeypatch.setattr(HMC, "_init", pressed)
+    hmc = HMC(Counts([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=2)
+    before = len(calls)
+    with pytest.raises(KeyboardInterrupt):
+        hmc.sample(5, init=START)
+    assert len(calls) == before
+
+
 def test_handler_comes_back_after_an_exception():
     class Raises(Gaussian):
         def value_and_grad(self, theta, rows=None):

@@ -246,7 +246,7 @@ class Sampler(ABC):
                 f"got {type(self._density.target).__name__} without it"
             )
         plain = bool((ids == np.arange(ids.shape[0])).all())
-        guard.foreign = True
+        guard.begin_foreign()
         try:
             return make(seed=seed, chains=ids.shape[0] if plain else ids.tolist())
         finally:

@@ -55,6 +55,13 @@ class InterruptGuard:
         """What code that is not ours gets, and what a run without results ends with."""
         return SystemExit(128 + signal.SIGTERM) if self.terminated else KeyboardInterrupt()
 
+    def begin_foreign(self) -> None:
+        """Say that code begins that does not poll the flag; raise what came just before it."""
+        self.foreign = True
+        if self.requested:
+            self.foreign = False
+            raise self.exception
+
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)

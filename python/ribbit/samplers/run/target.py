@@ -78,7 +78,7 @@ class Density:
         xp = self.xp
         copy = xp.asarray(theta, copy=True)
         if guard is not None:
-            guard.foreign = True
+            guard.begin_foreign()
         try:
             if self._terms is not None:
                 value, grad = self._pair(self._terms(copy))
@@ -106,7 +106,7 @@ class Density:
         """Gradient (C, P) estimated on a minibatch of rows."""
         xp = self.xp
         if guard is not None:
-            guard.foreign = True
+            guard.begin_foreign()
         try:
             _, grad = self._pair(self.target.value_and_grad(xp.asarray(theta, copy=True), rows))
         finally:
@@ -149,7 +149,7 @@ class Density:
                 interrupt=flag,
             )
         else:
-            guard.foreign = True
+            guard.begin_foreign()
             try:
                 end = self._native(
                     position, momentum, grad, step_size, num_steps, inverse_mass=inverse_mass
