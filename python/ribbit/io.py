@@ -46,7 +46,7 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
     MemoryError
         When it does not fit into the memory that is free.
     """
-    with archive.opened("load_draws", path) as (header, arrays):
+    with archive.opened("load_draws", path, "draws") as (header, arrays):
         if "fit" in header:
             raise DataError(
                 f"[load_draws] expected a file of draws, got a {header['fit']}: use rb.load_fit"
@@ -81,7 +81,7 @@ def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleF
     >>> fit.save("fit.npz")  # doctest: +SKIP
     >>> p = rb.load_fit("fit.npz").predict(x_new)  # doctest: +SKIP
     """
-    with archive.opened("load_fit", path) as (header, arrays):
+    with archive.opened("load_fit", path, "a fit") as (header, arrays):
         if "fit" not in header:
             raise DataError("[load_fit] expected a file of a fit, got draws: use rb.load_draws")
         return _build_fit(header, arrays)

@@ -152,6 +152,51 @@ def test_sketch_of_a_stream_longer_than_planned(rng):
     assert 0 < rank_error(data, sketch.quantile(LEVELS)) <= sketch.rank_error
 
 
+def test_a_sketch_that_is_stopped_goes_on_where_it_was(rng, monkeypatch):
+    """Ctrl-C between two parts of a merge; the rest is made for who asks next."""
+    monkeypatch.setattr("ribbit.results.quantiles._PART", 40)
+    stream = rng.standard_normal((300, 7, 3))
+    sketches = [QuantileSketch(np, (7, 3), np.float64, size=300, budget=24) for _ in range(3)]
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return True
+
+    for values in stream:
+        sketches[0].add(values)
+        sketches[1].add(values, stop)
+        sketches[2].add(values, lambda: False)
+    assert len(asked) > 30
+    found = [sketch.quantile([0.0, 0.1, 0.5, 1.0]) for sketch in sketches]
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+    np.testing.assert_array_equal(sketches[1].pack()[1]["0"], sketches[0].pack()[1]["0"])
+
+
+def test_no_part_of_a_merge_is_long(rng):
+    """Nothing interrupts a sort: 2^18 values are some 20 ms."""
+    sizes = []
+
+    class Library:
+        def __getattr__(self, name):
+            made = getattr(np, name)
+            if name not in ("sort", "argsort"):
+                return made
+
+            def sort(values, **options):
+                sizes.append(values.size)
+                return made(values, **options)
+
+            return sort
+
+    sketch = QuantileSketch(Library(), (3000, 2), np.float64, size=4000)
+    for _ in range(1100):
+        sketch.add(rng.standard_normal((3000, 2)))
+    assert not sketch._plan.exact
+    assert max(sizes) <= 2**18
+
+
 def test_plan_is_quick_for_a_long_stream():
     buffers, length = quantiles._best_plan(10**9, 1024)
     assert (buffers + 1) * length <= 1024

@@ -86,8 +86,12 @@ def write(
 
 
 @contextlib.contextmanager
-def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], _Arrays]]:
+def opened(
+    function: str, path: str | os.PathLike[str], what: str
+) -> Iterator[tuple[dict[str, Any], _Arrays]]:
     """Give the header and the arrays of a file; what goes wrong with them inside is a damaged file.
+
+    `what` the file should hold ("draws", "a fit") is named by the errors.
 
     Raises
     ------
@@ -104,19 +108,21 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             # Opening a pipe would wait for somebody who writes.
             got = describe_kind(found.st_mode)
-            raise DataError(f"[{function}] expected a file of draws, got {got}: {source}")
+            raise DataError(f"[{function}] expected a file of {what}, got {got}: {source}")
         with open(source, "rb") as file:
             start = file.read(4)
             if start != b"PK\x03\x04":
                 raise DataError(
-                    f"[{function}] expected a file of draws, got another format: {source}"
+                    f"[{function}] expected a file of {what}, got another format: {source}"
                 )
             arrays = _read(function, file, found.st_size)
         if "header" not in arrays:
-            raise DataError(f"[{function}] expected a file of draws, got {source} without a header")
+            raise DataError(
+                f"[{function}] expected a file of {what}, got {source} without a header"
+            )
         header = json.loads(arrays["header"].tobytes().decode())
         if not isinstance(header, dict) or header.get("format") != _FORMAT:
-            raise DataError(f"[{function}] expected a file of draws, got another format: {source}")
+            raise DataError(f"[{function}] expected a file of {what}, got another format: {source}")
         if header.get("version") != _VERSION:
             raise DataError(
                 f"[{function}] expected format version {_VERSION}, got {header.get('version')}: "
@@ -135,7 +141,7 @@ def opened(function: str, path: str | os.PathLike[str]) -> Iterator[tuple[dict[s
         if isinstance(error, DataError) and str(error).startswith(f"[{function}]"):
             raise
         raise DataError(
-            f"[{function}] expected a whole file of draws, got a damaged or foreign one: {source} "
+            f"[{function}] expected a whole file of {what}, got a damaged or foreign one: {source} "
             f"({type(error).__name__}: {error})"
         ) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import EllipsisType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,7 @@ class QuantileSketch:
         self._plan = _Plan(*_best_plan(size, budget))
         self._buffers: dict[int, Array] = {}  # slot -> (..., k), sorted
         self._filling = xp.empty((*shape, self._plan.length), dtype=dtype)
+        self._unsettled: list[_Work] = []
 
     @staticmethod
     def length(size: int, budget: int = _BUDGET) -> int:
@@ -119,23 +120,43 @@ class QuantileSketch:
         """See the class."""
         return self._plan.rank_error
 
-    def add(self, values: Array) -> None:
-        """Take the next array of the stream."""
+    def add(self, values: Array, stop: Callable[[], bool] | None = None) -> None:
+        """Take the next array of the stream.
+
+        A full buffer is sorted, and others are merged for its place, in parts of the first axis.
+        When `stop` says so between two parts, the rest is left for who asks next.
+        """
         xp, plan = self._xp, self._plan
         self._filling[..., plan.count % plan.length] = xp.astype(values, self._dtype, copy=False)
         full = plan.add()
         if full is None:
             return
+        self._settle()
         slot, collapse = full
         if collapse is not None:
             slots, weights, first = collapse
-            merged = self._merge([self._buffers.pop(s) for s in slots], weights, first)
-            self._buffers[slots[0]] = merged
-        self._buffers[slot] = xp.sort(self._filling, axis=-1)
+            merged = [self._buffers.pop(s) for s in slots]
+            self._buffers[slots[0]] = xp.empty_like(merged[0])
+            make = functools.partial(self._merge, weights=weights, first=first)
+            self._unsettled.append(_Work(merged, self._buffers[slots[0]], make))
+        self._buffers[slot] = xp.empty_like(self._filling)
+        self._unsettled.append(
+            _Work([self._filling], self._buffers[slot], lambda parts: xp.sort(parts[0], axis=-1))
+        )
         self._filling = xp.empty((*self._shape, plan.length), dtype=self._dtype)
+        self._settle(stop)
+
+    def _settle(self, stop: Callable[[], bool] | None = None) -> None:
+        """Do what is left of sorting and merging."""
+        while self._unsettled:
+            if self._unsettled[0].advance():
+                del self._unsettled[0]
+            if stop is not None and stop():
+                return
 
     def quantile(self, q: Sequence[float]) -> Array:
         """Quantiles (Q, ...) of what was seen; float64."""
+        self._settle()
         if not self._shape:
             return self._quantile(q, (...,))
         kept = (len(self._buffers) + 1) * self._plan.length * math.prod(self._shape[1:])
@@ -171,6 +192,7 @@ class QuantileSketch:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return what a file must hold: plain values, and arrays."""
+        self._settle()
         plan = self._plan
         plain = {
             "buffers": plan.buffers,
@@ -212,6 +234,28 @@ class QuantileSketch:
         before = xp.concat([xp.zeros_like(hits[..., :1]), hits[..., :-1]], axis=-1)
         infinity = xp.asarray(xp.inf, dtype=self._dtype)
         return xp.sort(xp.where(hits > before, values, infinity), axis=-1)[..., :k]
+
+
+class _Work:
+    """What is made of buffers (..., k), stream by stream, and how far along the first axis."""
+
+    def __init__(
+        self, buffers: list[Array], result: Array, make: Callable[[list[Array]], Array]
+    ) -> None:
+        self._buffers, self._result, self._make = buffers, result, make
+        self._done = 0
+        each = len(buffers) * math.prod(result.shape[1:])  # values of an element
+        self._block = max(1, _PART // max(1, each))
+
+    def advance(self) -> bool:
+        """Make a part; whether it was the last one."""
+        if self._result.ndim == 1:
+            self._result[...] = self._make(self._buffers)
+            return True
+        low = self._done
+        self._done = high = min(low + self._block, self._result.shape[0])
+        self._result[low:high, ...] = self._make([b[low:high, ...] for b in self._buffers])
+        return bool(high == self._result.shape[0])
 
 
 def _check_packed(plain: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -42,6 +42,11 @@ class _Guard(Protocol):
 
     foreign: bool
 
+    @property
+    def requested(self) -> bool:
+        """See there."""
+        ...
+
     def begin_foreign(self) -> None:
         """See there."""
         ...
@@ -273,7 +278,7 @@ class RunningPrediction:
         terms = join(xp, parts)
         return terms, (xp.concat(densities, axis=1) if densities else None)
 
-    def add(self, batch: tuple[PredictiveTerms, Array | None]) -> None:
+    def add(self, batch: tuple[PredictiveTerms, Array | None], guard: _Guard | None = None) -> None:
         """Count what :meth:`evaluate` returned; chain by chain."""
         terms, density = batch
         self.moments.add(terms)
@@ -289,8 +294,9 @@ class RunningPrediction:
                     values.dtype,
                     size=self._size,
                 )
+            stop = None if guard is None else lambda: guard.requested
             for s in range(values.shape[0]):
-                self.sketch.add(values[s, ...])
+                self.sketch.add(values[s, ...], stop)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return what a file must hold: plain values, and arrays."""

@@ -136,7 +136,7 @@ class Run:
                 # No exception from here on: draw, statistics and state belong together.
                 if keep:
                     if batch is not None and running is not None:
-                        running.add(batch)
+                        running.add(batch, guard)
                     self.draws.put(self.kept, state, info)
                     self.kept += 1
                 elif self.warmup is not None and state.step <= warmup:
