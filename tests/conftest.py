@@ -29,6 +29,13 @@ settings.register_profile(
 settings.register_profile("slow", parent=settings.get_profile("quick"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let the workers of ``pytest -n auto`` take tests from each other at the end."""
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "worksteal"
+
+
 SEED = 20_211_011  # of every NumPy generator that a test makes by itself
 
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Batches"]
 
@@ -50,7 +56,10 @@ class Batches:
 
     def rows(self, step: int) -> int:
         """Return the number of rows of a step's batch."""
-        places = self.places(step)
-        if places is not None:
-            return places[2]
-        return self.num_rows or 0
+        return int(self.counts(np.array([step]))[0])
+
+    def counts(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers of rows of the batches of `steps`; 0 for a target without rows."""
+        base, longer = divmod(self.num_rows or 0, self.count)
+        rows: npt.NDArray[np.int64] = base + (steps % self.count < longer)
+        return rows

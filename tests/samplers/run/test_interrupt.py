@@ -246,7 +246,7 @@ def test_a_run_inside_a_run():
 
     class Nested(Gaussian):
         def value_and_grad(self, theta, rows=None):
-            inner.sample(1, chains=1, progress=False)
+            inner.sample(1, warmup=0, chains=1, progress=False)
             return super().value_and_grad(theta)
 
     hmc = HMC(Nested([1.0, 1.0, 1.0]), step_size=0.1, num_leapfrog_steps=1)

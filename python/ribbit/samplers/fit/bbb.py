@@ -266,8 +266,7 @@ class BBB:
             halves: npt.NDArray[np.float64] = np.exp2(-(steps % batches + 1.0))
             halves /= -np.expm1(-batches * np.log(2.0))
             return halves
-        first = np.array([self._batches.rows(s) for s in range(batches)])  # of the first epoch
-        weights: npt.NDArray[np.float64] = first[steps % batches] / first.sum()
+        weights: npt.NDArray[np.float64] = self._batches.counts(steps) / self._num_rows
         return weights
 
     def _advance(
