@@ -22,6 +22,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "conjugate": ("gates.test_conjugate", False),
     "invariance": ("gates.test_invariance", False),
     "stationary": ("gates.test_stationary_laws", False),
+    "mclmc": ("gates.test_mclmc", False),
     "bbb": ("samplers.fit.test_bbb", False),
     "mc_dropout": ("samplers.fit.test_mc_dropout", False),
     "posteriordb": ("gates.test_posteriordb", True),

@@ -6,6 +6,7 @@
 
 #include "bindings/array.h"
 #include "core/activation_hd.h"
+#include "core/isokinetic_hd.h"
 #include "core/likelihood_hd.h"
 #include "core/network.h"
 #include "core/philox_hd.h"
@@ -49,7 +50,8 @@ std::map<std::string, Numbers> codes() {
           {"LIKELIHOODS", numbered(Likelihoods{})},
           {"PURPOSES", numbered(kPurposeNames)},
           {"RULES", numbered(cpu::kRuleNames)},
-          {"ESTIMATORS", numbered(cpu::kEstimatorNames)}};
+          {"ESTIMATORS", numbered(cpu::kEstimatorNames)},
+          {"INTEGRATORS", numbered(kIntegratorNames)}};
 }
 
 }  // namespace

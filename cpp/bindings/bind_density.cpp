@@ -235,6 +235,59 @@ class Density {
     return py::make_tuple(q, p, ll, lp, g);
   }
 
+  // position, velocity, grad, terms (C, 2), what the kicks gained (C,), errors (C, most steps).
+  Arrays<FloatArray, FloatArray, FloatArray, double, double, double> isokinetic(
+      const py::object& position, const py::object& velocity, const py::object& grad,
+      const py::object& terms, std::uint64_t seed, const py::object& chain_ids,
+      std::uint64_t first_step, int integrator, const py::object& step_size,
+      const py::object& length, const py::object& num_steps, const py::object& scale, bool turns,
+      const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(position), n = dim();
+    const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
+    const py::array eps = checked<double>(step_size, "step_size", {chains});
+    const py::array lengths = checked<double>(length, "decoherence_length", {chains});
+    const Steps steps(num_steps, chains);
+    const Mass<T> scales(scale, chains, n);
+    const std::int64_t most = *std::max_element(steps.values, steps.values + chains);
+    if (n < 2 || integrator < 0 || integrator >= kIntegratorCount ||
+        most >= std::int64_t{1} << 32 ||
+        (first_step + static_cast<std::uint64_t>(most)) >> 40 != 0) {
+      throw py::value_error(
+          "[_core] expected at least 2 parameters, an integrator in 0..1, steps < 2^40");
+    }
+    py::array_t<T> q = copied<T>(position, "position", chains, n),
+                   u = copied<T>(velocity, "velocity", chains, n),
+                   g = copied<T>(grad, "grad", chains, n);
+    py::array_t<double> at = copied<double>(terms, "terms", chains, 2),
+                        energy = empty<double>({chains}), errors = empty<double>({chains, most});
+    const cpu::IsokineticSteps<T> all{chains,
+                                      seed,
+                                      first_step,
+                                      data<std::uint32_t>(ids),
+                                      static_cast<Integrator>(integrator),
+                                      steps.values,
+                                      most,
+                                      data<double>(eps),
+                                      data<double>(lengths),
+                                      scales.values,
+                                      scales.stride,
+                                      turns,
+                                      q.mutable_data(),
+                                      u.mutable_data(),
+                                      g.mutable_data(),
+                                      at.mutable_data(),
+                                      energy.mutable_data(),
+                                      errors.mutable_data()};
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const WithoutGil release;
+      done = native_->isokinetic(all, &poll);
+    }
+    if (!done) poll.rethrow();
+    return py::make_tuple(q, u, g, at, energy, errors);
+  }
+
  private:
   std::int64_t chains_of(const py::object& theta) const {
     return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
@@ -345,7 +398,12 @@ void bind_density(py::module_& module) {
            py::arg("interrupt") = nullptr)
       .def("leapfrog", method(&D32::leapfrog, &D64::leapfrog), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("step_size"), py::arg("num_steps"),
-           py::arg("inverse_mass") = py::none(), py::arg("interrupt") = nullptr);
+           py::arg("inverse_mass") = py::none(), py::arg("interrupt") = nullptr)
+      .def("isokinetic", method(&D32::isokinetic, &D64::isokinetic), py::arg("position"),
+           py::arg("velocity"), py::arg("grad"), py::arg("terms"), py::arg("seed"),
+           py::arg("chains"), py::arg("first_step"), py::arg("integrator"), py::arg("step_size"),
+           py::arg("decoherence_length"), py::arg("num_steps"), py::arg("scale") = py::none(),
+           py::arg("turns") = true, py::arg("interrupt") = nullptr);
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
   module.def("likelihood_constants", &likelihood_constants_of, py::arg("kind"), py::arg("scale"),
              py::arg("shape"));

@@ -24,6 +24,7 @@ enum Purpose : Word {
   kPurposePredictiveMask = 14,  // dropout when predicting
   kPurposeRowNoise = 15,        // of a row's activations: local reparameterisation
   kPurposeSigns = 16,           // flipout
+  kPurposeRefresh = 17,         // of a direction: microcanonical dynamics
   kPurposeCount
 };
 #if !defined(__CUDACC__)
@@ -43,7 +44,8 @@ constexpr const char* kPurposeNames[] = {nullptr,
                                          "fit_draw",
                                          "predictive_mask",
                                          "row_noise",
-                                         "signs"};
+                                         "signs",
+                                         "refresh"};
 static_assert(sizeof kPurposeNames == kPurposeCount * sizeof *kPurposeNames);
 #endif
 

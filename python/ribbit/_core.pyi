@@ -115,6 +115,30 @@ class LogDensity:
         int,
         float,
     ]: ...
+    def isokinetic(
+        self,
+        position: typing.Any,
+        velocity: typing.Any,
+        grad: typing.Any,
+        terms: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        first_step: typing.SupportsInt | typing.SupportsIndex,
+        integrator: typing.SupportsInt | typing.SupportsIndex,
+        step_size: typing.Any,
+        decoherence_length: typing.Any,
+        num_steps: typing.Any,
+        scale: typing.Any = None,
+        turns: bool = True,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+    ]: ...
     def leapfrog(
         self,
         position: typing.Any,

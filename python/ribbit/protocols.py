@@ -40,6 +40,7 @@ __all__ = [
     "InterruptFlag",
     "LogDensity",
     "MaskedDensity",
+    "NativeIsokinetic",
     "NativeSteps",
     "NativeTrajectory",
     "Predictive",
@@ -65,8 +66,9 @@ class LogDensity(Protocol):
     ``init(seed=0, chains=None)``
         A start (P,), or (chains, P) when `chains` is an integer; a sequence of chain ids gives one
         row per id. Row c depends on (seed, id of c) alone. Missing: ``sample`` needs ``init=``.
-    ``terms_and_grad(theta)``, ``leapfrog(...)``, ``advance(...)``
-        See :class:`SplitLogDensity`, :class:`NativeTrajectory` and :class:`NativeSteps`.
+    ``terms_and_grad(theta)``, ``leapfrog(...)``, ``advance(...)``, ``isokinetic(...)``
+        See :class:`SplitLogDensity`, :class:`NativeTrajectory`, :class:`NativeSteps` and
+        :class:`NativeIsokinetic`.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
     ``prior_mean``
@@ -236,6 +238,71 @@ class NativeSteps(Protocol):
             The step of the call that left a chain not finite, -1 for none.
         largest : (C,) float64 NumPy array
             Largest absolute gradient of that step.
+        """
+        ...
+
+
+@runtime_checkable
+class NativeIsokinetic(Protocol):
+    """A target that makes many steps of microcanonical dynamics itself, for MCLMC.
+
+    A position moves at speed one along a direction, which the gradient turns: formulas in
+    ``core/isokinetic_hd.h``. A direction forgets itself by noise of the address (seed, refresh,
+    step, chain, parameter). NumPy arrays.
+    """
+
+    def isokinetic(
+        self,
+        position: Array,
+        velocity: Array,
+        grad: Array,
+        terms: Array,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        integrator: str,
+        step_size: npt.NDArray[np.float64],
+        decoherence_length: npt.NDArray[np.float64],
+        num_steps: npt.NDArray[np.int64],
+        scale: Array | None = None,
+        turns: bool = True,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[Array, Array, Array, Array, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Make `num_steps` steps of every chain; inputs are not changed.
+
+        Parameters
+        ----------
+        position, velocity, grad : (C, P) array
+            `grad` is the gradient at `position`; the velocity's length does not matter.
+        terms : (C, M) float64 array
+            Terms of the tempered log density at `position`.
+        seed, chains, first_step
+            Address of the noise; chains (C,) ids.
+        integrator : {"leapfrog", "minimal_norm"}
+        step_size, decoherence_length : (C,) float64 NumPy array
+            Step, and the time in which a direction forgets itself; infinity: no noise.
+        num_steps : (C,) int64 NumPy array
+            At least 1 each.
+        scale : (P,) or (C, P) array or None
+            Of whitened coordinates position / scale, in which all of this happens; None: ones.
+        turns : bool
+            Whether a step that is not finite is undone and the chain turned round; else the chain
+            ends before it.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
+
+        Returns
+        -------
+        position, velocity, grad : (C, P) array
+            New arrays.
+        terms : (C, M) float64 array
+            At the new position.
+        energy : (C,) float64 NumPy array
+            What the kicks gained in all; less what the log density gained, the energy error.
+        errors : (C, n) float64 NumPy array
+            Energy error of each step, NaN where it was not finite, 0 behind a chain's last; n is
+            the largest of `num_steps`.
         """
         ...
 

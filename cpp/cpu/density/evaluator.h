@@ -45,6 +45,11 @@ struct Wanted {
   double prior = 1.0;  // weight of the prior's gradient; 0: neither gradient nor value
 };
 
+struct NoPreparation {
+  template <class Space>
+  void operator()(Space&) const {}
+};
+
 template <class T>
 class Evaluator {
  public:
@@ -108,11 +113,11 @@ class Evaluator {
   void release(std::unique_ptr<CallSpace<T>> space) const;
   std::int64_t workspace_bytes() const { return pass_->space_bytes(PassUse::kGradient); }
 
-  // Runs body(member, chain) on the threads of each chain; passes: gradients in all. False when
-  // cancelled.
-  template <class Body>
+  // Runs body(member, chain) on the threads of each chain; passes: gradients in all. prepare: told
+  // of the space of each team before. False when cancelled.
+  template <class Body, class Prepare = NoPreparation>
   bool on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad, Poll* poll,
-                 const Body& body) const;
+                 const Body& body, const Prepare& prepare = {}) const;
 
   // By all members of a team, in this order: fills the team's shards (theta may have been written
   // by its owner just before; ends with a barrier, false when cancelled),
@@ -240,13 +245,16 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
 
 // Runs body(member, chain) on the threads of each chain; passes: gradients in all.
 template <class T>
-template <class Body>
+template <class Body, class Prepare>
 bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad,
-                             Poll* poll, const Body& body) const {
+                             Poll* poll, const Body& body, const Prepare& prepare) const {
   const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
   const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
   std::unique_ptr<CallSpace<T>> space = acquire(crew.size(), chains, shards, batch.x.rows);
+  for (int t = 0; t < crew.size(); ++t) {
+    if (leads_team(t, crew.size(), chains)) prepare(*space->teams[static_cast<std::size_t>(t)]);
+  }
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
                  [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {

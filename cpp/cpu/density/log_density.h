@@ -2,6 +2,7 @@
 // The log posterior of a network on data: its values and gradients, and what moves along them.
 
 #include "cpu/density/evaluator.h"
+#include "cpu/density/isokinetic.h"
 #include "cpu/density/leapfrog.h"
 #include "cpu/density/stochastic_steps.h"
 #include "cpu/density/variational.h"
@@ -34,7 +35,7 @@ class LogDensity {
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll,
                 const Masks* masks = nullptr) const;
 
-  // In place; see stochastic_steps.h, variational.h and leapfrog.h.
+  // In place; see stochastic_steps.h, variational.h, leapfrog.h and isokinetic.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
                StochasticOutcome* outcomes, Poll* poll) const {
     return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll);
@@ -45,6 +46,9 @@ class LogDensity {
   }
   bool leapfrog(const Trajectories<T>& all, Poll* poll) const {
     return cpu::leapfrog(evaluator_, all, poll);
+  }
+  bool isokinetic(const IsokineticSteps<T>& all, Poll* poll) const {
+    return cpu::isokinetic(evaluator_, all, poll);
   }
 
  private:

@@ -268,6 +268,16 @@ struct KernelTable {
   bool (*update)(UpdateRule rule, const UpdateStep<T>& step, const T* g, std::int64_t n, T* theta,
                  T* first, T* second);
 
+  // Isokinetic steps on a range of parameters (isokinetic-inl.h); s: scales of the parameters, null
+  // for ones. sums (3,): of (s g)^2, (s g) u and u^2, in double.
+  void (*isokinetic_sums)(const T* g, const T* s, const T* u, std::int64_t n, double* sums);
+  // turned = along (s g) + keep u; moved = q + drift s turned. turned may be u, moved may be q.
+  void (*isokinetic_move)(const T* g, const T* s, const T* u, const T* q, std::int64_t n, T along,
+                          T keep, T drift, T* turned, T* moved);
+  // turned = along (s g) + keep u + level z, z: normals (n,)
+  void (*isokinetic_refresh)(const T* g, const T* s, const T* u, const T* z, std::int64_t n,
+                             T along, T keep, T level, T* turned);
+
   // mean += g, scale += g z with z the normals of an address; first: assigned instead.
   void (*noise_gradient)(const T* g, std::int64_t n, std::uint64_t first_element, std::uint64_t key,
                          std::uint32_t c1, std::uint32_t c2, std::uint32_t c3, bool first, T* mean,

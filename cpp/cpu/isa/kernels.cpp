@@ -5,6 +5,7 @@
 #include "cpu/isa/conv-inl.h"
 #include "cpu/isa/dropout-inl.h"
 #include "cpu/isa/elementwise-inl.h"
+#include "cpu/isa/isokinetic-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/lanes-inl.h"
 #include "cpu/isa/likelihood-inl.h"
@@ -89,6 +90,9 @@ constexpr KernelTable<T> kTable = {
     .reparameterize = reparameterize<T>,
     .softplus = softplus_array<T>,
     .update = update<T>,
+    .isokinetic_sums = isokinetic_sums<T>,
+    .isokinetic_move = isokinetic_move<T>,
+    .isokinetic_refresh = isokinetic_refresh<T>,
     .noise_gradient = noise_gradient<T>,
     .variational_update = variational_update<T>,
     .sum_log = sum_log<T>,

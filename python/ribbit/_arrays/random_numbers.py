@@ -31,6 +31,7 @@ INIT, WEIGHT_NOISE, FIT_DRAW = (_PURPOSES[name] for name in ("init", "weight_noi
 MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
 ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
 UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
+REFRESH = _PURPOSES["refresh"]
 
 _chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 

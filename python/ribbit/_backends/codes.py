@@ -13,6 +13,7 @@ __all__ = [
     "ACTIVATIONS",
     "COLUMNS",
     "ESTIMATORS",
+    "INTEGRATORS",
     "LIKELIHOODS",
     "OPS",
     "PRIORS",
@@ -44,6 +45,8 @@ RULES = _ordered("RULES")
 """How stochastic gradients move parameters, as in ``cpu/isa/kernel_table-inl.h``."""
 ESTIMATORS = _ordered("ESTIMATORS")
 """Gradient estimators of a mean-field Gaussian, as in ``cpu/network/mlp_row_noise.h``."""
+INTEGRATORS = _ordered("INTEGRATORS")
+"""Integrators of microcanonical dynamics, as in ``core/isokinetic_hd.h``."""
 
 
 def bits_of(number: float) -> int:

@@ -24,6 +24,8 @@ from ribbit.results.state import (
     Adaptation,
     AnyState,
     DualAveraging,
+    EnergyErrors,
+    MicrocanonicalState,
     State,
     StochasticState,
     Welford,
@@ -52,6 +54,20 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "capped",
         ),
         ("inverse_mass",),
+    ),
+    "MicrocanonicalState": (
+        MicrocanonicalState,
+        (
+            "position",
+            "logdensity",
+            "grad",
+            "terms",
+            "chains",
+            "step_size",
+            "decoherence_length",
+            "energy_squares",
+        ),
+        ("velocity", "inverse_mass"),
     ),
     "StochasticState": (
         StochasticState,
@@ -195,7 +211,7 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
         "warmup": state.warmup,
         "target": state.target,
     }
-    adaptation = state.adaptation if isinstance(state, State) else None
+    adaptation = None if isinstance(state, StochasticState) else state.adaptation
     if adaptation is None:
         return
     counts: dict[str, int] = {}
@@ -207,6 +223,9 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
         counts["welford"] = adaptation.welford.count
         arrays["welford/mean"] = to_host(adaptation.welford.mean)
         arrays["welford/squares"] = to_host(adaptation.welford.squares)
+    if adaptation.errors is not None:
+        arrays["errors/needed"] = adaptation.errors.needed
+        arrays["errors/weight"] = adaptation.errors.weight
     header["adaptation"] = counts
 
 
@@ -233,14 +252,16 @@ def state_of(
     fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
-        dual = welford = None
+        dual = welford = errors = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
             dual = DualAveraging(**{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=count)
         if "welford" in counts:
             count = whole("welford/count", counts["welford"], below=_STEPS)
             welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
-        fields["adaptation"] = Adaptation(dual, welford)
+        if "errors/needed" in arrays:
+            errors = EnergyErrors(arrays["errors/needed"], arrays["errors/weight"])
+        fields["adaptation"] = Adaptation(dual, welford, errors)
     return make(**fields)
 
 

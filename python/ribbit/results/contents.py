@@ -26,12 +26,17 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "state/step_size": ("float64", "C", "positive"),
     "state/num_steps": ("int64", "C", "positive"),
     "state/capped": ("bool", "C", "any"),
+    "state/velocity": ("P", "CP", "finite"),
+    "state/decoherence_length": ("float64", "C", "positive"),
+    "state/energy_squares": ("float64", "C", "not negative"),
     "state/first_moment": ("P", "CP", "finite"),
     "state/second_moment": ("P", "CP", "not negative"),
     "dual/log_step": ("float64", "C", "finite"),
     "dual/log_average": ("float64", "C", "finite"),
     "dual/error": ("float64", "C", "finite"),
     "dual/centre": ("float64", "C", "finite"),
+    "errors/needed": ("float64", "C", "not negative"),
+    "errors/weight": ("float64", "C", "not negative"),
     "welford/mean": ("float64", "CP", "finite"),
     "welford/squares": ("float64", "CP", "not negative"),
 }
@@ -104,7 +109,7 @@ def check_tuning(
                 name, arrays[name], positions.dtype.name if dtypes == "P" else dtypes, shape, holds
             )
     # Of stochastic gradients it is NaN unless it is tracked.
-    holds = "finite" if kind == "State" else "any"
+    holds = "any" if kind == "StochasticState" else "finite"
     check_array("state/logdensity", arrays["state/logdensity"], "float64", (chains,), holds)
     if (mass := arrays.get("state/inverse_mass")) is not None:
         each = (dim,) if mass.ndim == 1 else (chains, dim)

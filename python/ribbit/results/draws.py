@@ -33,10 +33,10 @@ class Draws:
         Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``.
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
-        capped. SGLD and SGHMC: lp (NaN unless tracked), step_size.
+        capped. MCLMC: see its ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size.
     complete : bool
         False when the run was interrupted or ran out of time.
-    state : State, StochasticState or None
+    state : State, MicrocanonicalState, StochasticState or None
         State after the last step; ``sample(..., resume=draws)`` goes on from it. None for draws of
         a fit.
     settings : dict

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Adaptation", "AnyState", "DualAveraging", "State", "StochasticState", "Welford"]
+__all__ = [
+    "Adaptation",
+    "AnyState",
+    "DualAveraging",
+    "EnergyErrors",
+    "MicrocanonicalState",
+    "State",
+    "StochasticState",
+    "Welford",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +125,71 @@ class StochasticState:
         return f"StochasticState({chains} chains, dim {dim}, step {self.step}, seed {self.seed})"
 
 
-AnyState: TypeAlias = State | StochasticState
+@dataclass(frozen=True, slots=True, eq=False)
+class MicrocanonicalState:
+    """State of C chains between two steps of MCLMC, or two transitions of its adjusted form.
+
+    Attributes
+    ----------
+    position : (C, P) array
+    logdensity : (C,) float64 array
+        Tempered log density at `position`.
+    grad : (C, P) array
+        Its gradient.
+    terms : (C, M) float64 array
+        Its terms, see :class:`ribbit.protocols.SplitLogDensity`.
+    velocity : (C, P) array or None
+        Direction in which the chain moves; its length does not matter. None in the adjusted form,
+        whose transitions each draw their own.
+    step : int
+        Steps (transitions of the adjusted form) done so far, warmup included; the counter of the
+        random numbers.
+    seed : int
+        64-bit key of the random numbers.
+    chains : (C,) uint32 NumPy array
+        Ids of the chains. A chain's draws depend on its own id only.
+    step_size : (C,) float64 NumPy array
+    decoherence_length : (C,) float64 NumPy array
+        Time in which a direction forgets itself; in the adjusted form the mean length of a
+        trajectory.
+    energy_squares : (C,) float64 NumPy array
+        Sum of the squared energy errors of the steps since warmup.
+    inverse_mass : (P,) or (C, P) array or None
+        Squares of the scales of whitened coordinates; None is the identity.
+    adaptation : Adaptation or None
+        Running sums of the adaptation while in warmup.
+    warmup : int
+        Steps of warmup planned in all.
+    target : dict of str to str, or None
+        The target's ``fingerprint``, part by part; None where it has none.
+    """
+
+    position: Array
+    logdensity: Array
+    grad: Array
+    terms: Array
+    velocity: Array | None
+    step: int
+    seed: int
+    chains: npt.NDArray[np.uint32]
+    step_size: HostArray
+    decoherence_length: HostArray
+    energy_squares: HostArray
+    inverse_mass: Array | None = None
+    adaptation: Adaptation | None = None
+    warmup: int = 0
+    target: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        chains, dim = self.position.shape
+        phase = f"warmup {self.step}/{self.warmup}" if self.step < self.warmup else "warm"
+        return (
+            f"MicrocanonicalState({chains} chains, dim {dim}, step {self.step}, {phase}, "
+            f"seed {self.seed})"
+        )
+
+
+AnyState: TypeAlias = State | StochasticState | MicrocanonicalState
 
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
@@ -222,8 +295,30 @@ class Welford:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class EnergyErrors:
+    """Which step size gives the wanted energy errors: a weighted mean that forgets.
+
+    Attributes
+    ----------
+    needed : (C,) float64
+        Sum of weights times squared error of a step / step size^6.
+    weight : (C,) float64
+        Sum of the weights.
+    """
+
+    needed: HostArray
+    weight: HostArray
+
+    @staticmethod
+    def start(chains: int) -> EnergyErrors:
+        """Nothing seen yet."""
+        return EnergyErrors(np.zeros(chains), np.zeros(chains))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
     """What is being adapted; None for what is fixed."""
 
     dual: DualAveraging | None
     welford: Welford | None
+    errors: EnergyErrors | None = None

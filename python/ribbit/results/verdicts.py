@@ -232,6 +232,11 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         rows.append(_ess_row(name, quantity, judged=name in found.judged))
     rows += _sampler_rows(draws, found)
     converged, verdict = judge(found)
+    if "energy_variance" in draws.stats:
+        verdict += (
+            " The draws are biased, since no step is rejected: by less, the smaller the energy "
+            "variance (energy_variance=, step_size=); adjusted=True has no bias."
+        )
     if not draws.complete:
         verdict += " The run was cut short: resume=draws goes on."
     return Summary(title, tuple(rows), converged, verdict)
@@ -289,6 +294,10 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         rate = np.asarray(as_host(stats["acceptance_rate"]), dtype=np.float64).mean(axis=1)
         text = f"{rate.mean():.2f} (chains {rate.min():.2f} to {rate.max():.2f})"
         rows.append(Row("acceptance", text))
+    if "energy_variance" in stats and size:
+        variance = np.asarray(as_host(stats["energy_variance"]), dtype=np.float64)[:, -1]
+        text = f"{variance.mean():.3g} (chains {variance.min():.3g} to {variance.max():.3g})"
+        rows.append(Row("energy variance per parameter", text))
     thin = int(draws.settings.get("thin", 1))
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin

@@ -1,11 +1,12 @@
 """Samplers and their building blocks."""
 
-from ribbit.results.state import State, StochasticState
+from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
 from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
+from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
@@ -14,10 +15,12 @@ from ribbit.samplers.sgmcmc.sgld import SGLD
 __all__ = [
     "BBB",
     "HMC",
+    "MCLMC",
     "SGHMC",
     "SGLD",
     "DeepEnsemble",
     "MCDropout",
+    "MicrocanonicalState",
     "Sampler",
     "State",
     "StochasticState",

@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
-from ribbit._backends.codes import ESTIMATORS, RULES
+from ribbit._backends.codes import ESTIMATORS, INTEGRATORS, RULES
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -243,6 +243,49 @@ class NativeDensity:
     # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
     # for no more than the protocol says.
     leapfrog.evaluates_start = True  # type: ignore[attr-defined]
+
+    def isokinetic(
+        self,
+        position: FloatArray,
+        velocity: FloatArray,
+        grad: FloatArray,
+        terms: Array64,
+        *,
+        seed: int,
+        chains: npt.NDArray[np.uint32],
+        first_step: int,
+        integrator: str,
+        step_size: Array64,
+        decoherence_length: Array64,
+        num_steps: npt.NDArray[np.int64],
+        scale: FloatArray | None = None,
+        turns: bool = True,
+        interrupt: Any = None,
+    ) -> tuple[FloatArray, FloatArray, FloatArray, Array64, Array64, Array64]:
+        """Make steps of microcanonical dynamics in native code; see `protocols.NativeIsokinetic`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or dtypes do not fit.
+        """
+        out: Any = self._native.isokinetic(
+            position,
+            velocity,
+            grad,
+            terms,
+            seed,
+            chains,
+            first_step,
+            INTEGRATORS[checks.choice("isokinetic", "integrator", integrator, INTEGRATORS)],
+            step_size,
+            decoherence_length,
+            num_steps,
+            scale,
+            turns,
+            interrupt,
+        )
+        return out  # type: ignore[no-any-return]
 
     def advance_variational(
         self,

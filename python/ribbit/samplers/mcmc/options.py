@@ -43,38 +43,40 @@ def step_size(value: Any) -> npt.NDArray[np.float64] | None:
     return array
 
 
-def inverse_mass(density: Density, matrix: Array | str | None) -> Array | None:
+def inverse_mass(
+    density: Density, matrix: Array | str | None, function: str = "HMC"
+) -> Array | None:
     """Return the fixed inverse mass (P,) in the target's dtype; None for the identity, "adapt"."""
     xp, name = density.xp, "inverse_mass_matrix"
     if matrix is None:
         return None
     if isinstance(matrix, str):
-        checks.choice("HMC", name, matrix, ("prior", "adapt"))
+        checks.choice(function, name, matrix, ("prior", "adapt"))
         if matrix == "adapt":
             return None
         sd = getattr(density.target, "prior_sd", None)
         if sd is None:
             raise ValueError(
-                "[HMC] expected a target with prior_sd for inverse_mass_matrix='prior', "
+                f"[{function}] expected a target with prior_sd for inverse_mass_matrix='prior', "
                 f"got {type(density.target).__name__} without it"
             )
         host = to_host(sd).astype(np.float64) ** 2 * _temperature(density)
     elif is_array(matrix):
-        if namespace(matrix, function="HMC", name=name) is not xp:
+        if namespace(matrix, function=function, name=name) is not xp:
             raise DTypeError(
-                f"[HMC] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
+                f"[{function}] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
             )
-        host = checks.numeric("HMC", name, to_host(matrix))
+        host = checks.numeric(function, name, to_host(matrix))
     else:
-        host = checks.numeric("HMC", name, matrix)
+        host = checks.numeric(function, name, matrix)
     if host.shape != (density.dim,):
         raise ShapeError(
-            f"[HMC] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
+            f"[{function}] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
             f"got shape {host.shape}"
         )
     with np.errstate(all="ignore"):
         cast = np.array(host, dtype=density.dtype)
-    checks.all_true("HMC", f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
+    checks.all_true(function, f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
     return from_host(xp, cast)
 
 

@@ -31,7 +31,6 @@ __all__ = ["Sampler"]
 Info: TypeAlias = dict[str, Array]
 
 _DEFAULT_CHAINS = 4
-_DEFAULT_WARMUP = 500
 
 
 class Sampler(ABC):
@@ -42,6 +41,9 @@ class Sampler(ABC):
     statistics: ClassVar[dict[str, str]]
     # Whether several steps are made in one call where no draw lies between.
     chunked: ClassVar[bool] = True
+    # Steps of warmup and per draw where the caller names none.
+    default_warmup: int = 500
+    default_thin: int = 1
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -76,8 +78,8 @@ class Sampler(ABC):
         self,
         num_draws: int,
         *,
-        warmup: int = _DEFAULT_WARMUP,
-        thin: int = 1,
+        warmup: int | None = None,
+        thin: int | None = None,
         chains: int | Sequence[int] | None = None,
         seed: int = 0,
         init: Array | None = None,
@@ -98,11 +100,13 @@ class Sampler(ABC):
         ----------
         num_draws : int
             Draws to keep per chain, D.
-        warmup : int
-            Steps before the first kept draw.
-        thin : int
-            Steps per kept draw; every thin-th step after warmup is kept. With a cyclical schedule
-            the default is its cycle: one draw at the end of each, or its ``draws_per_cycle``.
+        warmup : int, optional
+            Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
+            (MCLMC, whose steps cost one gradient: 10,000).
+        thin : int, optional
+            Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
+            ``default_thin``, 1 (MCLMC: 50). With a cyclical schedule the default is its cycle: one
+            draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
@@ -150,6 +154,8 @@ class Sampler(ABC):
         """
         name = f"{type(self).__name__}.sample"
         num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
+        warmup = self.default_warmup if warmup is None else warmup
+        thin = self.default_thin if thin is None else thin
         thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
         keep_draws = checks.boolean(name, "keep_draws", keep_draws)
         keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)

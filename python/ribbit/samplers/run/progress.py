@@ -142,7 +142,7 @@ class Progress:
         """
         if self._sink is None:
             return
-        self._done = done
+        steps, self._done = done - self._done, done
         self._given_gradients = gradients
         if stats is not None:
             if not self._last:
@@ -154,7 +154,8 @@ class Progress:
             # copied, not kept: keeping every array of a step alive costs its reuse by NumPy
             row = self._filled
             for name, rows in self._buffers:
-                rows[row] = stats[name]
+                # several steps of one call: each like the last
+                rows[row] = stats[name] * steps if name == "n_steps" else stats[name]
             self._filled = row + 1
             self._last = stats
             if done == self.warmup or row + 1 == _BUFFER:

@@ -1,0 +1,212 @@
+#include "cpu/density/isokinetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/philox_hd.h"
+
+namespace ribbit::cpu {
+namespace {
+
+// One chain's steps, as each member of its team makes them: all members know all numbers of the
+// chain, and each moves the chunks that it combines.
+template <class T>
+class IsokineticPath {
+ public:
+  IsokineticPath(const Evaluator<T>& evaluator, const IsokineticSteps<T>& all, Member<T>& member,
+                 std::int64_t chain)
+      : evaluator_(evaluator),
+        all_(all),
+        m_(member),
+        chain_(chain),
+        scheme_(integrator_scheme(all.integrator)),
+        step_(all.step_size[chain]),
+        dim_(static_cast<double>(evaluator.dim())),
+        level_(static_cast<T>(refresh_level(step_, all.length[chain], dim_))),
+        scale_(all.scale != nullptr ? all.scale + chain * all.scale_stride : nullptr),
+        velocity_(all.velocity + chain * evaluator.dim()),
+        turned_(member.shared.far_velocity.data()),
+        near_{all.position + chain * evaluator.dim(), member.grad},
+        far_{member.shared.far_position.data(), member.shared.far_grad.data()},
+        terms_{all.terms[2 * chain], all.terms[2 * chain + 1]} {}
+
+  // False when cancelled.
+  bool run() {
+    double* errors = all_.energy_error + chain_ * all_.columns;
+    double energy = 0;
+    for_chunks([&](std::int64_t begin, std::int64_t end) {
+      note_sums(0, m_.grad, velocity_, begin, end);
+    });
+    if (!add_up(0)) return false;
+    std::int64_t i = 0;
+    for (bool finite = true; i < all_.num_steps[chain_] && (finite || all_.turns); ++i) {
+      const double size = sums_[2];  // of the velocity before the step
+      double gained = 0, terms[2];
+      if (!flows(&gained)) return false;
+      const IsokineticKick last = kick(scheme_.stages);
+      gained += last.energy;
+      temper(terms);
+      const double error = gained - ((terms[0] - terms_[0]) + (terms[1] - terms_[1]));
+      finite = std::isfinite(error) && std::isfinite(sums_[0]);
+      if (finite) {
+        std::swap(near_, far_);
+        std::copy(terms, terms + 2, terms_);
+        energy += gained;
+        refresh(i, turned_, last.along, last.keep);
+      } else {
+        m_.grad = near_.grad;
+        refresh(i, velocity_, 0.0, -1.0 / std::sqrt(size));
+      }
+      if (m_.index == 0) errors[i] = finite ? error : std::numeric_limits<double>::quiet_NaN();
+      if (!add_up(1)) return false;
+    }
+    finish(errors + i, energy);
+    return true;
+  }
+
+ private:
+  struct Place {
+    T *position, *grad;  // (dim,)
+  };
+
+  template <class Body>
+  void for_chunks(const Body& body) const {
+    const std::int64_t count = evaluator_.chunk_count();
+    for (std::int64_t c = m_.first(count); c < m_.last(count); ++c) {
+      body(c * kChunk, std::min(evaluator_.dim(), (c + 1) * kChunk));
+    }
+  }
+  const T* scale(std::int64_t begin) const { return scale_ != nullptr ? scale_ + begin : nullptr; }
+
+  // Sums over a chunk, into one of two sets: a member may write one while another still reads the
+  // other.
+  void note_sums(int set, const T* grad, const T* velocity, std::int64_t begin, std::int64_t end) {
+    const std::int64_t place = set * evaluator_.chunk_count() + begin / kChunk;
+    kernels<T>().isokinetic_sums(grad + begin, scale(begin), velocity + begin, end - begin,
+                                 m_.shared.chunk_sums.data() + 3 * place);
+  }
+  // The chunks in order, whatever the team. False when cancelled.
+  bool add_up(int set) {
+    if (!m_.barrier()) return false;
+    const std::int64_t count = evaluator_.chunk_count();
+    const double* sums = m_.shared.chunk_sums.data() + 3 * set * count;
+    std::fill(sums_, sums_ + 3, 0.0);
+    for (std::int64_t c = 0; c < 3 * count; ++c) sums_[c % 3] += sums[c];
+    return true;
+  }
+
+  IsokineticKick kick(int stage) const {
+    return isokinetic_kick(sums_[0], sums_[1], sums_[2], scheme_.kick[stage] * step_, dim_);
+  }
+
+  // All but the last kick of a step: from `near` to `far`, where m_.grad then is the gradient.
+  bool flows(double* gained) {
+    for (int stage = 0; stage < scheme_.stages; ++stage) {
+      const IsokineticKick turn = kick(stage);
+      *gained += turn.energy;
+      const T *u = stage == 0 ? velocity_ : turned_,
+              *q = stage == 0 ? near_.position : far_.position;
+      for_chunks([&](std::int64_t begin, std::int64_t end) {
+        kernels<T>().isokinetic_move(
+            m_.grad + begin, scale(begin), u + begin, q + begin, end - begin,
+            static_cast<T>(turn.along), static_cast<T>(turn.keep),
+            static_cast<T>(scheme_.drift[stage] * step_), turned_ + begin, far_.position + begin);
+      });
+      m_.grad = far_.grad;
+      const Wanted wanted{stage + 1 == scheme_.stages, true};
+      if (!evaluator_.run_shards(m_, far_.position, wanted)) return false;
+      evaluator_.combine(m_, far_.position, wanted, [&](std::int64_t begin, std::int64_t end) {
+        note_sums(0, m_.grad, turned_, begin, end);
+      });
+      if (!add_up(0)) return false;
+    }
+    return true;
+  }
+
+  // The terms of the log density, as Python tempers them.
+  void temper(double* terms) const {
+    const Temperatures& t = evaluator_.temperatures();
+    evaluator_.sum_terms(m_, terms, terms + 1);
+    terms[0] /= t.likelihood * t.posterior;
+    terms[1] /= t.posterior;
+  }
+
+  // The velocity of the next step, from that of this one; and its sums.
+  void refresh(std::int64_t i, const T* from, double along, double keep) {
+    const std::uint64_t step = all_.first_step + static_cast<std::uint64_t>(i);
+    const std::uint32_t c1 = counter_step(step), c2 = all_.chain_ids[chain_],
+                        c3 = counter_purpose(kPurposeRefresh, 0, step);
+    alignas(64) T noise[kChunk];
+    for_chunks([&](std::int64_t begin, std::int64_t end) {
+      if (level_ > T(0)) {
+        kernels<T>().fill_normal(noise, end - begin, static_cast<std::uint64_t>(begin), all_.seed,
+                                 c1, c2, c3);
+      } else {
+        std::fill(noise, noise + (end - begin), T(0));
+      }
+      kernels<T>().isokinetic_refresh(m_.grad + begin, scale(begin), from + begin, noise,
+                                      end - begin, static_cast<T>(along), static_cast<T>(keep),
+                                      level_, velocity_ + begin);
+      note_sums(1, m_.grad, velocity_, begin, end);
+    });
+  }
+
+  // Leaves the chain in the caller's arrays.
+  void finish(double* rest, double energy) {
+    T* position = all_.position + chain_ * evaluator_.dim();
+    T* grad = all_.grad + chain_ * evaluator_.dim();
+    if (near_.position != position) {
+      for_chunks([&](std::int64_t begin, std::int64_t end) {
+        std::copy(near_.position + begin, near_.position + end, position + begin);
+        std::copy(near_.grad + begin, near_.grad + end, grad + begin);
+      });
+    }
+    if (m_.index != 0) return;
+    std::fill(rest, all_.energy_error + (chain_ + 1) * all_.columns, 0.0);
+    std::copy(terms_, terms_ + 2, all_.terms + 2 * chain_);
+    all_.energy[chain_] = energy;
+  }
+
+  const Evaluator<T>& evaluator_;
+  const IsokineticSteps<T>& all_;
+  Member<T>& m_;
+  const std::int64_t chain_;
+  const IntegratorScheme scheme_;
+  const double step_, dim_;
+  const T level_;
+  const T* scale_;
+  T *velocity_, *turned_;  // between steps; within one
+  Place near_, far_;       // where the chain is, and where the step leads
+  double terms_[2];        // of the log density at `near`
+  double sums_[3];         // gg, gu, uu of core/isokinetic_hd.h
+};
+
+}  // namespace
+
+template <class T>
+bool isokinetic(const Evaluator<T>& evaluator, const IsokineticSteps<T>& all, Poll* poll) {
+  double passes = 0;
+  for (std::int64_t c = 0; c < all.chains; ++c) passes += static_cast<double>(all.num_steps[c]);
+  passes *= integrator_scheme(all.integrator).stages;
+  return evaluator.on_chains(
+      all.chains, evaluator.full_batch(), passes, all.grad, poll,
+      [&](Member<T>& m, std::int64_t chain) {
+        return IsokineticPath<T>(evaluator, all, m, chain).run();
+      },
+      [&](TeamSpace<T>& space) {
+        for (Buffer<T>* b : {&space.far_position, &space.far_velocity, &space.far_grad}) {
+          b->resize(evaluator.dim());
+        }
+        space.chunk_sums.resize(static_cast<std::size_t>(6 * evaluator.chunk_count()));
+      });
+}
+
+#define RIBBIT_INSTANTIATE(T) \
+  template bool isokinetic(const Evaluator<T>&, const IsokineticSteps<T>&, Poll*);
+RIBBIT_INSTANTIATE(float)
+RIBBIT_INSTANTIATE(double)
+#undef RIBBIT_INSTANTIATE
+
+}  // namespace ribbit::cpu

@@ -1,0 +1,227 @@
+"""Warmup of MCLMC: the step by the variance of the energy errors, then how far a direction lasts.
+
+Every chain on its own, and by the numbers of its steps alone: warmup is cut into blocks that end at
+fixed steps, so that no chunk of a run, resumed or not, changes anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays.namespace import to_host
+from ribbit.protocols import Array
+from ribbit.results.state import Adaptation, EnergyErrors, MicrocanonicalState, Welford
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+__all__ = ["EnergyTuning", "Scales", "block_end", "spread_of"]
+
+HostArray: TypeAlias = "npt.NDArray[np.float64]"
+
+LEAST = 100  # steps of a warmup that finds anything
+
+# Shares of warmup: a first window of positions gives a rough length (and the mass), a second one
+# the length. The step is adapted until that one ends, its wanted variance annealed before.
+_ROUGH, _FINE = (0.1, 0.3), (0.5, 0.8)
+_ANNEALED = 0.7
+_BLOCK = 16
+_MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
+_TRUST = 9.0  # sd of the log of an error that still counts
+_LOST = 0.8  # what a step that is not finite leaves of the step size
+
+
+@dataclasses.dataclass(frozen=True)
+class Scales:
+    """What a start knows of a target: the size of its parameters.
+
+    Attributes
+    ----------
+    size : float
+        Root mean square of the prior's sds, 1 where the target has none or coordinates are
+        whitened.
+    dim : int
+    """
+
+    size: float
+    dim: int
+
+    @staticmethod
+    def of(density: Density, *, whitened: bool) -> Scales:
+        """Of a target's tempered prior."""
+        sd = None if whitened else getattr(density.target, "prior_sd", None)
+        if sd is None:
+            return Scales(1.0, density.dim)
+        host = to_host(sd).astype(np.float64)
+        temperature = float(getattr(density.target, "temperature", 1.0))
+        return Scales(math.sqrt(float(np.mean(host**2)) * temperature), density.dim)
+
+    @property
+    def step_size(self) -> float:
+        """A first step size: small, since it may double soon."""
+        return 0.01 * self.size
+
+    @property
+    def length(self) -> float:
+        """A first length: a posterior is narrower than its prior."""
+        return 0.3 * self.size * math.sqrt(self.dim)
+
+
+@functools.lru_cache(maxsize=32)
+def _ends(warmup: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Windows (first step, last step) rough and fine, and the steps of a block."""
+    rough, fine = ((int(a * warmup), int(b * warmup)) for a, b in (_ROUGH, _FINE))
+    return rough, fine, max(1, min(_BLOCK, warmup // 128))
+
+
+def block_end(step: int, warmup: int) -> int:
+    """Return the end of the block that `step` of warmup lies in: longer and longer, then even."""
+    rough, fine, block = _ends(warmup)
+    doubled = 1 << step.bit_length()
+    end = doubled if doubled <= block else step + block - step % block
+    return min(end, *(mark for mark in (*rough, *fine, warmup) if mark > step))
+
+
+def spread_of(variance: Array, inverse_mass: Array | None, xp: Any) -> HostArray:
+    """Return the root of the sum of variances (C, P) in whitened coordinates, (C,)."""
+    if inverse_mass is not None:
+        variance = variance / xp.astype(inverse_mass, xp.float64)
+    found: HostArray = np.sqrt(to_host(xp.sum(variance, axis=1)))
+    return found
+
+
+class EnergyTuning:
+    """Step size, length and mass of unadjusted MCLMC.
+
+    Parameters
+    ----------
+    density : Density
+    variance : (float, float)
+        Of the energy error of a step, per parameter, at the beginning and at the end of warmup.
+    step_size, length : float or None
+        None: adapted.
+    adapts_mass : bool
+    """
+
+    def __init__(
+        self,
+        density: Density,
+        *,
+        variance: tuple[float, float],
+        step_size: float | None,
+        length: float | None,
+        adapts_mass: bool,
+    ) -> None:
+        self._density, self._variance = density, variance
+        self.step_size, self.length, self.adapts_mass = step_size, length, adapts_mass
+
+    @property
+    def adapts(self) -> bool:
+        """Whether warmup finds anything."""
+        return self.step_size is None or self.length is None or self.adapts_mass
+
+    def _wanted(self, step: int, warmup: int) -> float:
+        """Variance of the energy error per parameter that is wanted at a step of warmup."""
+        begin, last = self._variance
+        return begin + (last - begin) * min(1.0, step / (_ANNEALED * warmup))
+
+    def adaptation(self, shape: tuple[int, ...], before: Adaptation | None) -> Adaptation | None:
+        """Return running sums of what is adapted, going on from those of before."""
+        if not self.adapts:
+            return None
+        errors = welford = None
+        if self.step_size is None:
+            errors = None if before is None else before.errors
+            errors = EnergyErrors.start(shape[0]) if errors is None else errors
+        if self.length is None or self.adapts_mass:
+            welford = None if before is None else before.welford
+            welford = Welford.start(self._density.xp, shape) if welford is None else welford
+        return Adaptation(None, welford, errors)
+
+    def observe(self, state: MicrocanonicalState, errors: HostArray, first: int) -> Adaptation:
+        """Take energy errors (C, n) of steps first, first + 1, .. of a block into account."""
+        adaptation = state.adaptation
+        assert adaptation is not None
+        end = _ends(state.warmup)[1][1]
+        if adaptation.errors is None or first >= end:
+            return adaptation
+        needed, weight = adaptation.errors.needed.copy(), adaptation.errors.weight.copy()
+        dim = self._density.dim
+        steps = range(first, first + errors.shape[1])
+        wanted = [dim * self._wanted(s, state.warmup) for s in steps]
+        kept = [1.0 - 1.0 / max(_MEMORY, s - _ANNEALED * state.warmup) for s in steps]
+        for c, (row, eps) in enumerate(zip(errors.tolist(), state.step_size.tolist(), strict=True)):
+            a, b = needed[c], weight[c]
+            for error, square, keep in zip(row, wanted, kept, strict=True):
+                if math.isnan(error):
+                    a *= _LOST**-6
+                    continue
+                xi = error * error / square + 1e-8
+                w = math.exp(-0.5 * (math.log(xi) / _TRUST) ** 2)
+                # errors grow with the cube of the step, so this is a property of the target
+                a, b = keep * a + w * xi * square / eps**6, keep * b + w
+            needed[c], weight[c] = a, b
+        return dataclasses.replace(adaptation, errors=EnergyErrors(needed, weight))
+
+    def close(self, state: MicrocanonicalState) -> MicrocanonicalState:
+        """Put what a block found to use; `state.step` is its end."""
+        xp, step, warmup = self._density.xp, state.step, state.warmup
+        adaptation = state.adaptation
+        assert adaptation is not None
+        rough, fine, _ = _ends(warmup)
+        changes: dict[str, Any] = {}
+        errors, welford = adaptation.errors, adaptation.welford
+        step_size = state.step_size
+        if errors is not None and step <= fine[1]:
+            square = self._density.dim * self._wanted(step, warmup)
+            step_size = np.array(
+                [
+                    _clip(min((square * b / a) ** (1.0 / 6.0), 2.0 * eps)) if a > 0.0 < b else eps
+                    for a, b, eps in zip(
+                        errors.needed.tolist(),
+                        errors.weight.tolist(),
+                        step_size.tolist(),
+                        strict=True,
+                    )
+                ]
+            )
+        if welford is not None:
+            if rough[0] < step <= rough[1] or fine[0] < step <= fine[1]:
+                welford = welford.update(xp, state.position)
+            if step in (rough[1], fine[1]) and welford.count > 1:
+                mass = state.inverse_mass
+                if self.adapts_mass and step == rough[1]:
+                    mass = xp.astype(welford.variance(), state.position.dtype)
+                    changes["inverse_mass"] = mass
+                    step_size, errors = self._whitened(step_size, errors, mass)
+                if self.length is None:
+                    variance = welford.squares / (welford.count - 1.0)
+                    length = spread_of(variance, mass, xp)
+                    # a chain that has not moved says nothing
+                    changes["decoherence_length"] = np.where(
+                        np.isfinite(length) & (length > 0.0), length, state.decoherence_length
+                    )
+                welford = Welford.start(xp, state.position.shape)
+        last = step >= warmup
+        changes["adaptation"] = None if last else Adaptation(None, welford, errors)
+        return dataclasses.replace(state, step_size=step_size, **changes)
+
+    def _whitened(
+        self, step_size: HostArray, errors: EnergyErrors | None, mass: Array
+    ) -> tuple[HostArray, EnergyErrors | None]:
+        """Step size in new coordinates, no longer than before in any, and sums that begin again."""
+        if errors is None:
+            return step_size, None
+        widest = np.sqrt(to_host(mass).astype(np.float64).max(axis=1))
+        return step_size / widest, EnergyErrors.start(len(step_size))
+
+
+def _clip(step_size: float) -> float:
+    return min(max(step_size, 1e-12), 1e7)

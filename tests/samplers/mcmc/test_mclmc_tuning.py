@@ -1,0 +1,119 @@
+"""What warmup of MCLMC finds: step, length, mass; and the blocks that it is cut into."""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.samplers import MCLMC
+from ribbit.samplers.mcmc.energy_tuning import block_end
+from tests.support.targets import SDS, Gaussian, posterior
+
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 7, 100, 101, 500, 1000, 4097, 10_000])
+def test_blocks_end_at_the_same_steps_wherever_one_looks_from(warmup):
+    ends = [block_end(step, warmup) for step in range(warmup)]
+    assert ends[-1] == warmup
+    assert ends[0] == 1
+    for step, end in enumerate(ends):
+        assert step < end <= step + 32
+        assert all(ends[inside] == end for inside in range(step, end))
+    for share in (0.1, 0.3, 0.5, 0.8):  # where windows begin and end
+        mark = int(share * warmup)
+        assert mark == 0 or mark in ends
+
+
+@pytest.mark.parametrize("integrator", ["leapfrog", "minimal_norm"])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e4])
+def test_the_energy_variance_is_what_was_asked_for(integrator, scale):
+    # whatever the units: nothing is known of them here
+    target = Gaussian(scale * np.geomspace(0.5, 2.0, 30))
+    sampler = MCLMC(target, energy_variance=(0.5, 0.02), integrator=integrator)
+    draws = sampler.sample(
+        50, warmup=3000, init=np.zeros(30), chains=6, seed=1, thin=20, progress=False
+    )
+    found = draws.stats["energy_variance"][:, -1]
+    assert np.all((found > 0.01) & (found < 0.04))
+    expected = np.linalg.norm(scale * np.geomspace(0.5, 2.0, 30))
+    np.testing.assert_allclose(draws.stats["decoherence_length"][:, -1], expected, rtol=0.35)
+    assert len(np.unique(draws.stats["step_size"])) == 6  # each chain its own
+
+
+def test_warmup_begins_hot():
+    sampler = MCLMC(Gaussian(np.ones(30)), energy_variance=(0.5, 0.005))
+    draws = sampler.sample(
+        1, warmup=2000, init=np.zeros(30), chains=4, seed=1, keep_warmup=True, progress=False
+    )
+    square = draws.warmup_stats["energy_error"] ** 2 / 30
+    hot, cold = square[:, 150:300].mean(), square[:, 1600:].mean()
+    assert 0.2 < hot < 0.8
+    assert 0.0025 < cold < 0.01
+
+
+def test_the_adapted_mass_is_the_variances():
+    sd = np.geomspace(0.01, 100.0, 20)
+    sampler = MCLMC(Gaussian(sd), inverse_mass_matrix="adapt")
+    draws = sampler.sample(2, warmup=20_000, init=np.zeros(20), chains=3, seed=1, progress=False)
+    found = draws.state.inverse_mass
+    assert found.shape == (3, 20)
+    assert np.all(np.abs(np.log(found / sd**2)) < 2.5)
+    # whitened coordinates are about round: their norm is that of a standard normal
+    np.testing.assert_allclose(draws.state.decoherence_length, np.sqrt(20), rtol=0.6)
+
+
+def test_a_step_that_is_too_long_shrinks():
+    class Cliff(Gaussian):
+        def value_and_grad(self, theta, rows=None):
+            lp, grad = super().value_and_grad(theta)
+            return np.where(np.abs(theta).max(axis=1) > 0.05, np.nan, lp), grad
+
+    target = Cliff(np.full(5, 1.0))
+    sampler = MCLMC(target)
+    draws = sampler.sample(20, warmup=600, init=np.zeros(5), chains=2, seed=1, progress=False)
+    assert (draws.stats["step_size"] < 0.05).all()
+    assert (np.abs(draws.positions) <= 0.05).all()
+
+
+def test_defaults_are_those_of_each_form():
+    target = posterior()
+    for adjusted, warmup, thin in ((False, 10_000, 50), (True, 500, 1)):
+        sampler = MCLMC(target, adjusted=adjusted)
+        assert (sampler.default_warmup, sampler.default_thin) == (warmup, thin)
+    draws = MCLMC(target).sample(3, chains=1, progress=False)
+    assert draws.state.step == 10_150
+    assert draws.settings["warmup"] == 10_000
+    assert draws.settings["thin"] == 50
+    hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=1)
+    assert hmc.sample(3, chains=1, progress=False).state.step == 503
+
+
+@pytest.mark.parametrize(("adjusted", "least"), [(False, 100), (True, 20)])
+def test_warmup_too_short_to_adapt(adjusted, least):
+    sampler = MCLMC(posterior(), adjusted=adjusted)
+    with pytest.raises(ValueError, match=rf"\[MCLMC.sample\] expected warmup >= {least} for"):
+        sampler.sample(1, warmup=least - 1)
+    fixed = MCLMC(posterior(), adjusted=adjusted, step_size=0.1, decoherence_length=1.0)
+    fixed.sample(1, warmup=0, thin=1)
+
+
+def test_adjusted_warmup_reaches_its_acceptance():
+    draws = MCLMC(Gaussian(np.geomspace(0.5, 2.0, 30)), adjusted=True).sample(
+        300, init=np.zeros(30), chains=4, seed=1, progress=False
+    )
+    rate = draws.stats["acceptance_rate"].mean(axis=1)
+    assert np.all((rate > 0.8) & (rate < 0.97))
+    length = 0.5 * np.pi * np.linalg.norm(np.geomspace(0.5, 2.0, 30))
+    np.testing.assert_allclose(draws.state.decoherence_length, length, rtol=0.35)
+
+
+def test_the_summary_says_that_the_draws_are_biased():
+    target = Gaussian(SDS)
+    draws = MCLMC(target).sample(50, init=np.zeros(3), progress=False)
+    text = draws.summary().text
+    assert "energy variance per parameter" in text
+    assert "The draws are biased" in text
+    adjusted = MCLMC(target, adjusted=True).sample(50, init=np.zeros(3), progress=False)
+    assert "biased" not in adjusted.summary().text
+    work = next(row for row in draws.summary().rows if row.name == "gradients after warmup")
+    assert work.value == f"{4 * 50 * 50:,}"
