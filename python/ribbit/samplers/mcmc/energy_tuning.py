@@ -35,7 +35,7 @@ _ANNEALED = 0.7
 _BLOCK = 16
 _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
 _TRUST = 9.0  # sd of the log of an error that still counts
-_LOST = 0.8  # what a step that is not finite leaves of the step size
+_LOST = 100.0  # wanted squares that a step that is not finite counts as: one in 100 may be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,10 +160,7 @@ class EnergyTuning:
         for c, (row, eps) in enumerate(zip(errors.tolist(), state.step_size.tolist(), strict=True)):
             a, b = needed[c], weight[c]
             for error, square, keep in zip(row, wanted, kept, strict=True):
-                if math.isnan(error):
-                    a *= _LOST**-6
-                    continue
-                xi = error * error / square + 1e-8
+                xi = _LOST if math.isnan(error) else error * error / square + 1e-8
                 w = math.exp(-0.5 * (math.log(xi) / _TRUST) ** 2)
                 # errors grow with the cube of the step, so this is a property of the target
                 a, b = keep * a + w * xi * square / eps**6, keep * b + w
@@ -180,18 +177,7 @@ class EnergyTuning:
         errors, welford = adaptation.errors, adaptation.welford
         step_size = state.step_size
         if errors is not None and step <= fine[1]:
-            square = self._density.dim * self._wanted(step, warmup)
-            step_size = np.array(
-                [
-                    _clip(min((square * b / a) ** (1.0 / 6.0), 2.0 * eps)) if a > 0.0 < b else eps
-                    for a, b, eps in zip(
-                        errors.needed.tolist(),
-                        errors.weight.tolist(),
-                        step_size.tolist(),
-                        strict=True,
-                    )
-                ]
-            )
+            step_size, errors = self._step_size(errors, step_size, self._wanted(step, warmup))
         if welford is not None:
             if rough[0] < step <= rough[1] or fine[0] < step <= fine[1]:
                 welford = welford.update(xp, state.position)
@@ -213,6 +199,19 @@ class EnergyTuning:
         changes["adaptation"] = None if last else Adaptation(None, welford, errors)
         return dataclasses.replace(state, step_size=step_size, **changes)
 
+    def _step_size(
+        self, errors: EnergyErrors, step_size: HostArray, wanted: float
+    ) -> tuple[HostArray, EnergyErrors]:
+        """Step size of each chain by its sums, at most doubled: then the sums begin again."""
+        found, needed, weight = step_size.copy(), errors.needed.copy(), errors.weight.copy()
+        square = self._density.dim * wanted
+        for c, eps in enumerate(step_size.tolist()):
+            if needed[c] > 0.0 and weight[c] > 0.0:
+                found[c] = (square * float(weight[c]) / float(needed[c])) ** (1.0 / 6.0)
+                if found[c] > 2.0 * eps:  # steps so short say little of errors but rounding's
+                    found[c], needed[c], weight[c] = 2.0 * eps, 0.0, 0.0
+        return np.clip(found, 1e-12, 1e7), EnergyErrors(needed, weight)
+
     def _whitened(
         self, step_size: HostArray, errors: EnergyErrors | None, mass: Array
     ) -> tuple[HostArray, EnergyErrors | None]:
@@ -221,7 +220,3 @@ class EnergyTuning:
             return step_size, None
         widest = np.sqrt(to_host(mass).astype(np.float64).max(axis=1))
         return step_size / widest, EnergyErrors.start(len(step_size))
-
-
-def _clip(step_size: float) -> float:
-    return min(max(step_size, 1e-12), 1e7)
