@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ribbit as rb
 from ribbit.io import load_draws
 from ribbit.results.draws import Draws
-from ribbit.samplers import HMC, State, leapfrog, metropolis
+from ribbit.samplers import HMC, MCLMC, MicrocanonicalState, State, leapfrog, metropolis
 from tests.support.rubbish import MESSAGE, arrays, some
 
 DIM = 3
@@ -27,6 +27,8 @@ TARGET = rb.Posterior(
 HMC_OF = HMC(TARGET, step_size=0.1, num_leapfrog_steps=2)
 STATE = HMC_OF.init(np.zeros((2, DIM)))
 DRAWS = HMC_OF.sample(4, chains=2)
+MCLMC_OF = MCLMC(TARGET, step_size=0.1, decoherence_length=1.0)
+MCLMC_STATE = MCLMC_OF.init(np.zeros((2, DIM)))
 KEPT = DRAWS.predict(np.ones((5, 2)))
 
 small = some(st.integers(0, 6))
@@ -89,6 +91,32 @@ ENTRIES = {
             "max_seconds": some(st.just(0.05)),
         },
         finite,
+    ),
+    "MCLMC": (
+        lambda **k: MCLMC(TARGET, **{"max_num_leapfrog_steps": 9, **k}),
+        {
+            "adjusted": flags,
+            "energy_variance": some(st.floats(0.01, 1.0), st.just((0.5, 0.1))),
+            "step_size": sizes,
+            "decoherence_length": some(st.floats(0.01, 2.0), st.just("auto")),
+            "inverse_mass_matrix": masses,
+            "integrator": some(st.sampled_from(["leapfrog", "minimal_norm"])),
+            "target_acceptance": some(st.floats(0.1, 0.9)),
+            "max_num_leapfrog_steps": some(st.integers(5, 100)),
+            "divergence_threshold": some(st.floats(1, 100)),
+            "batch_size": counts,
+        },
+        lambda mclmc: finite(mclmc.sample(1, init=np.zeros((2, DIM)), warmup=100, thin=2)),
+    ),
+    "MCLMC.init": (
+        lambda position, **k: MCLMC_OF.init(position, **k),
+        {"position": positions, "seed": seeds, "chains": some(st.just([5, 3])), "warmup": small},
+        lambda state: isinstance(state, MicrocanonicalState),
+    ),
+    "MCLMC.step": (
+        lambda state, num_steps: MCLMC_OF.step(state, num_steps=num_steps),
+        {"state": some(st.just(MCLMC_STATE), st.just(STATE)), "num_steps": counts},
+        lambda result: result[0].step > 0,
     ),
     "leapfrog": (
         lambda position, momentum, step_size, num_steps, mass: leapfrog(
@@ -162,7 +190,7 @@ def _huge(value):
 @pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
 def test_rubbish(name, data):
     call, strategies, check = ENTRIES[name]
-    required = name not in ("HMC", "HMC.init", "HMC.sample")
+    required = name not in ("HMC", "HMC.init", "HMC.sample", "MCLMC", "MCLMC.init")
     arguments = {
         key: data.draw(strategy, label=key)
         for key, strategy in strategies.items()

@@ -31,6 +31,7 @@ TABLE = "cpu/isa/kernel_table-inl.h"
 
 # Stems of cpu/isa that are no layer's; all others are.
 SHARED = {"concrete", "interleave", "kernel_table", "lanes", "likelihood", "moments", "ops"}
+SHARED |= {"isokinetic"}
 SHARED |= {"prior", "random", "reduce", "row_noise", "tile", "transpose", "update", "variational"}
 SHARED |= {"vec", "vec_arithmetic", "vec_lanes", "vec_types", "weight_gradient"}
 

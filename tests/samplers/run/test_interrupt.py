@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.samplers import HMC
+from ribbit.samplers import HMC, MCLMC
 from ribbit.samplers.run.run import Run
 from tests.support.targets import OPTIONS, Gaussian, Line, equal, posterior, same
 
@@ -89,6 +89,27 @@ def test_inside_a_native_trajectory_of_a_million_steps():
     draws = interrupted(lambda: hmc.sample(10, chains=2, progress=False))
     assert len(draws) == 0
     assert draws.state.step == 0
+
+
+def test_inside_native_steps_of_mclmc():
+    # one draw every million steps: the call that is cut short is made again
+    mclmc = MCLMC(posterior(), step_size=0.01, decoherence_length=1.0)
+    draws = interrupted(lambda: mclmc.sample(10, chains=2, thin=10**6, progress=False, warmup=0))
+    step = draws.state.step
+    assert 0 < step < 10**6
+    start = mclmc.init(mclmc._density.target.init(0, 2))
+    assert same(mclmc.step(start, num_steps=step)[0].position, draws.state.position)
+
+
+def test_between_python_steps_of_mclmc():
+    mclmc = MCLMC(Gaussian([1.0, 1.0, 1.0]))
+    draws = interrupted(lambda: mclmc.sample(1, init=START, progress=False, warmup=10**6, chains=2))
+    step = draws.state.step
+    assert 0 < step < 10**6
+    start = mclmc.init(START, warmup=10**6)
+    again, _ = mclmc.step(start, num_steps=step)
+    assert same(again.position, draws.state.position)
+    assert same(again.step_size, draws.state.step_size)
 
 
 def test_inside_a_python_callable():

@@ -17,6 +17,8 @@ from tests.support.fuzz.problem import (
     INPUTS,
     LABELS,
     MCD,
+    MCLMC,
+    MCLMC_STATE,
     PREDICTION,
     PROBABILITIES,
     PROBS,
@@ -45,7 +47,7 @@ from tests.support.fuzz.problem import (
 )
 
 NO_TARGET = m.no()
-STATES = ("State", "StochasticState")  # what an error calls them
+STATES = ("State", "StochasticState", "MicrocanonicalState")  # what an error calls them
 NO_SCHEDULE = m.no("none")
 BATCH = (3, m.integers(1, N, none=True))
 STATE = HMC.init(THETA)
@@ -60,8 +62,8 @@ def sample(sampler, draws, state):
     """`sample` of a sampler, one call for a start and one that goes on."""
     start = {
         "num_draws": count(2),
-        "warmup": count(2, 0),
-        "thin": count(1, 1, 2**32),
+        "warmup": count(2, 0, none=True),
+        "thin": count(1, 1, 2**32, none=True),
         "chains": CHAINS,
         "seed": SEED,
         "init": (STARTS[0], m.without(STARTS[1], "None"), STARTS[2]),
@@ -74,7 +76,7 @@ def sample(sampler, draws, state):
     }
     more = {
         "num_draws": count(1),
-        "resume": (draws, m.no("none"), ("State", "StochasticState", "draws")),
+        "resume": (draws, m.no("none"), (*STATES, "draws")),
         "progress": progress(),
     }
     name = type(sampler).__name__
@@ -147,7 +149,27 @@ SAMPLERS: dict[str, Call] = {
             "track_lp": flag(),
         },
     ),
+    "MCLMC": Call(
+        rb.MCLMC,
+        {
+            "target": (TARGET, NO_TARGET),
+            "adjusted": flag(),
+            "energy_variance": (0.1, m.without(m.reals(0.0), "list", "tuple")),
+            "step_size": positive(0.05),
+            "decoherence_length": positive(0.5),
+            "inverse_mass_matrix": (
+                np.ones(P),
+                [*m.without(m.arrays((P,), none=True), "axis more"), ("negative", -np.ones(P))],
+            ),
+            "integrator": choice("minimal_norm"),
+            "target_acceptance": fraction(0.9),
+            "max_num_leapfrog_steps": count(100, 1, 2**31),
+            "divergence_threshold": positive(1000.0),
+            "batch_size": (None, m.no("none")),
+        },
+    ),
     **sample(HMC, DRAWS, STATE),
+    **sample(MCLMC, MCLMC_STATE, MCLMC_STATE),
     **sample(SGLD, SG_STATE, SG_STATE),
     **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
     "leapfrog": Call(

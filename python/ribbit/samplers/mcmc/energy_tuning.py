@@ -29,7 +29,7 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 LEAST = 100  # steps of a warmup that finds anything
 
 # Shares of warmup: a first window of positions gives a rough length (and the mass), a second one
-# the length. The step is adapted until that one ends, its wanted variance annealed before.
+# the length. The step is adapted to the end, its wanted variance annealed before.
 _ROUGH, _FINE = (0.1, 0.3), (0.5, 0.8)
 _ANNEALED = 0.7
 _BLOCK = 16
@@ -149,8 +149,7 @@ class EnergyTuning:
         """Take energy errors (C, n) of steps first, first + 1, .. of a block into account."""
         adaptation = state.adaptation
         assert adaptation is not None
-        end = _ends(state.warmup)[1][1]
-        if adaptation.errors is None or first >= end:
+        if adaptation.errors is None:
             return adaptation
         needed, weight = adaptation.errors.needed.copy(), adaptation.errors.weight.copy()
         dim = self._density.dim
@@ -176,7 +175,7 @@ class EnergyTuning:
         changes: dict[str, Any] = {}
         errors, welford = adaptation.errors, adaptation.welford
         step_size = state.step_size
-        if errors is not None and step <= fine[1]:
+        if errors is not None:
             step_size, errors = self._step_size(errors, step_size, self._wanted(step, warmup))
         if welford is not None:
             if rough[0] < step <= rough[1] or fine[0] < step <= fine[1]:
