@@ -297,6 +297,61 @@ void check_dot(const char* where, const KernelTable<T>& table, const KernelTable
   }
 }
 
+// Sums, moves and refreshments of isokinetic steps: near the exact ones, and the same bits on every
+// instruction set.
+template <class T>
+void check_isokinetic(const char* where, const KernelTable<T>& table, const KernelTable<T>& other) {
+  for (const std::int64_t n : {1, 15, 16, 33, 1000}) {
+    const auto size = static_cast<std::size_t>(n);
+    std::vector<T> g(size), s(size), u(size), q(size), z(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto x = static_cast<double>(i);
+      g[i] = static_cast<T>(3.0 * std::sin(x));
+      s[i] = static_cast<T>(0.5 + 0.01 * static_cast<double>(i % 77));
+      u[i] = static_cast<T>(0.1 * std::cos(1.3 * x));
+      q[i] = static_cast<T>(std::sin(2.1 * x));
+      z[i] = static_cast<T>(std::cos(0.7 * x));
+    }
+    for (const bool scaled : {false, true}) {
+      const T* scale = scaled ? s.data() : nullptr;
+      double sums[3], others[3];
+      table.isokinetic_sums(g.data(), scale, u.data(), n, sums);
+      other.isokinetic_sums(g.data(), scale, u.data(), n, others);
+      Real exact[3] = {0, 0, 0}, sizes[3] = {0, 0, 0};
+      std::vector<T> turned(size), moved(size), again(size), far(size), noisy(size), loud(size);
+      const T along = T(0.3), keep = T(0.8), drift = T(0.05), level = T(0.2);
+      table.isokinetic_move(g.data(), scale, u.data(), q.data(), n, along, keep, drift,
+                            turned.data(), moved.data());
+      other.isokinetic_move(g.data(), scale, u.data(), q.data(), n, along, keep, drift,
+                            again.data(), far.data());
+      table.isokinetic_refresh(g.data(), scale, u.data(), z.data(), n, along, keep, level,
+                               noisy.data());
+      other.isokinetic_refresh(g.data(), scale, u.data(), z.data(), n, along, keep, level,
+                               loud.data());
+      const Real ulp = 8 * static_cast<Real>(std::numeric_limits<T>::epsilon());
+      for (std::size_t i = 0; i < size; ++i) {
+        const Real a = static_cast<Real>(g[i]) * (scaled ? s[i] : T(1)), b = u[i];
+        const Real terms[3] = {a * a, a * b, b * b};
+        for (int k = 0; k < 3; ++k) {
+          exact[k] += terms[k];
+          sizes[k] += std::fabs(terms[k]);
+        }
+        const Real direction = along * a + keep * b;
+        const Real place = q[i] + drift * (scaled ? s[i] : T(1)) * direction;
+        if (!(std::fabs(turned[i] - direction) <= ulp) || !(std::fabs(moved[i] - place) <= ulp) ||
+            !(std::fabs(noisy[i] - (direction + level * z[i])) <= ulp))
+          fail(where, "isokinetic_move or isokinetic_refresh");
+      }
+      for (int k = 0; k < 3; ++k) {
+        if (!(std::fabs(sums[k] - exact[k]) <= 1e-13L * sizes[k])) fail(where, "isokinetic_sums");
+        if (sums[k] != others[k]) fail(where, "isokinetic_sums differ between instruction sets");
+      }
+      if (turned != again || moved != far || noisy != loud)
+        fail(where, "isokinetic steps differ between instruction sets");
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -304,6 +359,7 @@ int main() {
     check_priors(set.name, table, std::strcmp(set.name, "baseline") != 0);
     check_likelihoods(set.name, table);
     check_dot(set.name, table, first);
+    check_isokinetic(set.name, table, first);
   });
   return report("check_terms");
 }

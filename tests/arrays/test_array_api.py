@@ -5,7 +5,7 @@ import pytest
 
 from ribbit._arrays.namespace import namespace
 from ribbit.io import load_draws
-from ribbit.samplers import HMC, leapfrog, metropolis
+from ribbit.samplers import HMC, MCLMC, leapfrog, metropolis
 from tests.support.targets import Gaussian, Line
 
 strict = pytest.importorskip("array_api_strict")
@@ -101,6 +101,30 @@ def test_a_lost_proposal_is_rejected():
     draws = HMC(target, step_size=0.2, num_leapfrog_steps=4).sample(60, init=[0.0, 0.0, 0.0])
     assert float(strict.max(draws.positions[:, :, 0])) <= 0.2
     assert bool(strict.any(draws.stats["diverging"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({}, {"warmup": 150, "thin": 5}),
+        (
+            {"inverse_mass_matrix": "adapt", "integrator": "minimal_norm"},
+            {"warmup": 120, "thin": 2},
+        ),
+        ({"step_size": 0.3, "decoherence_length": 2.0}, {"warmup": 0, "thin": 1}),
+        ({"adjusted": True, "inverse_mass_matrix": "adapt"}, {"warmup": 30}),
+    ],
+)
+def test_mclmc_is_that_on_numpy(options, how):
+    a, b = (
+        MCLMC(line(xp), max_num_leapfrog_steps=20, **options).sample(8, chains=2, seed=4, **how)
+        for xp in (strict, np)
+    )
+    close(a.positions, b.positions, rtol=2e-3, atol=2e-3)
+    assert set(a.stats) == set(b.stats)
+    for name in a.stats:
+        close(a.stats[name], b.stats[name], rtol=2e-2, atol=1e-3, err_msg=name)
+    assert "R-hat" in a.summary().text
 
 
 def test_save_and_datatree(tmp_path):

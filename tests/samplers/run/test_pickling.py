@@ -18,6 +18,7 @@ SAMPLERS = {
     "hmc": rb.HMC(PLAIN, **HMC),
     "sgld": rb.SGLD(PLAIN, batch_size=7),
     "sghmc": rb.SGHMC(PLAIN, batch_size=7),
+    "mclmc": rb.MCLMC(PLAIN, step_size=0.01, decoherence_length=1.0),
 }
 FITS = {
     "bbb": rb.BBB(PLAIN, batch_size=7),

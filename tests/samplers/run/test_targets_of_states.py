@@ -39,6 +39,10 @@ def sghmc(target):
     return rb.SGHMC(target, step_size=1e-4, batch_size=10)
 
 
+def mclmc(target):
+    return rb.MCLMC(target, step_size=0.02, decoherence_length=1.0)
+
+
 OTHERS = {
     "data": {"x": X + np.float32(1e-3)},
     "model": {"activation": "tanh"},
@@ -57,7 +61,7 @@ def changed(what):
     return posterior(**options)
 
 
-@pytest.mark.parametrize("sampler", [hmc, sgld, sghmc])
+@pytest.mark.parametrize("sampler", [hmc, mclmc, sgld, sghmc])
 @pytest.mark.parametrize("what", OTHERS)
 def test_another_target_is_refused_by_name(sampler, what):
     draws = sampler(posterior()).sample(3, warmup=2, chains=2, progress=False)
@@ -70,7 +74,7 @@ def test_another_target_is_refused_by_name(sampler, what):
     assert fresh.complete
 
 
-@pytest.mark.parametrize("sampler", [hmc, sgld, sghmc])
+@pytest.mark.parametrize("sampler", [hmc, mclmc, sgld, sghmc])
 def test_an_equal_target_goes_on_and_so_does_a_file(sampler, tmp_path):
     whole = sampler(posterior()).sample(6, warmup=2, chains=2, progress=False)
     first = sampler(posterior()).sample(3, warmup=2, chains=2, progress=False)
