@@ -59,7 +59,7 @@ class MCLMC(Sampler):
     decoherence_length : float or "auto"
         Time, and at speed one the length, in which a direction forgets itself; when adjusted the
         mean length of a trajectory. "auto": the root of the sum of the variances of a chain's
-        positions in warmup, times pi / 2 when adjusted.
+        positions in warmup.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
         Diagonal: the squares of the scales by which parameters are divided first. "prior": the
         variance of the tempered prior. "adapt": the variances of each chain in warmup. None: ones.

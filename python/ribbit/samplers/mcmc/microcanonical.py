@@ -220,7 +220,7 @@ class Adjusted:
         """Fields of a first state: step_size, decoherence_length."""
         scales = Scales.of(self._density, whitened=state.inverse_mass is not None)
         tuning, count = self.tuning, state.chains.shape[0]
-        length = 0.5 * math.pi * scales.length if tuning.length is None else tuning.length
+        length = scales.length if tuning.length is None else tuning.length
         fields: dict[str, Any] = {"decoherence_length": np.full(count, length)}
         if tuning.step_size is not None:
             fields["step_size"] = np.full(count, tuning.step_size)
@@ -340,7 +340,7 @@ class Adjusted:
         changes: dict[str, Any] = {}
         if dual is not None:
             dual = dual.update(acceptance, self._target_acceptance)
-        first, middle, end = int(0.1 * warmup), int(0.3 * warmup), int(0.8 * warmup)
+        first, middle, end = int(0.1 * warmup), int(0.3 * warmup), int(0.6 * warmup)
         if welford is not None and first < step <= end:
             welford = welford.update(xp, state.position)
             if step in (middle, end) and welford.count > 1:
@@ -350,18 +350,15 @@ class Adjusted:
                     changes["inverse_mass"] = mass
                 if tuning.length is None:
                     spread = spread_of(welford.squares / (welford.count - 1.0), mass, xp)
-                    # a quarter turn of a round Gaussian; a chain that has not moved says nothing
-                    length = 0.5 * math.pi * spread
+                    # a chain that has not moved says nothing
                     changes["decoherence_length"] = np.where(
-                        np.isfinite(length) & (length > 0.0), length, state.decoherence_length
+                        np.isfinite(spread) & (spread > 0.0), spread, state.decoherence_length
                     )
                 welford = Welford.start(xp, state.position.shape)
-                if dual is not None:
+                if dual is not None and tuning.adapts_mass:  # a new metric, a new step
                     moved = dataclasses.replace(state, **changes)
-                    begin = dual.average()
-                    if tuning.adapts_mass:
-                        begin = self._search(moved, np.full(len(begin), 0.01), guard)
-                    dual = DualAveraging.start(begin)
+                    found = self._search(moved, np.full(len(acceptance), 0.01), guard)
+                    dual = DualAveraging.start(found)
         last = step >= warmup
         if dual is not None:
             changes["step_size"] = dual.average() if last else dual.step_size()
