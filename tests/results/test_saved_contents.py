@@ -17,7 +17,7 @@ from tests.support.targets import OPTIONS, posterior
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files of each kind: adapting HMC with predictions, SGHMC, dropout masks."""
+    """Files of each kind: adapting HMC with predictions, MCLMC, SGHMC, dropout masks."""
     folder = tmp_path_factory.mktemp("files")
     x = np.ones((3, 3))
     hmc = rb.HMC(posterior(), **OPTIONS["adapted"])
@@ -31,6 +31,9 @@ def files(tmp_path_factory):
     rb.SGHMC(posterior(), step_size=1e-5, batch_size=5).sample(3, warmup=0, **run).save(
         folder / "sghmc"
     )
+    mclmc = rb.MCLMC(posterior(), inverse_mass_matrix="adapt")
+    with pytest.warns(RuntimeWarning, match="max_seconds"):
+        mclmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "mclmc")
     model = rb.Model([rb.Dense(3), rb.Dropout(0.2), rb.Dense(1)], input_shape=(3,))
     target = rb.Posterior(
         model, x, x[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0), dtype=np.float64
@@ -92,6 +95,14 @@ def shorter(array):
 
 
 CASES = {
+    "a direction that is NaN": ("mclmc", array("state/velocity", put(3, np.nan))),
+    "a direction less": ("mclmc", array("state/velocity", lambda a: a[:1])),
+    "a negative length": ("mclmc", array("state/decoherence_length", put(1, -1.0))),
+    "an infinite length": ("mclmc", array("state/decoherence_length", put(1, np.inf))),
+    "negative energies": ("mclmc", array("state/energy_squares", put(0, -1.0))),
+    "negative sums of errors": ("mclmc", array("errors/needed", put(0, -1.0))),
+    "weights of errors that are NaN": ("mclmc", array("errors/weight", put(0, np.nan))),
+    "a step size of 0": ("mclmc", array("state/step_size", put(0, 0.0))),
     "positions of strings": ("hmc", array("positions", cast("U5"))),
     "positions of bytes": ("hmc", array("positions", cast(np.uint8))),
     "complex positions": ("hmc", array("positions", cast(complex))),
