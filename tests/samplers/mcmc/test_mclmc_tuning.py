@@ -117,3 +117,12 @@ def test_the_summary_says_that_the_draws_are_biased():
     assert "biased" not in adjusted.summary().text
     work = next(row for row in draws.summary().rows if row.name == "gradients after warmup")
     assert work.value == f"{4 * 50 * 50:,}"
+
+
+def test_progress_counts_the_gradients_of_all_steps_of_a_call():
+    seen = []
+    sampler = MCLMC(posterior(), step_size=0.01, decoherence_length=1.0, integrator="minimal_norm")
+    draws = sampler.sample(4, warmup=100, thin=50, chains=2, progress=seen.append)
+    assert draws.state.step == seen[-1]["done"] == 300
+    counted = seen[-1]["gradients_per_second"] * seen[-1]["elapsed"]
+    assert counted == pytest.approx(2 * 300 * 2, rel=1e-6)

@@ -154,8 +154,9 @@ class Progress:
             # copied, not kept: keeping every array of a step alive costs its reuse by NumPy
             row = self._filled
             for name, rows in self._buffers:
-                # several steps of one call: each like the last
-                rows[row] = stats[name] * steps if name == "n_steps" else stats[name]
+                rows[row] = stats[name]
+                if steps != 1 and name == "n_steps":  # several in one call: each like the last
+                    rows[row] *= steps
             self._filled = row + 1
             self._last = stats
             if done == self.warmup or row + 1 == _BUFFER:
