@@ -140,7 +140,8 @@ def judge(found: Findings) -> tuple[bool | None, str]:
         return False, (
             f"{share:.1%} of the draws of a chain diverged: where the density is steep the chains "
             "do not go, and every mean lacks it. Take a smaller step_size (or step_size='auto' "
-            "with target_acceptance=0.9), or a prior or parameters without a funnel."
+            "with target_acceptance=0.95 and a longer warmup, in a new run: resume= keeps the "
+            "step), or a prior or parameters without a funnel."
         )
     if math.isnan(worst):
         return None, _unknown(found)
