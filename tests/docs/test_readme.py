@@ -49,7 +49,8 @@ def test_the_first_example_is_for_a_raw_table():
     for word in ("read_csv(", "standardize=True", ".interval(0.9)", "draws.summary("):
         assert word in code
     after = " ".join(text[first.end() :].split("```")[0].split())
-    for word in ("verdict is bad", "resume=draws", "target_acceptance", "ensemble of modes"):
+    words = "verdict is bad", "resume=draws", "target_acceptance", "ensemble of modes"
+    for word in (*words, "Categorical()", "wider prior", "from_torch("):
         assert word in after
 
 

@@ -51,7 +51,7 @@ def test_csv_without_header(tmp_path):
         ("1,2\n3,nan\n", r"line 2, column 1 of .*, got a missing value"),
         ("1,2\n,3\n", r"line 2, column 0"),
         (",2\n1,3\n", r"line 1, column 0 of .*, got a missing value"),
-        ("a,b\n1,two\n", r"line 2, column 'b' of .*, got 'two'"),
+        ("a,b\n1,two\n", r"line 2, column 'b' of .*, got 'two': number such labels"),
         ("a,b\n1,inf\n", r"line 2, column 'b' of .*, got 'inf'"),
         ("a,b\n1,1_000\n", r"got '1_000'"),
         ("a,b\n1,2\n3\n", r"expected 2 cells in line 3 of .*, got 1"),

@@ -177,6 +177,44 @@ def test_what_is_refused(module, example, error, text):
         rb.Model([rb.Dense(2)], input_shape=(3,)).from_torch(module(), example)
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.attend = nn.Linear(3, 4), nn.MultiheadAttention(4, 2, batch_first=True)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.embed(x[:, None, :])
+        return self.last(self.attend(h, h, h)[0].mean(dim=1))
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        (Attention, "their like here .*, got 'attend', MultiheadAttention: sample the module"),
+        (lambda: nn.GRUCell(3, 2), "their like here .*, got GRUCell: sample the module"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.PReLU()), "got '1', PReLU"),
+    ],
+)
+def test_layers_of_other_kinds_are_refused_by_name(module, text):
+    model = rb.Model([rb.Dense(4), rb.Dense(2)], input_shape=(3,))
+    with pytest.raises(ValueError, match=FUNCTION + ".*" + text):
+        model.from_torch(module(), rows_of(5, 3))
+
+
+class Spare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.spare, self.used = nn.GRU(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_layer_of_another_kind_that_is_not_called_does_not_matter():
+    check(rb.Model([rb.Dense(2)], input_shape=(3,)), trained(Spare()), rows_of(5, 3))
+
+
 # --- batch normalisation -------------------------------------------------------------------------
 
 

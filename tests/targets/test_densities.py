@@ -197,6 +197,11 @@ def test_user_data_is_passed_and_kept_alive(make):
     np.testing.assert_array_equal(density.value_and_grad(THETA)[0], [-1.75, -0.15625])
 
 
+def test_user_data_without_an_address_of_its_own_is_refused():
+    with pytest.raises(TypeError, match="a ctypes pointer, structure or array, or a NumPy array, "):
+        rb.CallableDensity.from_pointer(gaussian, 3, ctypes.c_double(2.0))
+
+
 def test_user_data_of_a_low_level_callable():
     data = ctypes.c_double(2.0)
     user = ctypes.cast(ctypes.pointer(data), ctypes.c_void_p)

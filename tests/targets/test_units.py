@@ -192,3 +192,28 @@ def test_no_warning_without_a_reason():
     rb.Posterior(
         rb.mlp(3, (4,), 1), scaler.x, np.round(Y), prior=rb.Normal(1.0), likelihood=rb.Poisson()
     )
+
+
+def table(*columns):
+    """What NumPy makes of a table whose columns differ in kind."""
+    return np.array(list(zip(*columns, strict=True)), dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (table([1.0, 2.0], ["a", "b"]), "that holds str 'a': leave such columns out"),
+        (table([1.0, None], [1.0, 2.0]), "that holds None: leave"),
+        (table([1.5, 2.5], [True, False]), r"mixed kinds of numbers: np.asarray\(x, dtype=float\)"),
+    ],
+)
+def test_what_is_no_number_in_a_table_is_named(x, text):
+    with pytest.raises(TypeError, match=r"^\[Posterior\] expected x as an array of .*" + text):
+        rb.Posterior(
+            rb.mlp(2, (3,), 1),
+            x,
+            np.zeros(2),
+            prior=rb.Normal(1.0),
+            likelihood=rb.Gaussian(),
+            standardize=True,
+        )

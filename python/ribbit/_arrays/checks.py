@@ -236,9 +236,22 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
         got = f"{summary(value)} ({interfaces.reason(error)})"
         raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
     if array.dtype.kind not in "biuf":
-        got = summary(value) if array.dtype == object else summary(array)
+        got = (
+            f"{summary(value)}{_objects(name, array)}" if array.dtype == object else summary(array)
+        )
         raise DTypeError(f"[{function}] expected {expected}, got {got}")
     return array
+
+
+def _objects(name: str, array: npt.NDArray[Any]) -> str:
+    """Say what stands in an array of objects, such as a table with a column of text."""
+    if array.size == 0 or array.ndim == 0:
+        return ""
+    numbers_only = (numbers.Real, np.bool_)
+    for item in array.flat:
+        if not isinstance(item, numbers_only):
+            return f" that holds {summary(item)}: leave such columns out, or make numbers of them"
+    return f" of mixed kinds of numbers: np.asarray({name}, dtype=float) makes one of them"
 
 
 def finite(function: str, name: str, array: npt.NDArray[Any]) -> None:

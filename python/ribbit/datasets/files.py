@@ -258,6 +258,8 @@ def _row(
         if value is None or not math.isfinite(value):
             column = repr(names[j]) if names is not None else str(j)
             got = "a missing value" if _is_missing(cell) else repr(cell.strip()[:40])
+            if value is None and not _is_missing(cell) and cell.strip()[0].isalpha():
+                got += ": number such labels first (np.unique(labels, return_inverse=True))"
             raise DataError(
                 f"[read_csv] expected a finite number in line {number}, column {column} of {path}, "
                 f"got {got}"

@@ -29,6 +29,12 @@ __all__ = ["TOLERANCE", "from_torch"]
 TOLERANCE = 1e-4
 """Largest difference of an output, over the largest output of the layer."""
 
+_FOREIGN = {
+    *("MultiheadAttention", "RNN", "GRU", "RNNCell", "GRUCell", "LSTMCell", "Bilinear", "PReLU"),
+    *("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "RMSNorm", "EmbeddingBag"),
+}
+"""Layers of torch.nn with weights that no layer of ours is like."""
+
 _Array: TypeAlias = "npt.NDArray[Any]"
 
 
@@ -176,6 +182,14 @@ def _run(function: str, module: Any, rows: _Array) -> _Run:
                     f"[{function}] expected each module with weights to be called once, got "
                     f"{name!r} called twice: weights cannot be shared"
                 )
+            kind = _foreign(part)
+            if kind:
+                raise ValueError(
+                    f"[{function}] expected layers that have their like here (Linear, Conv1d, "
+                    "Conv2d, BatchNorm, LayerNorm, GroupNorm, Embedding, LSTM), got "
+                    f"{kind if not name else f'{name!r}, {kind}'}: sample the module itself, by "
+                    "torch's gradients in an rb.CallableDensity"
+                )
             tensor = given[0] if given else None
             call = _Call(name, part, tensor, getattr(tensor, "_version", -1))
             call.inputs = _numbers(tensor)
@@ -209,6 +223,12 @@ def _run(function: str, module: Any, rows: _Array) -> _Run:
 def _numbers(value: Any) -> _Array | None:
     # A copy: what comes next may work in place.
     return value.detach().clone().cpu().numpy() if hasattr(value, "detach") else None
+
+
+def _foreign(module: Any) -> str:
+    """Return the name of a layer of torch.nn that no layer of ours is like, else ""."""
+    kinds = (k for k in type(module).__mro__ if k.__module__.startswith("torch.nn.modules."))
+    return next((kind.__name__ for kind in kinds if kind.__name__ in _FOREIGN), "")
 
 
 def _is_batch_norm(module: Any) -> bool:

@@ -123,7 +123,7 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
         )
     ax.axvline(1.1, color=GREY, ls=":", lw=1.2)
     ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
-    ax.set_xlabel("R-hat")
+    ax.set_xlabel("split R-hat, without ranks")
     ax.set_ylabel("fraction")
     finish(ax, legend=True)
     return ax

@@ -6,7 +6,7 @@ Shapes: C chains, D draws per chain, M quantities, N rows, K outputs, E points o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,15 +18,18 @@ from ribbit.results.summary import Row, Summary
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["check_run", "rhat_limit", "summary_of_draws"]
+__all__ = ["check_run", "parameters_of", "rhat_limit", "summary_of_draws"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 RHAT, DIVERGENT, BFMI = 1.05, 0.01, 0.3  # what a verdict asks for
 _APART = 1.3  # an R-hat that says more than that chains are slow
+_EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST = 4  # draws per chain that have an R-hat
 _FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
 _CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
+# Parameters that are judged where nothing says what they predict: of long runs fewer.
+_FEWEST_PARAMETERS, _PARAMETERS, _JUDGED = 8, 128, 1 << 21
 
 
 class Findings(NamedTuple):
@@ -35,7 +38,7 @@ class Findings(NamedTuple):
     Attributes
     ----------
     quantities : dict of (C, D, M) arrays
-        By name: "predictions", "log density", "log noise", where they are known.
+        By name: "predictions", "parameters", "log density", "log noise", where they are known.
     rhat : dict of (M,) arrays
     limit : float
         What R-hat may be.
@@ -63,29 +66,42 @@ class Findings(NamedTuple):
         return name, found.get(name, math.nan)
 
 
-def rhat_limit(chains: int, draws: int) -> float:
-    """Return the R-hat that a verdict lets pass.
+def rhat_limit(chains: int, draws: int, count: int = 1) -> float:
+    """Return the R-hat that a verdict lets pass for the largest of `count` quantities.
 
     1.05; in short runs what independent draws of one law hardly ever exceed, so that noise is not
     taken for a finding: R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves'
-    means, here its 99.9 % quantile (Wilson and Hilferty's, for many draws; 98 % at ten draws).
+    means, here its 99.9 % quantile (Paulson's approximation), or that of the largest of `count`
+    independent ones.
     """
     if draws < _FEWEST:
         return math.nan
-    part = 2.0 / (9.0 * (2 * chains - 1))
-    f = (1.0 - part + 3.09 * math.sqrt(part)) ** 3
-    return max(RHAT, math.sqrt(1.0 + (f - 1.0) / (draws // 2)))
+    from statistics import NormalDist  # here, because `import ribbit` should not pay for it
+
+    half, z = draws // 2, NormalDist().inv_cdf(1.0 - 1e-3 / count)
+    a, b = 2.0 / (9.0 * (2 * chains - 1)), 2.0 / (9.0 * 2 * chains * (half - 1))
+    if (1.0 - b) ** 2 <= z * z * b:  # a few draws of one chain: no quantile, as if there were many
+        b = 0.0
+    root = math.sqrt((1.0 - a) ** 2 * b + (1.0 - b) ** 2 * a - z * z * a * b)
+    f = (((1.0 - a) * (1.0 - b) + z * root) / ((1.0 - b) ** 2 - z * z * b)) ** 3
+    return max(RHAT, math.sqrt(1.0 + (f - 1.0) / half))
 
 
 def find(
     stats: Mapping[str, Any],
     log_noise: Any | None,
     predictions: Any | None,
+    parameters: Any | None = None,
     *,
     most: int | None = None,
 ) -> Findings:
     """Compute what a verdict needs; `most`: draws of all chains to look at, evenly spaced."""
-    given = {"predictions": predictions, "log density": stats.get("lp"), "log noise": log_noise}
+    given = {
+        "predictions": predictions,
+        "parameters": parameters,
+        "log density": stats.get("lp"),
+        "log noise": log_noise,
+    }
     quantities: dict[str, Array] = {}
     for name, values in given.items():
         if values is None:
@@ -100,7 +116,10 @@ def find(
         if host.size and not np.isnan(host).all():
             quantities[name] = host
     rhat = {name: _rhat(values) for name, values in quantities.items()}
-    sizes = [values.shape[:2] for values in quantities.values()]
+    sizes = [
+        (*values.shape[:2], values.shape[2] if name == "parameters" else 1)
+        for name, values in quantities.items()
+    ]
     limit = max((rhat_limit(*size) for size in sizes), default=math.nan)
     diverging = None
     if "diverging" in stats and stats["diverging"].shape[1] > 0:
@@ -121,7 +140,8 @@ def judge(found: Findings) -> tuple[bool | None, str]:
         return False, (
             f"{share:.1%} of the draws of a chain diverged: where the density is steep the chains "
             "do not go, and every mean lacks it. Take a smaller step_size (or step_size='auto' "
-            "with target_acceptance=0.9), or a prior or parameters without a funnel."
+            "with target_acceptance=0.95 and a longer warmup, in a new run: resume= keeps the "
+            "step), or a prior or parameters without a funnel."
         )
     if math.isnan(worst):
         return None, _unknown(found)
@@ -136,16 +156,32 @@ def judge(found: Findings) -> tuple[bool | None, str]:
             )
         )
     text = f"Not converged: R-hat {worst:.2f} of the {name}"
+    own = "parameters" in found.quantities  # a density of the user's: there is no fit to start at
     if single:
         return False, (
             f"{text} between the halves of the one chain: it still moves. Take more warmup and "
             "more draws (resume=draws goes on), and several chains."
         )
     if worst > _APART and _apart(found.quantities[name]):
-        return False, (
+        apart = (
             f"{text}: each chain agrees with itself and not with the others, so they sit in "
-            "different modes. Start from an ensemble (init=rb.DeepEnsemble(target).fit(...)), or "
+            "different modes"
+        )
+        if own:
+            return False, (
+                f"{apart}. How much weight each mode has they do not say: make larger moves, or "
+                "write the density so that the modes join. Where parameters may trade places, "
+                "judge what you make of them: rb.diagnostics.rhat(f(draws.positions))."
+            )
+        return False, (
+            f"{apart}. Start from an ensemble (init=rb.DeepEnsemble(target).fit(...)), or "
             "report the draws as an ensemble of modes."
+        )
+    if own:
+        return False, (
+            f"{text}: the chains still move. Take more warmup and more draws (resume=draws goes "
+            "on), start nearer to the mass (init=...), or make larger moves (longer trajectories, "
+            "a larger step_size, inverse_mass_matrix='adapt')."
         )
     return False, (
         f"{text}: the chains still move. Take more warmup and more draws (resume=draws goes on), "
@@ -166,12 +202,18 @@ def _unknown(found: Findings) -> str:
 
 
 def _apart(values: Array) -> bool:
-    """Whether chains (C, D, M) agree with themselves: the median R-hat of one chain's halves."""
+    """Whether chains (C, D, M) agree with themselves: the median R-hat of one chain's halves.
+
+    Of some forty draws or fewer nobody can tell.
+    """
     chains, draws, count = values.shape
+    limit = max(1.1, rhat_limit(1, draws))
+    if limit > _APART:
+        return False
     alone = np.moveaxis(values, 0, 1).reshape(1, draws, chains * count)
     within = _rhat(alone)
     within = within[np.isfinite(within)]
-    return within.size == 0 or float(np.median(within)) <= max(1.1, rhat_limit(1, draws))
+    return within.size == 0 or float(np.median(within)) <= limit
 
 
 def check_run(
@@ -179,6 +221,7 @@ def check_run(
     stats: Mapping[str, Any],
     log_noise: Any | None,
     predictions: Any | None,
+    parameters: Any | None = None,
 ) -> str | None:
     """Return what to warn of when the draws of a run have not converged, else None."""
     draws = next((values.shape[1] for values in stats.values()), 0)
@@ -186,8 +229,8 @@ def check_run(
         return None
     if predictions is not None:  # they decide
         stats = {name: values for name, values in stats.items() if name != "lp"}
-        log_noise = None
-    found = find(stats, log_noise, predictions, most=_CHECKED)
+        log_noise = parameters = None
+    found = find(stats, log_noise, predictions, parameters, most=_CHECKED)
     converged, verdict = judge(found)
     if converged is not False:
         return None
@@ -209,6 +252,19 @@ def log_noise_of(predictive: Any, positions: Any) -> Any | None:
     return positions[:, :, -1]
 
 
+def parameters_of(predictive: Any, positions: Any) -> Any | None:
+    """Parameters (C, D, M), evenly spaced, of a target without predictions; else None.
+
+    The log density says nothing of modes that have the same. Of a network it is not the parameters
+    that matter: hidden units may trade places.
+    """
+    if predictive is not None or 0 in positions.shape:
+        return None
+    chains, draws, dim = positions.shape
+    most = min(_PARAMETERS, max(_FEWEST_PARAMETERS, _JUDGED // (chains * draws)))
+    return positions[:, :, :: -(-dim // most)]
+
+
 def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     """Return the table of a sampler's draws; `predictions` (C, D, M) are what R-hat is wanted of.
 
@@ -224,7 +280,12 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
             "Draws of a fit are independent of each other: there is nothing to converge. "
             "fit.summary() says whether the fit had ended.",
         )
-    found = find(draws.stats, log_noise_of(draws.predictive, draws.positions), predictions)
+    found = find(
+        draws.stats,
+        log_noise_of(draws.predictive, draws.positions),
+        predictions,
+        parameters_of(draws.predictive, draws.positions),
+    )
     rows: list[Row] = []
     for name, values in found.rhat.items():
         rows.append(_rhat_row(name, values, found.limit if name in found.judged else None))
@@ -232,6 +293,8 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         rows.append(_ess_row(name, quantity, judged=name in found.judged))
     rows += _sampler_rows(draws, found)
     converged, verdict = judge(found)
+    if converged:
+        verdict += _remarks(rows)
     if "energy_variance" in draws.stats:
         verdict += (
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
@@ -240,6 +303,22 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     if not draws.complete:
         verdict += " The run was cut short: resume=draws goes on."
     return Summary(title, tuple(rows), converged, verdict)
+
+
+def _remarks(rows: Sequence[Row]) -> str:
+    """Return what a verdict of convergence adds where a row is not as it should be."""
+    poor, text = [row for row in rows if row.good is False], ""
+    if any(row.name.startswith(_EFFECTIVE) for row in poor):
+        text += (
+            " Effective draws are few, so that the ends of intervals are rough: take more draws "
+            "(resume=draws goes on)."
+        )
+    if any(row.name.startswith(_ENERGY) for row in poor):
+        text += (
+            " A low E-BFMI says that the chains may be slow to reach the tails: take more draws, "
+            "or a prior with lighter ones."
+        )
+    return text
 
 
 def _rhat_row(name: str, values: Array, limit: float | None) -> Row:
@@ -263,7 +342,7 @@ def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
 
     found = by_block("summary", values, bulk, min_chains=1)
     found = found[np.isfinite(found)]
-    label = f"effective draws of the {name}"
+    label = f"{_EFFECTIVE} of the {name}"
     if found.size == 0:
         return Row(label, "not known")
     least = float(found.min())
@@ -289,7 +368,7 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
             change = np.mean(np.diff(energy, axis=1) ** 2, axis=1)
             bfmi = change / energy.var(axis=1, ddof=1)
         text = ", ".join(f"{value:.2f}" for value in bfmi[:8]) + (", ..." if len(bfmi) > 8 else "")
-        rows.append(Row("E-BFMI per chain", text, f">= {BFMI}", bool((bfmi >= BFMI).all())))
+        rows.append(Row(_ENERGY, text, f">= {BFMI}", bool((bfmi >= BFMI).all())))
     if "acceptance_rate" in stats and size:
         rate = np.asarray(as_host(stats["acceptance_rate"]), dtype=np.float64).mean(axis=1)
         text = f"{rate.mean():.2f} (chains {rate.min():.2f} to {rate.max():.2f})"

@@ -324,7 +324,8 @@ def _data_address(name: str, user_data: Any) -> int:
         return ctypes.addressof(user_data)
     got = checks.summary(user_data)
     raise TypeError(
-        f"[{name}] expected user_data as an address, a ctypes object or a NumPy array, got {got}"
+        f"[{name}] expected user_data as an address, a ctypes pointer, structure or array, or a "
+        f"NumPy array, got {got}"
     )
 
 

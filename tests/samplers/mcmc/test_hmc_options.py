@@ -50,6 +50,7 @@ def test_number_of_steps_is_the_ceiling_per_chain():
         hmc.init(np.zeros((2, 3)))
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_cap_warns_and_is_a_statistic():
     with pytest.warns(RuntimeWarning, match="at most 50 leapfrog steps"):
         hmc = HMC(Gaussian(SDS), step_size=0.01, trajectory_length=1.0, max_num_leapfrog_steps=50)
@@ -67,6 +68,7 @@ def test_cap_warns_and_is_a_statistic():
         HMC(Gaussian(SDS), num_leapfrog_steps=51, max_num_leapfrog_steps=50)
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_lengths_are_uniform_by_address_and_differ_between_chains():
     hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0)
     steps = hmc.sample(4000, init=START, warmup=0, seed=8).stats["n_steps"]

@@ -146,3 +146,15 @@ def test_another_instruction_set_is_refused_with_the_line_that_goes_on(tmp_path)
     assert refused.returncode == 1
     assert "expected a state of the same instruction set" in refused.stderr
     assert "RIBBIT_ISA=baseline" in refused.stderr
+
+
+def test_a_start_of_the_models_parameters_alone_is_told_what_it_lacks():
+    """Weights from elsewhere, such as a PyTorch module, have no log_noise."""
+    target = posterior(likelihood=rb.Gaussian())
+    theta = target.model.init()
+    with pytest.raises(ValueError, match="without log_noise, which stands last"):
+        hmc(target).sample(2, init=theta)
+    draws = hmc(target).sample(2, warmup=0, init=np.append(theta, 0.0), progress=False)
+    assert draws.positions.shape == (4, 2, target.dim)
+    with pytest.raises(ValueError, match=r"got shape \(3,\)$"):
+        hmc(target).sample(2, init=np.zeros(3))

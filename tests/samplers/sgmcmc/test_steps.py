@@ -12,6 +12,7 @@ from tests.samplers.sgmcmc.problem import CASES, DIM, ROWS, gradient, target
 from tests.support.targets import Foreign
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.parametrize("path", ["native", "python"])
 @pytest.mark.parametrize("batch", [1, 32, 50, 75, None])
 @pytest.mark.parametrize("case", CASES)

@@ -180,7 +180,8 @@ class Run:
         if not (explained or interrupted):
             noise = verdicts.log_noise_of(draws.predictive, draws.positions)
             traced = None if self.running is None else self.running.traced
-            text = verdicts.check_run(name, draws.stats, noise, traced)
+            own = verdicts.parameters_of(draws.predictive, draws.positions)
+            text = verdicts.check_run(name, draws.stats, noise, traced, own)
             if text is not None:
                 warn(text, stacklevel=4, category=ConvergenceWarning)
         return draws
