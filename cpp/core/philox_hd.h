@@ -24,6 +24,7 @@ enum Purpose : Word {
   kPurposePredictiveMask = 14,  // dropout when predicting
   kPurposeRowNoise = 15,        // of a row's activations: local reparameterisation
   kPurposeSigns = 16,           // flipout
+  kPurposeTree = 18,            // of the no-U-turn sampler; layers: no_u_turn_hd.h
   kPurposeCount
 };
 #if !defined(__CUDACC__)
@@ -43,7 +44,9 @@ constexpr const char* kPurposeNames[] = {nullptr,
                                          "fit_draw",
                                          "predictive_mask",
                                          "row_noise",
-                                         "signs"};
+                                         "signs",
+                                         nullptr,
+                                         "tree"};
 static_assert(sizeof kPurposeNames == kPurposeCount * sizeof *kPurposeNames);
 #endif
 

@@ -44,6 +44,10 @@ struct TeamSpace {
   Buffer<T> theta, scale, mean_gradient, scale_gradient;
   std::vector<double> chunk_log_q, chunk_log_prior;  // (chunks of theta,); the second: closed form
 
+  // No-U-turn transitions only: vectors (dim,) of the tree, and sums of each chunk of theta.
+  Buffer<T> tree;
+  std::vector<double> tree_sums;
+
   // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
   // by the weights of the two paths (shards, 2, dim) and of the log noise.
   Buffer<T> noise, second, second_gradient, packed_second, row_noise_grads;

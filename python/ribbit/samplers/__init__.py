@@ -7,6 +7,7 @@ from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.metropolis import metropolis
+from ribbit.samplers.mcmc.nuts import NUTS
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
@@ -14,6 +15,7 @@ from ribbit.samplers.sgmcmc.sgld import SGLD
 __all__ = [
     "BBB",
     "HMC",
+    "NUTS",
     "SGHMC",
     "SGLD",
     "DeepEnsemble",

@@ -26,55 +26,57 @@ _WAYS = (
 )
 
 
-def step_size(value: Any) -> npt.NDArray[np.float64] | None:
+def step_size(value: Any, function: str = "HMC") -> npt.NDArray[np.float64] | None:
     """Return step sizes () or (C,) in float64; None for "auto"."""
     if isinstance(value, str):
-        checks.choice("HMC", "step_size", value, ("auto",))
+        checks.choice(function, "step_size", value, ("auto",))
         return None
     if not is_array(value) and not isinstance(value, list | tuple):
-        return np.array(checks.positive("HMC", "step_size", value))
+        return np.array(checks.positive(function, "step_size", value))
     host = to_host(value) if is_array(value) else value
-    array = checks.data("HMC", "step_size", host, np.dtype(np.float64)).astype(np.float64)
+    array = checks.data(function, "step_size", host, np.dtype(np.float64)).astype(np.float64)
     if array.ndim > 1 or array.size == 0:
         raise ShapeError(
-            f"[HMC] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
+            f"[{function}] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
         )
-    checks.all_true("HMC", "step_size > 0", "step_size", array, array > 0.0)
+    checks.all_true(function, "step_size > 0", "step_size", array, array > 0.0)
     return array
 
 
-def inverse_mass(density: Density, matrix: Array | str | None) -> Array | None:
+def inverse_mass(
+    density: Density, matrix: Array | str | None, function: str = "HMC"
+) -> Array | None:
     """Return the fixed inverse mass (P,) in the target's dtype; None for the identity, "adapt"."""
     xp, name = density.xp, "inverse_mass_matrix"
     if matrix is None:
         return None
     if isinstance(matrix, str):
-        checks.choice("HMC", name, matrix, ("prior", "adapt"))
+        checks.choice(function, name, matrix, ("prior", "adapt"))
         if matrix == "adapt":
             return None
         sd = getattr(density.target, "prior_sd", None)
         if sd is None:
             raise ValueError(
-                "[HMC] expected a target with prior_sd for inverse_mass_matrix='prior', "
+                f"[{function}] expected a target with prior_sd for inverse_mass_matrix='prior', "
                 f"got {type(density.target).__name__} without it"
             )
         host = to_host(sd).astype(np.float64) ** 2 * _temperature(density)
     elif is_array(matrix):
-        if namespace(matrix, function="HMC", name=name) is not xp:
+        if namespace(matrix, function=function, name=name) is not xp:
             raise DTypeError(
-                f"[HMC] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
+                f"[{function}] expected {name} as {xp.__name__} array, got {checks.summary(matrix)}"
             )
-        host = checks.numeric("HMC", name, to_host(matrix))
+        host = checks.numeric(function, name, to_host(matrix))
     else:
-        host = checks.numeric("HMC", name, matrix)
+        host = checks.numeric(function, name, matrix)
     if host.shape != (density.dim,):
         raise ShapeError(
-            f"[HMC] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
+            f"[{function}] expected {name} ({density.dim},), 'prior', 'adapt' or None, "
             f"got shape {host.shape}"
         )
     with np.errstate(all="ignore"):
         cast = np.array(host, dtype=density.dtype)
-    checks.all_true("HMC", f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
+    checks.all_true(function, f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
     return from_host(xp, cast)
 
 
