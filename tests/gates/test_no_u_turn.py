@@ -20,9 +20,10 @@ from scipy import stats
 import ribbit as rb
 from ribbit._arrays import random_numbers, transitions
 from ribbit.samplers.mcmc import no_u_turn
+from tests.gates.posteriordb_models import MODELS
 from tests.support import linear_posterior as linear
 from tests.support.gates import Table, agreement
-from tests.support.joint_draw import DIM, ManyDatasets, joint_draw, judge
+from tests.support.joint_draw import DIM, HIDDEN, NOISE, ManyDatasets, X, joint_draw, judge
 
 CHAINS, DRAWS = 64, 400
 
@@ -74,7 +75,7 @@ def test_a_wrong_closed_form_is_refused(wrong):
 
 # --- one-step invariance -------------------------------------------------------------------------
 
-REPLICATES, TRANSITIONS, STEP = 10_000, 4, 0.5
+REPLICATES, TRANSITIONS, STEP = 10_000, 4, 0.42
 FIXED = 1e-200  # inverse mass of a parameter that never moves
 
 
@@ -110,17 +111,9 @@ def plant(patch, fault):
     if fault == "momentum variance +10 %":
         patch.setattr(random_numbers, "normal", lambda *a, **k: np.sqrt(1.1) * normal(*a, **k))
     elif fault == "missing kinetic term":
-        patch.setattr(transitions, "kinetic_energy", lambda xp, momentum, mass: np.zeros(len(momentum)))
-    elif fault == "states without weights":
-
-        def uniform(self, n, threshold):
-            leapfrog(self, n, threshold)
-            chosen = self._host["leaves"][:, n] < -np.log(n + 1.0)
-            if n:
-                self._far["new_q"] = np.where(chosen[:, None], self._far["q"], self._before)
-            self._before = self._far["new_q"]
-
-        patch.setattr(growth, "_leapfrog", uniform)
+        patch.setattr(transitions, "kinetic_energy", lambda xp, p, mass: np.zeros(len(p)))
+    elif fault == "states counted, not weighed":
+        patch.setattr(no_u_turn, "_log_add_exp", lambda a, b: np.logaddexp(a, np.zeros_like(b)))
     elif fault == "the last state instead of one by its weight":
 
         def last(self, n, threshold):
@@ -148,7 +141,7 @@ def plant(patch, fault):
 
 
 TREE_FAULTS = (
-    "states without weights",
+    "states counted, not weighed",
     "the last state instead of one by its weight",
     "always the new half",
     "parts are not looked into",
@@ -162,10 +155,10 @@ FAULTS = (
 )
 
 
-def run_network(seed, fault=None):
+def run_network(seed, fault=None, replicates=REPLICATES):
     """Replicates of the network of the gate on HMC."""
-    theta, y = joint_draw(seed, REPLICATES)
-    start = np.column_stack([theta, np.arange(REPLICATES)])
+    theta, y = joint_draw(seed, replicates)
+    start = np.column_stack([theta, np.arange(replicates)])
     mass = np.append(np.ones(DIM), FIXED)
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, fault)
@@ -199,3 +192,110 @@ def test_nuts_leaves_the_law_alone():
     outcome = run_network(0)
     assert not outcome.alarms, outcome
     assert run_gaussian(0) > 1e-6
+
+
+def caught(fault):
+    """Whether a fault raises an alarm, on the target where it shows."""
+    if fault == "parts are not looked into":
+        return run_gaussian(0, fault) <= 1e-6
+    # few are enough for most
+    return bool(run_network(0, fault, 3_000 if fault in TREE_FAULTS else REPLICATES).alarms)
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=() if f in TREE_FAULTS else pytest.mark.slow) for f in FAULTS]
+)
+def test_every_fault_is_caught(fault):
+    assert caught(fault)
+
+
+@pytest.mark.slow
+def test_no_alarm_in_twenty_seeds():
+    for seed in range(1, 21):
+        outcome = run_network(seed)
+        assert not outcome.alarms, (seed, outcome)
+        assert run_gaussian(seed) > 1e-6, seed
+
+
+def run_native(seed, prior_sd=1.0, replicates=600):
+    """A small Posterior per replicate; the replicate is the chain id, so no numbers repeat."""
+    theta, y = joint_draw(seed, replicates)
+    end, rates = np.empty_like(theta), np.empty(replicates)
+    model = rb.mlp(1, (HIDDEN,), 1, activation="tanh")
+    for r in range(replicates):
+        target = rb.Posterior(
+            model,
+            X[:, None],
+            y[r],
+            prior=rb.Normal(prior_sd),
+            likelihood=rb.Gaussian(NOISE),
+            dtype=np.float64,
+        )
+        nuts = rb.NUTS(target, step_size=STEP)
+        state, info = nuts.step(nuts.init(theta[r], seed=seed, chains=[r]), num_steps=TRANSITIONS)
+        end[r], rates[r] = state.position[0], info["acceptance_rate"][0]
+    return judge(theta, end, y, rates)
+
+
+def test_native_nuts_leaves_the_law_alone():
+    outcome = run_native(0)
+    assert not outcome.alarms, outcome
+    assert run_native(0, prior_sd=0.85).alarms  # control
+
+
+# --- posteriordb ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def run_schools(folder):
+    """Eight schools with the shipped defaults: agreement with the reference, and the draws."""
+    name = "eight_schools-eight_schools_noncentered"
+    with np.load(folder / "posteriordb" / f"{name}.npz") as file:
+        data = {key: file[key] for key in file.files}
+    model = MODELS[name](data)
+    target = rb.CallableDensity(model, model.dim, batched=True)
+    draws = rb.NUTS(target).sample(DRAWS, chains=CHAINS, seed=1, init=model.start(), progress=False)
+    return draws, model.constrain(draws.positions), data
+
+
+def test_eight_schools_agree_with_the_reference(shared_data):
+    draws, positions, data = run_schools(shared_data)
+    error = data["sd"] / np.sqrt(data["ess_bulk"])
+    found = agreement(positions, data["mean"], data["sd"], error)
+    assert found.mean_errors <= 5.5
+    assert found.sd_error <= 0.05
+    assert np.mean(draws.stats["diverging"]) < 0.01
+    shifted = data["mean"] + 0.2 * data["sd"] * (np.arange(error.size) == 0)
+    assert not agreement(positions, shifted, data["sd"], error).holds  # control
+
+
+def results():
+    law = Table(
+        "NUTS on a conjugate regression",
+        ("case", "largest error of a mean (MCSE)", "largest error of a sd", "acceptance", "steps"),
+        note=f"{CHAINS} chains x {DRAWS} draws, defaults; gate: 5.5 MCSE and 5 %. steps: leapfrog "
+        "steps per draw.",
+    )
+    for name in CASES:
+        draws, given = run(name)
+        found = agreement(draws.positions, *closed_form(**given))
+        law.add(
+            name,
+            f"{found.mean_errors:.2f}",
+            f"{100 * found.sd_error:.2f} %",
+            f"{np.mean(draws.stats['acceptance_rate']):.3f}",
+            f"{np.mean(draws.stats['n_steps']):.1f}",
+            holds=found.holds,
+        )
+    faults = Table(
+        "NUTS, one-step invariance",
+        ("code", "alarm"),
+        note=f"{REPLICATES:,} replicates, {TRANSITIONS} transitions; gate: none for the right code "
+        "in ten seeds, one for each fault.",
+    )
+    alarms = sum(bool(run_network(s).alarms) or run_gaussian(s) <= 1e-6 for s in range(10))
+    faults.add("right, 10 seeds", f"{alarms} of 10", holds=alarms == 0)
+    for fault in FAULTS:
+        alarm = caught(fault)
+        faults.add(fault, "yes" if alarm else "no", holds=alarm)
+    return [law, faults]

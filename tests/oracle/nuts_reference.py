@@ -202,6 +202,8 @@ def nuts_run(target, position, num_draws, *, seed, chain=0, first_step=0, **opti
     """Transitions of one chain."""
     found = []
     for step in range(first_step, first_step + num_draws):
-        found.append(nuts_transition(target, position, seed=seed, chain=chain, step=step, **options))
+        found.append(
+            nuts_transition(target, position, seed=seed, chain=chain, step=step, **options)
+        )
         position = found[-1].drawn.position
     return found

@@ -58,9 +58,7 @@ def trajectory(step_size, inverse_mass):
         for _ in range(AROUND):
             q, p = leapfrog(target.gradient, q, p, sign * step_size, 1, inverse_mass)
             states = [(q, p), *states] if sign < 0 else [*states, (q, p)]
-    energy = [
-        0.5 * np.sum(inverse_mass * p**2) - float(np.sum(target.terms(q))) for q, p in states
-    ]
+    energy = [0.5 * np.sum(inverse_mass * p**2) - float(np.sum(target.terms(q))) for q, p in states]
     return states, np.exp(-np.array(energy) + min(energy))
 
 
@@ -136,7 +134,7 @@ def test_a_wrong_weight_is_noticed(monkeypatch):
 def test_the_seam_matters():
     """A whole turn in two parts: it ends where it began, and the sum of it has that direction."""
     angle = np.linspace(0, 2 * np.pi, 8, endpoint=False) + 0.3
-    momenta = np.stack([np.cos(angle), np.sin(angle)], axis=1) + [0.05, 0.0]
+    momenta = np.stack([0.05 + np.cos(angle), np.sin(angle)], axis=1)
     leaves = [oracle.Leaf(i, p, p, 0.0) for i, p in enumerate(momenta)]
     first, second = oracle.Part(tuple(leaves[:4])), oracle.Part(tuple(leaves[4:]))
     assert not oracle.turned(first, second, 1.0, seam=False)

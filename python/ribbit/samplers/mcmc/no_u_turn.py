@@ -51,30 +51,24 @@ def no_u_turn(
 ) -> TreeDraw:
     """Make one transition of every chain; arguments as in `protocols.NativeTree`."""
     growth = _Growth(density, position, momentum, grad, terms, step_size, inverse_mass, guard)
-    address = {"seed": seed, "step": step}
     for depth in range(max_tree_depth):
         ids = chains[growth.rows]
         if ids.size == 0:
             break
         first = 2**depth - 1  # leapfrog steps before this doubling
-
-        def numbers(
-            layer: int, count: int, ids: npt.NDArray[np.uint32] = ids
-        ) -> npt.NDArray[np.float64]:
-            return random_numbers.uniform(
-                np,
-                (ids.shape[0], count),
-                **address,
-                chains=ids,
-                purpose=random_numbers.TREE,
-                layer=layer,
-            )
-
-        forward = numbers(_DIRECTION, depth + 1)[:, depth] < 0.5
-        leaves = np.log(numbers(_LEAF, 2 * first + 1)[:, first:])
-        accepts = np.log(numbers(_DOUBLING, depth + 1)[:, depth])
+        place = {"seed": seed, "step": step, "chains": ids, "purpose": random_numbers.TREE}
+        forward = _uniform(_DIRECTION, depth + 1, place)[:, depth] < 0.5
+        leaves = np.log(_uniform(_LEAF, 2 * first + 1, place)[:, first:])
+        accepts = np.log(_uniform(_DOUBLING, depth + 1, place)[:, depth])
         growth.double(depth, forward, leaves, accepts, divergence_threshold)
     return growth.finish()
+
+
+def _uniform(layer: int, count: int, place: dict[str, Any]) -> HostArray:
+    """Elements 0 .. count - 1 (A, count) of a layer of the tree's address."""
+    shape = place["chains"].shape[0], count
+    found: HostArray = random_numbers.uniform(np, shape, layer=layer, **place)
+    return found
 
 
 class _Growth:

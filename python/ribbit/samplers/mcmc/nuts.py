@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -194,7 +196,7 @@ class NUTS(Sampler):
     ) -> State:
         density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
-        if self._needs_windows or warmup == 0 and self._tuning.step_size is None:
+        if self._needs_windows or (warmup == 0 and self._tuning.step_size is None):
             self._tuning.check_warmup(function, warmup)
         terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
@@ -295,15 +297,23 @@ class NUTS(Sampler):
         )
         if mass is not None:
             momentum = momentum / xp.sqrt(mass)
-        vectors = state.position, momentum, state.grad, state.terms, state.step_size
-        limits = {
-            "inverse_mass": mass,
-            "max_tree_depth": self._depth,
-            "divergence_threshold": self._threshold,
-        }
-        if density.has_native_tree:
-            return density.native_tree(*vectors, **address, **limits, guard=guard)
-        return no_u_turn(density, *vectors, **address, **limits, guard=guard)
+        grow: Callable[..., TreeDraw] = (
+            density.native_tree
+            if density.has_native_tree
+            else functools.partial(no_u_turn, density)
+        )
+        return grow(
+            state.position,
+            momentum,
+            state.grad,
+            state.terms,
+            state.step_size,
+            **address,
+            inverse_mass=mass,
+            max_tree_depth=self._depth,
+            divergence_threshold=self._threshold,
+            guard=guard,
+        )
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
         """Put this sampler's target and fixed settings into a state; what was adapted stays."""

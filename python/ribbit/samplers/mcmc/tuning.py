@@ -281,7 +281,7 @@ class Tuning:
     ) -> npt.NDArray[np.float64]:
         if step_size.shape not in ((), (chains,)):
             raise ShapeError(
-                f"[{self._function}] expected step_size as a number or ({chains},) for {chains} chains, "
-                f"got {step_size.shape}"
+                f"[{self._function}] expected step_size as a number or ({chains},) for {chains} "
+                f"chains, got {step_size.shape}"
             )
         return np.broadcast_to(step_size, (chains,)).copy()
