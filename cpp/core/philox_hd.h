@@ -63,6 +63,13 @@ RIBBIT_HD Word counter_purpose(Word purpose, Word layer, Word64 step) {
   return (purpose << 24) | ((layer & 0xffffu) << 8) | static_cast<Word>((step >> 32) & 0xffu);
 }
 
+// A uniform in (0, 1) from two words: 27 + 26 bits and a half, never 0 and never 1.
+RIBBIT_HD double uniform_of(Word high, Word low) {
+  const double bits = static_cast<double>(high >> 5) * 0x1p26 + static_cast<double>(low >> 6);
+  const double u = (bits + 0.5) * 0x1p-53, most = 1.0 - 0x1p-53;
+  return u < most ? u : most;
+}
+
 // Ten rounds on N independent counters c[i][0..3], interleaved for instruction-level parallelism.
 // L: 64-bit lanes with one word each in the low half; high halves of the result hold rubbish.
 template <int N, class L>

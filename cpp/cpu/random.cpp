@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/philox_hd.h"
 #include "cpu/system/buffer.h"
 #include "cpu/system/dispatch.h"
 #include "cpu/system/threads.h"
@@ -20,12 +21,6 @@ struct Counter {
            static_cast<std::uint32_t>(stream.layer) << 8 |
            static_cast<std::uint32_t>(stream.step >> 32 & 0xff)) {}
 };
-
-// Of 64 random bits, 27 + 26 of them and a half: never 0, never 1.
-double uniform_of(const std::uint32_t* words) {
-  const auto high = static_cast<double>(words[0] >> 5), low = static_cast<double>(words[1] >> 6);
-  return std::min((high * 0x1p26 + low + 0.5) * 0x1p-53, 1.0 - 0x1p-53);
-}
 
 // Calls body(row, first, count) for runs of each of `rows` rows of n elements, in parallel.
 template <class Body>
@@ -68,17 +63,10 @@ void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int
     isa.fill_words(words.data(), static_cast<std::int64_t>(words.size()), 0, stream.seed,
                    counter.c1, chain_ids[row], counter.c3);
     for (std::int64_t e = 0; e < n; ++e) {
-      out[row * n + e] = uniform_of(&words[static_cast<std::size_t>(2 * e)]);
+      const auto at = static_cast<std::size_t>(2 * e);
+      out[row * n + e] = uniform_of(words[at], words[at + 1]);
     }
   }
-}
-
-void uniform_block(const Stream& stream, std::uint32_t chain_id, std::uint64_t first, double* out) {
-  const Counter counter(stream);
-  std::uint32_t words[2 * kUniformBlock];
-  instruction_set().fill_words(words, 2 * kUniformBlock, 2 * first, stream.seed, counter.c1,
-                               chain_id, counter.c3);
-  for (int e = 0; e < kUniformBlock; ++e) out[e] = uniform_of(words + 2 * e);
 }
 
 template <class T>

@@ -23,10 +23,6 @@ void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int6
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                   std::int64_t n, double* out);
 
-// Elements first .. first + kUniformBlock - 1, a multiple of that, for one chain.
-inline constexpr int kUniformBlock = 32;
-void uniform_block(const Stream& stream, std::uint32_t chain_id, std::uint64_t first, double* out);
-
 // out: (samples, n) = mean + scale * normal, the sample number in the chain's place.
 template <class T>
 void draw_scaled(const Stream& stream, const T* mean, const T* scale, std::int64_t samples,

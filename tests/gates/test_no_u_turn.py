@@ -39,7 +39,7 @@ def closed_form(noise=linear.NOISE, prior=linear.PRIOR, temperature=1.0):
 
 CASES = {
     "defaults": {},
-    "adapted mass": {"inverse_mass_matrix": "adapt"},
+    "mass from the prior": {"inverse_mass_matrix": "prior"},
     "cold, float32": {"temperature": 0.25, "dtype": np.float32},
 }
 

@@ -10,7 +10,7 @@
 
 #include "core/no_u_turn_hd.h"
 #include "core/philox_hd.h"
-#include "cpu/random.h"
+#include "cpu/system/dispatch.h"
 #include "cpu/system/memory.h"
 
 namespace ribbit::cpu {
@@ -22,18 +22,26 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();  // log of
 class Uniforms {
  public:
   Uniforms(std::uint64_t seed, std::uint64_t step, std::uint32_t chain, TreeLayer layer)
-      : stream_{seed, step, static_cast<int>(kPurposeTree), layer}, chain_(chain) {}
+      : seed_(seed),
+        c1_(counter_step(step)),
+        c2_(chain),
+        c3_(counter_purpose(kPurposeTree, layer, step)) {}
   double operator()(std::uint64_t element) {
-    const std::uint64_t first = element / kUniformBlock * kUniformBlock;
-    if (first != first_) uniform_block(stream_, chain_, first_ = first, values_);
-    return values_[element - first];
+    const std::uint64_t first = element / kBlock * kBlock;
+    if (first != first_) {
+      first_ = first;
+      instruction_set().fill_words(words_, 2 * kBlock, 2 * first, seed_, c1_, c2_, c3_);
+    }
+    const std::uint32_t* pair = words_ + 2 * (element - first);
+    return uniform_of(pair[0], pair[1]);
   }
 
  private:
-  Stream stream_;
-  std::uint32_t chain_;
+  static constexpr int kBlock = 32;
+  std::uint64_t seed_;
+  std::uint32_t c1_, c2_, c3_;
   std::uint64_t first_ = ~std::uint64_t{0};
-  double values_[kUniformBlock];
+  std::uint32_t words_[2 * kBlock];
 };
 
 // Of a chain's vectors (dim,), by number: the ends of the trajectory, two candidates, and those of

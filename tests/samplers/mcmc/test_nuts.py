@@ -263,8 +263,7 @@ def test_step_is_pure(make):
 
 def test_options():
     target, plain = posterior(), Gaussian(SDS)
-    assert NUTS(target).settings["inverse_mass_matrix"] == "prior"
-    assert NUTS(plain).settings["inverse_mass_matrix"] == "adapt"
+    assert NUTS(target).settings["inverse_mass_matrix"] == "auto"
     assert "tree_depth=10" in repr(NUTS(target))
     for wrong in (
         {"max_tree_depth": 0},
@@ -282,6 +281,9 @@ def test_options():
     with pytest.raises(ValueError, match=r"^\[NUTS.sample\] expected warmup >= 20"):
         NUTS(plain, inverse_mass_matrix="adapt").sample(5, warmup=3, init=START)
     assert NUTS(plain).sample(5, warmup=3, init=START).state.inverse_mass is None
+    runs = [NUTS(target).sample(2, warmup=w, chains=2).state.inverse_mass for w in (3, 20)]
+    assert np.array_equal(runs[0], (target.prior_sd**2).astype(np.float32))
+    assert runs[1].shape == (2, target.dim)
     for one in (target, plain):
         with pytest.raises(ValueError, match=r"^\[NUTS.init\] expected warmup >= "):
             NUTS(one).init(np.zeros(one.dim))
