@@ -21,6 +21,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "integrator": ("gates.test_integrator", False),
     "conjugate": ("gates.test_conjugate", False),
     "invariance": ("gates.test_invariance", False),
+    "nuts": ("gates.test_no_u_turn", False),
     "stationary": ("gates.test_stationary_laws", False),
     "mclmc": ("gates.test_mclmc", False),
     "bbb": ("samplers.fit.test_bbb", False),

@@ -7,6 +7,7 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "bindings/scalar.h"
+#include "core/no_u_turn_hd.h"
 #include "core/prior_hd.h"
 #include "cpu/density/log_density.h"
 
@@ -288,6 +289,69 @@ class Density {
     return py::make_tuple(q, u, g, at, energy, errors);
   }
 
+  // One transition of every chain: position, terms (chains, 2), grad, then per chain the kinetic
+  // energy, energy error and acceptance (3, chains) and steps, depth, diverging and at the largest
+  // depth (4, chains).
+  Arrays<FloatArray, double, FloatArray, double, std::int64_t> no_u_turn(
+      const py::object& position, const py::object& momentum, const py::object& grad,
+      const py::object& terms, const py::object& step_size, const py::object& inverse_mass,
+      std::uint64_t seed, std::uint64_t step, const py::object& chain_ids, int max_depth,
+      double threshold, const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(position), n = dim();
+    const py::array eps = checked<double>(step_size, "step_size", {chains}),
+                    ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
+                    parts = checked<double>(terms, "terms", {chains, 2});
+    const Mass<T> mass(inverse_mass, chains, n);
+    const py::array start = checked<T>(position, "position", {chains, n}),
+                    kicks = checked<T>(momentum, "momentum", {chains, n}),
+                    slope = checked<T>(grad, "grad", {chains, n});
+    if (max_depth < 1 || max_depth > kMostTreeDepth || step >> 40 != 0) {
+      throw py::value_error("[_core] expected max_depth in 1.." + std::to_string(kMostTreeDepth) +
+                            " and step < 2^40");
+    }
+    py::array_t<T> q = empty<T>({chains, n}), g = empty<T>({chains, n});
+    py::array_t<double> end_terms = empty<double>({chains, 2}), reals = empty<double>({3, chains});
+    py::array_t<std::int64_t> counts = empty<std::int64_t>({4, chains});
+    std::vector<cpu::TreeOutcome> outcomes(static_cast<std::size_t>(chains));
+    const cpu::Trees<T> all{chains,
+                            data<T>(start),
+                            data<T>(kicks),
+                            data<T>(slope),
+                            data<double>(parts),
+                            mass.values,
+                            mass.stride,
+                            data<double>(eps),
+                            seed,
+                            step,
+                            data<std::uint32_t>(ids),
+                            max_depth,
+                            threshold,
+                            q.mutable_data(),
+                            g.mutable_data(),
+                            end_terms.mutable_data(),
+                            outcomes.data()};
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const WithoutGil release;
+      done = native_->no_u_turn(all, &poll);
+    }
+    if (!done) poll.rethrow();
+    double* real = reals.mutable_data();
+    std::int64_t* count = counts.mutable_data();
+    for (std::int64_t c = 0; c < chains; ++c) {
+      const cpu::TreeOutcome& one = outcomes[static_cast<std::size_t>(c)];
+      real[c] = one.kinetic;
+      real[chains + c] = one.energy_error;
+      real[2 * chains + c] = one.acceptance;
+      count[c] = one.steps;
+      count[chains + c] = one.depth;
+      count[2 * chains + c] = one.diverging;
+      count[3 * chains + c] = one.at_max_depth;
+    }
+    return py::make_tuple(q, end_terms, g, reals, counts);
+  }
+
  private:
   std::int64_t chains_of(const py::object& theta) const {
     return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
@@ -403,7 +467,11 @@ void bind_density(py::module_& module) {
            py::arg("velocity"), py::arg("grad"), py::arg("terms"), py::arg("seed"),
            py::arg("chains"), py::arg("first_step"), py::arg("integrator"), py::arg("step_size"),
            py::arg("decoherence_length"), py::arg("num_steps"), py::arg("scale") = py::none(),
-           py::arg("turns") = true, py::arg("interrupt") = nullptr);
+           py::arg("turns") = true, py::arg("interrupt") = nullptr)
+      .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
+           py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
+           py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),
+           py::arg("max_depth"), py::arg("threshold"), py::arg("interrupt") = nullptr);
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
   module.def("likelihood_constants", &likelihood_constants_of, py::arg("kind"), py::arg("scale"),
              py::arg("shape"));

@@ -25,6 +25,7 @@ enum Purpose : Word {
   kPurposeRowNoise = 15,        // of a row's activations: local reparameterisation
   kPurposeSigns = 16,           // flipout
   kPurposeRefresh = 17,         // of a direction: microcanonical dynamics
+  kPurposeTree = 18,            // of the no-U-turn sampler; layers: no_u_turn_hd.h
   kPurposeCount
 };
 #if !defined(__CUDACC__)
@@ -45,7 +46,8 @@ constexpr const char* kPurposeNames[] = {nullptr,
                                          "predictive_mask",
                                          "row_noise",
                                          "signs",
-                                         "refresh"};
+                                         "refresh",
+                                         "tree"};
 static_assert(sizeof kPurposeNames == kPurposeCount * sizeof *kPurposeNames);
 #endif
 
@@ -60,6 +62,13 @@ RIBBIT_HD Word counter_step(Word64 step) {
 }
 RIBBIT_HD Word counter_purpose(Word purpose, Word layer, Word64 step) {
   return (purpose << 24) | ((layer & 0xffffu) << 8) | static_cast<Word>((step >> 32) & 0xffu);
+}
+
+// A uniform in (0, 1) from two words: 27 + 26 bits and a half, never 0 and never 1.
+RIBBIT_HD double uniform_of(Word high, Word low) {
+  const double bits = static_cast<double>(high >> 5) * 0x1p26 + static_cast<double>(low >> 6);
+  const double u = (bits + 0.5) * 0x1p-53, most = 1.0 - 0x1p-53;
+  return u < most ? u : most;
 }
 
 // Ten rounds on N independent counters c[i][0..3], interleaved for instruction-level parallelism.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/philox_hd.h"
 #include "cpu/system/buffer.h"
 #include "cpu/system/dispatch.h"
 #include "cpu/system/threads.h"
@@ -63,10 +64,7 @@ void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int
                    counter.c1, chain_ids[row], counter.c3);
     for (std::int64_t e = 0; e < n; ++e) {
       const auto at = static_cast<std::size_t>(2 * e);
-      // 27 + 26 bits and a half: never 0, never 1.
-      const auto high = static_cast<double>(words[at] >> 5);
-      const auto low = static_cast<double>(words[at + 1] >> 6);
-      out[row * n + e] = std::min((high * 0x1p26 + low + 0.5) * 0x1p-53, 1.0 - 0x1p-53);
+      out[row * n + e] = uniform_of(words[at], words[at + 1]);
     }
   }
 }

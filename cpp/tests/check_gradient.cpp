@@ -91,7 +91,41 @@ void check_differences(const std::vector<std::int64_t>& widths, int activation, 
   CHECK(std::fabs(grad[0] * (1 + 1e-5) - grad[0]) > 0 || grad[0] == 0);
 }
 
-// evaluate and leapfrog: the same bits for 1, 2, 3 threads and for chains alone or together.
+// Two transitions of the no-U-turn sampler, from where the trajectories began.
+template <class Density>
+void add_trees(const Density& density, const std::vector<float>& theta,
+               const std::vector<float>& kicks, const std::vector<float>& slope, bool together,
+               std::vector<float>& out) {
+  const std::uint32_t ids[3] = {0, 1, 2};
+  const double eps[3] = {0.02, 0.01, 0.04};
+  const std::size_t chains = 3, n = theta.size() / chains;
+  std::vector<float> q(chains * n), g(chains * n);
+  std::vector<double> terms(2 * chains), start(2 * chains);
+  std::vector<TreeOutcome> outcomes(chains);
+  for (std::size_t c = 0; c < chains; ++c) {
+    CHECK(density.evaluate(&theta[c * n], 1, nullptr, 0, &start[2 * c], &start[2 * c + 1], nullptr,
+                           nullptr));
+  }
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    for (std::size_t c = 0; c < (together ? 1 : chains); ++c) {
+      CHECK(density.no_u_turn(
+          {together ? 3 : 1, &theta[c * n], &kicks[c * n], &slope[c * n], &start[2 * c], nullptr, 0,
+           eps + c, 5, step, ids + c, 4, 1000.0, &q[c * n], &g[c * n], &terms[2 * c], &outcomes[c]},
+          nullptr));
+    }
+    out.insert(out.end(), q.begin(), q.end());
+    out.insert(out.end(), g.begin(), g.end());
+    for (const double term : terms) out.push_back(static_cast<float>(term));
+    for (const TreeOutcome& one : outcomes) {
+      CHECK(one.steps >= 1 && one.steps <= 15 && one.depth <= 4);
+      out.push_back(static_cast<float>(one.acceptance));
+      out.push_back(static_cast<float>(one.steps));
+    }
+  }
+}
+
+// evaluate, leapfrog and no_u_turn: the same bits for 1, 2, 3 threads and for chains alone or
+// together.
 void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
   const Problem p = make(sizes, 3, rows, 2);
   std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
@@ -132,6 +166,8 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
       q.push_back(static_cast<float>(value + prior));
     }
     for (std::size_t c = 0; c < chains; ++c) q.push_back(static_cast<float>(ll[c] + lp[c]));
+    add_trees(density, {theta.begin(), theta.begin() + static_cast<std::ptrdiff_t>(chains * n)},
+              kicks, slope, together, q);
     return q;
   };
   const auto reference = run(1, true);

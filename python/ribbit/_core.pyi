@@ -168,6 +168,27 @@ class LogDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float32 | numpy.float64],
     ]: ...
+    def no_u_turn(
+        self,
+        position: typing.Any,
+        momentum: typing.Any,
+        grad: typing.Any,
+        terms: typing.Any,
+        step_size: typing.Any,
+        inverse_mass: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        max_depth: typing.SupportsInt | typing.SupportsIndex,
+        threshold: typing.SupportsFloat | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.int64],
+    ]: ...
     def value(
         self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
     ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...

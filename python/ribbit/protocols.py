@@ -43,9 +43,11 @@ __all__ = [
     "NativeIsokinetic",
     "NativeSteps",
     "NativeTrajectory",
+    "NativeTree",
     "Predictive",
     "PredictiveTerms",
     "SplitLogDensity",
+    "TreeDraw",
     "VariationalDensity",
 ]
 
@@ -69,6 +71,8 @@ class LogDensity(Protocol):
     ``terms_and_grad(theta)``, ``leapfrog(...)``, ``advance(...)``, ``isokinetic(...)``
         See :class:`SplitLogDensity`, :class:`NativeTrajectory`, :class:`NativeSteps` and
         :class:`NativeIsokinetic`.
+    ``no_u_turn(...)``
+        See :class:`NativeTree`; None is as good as missing.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
     ``prior_mean``
@@ -168,6 +172,86 @@ class NativeTrajectory(Protocol):
             Terms of the tempered log density at the end.
         grad : (C, P) array
             Gradient at the end, a new array.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDraw:
+    """What one transition of the no-U-turn sampler made of C chains.
+
+    Attributes
+    ----------
+    position, grad : (C, P) array
+        The state that was drawn, and the gradient there.
+    terms : (C, M) float64 array
+        Terms of the tempered log density there.
+    kinetic, energy_error : (C,) float64 NumPy array
+        Its kinetic energy, and its energy minus that of the start.
+    acceptance : (C,) float64 NumPy array
+        Mean of min(1, exp(-energy error)) over all leapfrog steps.
+    num_steps, depth : (C,) int64 NumPy array
+        Leapfrog steps, and doublings that were kept.
+    diverging : (C,) bool NumPy array
+        Whether an energy error above the threshold has ended the tree.
+    at_max_depth : (C,) bool NumPy array
+        Whether nothing but the largest depth has.
+    """
+
+    position: Array
+    terms: Array
+    grad: Array
+    kinetic: npt.NDArray[np.float64]
+    energy_error: npt.NDArray[np.float64]
+    acceptance: npt.NDArray[np.float64]
+    num_steps: npt.NDArray[np.int64]
+    depth: npt.NDArray[np.int64]
+    diverging: npt.NDArray[np.bool_]
+    at_max_depth: npt.NDArray[np.bool_]
+
+
+@runtime_checkable
+class NativeTree(Protocol):
+    """A target that grows the trees of the no-U-turn sampler itself. NumPy arrays.
+
+    Formulas, and the layers of the random numbers' purpose, are in ``core/no_u_turn_hd.h``.
+    """
+
+    def no_u_turn(
+        self,
+        position: Array,
+        momentum: Array,
+        grad: Array,
+        terms: Array,
+        step_size: npt.NDArray[np.float64],
+        *,
+        inverse_mass: Array | None = None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        max_tree_depth: int,
+        divergence_threshold: float,
+        interrupt: InterruptFlag | None = None,
+    ) -> TreeDraw:
+        """Make one transition of every chain; inputs are not changed.
+
+        Parameters
+        ----------
+        position, momentum, grad : (C, P) array
+            `grad` is the gradient at `position`.
+        terms : (C, M) float64 array
+            Terms of the tempered log density at `position`.
+        step_size : (C,) float64 NumPy array
+        inverse_mass : (P,) or (C, P) array or None
+            Diagonal of the inverse mass matrix; None is the identity.
+        seed, step, chains
+            Address of the random numbers; chains (C,) ids.
+        max_tree_depth : int
+            Doublings, at most.
+        divergence_threshold : float
+            A larger energy error ends a tree.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
         """
         ...
 

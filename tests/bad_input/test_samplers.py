@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ribbit as rb
 from ribbit.io import load_draws
 from ribbit.results.draws import Draws
-from ribbit.samplers import HMC, MCLMC, MicrocanonicalState, State, leapfrog, metropolis
+from ribbit.samplers import HMC, MCLMC, NUTS, MicrocanonicalState, State, leapfrog, metropolis
 from tests.support.rubbish import MESSAGE, arrays, some
 
 DIM = 3
@@ -61,6 +61,17 @@ ENTRIES = {
             "divergence_threshold": some(st.floats(1, 100)),
         },
         lambda hmc: finite(hmc.sample(1, init=np.zeros((2, DIM)), warmup=20)),
+    ),
+    "NUTS": (
+        lambda **k: NUTS(TARGET, **k),
+        {
+            "step_size": sizes,
+            "max_tree_depth": some(st.integers(1, 6)),
+            "inverse_mass_matrix": some(masses, st.just("auto")),
+            "target_acceptance": some(st.floats(0.1, 0.9)),
+            "divergence_threshold": some(st.floats(1, 100)),
+        },
+        lambda nuts: finite(nuts.sample(1, init=np.zeros((2, DIM)), warmup=20)),
     ),
     "HMC of anything": (lambda target: HMC(target, step_size=1.0), {"target": positions}, None),
     "HMC.init": (
@@ -190,7 +201,14 @@ def _huge(value):
 @pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
 def test_rubbish(name, data):
     call, strategies, check = ENTRIES[name]
-    required = name not in ("HMC", "HMC.init", "HMC.sample", "MCLMC", "MCLMC.init")
+    required = name not in (
+        "HMC",
+        "NUTS",
+        "HMC.init",
+        "HMC.sample",
+        "MCLMC",
+        "MCLMC.init",
+    )
     arguments = {
         key: data.draw(strategy, label=key)
         for key, strategy in strategies.items()

@@ -4,6 +4,7 @@
 #include "cpu/density/evaluator.h"
 #include "cpu/density/isokinetic.h"
 #include "cpu/density/leapfrog.h"
+#include "cpu/density/nuts.h"
 #include "cpu/density/stochastic_steps.h"
 #include "cpu/density/variational.h"
 
@@ -35,7 +36,7 @@ class LogDensity {
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll,
                 const Masks* masks = nullptr) const;
 
-  // In place; see stochastic_steps.h, variational.h, leapfrog.h and isokinetic.h.
+  // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h and nuts.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
                StochasticOutcome* outcomes, Poll* poll) const {
     return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll);
@@ -49,6 +50,9 @@ class LogDensity {
   }
   bool isokinetic(const IsokineticSteps<T>& all, Poll* poll) const {
     return cpu::isokinetic(evaluator_, all, poll);
+  }
+  bool no_u_turn(const Trees<T>& all, Poll* poll) const {
+    return cpu::no_u_turn(evaluator_, all, poll);
   }
 
  private:

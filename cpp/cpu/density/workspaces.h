@@ -47,6 +47,9 @@ struct TeamSpace {
   // Isokinetic steps only: where a step leads, (dim,) each, and sums of chunks (2, chunks, 3).
   Buffer<T> far_position, far_velocity, far_grad;
   std::vector<double> chunk_sums;
+  // No-U-turn transitions only: vectors (dim,) of the tree, and sums of each chunk of theta.
+  Buffer<T> tree;
+  std::vector<double> tree_sums;
 
   // Two paths only: noise or variances of the weights (dim,), packed, and gradients of each shard
   // by the weights of the two paths (shards, 2, dim) and of the log noise.

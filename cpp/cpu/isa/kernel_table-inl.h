@@ -94,6 +94,13 @@ struct ConvPass {
   std::int64_t pixel, out_pixel;  // channels of a pixel of the source, of the destination
 };
 
+// A part of a trajectory (core/no_u_turn_hd.h): the sum of its momenta, and the momenta at its
+// ends, (n,) each.
+template <class T>
+struct TurnPart {
+  T *rho, *first, *last;
+};
+
 template <class T>
 struct KernelTable {
   int lanes;         // scalars in a vector register
@@ -201,6 +208,12 @@ struct KernelTable {
   // p += kick * g; q += drift * m * p (m null: 1).
   void (*kick_drift)(T* q, T* p, const T* g, const T* m, std::int64_t n, T kick, T drift);
   bool (*all_finite)(const T* a, std::int64_t n);
+  // Whether parts of a trajectory turn, in double (no_u_turn-inl.h): adds to sums, six or two; then
+  // a.rho += b.rho, or rho = a + b. inverse_mass null: 1.
+  void (*turn_products)(const TurnPart<T>& a, const TurnPart<T>& b, const T* inverse_mass,
+                        std::int64_t n, double* sums);
+  void (*leaf_turn_products)(const T* a, const T* b, const T* inverse_mass, std::int64_t n, T* rho,
+                             double* sums);
 
   void (*activation_forward)(int code, const T* z, std::int64_t n, T* value);
   void (*activation_forward_derivative)(int code, const T* z, std::int64_t n, T* value,

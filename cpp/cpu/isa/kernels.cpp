@@ -11,6 +11,7 @@
 #include "cpu/isa/likelihood-inl.h"
 #include "cpu/isa/lstm-inl.h"
 #include "cpu/isa/moments-inl.h"
+#include "cpu/isa/no_u_turn-inl.h"
 #include "cpu/isa/norm-inl.h"
 #include "cpu/isa/pool-inl.h"
 #include "cpu/isa/prior-inl.h"
@@ -67,6 +68,8 @@ constexpr KernelTable<T> kTable = {
     .tree_sum = tree_sum<T>,
     .kick_drift = kick_drift<T>,
     .all_finite = all_finite<T>,
+    .turn_products = turn_products<T>,
+    .leaf_turn_products = leaf_turn_products<T>,
     .activation_forward = activation_forward<T>,
     .activation_forward_derivative = activation_forward_derivative<T>,
     .mask_panel = mask_panel<T>,

@@ -57,13 +57,6 @@ struct FillNormal {
   }
 };
 
-// The uniform in (0, 1) of two words: 27 + 26 bits and a half; never 0, never 1.
-RIBBIT_DEVICE double uniform_of(Word w0, Word w1) {
-  const double high = static_cast<double>(w0 >> 5), low = static_cast<double>(w1 >> 6);
-  const double u = (high * 0x1p26 + low + 0.5) * 0x1p-53;
-  return u < 1.0 - 0x1p-53 ? u : 1.0 - 0x1p-53;
-}
-
 // out (rows, n): element e from words 2e and 2e + 1. Grid: (any, rows).
 struct FillUniform {
   static constexpr int kBlock = kThreads;

@@ -30,6 +30,7 @@ MOMENTUM, ACCEPT, JITTER = (_PURPOSES[name] for name in ("momentum", "accept", "
 INIT, WEIGHT_NOISE, FIT_DRAW = (_PURPOSES[name] for name in ("init", "weight_noise", "fit_draw"))
 MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
 ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
+TREE = _PURPOSES["tree"]
 UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
 REFRESH = _PURPOSES["refresh"]
 

@@ -33,7 +33,9 @@ class Draws:
         Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``.
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
-        capped. MCLMC: see its ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size.
+        capped. NUTS: lp, acceptance_rate (mean over the leapfrog steps), diverging, energy,
+        energy_error, n_steps, tree_depth, reached_max_treedepth, step_size. MCLMC: see its
+        ``step``. SGLD and SGHMC: lp (NaN unless tracked), step_size.
     complete : bool
         False when the run was interrupted or ran out of time.
     state : State, MicrocanonicalState, StochasticState or None

@@ -23,6 +23,7 @@ __all__ = ["check_run", "parameters_of", "rhat_limit", "summary_of_draws"]
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 RHAT, DIVERGENT, BFMI = 1.05, 0.01, 0.3  # what a verdict asks for
+DEEPEST = 0.01  # share of the trajectories of NUTS that may end at the largest depth
 _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST = 4  # draws per chain that have an R-hat
@@ -300,6 +301,13 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
             "variance (energy_variance=, step_size=); adjusted=True has no bias."
         )
+    if (share := _at_max_depth(draws)) is not None and share > DEEPEST:
+        depth = int(draws.settings.get("max_tree_depth", 10))
+        verdict += (
+            f" {share:.1%} of the trajectories ended at max_tree_depth={depth} before they turned: "
+            "no bias, but shorter moves than there could be. Take "
+            f"max_tree_depth={depth + 2} (up to four times the work per draw), or more draws."
+        )
     if not draws.complete:
         verdict += " The run was cut short: resume=draws goes on."
     return Summary(title, tuple(rows), converged, verdict)
@@ -319,6 +327,14 @@ def _remarks(rows: Sequence[Row]) -> str:
             "or a prior with lighter ones."
         )
     return text
+
+
+def _at_max_depth(draws: Any) -> float | None:
+    """Share of the draws of NUTS whose trajectory only the largest depth has ended."""
+    flags = draws.stats.get("reached_max_treedepth")
+    if flags is None or len(draws) == 0:
+        return None
+    return float(np.asarray(as_host(flags), dtype=np.float64).mean())
 
 
 def _rhat_row(name: str, values: Array, limit: float | None) -> Row:
@@ -362,6 +378,15 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         worst = float(found.diverging.max())
         text = f"{total}" + (f" (worst chain {worst:.1%})" if total else "")
         rows.append(Row("divergent draws", text, f"<= {DIVERGENT:.0%}", worst <= DIVERGENT))
+    if (share := _at_max_depth(draws)) is not None:
+        rows.append(
+            Row(
+                "trajectories at the largest depth",
+                f"{share:.1%}",
+                f"<= {DEEPEST:.0%}",
+                share <= DEEPEST,
+            )
+        )
     if "energy" in stats and size >= _FEWEST:
         energy = np.asarray(as_host(stats["energy"]), dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):

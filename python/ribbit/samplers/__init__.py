@@ -8,6 +8,7 @@ from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
+from ribbit.samplers.mcmc.nuts import NUTS
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
@@ -16,6 +17,7 @@ __all__ = [
     "BBB",
     "HMC",
     "MCLMC",
+    "NUTS",
     "SGHMC",
     "SGLD",
     "DeepEnsemble",

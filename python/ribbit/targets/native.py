@@ -5,6 +5,7 @@ Shapes: C chains, P = dim parameters, N rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,6 +15,7 @@ from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends.codes import ESTIMATORS, INTEGRATORS, RULES
+from ribbit.protocols import TreeDraw
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -286,6 +288,38 @@ class NativeDensity:
             interrupt,
         )
         return out  # type: ignore[no-any-return]
+
+    @property
+    def no_u_turn(self) -> Callable[..., TreeDraw] | None:
+        """Transitions of the no-U-turn sampler in native code; None for data on a device."""
+        return self._no_u_turn if self.array_namespace is np else None
+
+    def _no_u_turn(
+        self,
+        position: FloatArray,
+        momentum: FloatArray,
+        grad: FloatArray,
+        terms: Array64,
+        step_size: Array64,
+        *,
+        inverse_mass: FloatArray | None = None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        max_tree_depth: int,
+        divergence_threshold: float,
+        interrupt: Any = None,
+    ) -> TreeDraw:
+        """See `protocols.NativeTree`, where the arguments are explained."""
+        vectors = map(np.ascontiguousarray, (position, momentum, grad, terms, step_size))
+        mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
+        q, terms, g, reals, counts = self._native.no_u_turn(
+            *vectors, mass, seed, step, chains, max_tree_depth, divergence_threshold, interrupt
+        )
+        kinetic, error, acceptance = reals
+        num_steps, depth, diverging, at_max_depth = counts
+        flags = diverging.astype(bool), at_max_depth.astype(bool)
+        return TreeDraw(q, terms, g, kinetic, error, acceptance, num_steps, depth, *flags)
 
     def advance_variational(
         self,

@@ -18,6 +18,7 @@ SAMPLERS = {
     ),
     "sghmc": lambda t: rb.SGHMC(t, step_size=1e-7, batch_size=33),
     "hmc": lambda t: rb.HMC(t, step_size=0.005, num_leapfrog_steps=3),
+    "nuts": lambda t: rb.NUTS(t, step_size=0.005, max_tree_depth=3),
 }
 
 

@@ -16,6 +16,7 @@ DROPPING = rb.Posterior(rb.Model(LAYERS, input_shape=(2,)), X, X[:, 0], **OPTION
 HMC = {"step_size": 1e-2, "num_leapfrog_steps": 3}
 SAMPLERS = {
     "hmc": rb.HMC(PLAIN, **HMC),
+    "nuts": rb.NUTS(PLAIN, step_size=1e-2, max_tree_depth=3),
     "sgld": rb.SGLD(PLAIN, batch_size=7),
     "sghmc": rb.SGHMC(PLAIN, batch_size=7),
     "mclmc": rb.MCLMC(PLAIN, step_size=0.01, decoherence_length=1.0),

@@ -21,6 +21,7 @@ MAKES = {
         d, batch_size=b, step_size=1e-6, preconditioner="rmsprop"
     ),
     "sghmc": lambda d, b: rb.SGHMC(d, batch_size=b, step_size=1e-6),
+    "nuts": lambda d, b: rb.NUTS(d, step_size=1e-3, max_tree_depth=4),
     "dropout": lambda d, b: rb.MCDropout(d, batch_size=b),
     "concrete": lambda d, b: rb.MCDropout(d, batch_size=b, rate="concrete"),
     "ensemble": lambda d, b: rb.DeepEnsemble(d, batch_size=b, members=1),

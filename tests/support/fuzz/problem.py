@@ -49,6 +49,7 @@ DROPPING = rb.Posterior(
 )
 RUN: dict[str, Any] = {"warmup": 0, "chains": 2, "progress": False}
 HMC = rb.HMC(TARGET, step_size=0.05, num_leapfrog_steps=2)
+NUTS = rb.NUTS(TARGET, step_size=0.05, max_tree_depth=2)
 SGLD = rb.SGLD(TARGET, step_size=1e-4, batch_size=3)
 SGHMC = rb.SGHMC(TARGET, step_size=1e-5, batch_size=3)
 MCLMC = rb.MCLMC(TARGET, step_size=0.05, decoherence_length=0.5)

@@ -19,6 +19,7 @@ from tests.support.fuzz.problem import (
     MCD,
     MCLMC,
     MCLMC_STATE,
+    NUTS,
     PREDICTION,
     PROBABILITIES,
     PROBS,
@@ -127,6 +128,20 @@ SAMPLERS: dict[str, Call] = {
             ),
         },
     ),
+    "NUTS": Call(
+        rb.NUTS,
+        {
+            "target": (TARGET, NO_TARGET),
+            "step_size": (0.1, m.without(m.reals(0.0), "list", "tuple", "array")),
+            "max_tree_depth": count(5, 1, 20),
+            "inverse_mass_matrix": (
+                np.ones(P),
+                [*m.without(m.arrays((P,), none=True), "axis more"), ("negative", -np.ones(P))],
+            ),
+            "target_acceptance": fraction(0.8),
+            "divergence_threshold": positive(1000.0),
+        },
+    ),
     "SGLD": Call(
         rb.SGLD,
         {
@@ -170,6 +185,7 @@ SAMPLERS: dict[str, Call] = {
     ),
     **sample(HMC, DRAWS, STATE),
     **sample(MCLMC, MCLMC_STATE, MCLMC_STATE),
+    **sample(NUTS, DRAWS, STATE),
     **sample(SGLD, SG_STATE, SG_STATE),
     **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
     "leapfrog": Call(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import State
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
+from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -179,21 +178,10 @@ class HMC(Sampler):
         warmup: int,
         guard: InterruptGuard | None,
     ) -> State:
-        density, xp = self._density, self._density.xp
+        density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         self._tuning.check_warmup(function, warmup)
-        _finite(function, "position", ids, to_host(q))
-        terms, grad = density.terms_and_grad(q, guard)
-        with errstate(xp):
-            logdensity = total(terms)
-        values = to_host(logdensity)
-        if not np.isfinite(values).all():
-            bad = int(np.argmin(np.isfinite(values)))
-            raise ValueError(
-                f"[{function}] expected a finite log density at the initial positions, "
-                f"got {values[bad]} for chain {ids[bad]}"
-            )
-        _finite(function, "gradient", ids, to_host(grad))
+        terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
         warn_of_precision(
             function,
@@ -331,37 +319,15 @@ class HMC(Sampler):
             and state.terms is self._known
         ):
             return state  # `step` again and again: nothing has changed
-        density, xp = self._density, self._density.xp
-        position = state.position
-        options.same_kind(function, density, position)
+        density = self._density
+        options.same_kind(function, density, state.position)
         options.same_target(function, density, state.target)
         changes: dict[str, Any] = {}
         if state.terms is not self._known:
-            # The state may come from another target, such as another temperature. On the same one
-            # the same bits come out.
-            terms, grad = density.terms_and_grad(position, guard)
-            with errstate(xp):
-                logdensity = total(terms)
-            if not np.isfinite(to_host(logdensity)).all():
-                raise ValueError(
-                    f"[{function}] expected a finite log density at the state's positions, "
-                    f"got {to_host(logdensity)}"
-                )
-            changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
+            # The state may come from another target, such as another temperature.
+            changes |= evaluate_again(function, density, state, guard)
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
         self._known = adopted.terms
         self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass
         return adopted
-
-
-def _finite(
-    function: str, what: str, chains: npt.NDArray[np.uint32], values: npt.NDArray[Any]
-) -> None:
-    good = np.isfinite(values)
-    if not good.all():
-        chain, parameter = np.unravel_index(int(np.argmin(good)), values.shape)
-        raise ValueError(
-            f"[{function}] expected a finite initial {what}, got {values[chain, parameter]} for "
-            f"chain {chains[chain]}, parameter {parameter}"
-        )

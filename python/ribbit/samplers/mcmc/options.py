@@ -26,20 +26,20 @@ _WAYS = (
 )
 
 
-def step_size(value: Any) -> npt.NDArray[np.float64] | None:
+def step_size(value: Any, function: str = "HMC") -> npt.NDArray[np.float64] | None:
     """Return step sizes () or (C,) in float64; None for "auto"."""
     if isinstance(value, str):
-        checks.choice("HMC", "step_size", value, ("auto",))
+        checks.choice(function, "step_size", value, ("auto",))
         return None
     if not is_array(value) and not isinstance(value, list | tuple):
-        return np.array(checks.positive("HMC", "step_size", value))
+        return np.array(checks.positive(function, "step_size", value))
     host = to_host(value) if is_array(value) else value
-    array = checks.data("HMC", "step_size", host, np.dtype(np.float64)).astype(np.float64)
+    array = checks.data(function, "step_size", host, np.dtype(np.float64)).astype(np.float64)
     if array.ndim > 1 or array.size == 0:
         raise ShapeError(
-            f"[HMC] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
+            f"[{function}] expected step_size as a number, (C,) or 'auto', got shape {array.shape}"
         )
-    checks.all_true("HMC", "step_size > 0", "step_size", array, array > 0.0)
+    checks.all_true(function, "step_size > 0", "step_size", array, array > 0.0)
     return array
 
 

@@ -32,7 +32,7 @@ _LENGTH_LAYER = 1
 class Tuning:
     """Checked options, and the fields of a :class:`State` that follow from them.
 
-    Parameters are those of :class:`ribbit.HMC`.
+    Parameters are those of :class:`ribbit.HMC`, and the name of the sampler for messages.
 
     Attributes
     ----------
@@ -58,18 +58,20 @@ class Tuning:
         inverse_mass_matrix: Array | str | None,
         target_acceptance: float,
         max_num_leapfrog_steps: int,
+        function: str = "HMC",
     ) -> None:
         self._density = density
-        self.target_acceptance = checks.fraction("HMC", "target_acceptance", target_acceptance)
+        self._function = function
+        self.target_acceptance = checks.fraction(function, "target_acceptance", target_acceptance)
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
         self.randomize = (
             None if randomize is None else checks.choice("HMC", "randomize", randomize, _RANDOM)
         )
-        self.step_size = hmc_options.step_size(step_size)
+        self.step_size = hmc_options.step_size(step_size, function)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
-        self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix)
+        self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
         self.length, self.num_steps = hmc_options.trajectory(
             density,
             trajectory_length,
@@ -81,7 +83,8 @@ class Tuning:
             smallest = np.asarray(self.step_size).astype(density.dtype).min()
             if not smallest > 0:
                 raise ValueError(
-                    f"[HMC] expected step_size > 0 in {density.dtype}, got {self.step_size.min()}"
+                    f"[{function}] expected step_size > 0 in {density.dtype}, "
+                    f"got {self.step_size.min()}"
                 )
             self._warn_capped(*self._steps_for(np.atleast_1d(self.step_size)))
 
@@ -278,7 +281,7 @@ class Tuning:
     ) -> npt.NDArray[np.float64]:
         if step_size.shape not in ((), (chains,)):
             raise ShapeError(
-                f"[HMC] expected step_size as a number or ({chains},) for {chains} chains, "
-                f"got {step_size.shape}"
+                f"[{self._function}] expected step_size as a number or ({chains},) for {chains} "
+                f"chains, got {step_size.shape}"
             )
         return np.broadcast_to(step_size, (chains,)).copy()

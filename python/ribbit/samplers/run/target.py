@@ -11,7 +11,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.protocols import Array
+from ribbit.protocols import Array, TreeDraw
 from ribbit.samplers.run.interrupt import InterruptGuard
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Density:
         Library of its arrays.
     interruptible : bool
         Whether its native trajectory polls an interrupt flag.
+    has_native_tree : bool
+        Whether it is a `protocols.NativeTree`.
     """
 
     def __init__(self, target: Any, *, function: str) -> None:
@@ -58,6 +60,8 @@ class Density:
         self._function = function
         self._native = getattr(target, "leapfrog", None)
         self.evaluates_start = hasattr(self._native, "evaluates_start")
+        self._tree = getattr(target, "no_u_turn", None)
+        self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
@@ -165,6 +169,22 @@ class Density:
                 f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
             )
         return q, p, terms, g
+
+    def native_tree(
+        self, *vectors: Array, guard: InterruptGuard | None = None, **options: Any
+    ) -> TreeDraw:
+        """Call the target's `protocols.NativeTree.no_u_turn`."""
+        assert self._tree is not None
+        if guard is None or self.interruptible:
+            flag = None if guard is None else guard.flag
+            found: TreeDraw = self._tree(*vectors, **options, interrupt=flag)
+            return found
+        guard.begin_foreign()
+        try:
+            found = self._tree(*vectors, **options)
+        finally:
+            guard.foreign = False
+        return found
 
     def _pair(self, result: Any) -> tuple[Any, Any]:
         if not isinstance(result, tuple | list) or len(result) != 2:
