@@ -147,7 +147,7 @@ PRECISIONS = 4.0, 16.0, 64.0  # of the posterior, in units of the prior's
 def run_of_defaults(near=False, **options):
     """Draws of rb.HMC(target) as it is, and their exact mean and sd.
 
-    The default length is a half turn, a whole one and two of the three directions: of fixed length
+    A length of pi/2 prior sds is a half turn, a whole one and two of the three directions: fixed,
     it brings each back to its mirror image or to itself.
     """
     sd, y = 0.05, np.array([[0.04], [-0.02], [0.05]])
@@ -167,21 +167,24 @@ def run_of_defaults(near=False, **options):
 
 
 def test_the_defaults_move_every_direction():
-    # The squares of two draws in a row correlate by 1/2: 12,800 effective ones, so that 5 % are 8
-    # standard errors of a sd.
+    # Lengths uniform on (0, 2) prior sds turn the widest direction by 0 to 4: squares of two draws
+    # in a row correlate by E cos^2 = 1/2 + sin(8) / 16 = 0.56, so that 5 % are 7 standard errors of
+    # a sd.
     draws, mean, sd = run_of_defaults()
     assert agreement(draws.positions, mean, sd).holds
     spread = draws.positions - mean
     for squared in (spread, spread**2):
         centred = squared - squared.mean(axis=(0, 1))
         lag = (centred[:, 1:] * centred[:, :-1]).mean(axis=(0, 1)) / (centred**2).mean(axis=(0, 1))
-        assert np.all(np.abs(lag) < 0.55)
+        assert np.all(np.abs(lag) < 0.6)
 
 
 # what is shown here does not converge
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_fixed_length_leaves_directions_unmoved():
-    draws, mean, sd = run_of_defaults(randomize=None, near=True)
+    draws, mean, sd = run_of_defaults(
+        randomize=None, near=True, trajectory_length=0.025 * np.pi, step_size=1e-3
+    )
     assert not agreement(draws.positions, mean, sd).holds
     spread = draws.positions - mean
     lag = (spread[:, 1:] * spread[:, :-1]).mean(axis=(0, 1)) / (spread**2).mean(axis=(0, 1))

@@ -115,6 +115,8 @@ DENSITY = ctypes.CFUNCTYPE(
 )
 
 
+# forty draws in all
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_a_ctypes_pointer_walks_the_same_chain_as_the_callable(shared_data):
     data = load(shared_data, "arK-arK")
     model = MODELS["arK-arK"](data)

@@ -290,5 +290,5 @@ def test_float32_results_are_converted():
             lp, grad = super().value_and_grad(theta)
             return lp.astype(np.float32), grad.astype(np.float32)
 
-    state = HMC(Mixed(SDS), num_leapfrog_steps=2).init(START)
+    state = HMC(Mixed(SDS), step_size=0.1, num_leapfrog_steps=2).init(START)
     assert state.logdensity.dtype == state.grad.dtype == np.float64

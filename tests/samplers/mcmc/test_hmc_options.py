@@ -15,24 +15,50 @@ def tau(target, **options):
     return HMC(target, **options).settings["trajectory_length"]
 
 
-def test_default_trajectory_length():
+def test_default_trajectory_length_and_mass():
     target = Gaussian(SDS)
-    with pytest.raises(ValueError, match=r"trajectory_length or num_leapfrog_steps.*'prior'"):
-        HMC(target)
+    assert HMC(target).settings["inverse_mass_matrix"] == "adapt"  # it states no prior
+    assert tau(target) == 1.0
     target.shared_prior_sd, target.temperature = 0.3, 4.0
-    assert tau(target) == pytest.approx(math.pi / 2 * 0.3 * 2.0)
-    assert tau(target, inverse_mass_matrix="adapt") == math.pi / 2
-    assert tau(target, inverse_mass_matrix=np.ones(3)) == math.pi / 2
+    assert tau(target) == pytest.approx(0.3 * 2.0)
+    assert HMC(target).settings["inverse_mass_matrix"] is None
+    assert tau(target, inverse_mass_matrix="adapt") == 1.0
+    assert tau(target, inverse_mass_matrix=np.ones(3)) == 1.0
     assert tau(target, trajectory_length=1.5) == 1.5
     assert tau(target, num_leapfrog_steps=5) is None
     target.prior_sd = np.array(SDS)
-    hmc = HMC(target, inverse_mass_matrix="prior")
-    assert hmc.settings["trajectory_length"] == math.pi / 2
+    hmc = HMC(target, step_size=0.1, inverse_mass_matrix="prior")
+    assert hmc.settings["trajectory_length"] == 1.0
     state = hmc.init(np.zeros(3))
     np.testing.assert_allclose(state.inverse_mass, 4.0 * np.square(SDS))  # tempered variances
-    target.shared_prior_sd = np.inf
-    with pytest.raises(ValueError, match="finite prior sd"):
-        HMC(target)
+    for unusable in (None, np.inf, 0.0):
+        target.shared_prior_sd = unusable
+        assert HMC(target).settings["inverse_mass_matrix"] == "prior"
+        given = HMC(target, trajectory_length=0.5)
+        assert given.settings["inverse_mass_matrix"] is None  # its units are those of position
+    target.prior_sd = np.array([1.0, np.inf, 1.0])
+    assert HMC(target).settings["inverse_mass_matrix"] == "adapt"
+
+
+def test_without_warmup_the_step_is_asked_for():
+    with pytest.raises(ValueError, match=r"warmup >= 1 for step_size='auto', got 0: without"):
+        HMC(Gaussian(SDS), num_leapfrog_steps=2).init(START)
+
+
+def test_the_step_is_found_on_short_trajectories():
+    options = {"trajectory_length": 20.0, "step_size": "auto"}
+    draws = HMC(Gaussian(SDS), **options).sample(200, warmup=200, init=START, keep_warmup=True)
+    steps = draws.warmup_stats["n_steps"]
+    assert (20.0 / draws.stats["step_size"][:, -1]).min() > 25
+    assert steps[:, :100].max() <= 40  # twice 20
+    assert steps[:, 100:].max() > 40
+    assert draws.stats["n_steps"].max() > 40
+    fixed = HMC(Gaussian(SDS), randomize=None, **options)
+    draws = fixed.sample(5, warmup=600, init=START, keep_warmup=True)
+    assert draws.warmup_stats["n_steps"][:, :480].max() == 20
+    assert np.median(draws.warmup_stats["n_steps"][:, 480:]) > 25
+    short = fixed.sample(5, warmup=100, init=START, keep_warmup=True)
+    assert np.median(short.warmup_stats["n_steps"]) > 25  # a short warmup has none to spare
 
 
 def test_number_of_steps_is_the_ceiling_per_chain():
@@ -187,7 +213,7 @@ def test_bad_sample_arguments(arguments, error, text):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_bad_initial_positions_name_the_place(bad):
-    hmc = HMC(Gaussian(SDS), num_leapfrog_steps=3)
+    hmc = HMC(Gaussian(SDS), step_size=0.1, num_leapfrog_steps=3)
     start = START.copy()
     start[1, 2] = bad
     with pytest.raises(ValueError, match=r"initial position, got .* for chain 1, parameter 2"):
@@ -201,7 +227,7 @@ def test_bad_initial_positions_name_the_place(bad):
             return np.where(theta[:, 0] == 0, bad, lp), grad
 
     with pytest.raises(ValueError, match=r"finite log density .* for chain 1"):
-        HMC(Bad(SDS), num_leapfrog_steps=3).init(START)
+        HMC(Bad(SDS), step_size=0.1, num_leapfrog_steps=3).init(START)
 
     class BadGradient(Gaussian):
         def value_and_grad(self, theta, rows=None):
@@ -209,11 +235,11 @@ def test_bad_initial_positions_name_the_place(bad):
             return lp, np.where(theta == 0.2, bad, grad)
 
     with pytest.raises(ValueError, match=r"gradient, got .* for chain 0, parameter 2"):
-        HMC(BadGradient(SDS), num_leapfrog_steps=3).init(START)
+        HMC(BadGradient(SDS), step_size=0.1, num_leapfrog_steps=3).init(START)
 
 
 def test_float32_overflow_of_the_start_is_named():
-    hmc = HMC(Gaussian(SDS, dtype=np.float32), num_leapfrog_steps=3)
+    hmc = HMC(Gaussian(SDS, dtype=np.float32), step_size=0.1, num_leapfrog_steps=3)
     with pytest.raises(ValueError, match="chain 0, parameter 1"):
         hmc.init([0.0, 1e300, 0.0])
     assert hmc.init([0.0, 1.0, 0.0]).position.dtype == np.float32

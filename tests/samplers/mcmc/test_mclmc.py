@@ -351,7 +351,7 @@ def test_states_of_the_other_form_are_refused():
     with pytest.raises(ValueError, match="adjusted=False, got"):
         one.step(other.init(START))
     with pytest.raises(TypeError, match="expected a MicrocanonicalState, got"):
-        one.step(rb.HMC(target, num_leapfrog_steps=1).init(START))
+        one.step(rb.HMC(target, step_size=0.1, num_leapfrog_steps=1).init(START))
 
 
 def test_step_is_pure():

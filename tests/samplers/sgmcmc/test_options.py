@@ -91,7 +91,7 @@ def test_bad_kinds():
     with pytest.raises(ValueError, match="a sampler of another kind"):
         sghmc.sample(2, resume=sgld.init(np.zeros(DIM)))
     with pytest.raises(TypeError, match="expected a StochasticState, got"):
-        sgld.step(rb.HMC(target()).init(np.zeros(DIM)))
+        sgld.step(rb.HMC(target(), step_size=0.1).init(np.zeros(DIM)))
     state = sgld.init(np.zeros(DIM))
     with pytest.raises(ValueError, match="state of dim 3, got 2"):
         sgld.step(dataclasses.replace(state, position=state.position[:, :2]))

@@ -9,6 +9,7 @@ from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import State
+from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
 from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
@@ -30,23 +31,26 @@ class HMC(Sampler):
     Every transition draws a momentum from N(0, M), runs leapfrog steps and accepts with
     probability min(1, exp(-dH)). Chains never influence each other, not even in warmup.
 
-    A trajectory of fixed length can leave a direction unmoved: the default length carries a
-    Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
+    A trajectory of fixed length can leave a direction unmoved: of length pi/2 prior sds it carries
+    a Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
     length of every trajectory is random (Mackenzie 1989), unless ``randomize=None``.
+
+    With nothing set, warmup finds the step size; trajectories are one prior sd long on average.
 
     Parameters
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
-    step_size : float, (C,) array or "auto"
+    step_size : "auto", float or (C,) array
         Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
-        averaging (Hoffman and Gelman 2014, algorithm 5).
+        averaging (Hoffman and Gelman 2014, algorithm 5). Until a fifth of warmup is left, or 100
+        transitions, trajectories have 20 steps at most on average, so that a step that is still too
+        small costs little.
     trajectory_length : float, optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
         use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is
-        absent too: (pi/2) * prior sd * sqrt(temperature) for a unit mass and one prior sd shared by
-        all network weights (Izmailov et al. 2021), pi/2 with an inverse mass matrix; otherwise it
-        is required.
+        absent too: prior sd * sqrt(temperature) for a unit mass, 1 with an inverse mass matrix.
+        (Izmailov et al. 2021 take pi/2 times that, of fixed length.)
     num_leapfrog_steps : int, optional
         L itself, on average; excludes `trajectory_length`.
     randomize : "uniform" or None
@@ -55,12 +59,14 @@ class HMC(Sampler):
         al. 2021; some directions may then never move.
     inverse_mass_matrix : (P,) array, "prior" or "adapt", optional
         Diagonal. "prior": the variance of the tempered prior, prior_sd^2 * temperature. "adapt":
-        the variances of each chain in warmup, in Stan's windows. None: the identity.
+        the variances of each chain in warmup, in Stan's windows. None: the identity; where no
+        length is given either and no prior sd is shared by all network weights, "prior", or
+        "adapt" for a target that states no prior sds.
     jitter : float
         In [0, 1): the step size of every draw and chain is multiplied by uniform(1 - jitter,
         1 + jitter); the number of steps stays.
     target_acceptance : float
-        What "auto" aims for.
+        What "auto" aims for. At lower ones a chain may stick where the density is narrow.
     max_num_leapfrog_steps : int
         Cap of every trajectory, with a warning and the statistic "capped".
     divergence_threshold : float
@@ -71,7 +77,19 @@ class HMC(Sampler):
     TypeError
         For arguments of another kind, a target that is none, or one with Dropout layers.
     ValueError
-        For values out of range, or when no trajectory length can be derived.
+        For values out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ribbit as rb
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(200, warmup=200, seed=1, progress=False)
+    >>> draws.positions.shape
+    (4, 200, 2)
     """
 
     statistics: ClassVar[dict[str, str]] = {
@@ -93,13 +111,13 @@ class HMC(Sampler):
         self,
         target: Any,
         *,
-        step_size: float | Array | str = 1e-3,
+        step_size: float | Array | str = "auto",
         trajectory_length: float | None = None,
         num_leapfrog_steps: int | None = None,
         randomize: str | None = "uniform",
         inverse_mass_matrix: Array | str | None = None,
         jitter: float = 0.0,
-        target_acceptance: float = 0.8,
+        target_acceptance: float = 0.9,
         max_num_leapfrog_steps: int = 100_000,
         divergence_threshold: float = 1000.0,
     ) -> None:
@@ -108,6 +126,8 @@ class HMC(Sampler):
         super().__init__(density)
         self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
+        if inverse_mass_matrix is None and trajectory_length is None and num_leapfrog_steps is None:
+            inverse_mass_matrix = mass_of_default(density)
         self._tuning = tuning = Tuning(
             density,
             step_size=step_size,

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["inverse_mass", "step_size", "trajectory"]
-
-
-_WAYS = (
-    "give trajectory_length or num_leapfrog_steps, or inverse_mass_matrix='prior', 'adapt' or an "
-    "array, or one prior sd for all weights"
-)
+__all__ = ["inverse_mass", "mass_of_default", "step_size", "trajectory"]
 
 
 def step_size(value: Any, function: str = "HMC") -> npt.NDArray[np.float64] | None:
@@ -104,15 +98,21 @@ def trajectory(
     if length is not None:
         return checks.positive("HMC", "trajectory_length", length), None
     if whitened:
-        return 0.5 * math.pi, None
+        return 1.0, None
+    shared = float(density.target.shared_prior_sd)
+    return shared * math.sqrt(_temperature(density)), None
+
+
+def mass_of_default(density: Density) -> str | None:
+    """Return the inverse mass in whose units one trajectory length fits all parameters."""
     shared = getattr(density.target, "shared_prior_sd", None)
-    if shared is None:
-        raise ValueError(
-            f"[HMC] expected a trajectory length, got none and no default for it: {_WAYS}"
-        )
-    if not (math.isfinite(shared) and shared > 0.0):
-        raise ValueError(f"[HMC] expected a finite prior sd > 0, got {shared}: {_WAYS}")
-    return 0.5 * math.pi * float(shared) * math.sqrt(_temperature(density)), None
+    if shared is not None and math.isfinite(shared) and shared > 0.0:
+        return None
+    sd = getattr(density.target, "prior_sd", None)
+    if sd is None:
+        return "adapt"
+    host = to_host(sd)
+    return "prior" if np.all(np.isfinite(host) & (host > 0.0)) else "adapt"
 
 
 def _temperature(density: Density) -> float:

@@ -27,6 +27,9 @@ __all__ = ["Tuning"]
 _RANDOM = ("uniform",)
 # Its own layer of the jitter's purpose: the two share no number.
 _LENGTH_LAYER = 1
+# "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left what
+# the larger of these gives: a share of it, or transitions (a short warmup needs their way).
+_SHORT, _LEFT_SHARE, _LEFT = 20, 0.2, 100
 
 
 class Tuning:
@@ -90,8 +93,13 @@ class Tuning:
 
     def steps_of(self, state: State) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Leapfrog steps of each chain's next trajectory, and whether they were capped."""
+        num_steps, capped = state.num_steps, state.capped
+        left = state.warmup - state.step
+        if self.step_size is None and left > max(_LEFT, _LEFT_SHARE * state.warmup):
+            # The step comes first: a step that is still too small must not cost long trajectories.
+            num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
         if self.randomize is None:
-            return state.num_steps, state.capped
+            return num_steps, capped
         u = random_numbers.uniform(
             np,
             (state.chains.shape[0], 1),
@@ -101,8 +109,8 @@ class Tuning:
             purpose=random_numbers.JITTER,
             layer=_LENGTH_LAYER,
         )
-        steps = np.ceil(2.0 * u[:, 0] * state.num_steps)
-        capped = state.capped | (steps > self.max_steps)
+        steps = np.ceil(2.0 * u[:, 0] * num_steps)
+        capped = capped | (steps > self.max_steps)
         return np.minimum(steps, self.max_steps).astype(np.int64), capped
 
     @property
@@ -115,7 +123,10 @@ class Tuning:
         least = 20 if self.adapts_mass else 1 if self.adapts else 0
         if warmup < least:
             what = "inverse_mass_matrix='adapt'" if self.adapts_mass else "step_size='auto'"
-            raise ValueError(f"[{function}] expected warmup >= {least} for {what}, got {warmup}")
+            raise ValueError(
+                f"[{function}] expected warmup >= {least} for {what}, got {warmup}: without "
+                "warmup give them as numbers"
+            )
 
     def start(
         self,
