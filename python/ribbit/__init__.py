@@ -15,6 +15,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.prediction import Prediction
 from ribbit.results.state import State
+from ribbit.results.swag import SWAGFit
 from ribbit.samplers import *
 from ribbit.targets import likelihoods, priors
 from ribbit.targets.callable import CallableDensity
@@ -58,6 +59,7 @@ __all__ = [
     "Model",
     "Posterior",
     "Prediction",
+    "SWAGFit",
     "__version__",
     "datasets",
     "diagnostics",

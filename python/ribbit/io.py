@@ -14,6 +14,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
+from ribbit.results.swag import SWAGFit
 from ribbit.targets.predictive import predictive_from_description
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
         return _build(header, arrays)
 
 
-def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleFit:
+def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleFit | SWAGFit:
     """Read a fit that its ``save`` wrote.
 
     Arrays come back as NumPy arrays; ``draws``, ``predict``, ``resume`` and ``init`` work as on the
@@ -66,7 +67,7 @@ def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleF
 
     Returns
     -------
-    MeanField, DropoutFit or EnsembleFit
+    MeanField, DropoutFit, EnsembleFit or SWAGFit
 
     Raises
     ------
@@ -89,7 +90,7 @@ def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleF
 
 def _build_fit(
     header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
-) -> MeanField | DropoutFit | EnsembleFit:
+) -> MeanField | DropoutFit | EnsembleFit | SWAGFit:
     kind = header["fit"]
     predictive: Any = None
     if header["predictive"] is not None:
@@ -112,7 +113,7 @@ def _build_fit(
             check_array(name, arrays[name], "float64", (None,))
         fields: dict[str, Any] = {name: arrays[name] for name in names}
         return MeanField(**fields, **common, predictive=predictive, state=state)
-    theta = arrays["theta"]
+    theta = arrays["mean" if kind == "SWAGFit" else "theta"]
     check_chains("theta", np.atleast_2d(theta)[:, None, :])
     more: dict[str, Any] = {"state": None, "history": archive.get(arrays, "history")}
     if header["state"] is not None:
@@ -122,6 +123,9 @@ def _build_fit(
     for name, values in more["history"].items():
         if values.dtype.name != "float64":
             raise ValueError(f"history/{name} is {values.dtype}")
+    if kind == "SWAGFit":
+        collected = _collected(header["collected"], arrays)
+        return SWAGFit(theta, **collected, **common, predictive=predictive, **more)
     if kind == "EnsembleFit":
         return EnsembleFit(theta, **common, predictive=predictive, **more)
     if kind != "DropoutFit":
@@ -184,6 +188,26 @@ def _positions(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> n
     if kept != 1:
         raise ValueError(f"positions {positions.shape} repeated {repeated} times")
     return np.broadcast_to(positions, (chains, repeated, dim))
+
+
+def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return what a SWAGFit has beside its mean (M, P): moments and deviations that fit it."""
+    mean, squares, deviations = (arrays[name] for name in ("mean", "squares", "deviations"))
+    check_array("mean", mean, "float64", (None, None), "finite")
+    check_array("squares", squares, "float64", mean.shape, "not negative")
+    count = whole("collected/count", counts["count"], below=2**40)
+    members, dim = mean.shape
+    check_array("deviations", deviations, ("float32", "float64"), (members, None, dim), "finite")
+    rank = deviations.shape[1]
+    if rank > count or min(count, 2) > rank:
+        raise ValueError(f"{rank} deviations of {count} iterates")
+    position = arrays.get("state/position")
+    if position is not None:
+        check_array("state/position", position, deviations.dtype.name, mean.shape)
+    first = counts["first_step"]
+    if first is not None:
+        whole("collected/first_step", first, below=2**63)
+    return {"squares": squares, "deviations": deviations, "count": count, "first_step": first}
 
 
 def _seconds(value: object) -> float | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn"]
+__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn", "save_weights"]
 
 
 def _nothing() -> npt.NDArray[np.float64]:
@@ -251,12 +251,16 @@ def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
     }
 
 
-def _save_weights(
-    fit: Any, path: str | os.PathLike[str], predictive: Any, arrays: dict[str, Any]
+def save_weights(
+    fit: Any,
+    path: str | os.PathLike[str],
+    predictive: Any,
+    arrays: dict[str, Any],
+    **more: Any,
 ) -> None:
-    """Write a fit of weights, its history and the state to go on from."""
+    """Write a fit of weights, its history and the state to go on from; `more` into the header."""
     kind = type(fit).__name__
-    header = _header(fit, kind, predictive)
+    header = {**_header(fit, kind, predictive), **more}
     archive.put(arrays, "history", fit.history)
     if fit.state is not None:
         archive.put_state(arrays, header, fit.state)
@@ -314,7 +318,7 @@ class DropoutFit:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
         arrays = {"theta": to_host(self.theta), "rates": self.rates}
-        _save_weights(self, path, self.target.network_predictive, arrays)
+        save_weights(self, path, self.target.network_predictive, arrays)
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
@@ -392,7 +396,7 @@ class EnsembleFit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
-        _save_weights(self, path, self.predictive, {"theta": to_host(self.theta)})
+        save_weights(self, path, self.predictive, {"theta": to_host(self.theta)})
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape

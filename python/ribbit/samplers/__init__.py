@@ -4,6 +4,7 @@ from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
 from ribbit.samplers.fit.mc_dropout import MCDropout
+from ribbit.samplers.fit.swag import SWAG
 from ribbit.samplers.mcmc.hmc import HMC
 from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
@@ -20,6 +21,7 @@ __all__ = [
     "NUTS",
     "SGHMC",
     "SGLD",
+    "SWAG",
     "DeepEnsemble",
     "MCDropout",
     "MicrocanonicalState",

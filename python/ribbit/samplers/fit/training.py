@@ -1,4 +1,4 @@
-"""Epochs of Adam on the members of a batch of weight vectors, until done or Ctrl-C."""
+"""Epochs of an optimiser on the members of a batch of weight vectors, until done or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from ribbit.samplers.sgmcmc.stepper import Stepper
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from ribbit.samplers.fit.collection import Collection
 
 __all__ = ["begin", "joined", "run_epochs", "train", "warn_of_rise"]
 
@@ -82,6 +84,7 @@ def train(
     progress: ProgressOption,
     fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
+    collect: Collection | None = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
@@ -104,6 +107,9 @@ def train(
         The prior is no part of the objective.
     fit : function of a state
         The fit so far, for exceptions.
+    collect : Collection, optional
+        What keeps the weights at the ends of the epochs that follow `num_epochs` (which may then
+        be 0), and whose stepper makes their steps.
 
     Returns
     -------
@@ -113,7 +119,8 @@ def train(
     history : dict of arrays
         "epoch" (E,) and "objective" (E, M).
     """
-    epochs = checks.integer(function, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+    fewest, more = (1, 0) if collect is None else (0, collect.epochs)
+    epochs = checks.integer(function, "num_epochs", num_epochs, minimum=fewest, maximum=2**39)
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
     with InterruptGuard() as guard:
@@ -135,32 +142,50 @@ def train(
                 _distinct(function, to_host(position))
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
+        batches = stepper.batches
+        # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
+        turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
+        watch = _Watch(stepper, epochs + more, without_prior=likelihood_alone)
 
         def advance(step: int, count: int) -> Any:
-            del step
+            now = stepper if collect is None or step < turn else collect.stepper
             try:
-                held[0], info = stepper.advance(held[0], count, guard)
+                held[0], info = now.advance(held[0], count, guard)
             except NonFiniteError as error:  # the steps of this call that were finite
                 held[0] = error.state
                 raise
             return info["step_size"]
 
-        watch = _Watch(stepper, epochs, without_prior=likelihood_alone)
+        def stop(step: int) -> int:
+            every = watch.every * batches
+            found = (step // every + 1) * every
+            if collect is None:
+                return found
+            # The turn from training to collecting, and the end of each epoch after it.
+            return min(found, turn) if step < turn else (step // batches + 1) * batches
+
+        def look(step: int) -> None:
+            due = step % (watch.every * batches) == 0
+            if collect is not None and step > turn:  # the end of an epoch
+                collect.take(held[0], turn)
+                due = collect.looks()
+            if due:
+                watch.look(step, held[0].position, guard)
 
         complete = run_epochs(
             function,
             title,
             first=first,
-            epochs=epochs,
-            batches=stepper.batches,
+            epochs=epochs + more,
+            batches=batches,
             members=members,
             gradients=members,
             advance=advance,
             fit=lambda: fit(held[0]),
             guard=guard,
             progress=progress,
-            watch=lambda step: watch.look(step, held[0].position, guard),
-            every=watch.every,
+            watch=look,
+            stop=stop,
         )
     return held[0], complete, watch.history
 
@@ -191,7 +216,7 @@ def run_epochs(
     guard: InterruptGuard,
     progress: ProgressOption,
     watch: Callable[[int], None] | None = None,
-    every: int = 1,
+    stop: Callable[[int], int] | None = None,
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
 
@@ -213,8 +238,9 @@ def run_epochs(
     progress
         As for ``sample``.
     watch : function of step, optional
-        Called whenever a multiple of `every` epochs is done.
-    every : int
+        Called at every stop.
+    stop : function of step, optional
+        The next step behind this one where a call ends.
 
     Returns
     -------
@@ -237,8 +263,8 @@ def run_epochs(
     ):
         while step < end and not guard.requested:
             left = end - step
-            if watch is not None:
-                left = min(left, every * batches - step % (every * batches))
+            halt = end if stop is None else stop(step)
+            left = min(left, halt - step)
             count = chunk.size(left)
             try:
                 rates = advance(step, count)
@@ -251,7 +277,7 @@ def run_epochs(
             if reporter.wanted:
                 reporter.update(steps, {"step_size": to_host(rates)}, float(steps * gradients))
             chunk.made(count)
-            if watch is not None and step % (every * batches) == 0:
+            if watch is not None and step == halt:
                 watch(step)
         guard.check_terminated()
         if step < end:

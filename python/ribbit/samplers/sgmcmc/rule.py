@@ -18,7 +18,8 @@ class Rule:
     ----------
     kind : {"langevin", "friction", "adam"}
         langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
-        friction: v = (1 - a) sqrt(eps / eps_before) v + eps g + sqrt(2 a eps) xi; theta += v.
+        friction: v = (1 - a) sqrt(eps / eps_before) v + eps g + sqrt(2 a eps) xi; theta += v;
+        without noise stochastic gradient descent with momentum 1 - a.
         adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
     friction : float
         The a above.
@@ -29,6 +30,8 @@ class Rule:
     decay1, decay2 : float
         Of the running first and second moments.
     epsilon : float
+    noisy : bool
+        False: xi = 0, and the first velocity is 0; Adam's rule is so always.
     """
 
     kind: Kind
@@ -38,3 +41,9 @@ class Rule:
     decay1: float = 0.9
     decay2: float = 0.999
     epsilon: float = 1e-8
+    noisy: bool = True
+
+    @property
+    def optimises(self) -> bool:
+        """Whether the steps climb, and draw no noise."""
+        return self.kind == "adam" or not self.noisy

@@ -141,7 +141,7 @@ class Stepper:
         _finite(function, "log density", chains, to_host(logdensity)[:, None])
         _finite(function, "gradient", chains, to_host(grad))
         first = second = None
-        if self.rule.kind == "friction":
+        if self.rule.kind == "friction" and self.rule.noisy:
             # What the velocity is without gradients, to leading order (Chen et al. 2014, eq. 15).
             xi = random_numbers.normal(
                 xp,
@@ -154,7 +154,7 @@ class Stepper:
                 layer=_VELOCITY_LAYER,
             )
             first = math.sqrt(self.step_size) * xi
-        elif self.rule.kind == "adam":
+        elif self.rule.kind in ("friction", "adam"):
             first = xp.zeros_like(position)
         if self.rule.kind == "adam" or self.rule.preconditioned:
             second = xp.zeros_like(position)
@@ -203,7 +203,7 @@ class Stepper:
         clock = self._clock(state.step, state.warmup)
         eps = self.step_size * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
-        if self.rule.kind == "adam":
+        if self.rule.optimises:
             noise[:] = 0.0
         if self._native is not None:
             arrays, failed, largest = self._native_steps(state, eps, noise, guard)
@@ -218,8 +218,10 @@ class Stepper:
             good = int(failed[chain])
             if good:
                 state, _ = self.advance(state, good, guard)
-            adam = self.rule.kind == "adam"
-            one, rate = ("member", "learning rate") if adam else ("chain", "step size")
+            one, rate = "chain", "step size"
+            if self.rule.optimises:
+                one = "member"
+                rate = "learning rate" if self.rule.kind == "adam" else "learning rate / N"
             raise NonFiniteError(
                 f"[{self.function}] expected finite parameters, got others in {one} "
                 f"{state.chains[chain]} at step {state.step} with {rate} {eps[good]:.3g}, "

@@ -1,0 +1,187 @@
+"""Gaussians around the iterates of an optimiser, one for each member.
+
+Shapes: M members, K deviations, P parameters, S draws, E points of a history.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_host
+from ribbit.protocols import Array, Predictive
+from ribbit.results.draws import Draws
+from ribbit.results.fit_verdicts import History, summary_of_fit
+from ribbit.results.fits import drawn, save_weights
+from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Summary
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["SWAGFit"]
+
+# Layers of a draw's random numbers: of the diagonal part and of the deviations.
+_DIAGONAL, _LOW_RANK = 0, 2
+_FEWEST = 2  # iterates, and deviations, that have a spread
+_AT_ONCE = 1 << 22  # numbers of the noise that is held beside the draws
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SWAGFit:
+    """A Gaussian, diagonal and low rank, for each member: what :class:`ribbit.SWAG` fits.
+
+    The covariance of member m is diag(variance[m]) / 2 + D^T D / (2 (K - 1)) with the rows of
+    D = deviations[m] (Maddox et al. 2019, section 4.2). All members weigh the same.
+
+    Attributes
+    ----------
+    mean : (M, P) float64 array
+        Of the iterates; the last weights where none was collected.
+    squares : (M, P) float64 array
+        Sum of the squared distances of the iterates from `mean`.
+    deviations : (M, K, P) array
+        The last iterates less the running mean that each is part of, the oldest first;
+        K = min(count, max_rank). The first iterate of all has none: 0.
+    count : int
+        Iterates collected, one per epoch.
+    first_step : int or None
+        Step after which collecting began; None where nothing was collected.
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    predictive : Predictive or None
+        What predicts; the target.
+    state : StochasticState
+        What ``fit(resume=...)`` goes on from.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
+        twenty epochs of training and some twenty of collecting.
+    """
+
+    mean: Array
+    squares: Array
+    deviations: Array
+    count: int
+    first_step: int | None
+    complete: bool
+    settings: dict[str, Any]
+    predictive: Predictive | None = None
+    state: Any = None
+    history: History = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        members, rank, dim = self.deviations.shape
+        text = f"SWAGFit({members} members, {dim} parameters, {self.count} iterates, rank {rank}"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    @property
+    def variance(self) -> Array:
+        """Variance of the iterates, (M, P) float64: mean square distance from `mean`."""
+        return self.squares / max(1, self.count)
+
+    def summary(self) -> Summary:
+        """Say whether the objective has settled, and what to do next."""
+        return summary_of_fit(self, repr(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        names = ("mean", "squares", "deviations")
+        arrays = {name: to_host(getattr(self, name)) for name in names}
+        collected = {"count": self.count, "first_step": self.first_step}
+        save_weights(self, path, self.predictive, arrays, collected=collected)
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return draw c (C, P) for each chain id c; a draw per member, at least four, when None."""
+        many = max(4, self.mean.shape[0])
+        ids = np.arange(many, dtype=np.uint32) if chains is None else chains
+        self._require_spread("SWAGFit.starts")
+        return self._drawn(np.asarray(ids, np.uint32), seed)
+
+    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+        """Return independent draws as one chain, from the members in turn.
+
+        Draw s is mean + sqrt(variance / 2) z1 + D^T z2 / sqrt(2 (K - 1)) of member s mod M
+        (Maddox et al. 2019, equation 1), with standard normals z1 (P,) and z2 (K,).
+
+        Parameters
+        ----------
+        num_draws : int
+            S, >= 1. A multiple of M weighs the members alike.
+        seed : int
+            64-bit key; draw s depends on (seed, s) alone.
+
+        Returns
+        -------
+        Draws
+            positions (1, S, P).
+
+        Raises
+        ------
+        ValueError
+            When fewer than two iterates were collected.
+        MemoryError
+            When the draws do not fit into the memory that is free.
+        """
+        name = "SWAGFit.draws"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        key = checks.seed(name, seed)
+        self._require_spread(name)
+        dim = int(self.mean.shape[1])
+        dtype = host_dtype(self.deviations)
+        what = f"{count} draws of {dim} parameters"
+        # the draws, and the copy that lines them up
+        require_memory(name, namespace(self.deviations), 2 * count * dim, dtype, what)
+        positions = self._drawn(np.arange(count, dtype=np.uint32), key)
+        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+
+    def predict(self, x: Array, num_draws: int = 1000, *, seed: int = 0) -> Prediction:
+        """Return ``draws(num_draws, seed=seed).predict(x)``."""
+        return self.draws(num_draws, seed=seed).predict(x)
+
+    def _require_spread(self, name: str) -> None:
+        if self.count < _FEWEST:
+            raise ValueError(
+                f"[{name}] expected a fit of at least {_FEWEST} iterates, got {self.count}: "
+                "collect more (fit(0, swag_epochs=..., resume=fit))"
+            )
+
+    def _drawn(self, ids: npt.NDArray[np.uint32], seed: int) -> Array:
+        """Draws (S, P) of these numbers, some at a time: each is a function of its number."""
+        xp = namespace(self.deviations)
+        size = max(1, _AT_ONCE // int(self.mean.shape[1]))
+        parts = [self._some(ids[i : i + size], seed) for i in range(0, len(ids), size)]
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+
+    def _some(self, ids: npt.NDArray[np.uint32], seed: int) -> Array:
+        xp = namespace(self.deviations)
+        members, rank, dim = self.deviations.shape
+        dtype = host_dtype(self.deviations)
+
+        def noise(size: int, layer: int) -> Array:
+            return random_numbers.normal(
+                xp,
+                (len(ids), size),
+                dtype,
+                seed=seed,
+                step=0,
+                chains=ids,
+                purpose=random_numbers.FIT_DRAW,
+                layer=layer,
+            )
+
+        own = xp.asarray((ids % members).astype(np.int64))
+        sd = xp.astype(xp.sqrt(0.5 * self.variance), self.deviations.dtype)
+        mean = xp.astype(self.mean, self.deviations.dtype)
+        away = xp.take(sd, own, axis=0) * noise(dim, _DIAGONAL)
+        z2 = noise(rank, _LOW_RANK) / math.sqrt(2.0 * (rank - 1))
+        # One deviation after the other: a matrix product rounds by how many draws there are.
+        for k in range(rank):
+            away = away + z2[:, k : k + 1] * xp.take(self.deviations[:, k, :], own, axis=0)
+        return xp.take(mean, own, axis=0) + away

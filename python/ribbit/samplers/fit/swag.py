@@ -1,0 +1,257 @@
+"""SWAG: Gaussians around the iterates of an optimiser at a constant rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import require_memory
+from ribbit.errors import NonFiniteError
+from ribbit.protocols import Array
+from ribbit.results.fit_verdicts import History
+from ribbit.results.state import StochasticState
+from ribbit.results.swag import SWAGFit
+from ribbit.samplers.fit.collection import Collection
+from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
+from ribbit.samplers.run import options
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper
+
+__all__ = ["SWAG"]
+
+
+class SWAG:
+    """A Gaussian around the path of an optimiser (Maddox et al. 2019), for each of some members.
+
+    Trains as :class:`ribbit.DeepEnsemble` does, goes on at a constant learning rate, and keeps the
+    mean, the variance and the last `max_rank` deviations of the weights at the ends of the epochs.
+    Several members, each from its own start, are MultiSWAG (Wilson and Izmailov 2020): a mixture
+    that weighs them alike.
+
+    It is no sampler of the posterior, and nothing here makes it one. The spread of the iterates is
+    that of the optimiser's noise: it grows with the learning rate and falls with the batch size.
+    On a linear model with Gaussian noise the covariance converges to that of the iterates, which
+    shares its mean with the posterior and nothing else; batches without replacement nearly cancel
+    over an epoch, which makes it smaller still, and with all rows in every step it goes to 0. Judge
+    a fit by its predictions on rows held out, and choose `swag_learning_rate` there.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
+    members : int
+        M.
+    learning_rate : float
+        Of training, times the schedule's factor. Of "sgd": for the gradient of the log density
+        divided by N, that of the mean over rows.
+    swag_learning_rate : float, optional
+        Constant rate while weights are collected, in the same units; default: `learning_rate`.
+    max_rank : int
+        The most deviations that are kept, at least 2; M * max_rank * P numbers.
+    batch_size : int or None
+        The most rows per step; the batches of an epoch differ by one at most. None: all, which
+        leaves the optimiser no noise.
+    optimizer : {"adam", "sgd"}
+        "adam": decay 0.9 and 0.999, epsilon 1e-8. "sgd", the paper's: v = momentum v + rate g / N,
+        theta += v.
+    momentum : float
+        Of "sgd", in [0, 1).
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`, for training alone; constant when absent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range, or a target with Dropout layers.
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.toy_regression(100, seed=1)
+    >>> model, prior = rb.mlp(1, (20,), 1), rb.Normal(1.0)
+    >>> target = rb.Posterior(model, x, y, prior=prior, likelihood=rb.Gaussian(0.1))
+    >>> swag = rb.SWAG(target, members=3, learning_rate=1e-2, batch_size=20)
+    >>> fit = swag.fit(200, swag_epochs=40)  # doctest: +SKIP
+    >>> p = fit.predict(x)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        members: int = 1,
+        learning_rate: float = 1e-3,
+        swag_learning_rate: float | None = None,
+        max_rank: int = 20,
+        batch_size: int | None = 128,
+        optimizer: str = "adam",
+        momentum: float = 0.9,
+        schedule: schedules.Schedule | None = None,
+    ) -> None:
+        name = "SWAG"
+        density = Density(target, function=name)
+        options.no_dropout(name, target)
+        self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
+        rate = checks.positive(name, "learning_rate", learning_rate)
+        late = rate
+        if swag_learning_rate is not None:
+            late = checks.positive(name, "swag_learning_rate", swag_learning_rate)
+        self._max_rank = checks.integer(name, "max_rank", max_rank, minimum=2, maximum=2**31)
+        checks.choice(name, "optimizer", optimizer, ("adam", "sgd"))
+        momentum = checks.fraction(name, "momentum", momentum, zero=True)
+        rule, unit = Rule("adam"), 1
+        if optimizer == "sgd":
+            rule = Rule("friction", friction=1.0 - momentum, noisy=False)
+            unit = options.num_rows(name, target) or 1
+        common: dict[str, Any] = {"batch_size": batch_size}
+        self._stepper = Stepper(
+            name, density, rule, step_size=rate / unit, schedule=schedule, **common
+        )
+        self._collector = Stepper(
+            name, density, rule, step_size=late / unit, schedule=None, **common
+        )
+        self.settings: dict[str, Any] = {
+            "members": self._members,
+            "learning_rate": rate,
+            "swag_learning_rate": late,
+            "max_rank": self._max_rank,
+            "batch_size": self._stepper.batch_size,
+            "optimizer": optimizer,
+            "momentum": momentum,
+            "schedule": repr(self._stepper.schedule),
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"SWAG({type(self._stepper.density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        swag_epochs: int = 40,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: SWAGFit | None = None,
+        progress: ProgressOption = None,
+    ) -> SWAGFit:
+        """Train the members, then collect their weights.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data before collecting; 0 where `init` or `resume` is trained.
+        swag_epochs : int
+            Passes at the constant rate, each of which ends with a collected iterate. At least 2
+            for a fit that gives draws; `max_rank` or more for the whole rank.
+        seed : int
+            64-bit key of starts and batches.
+        init : (P,) or (M, P) array, or a fit, optional
+            Where the members start; default ``target.init`` per member. One start for several
+            members needs minibatches: with all rows in every step they would be copies.
+        resume : SWAGFit, optional
+            A fit of the same settings to go on with, bit for bit; its seed is used. One that has
+            collected iterates collects more: `num_epochs` is 0 then.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        SWAGFit
+            ``complete=False`` after Ctrl-C, with a warning.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work.
+        MemoryError
+            When the deviations do not fit into the memory that is free.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the fit so far.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Warns
+        -----
+        FitWarning
+            When the objective still rose at the end; ``fit.summary()`` says by how much.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
+        """
+        name = "SWAG.fit"
+        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+        more = checks.integer(name, "swag_epochs", swag_epochs, minimum=0, maximum=2**39)
+        if epochs + more == 0:
+            raise ValueError(f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0")
+        start = begin(name, init, resume, SWAGFit, self.settings, self._members, seed)
+        if resume is not None and resume.count and epochs:
+            raise ValueError(
+                f"[{name}] expected num_epochs=0 with a resume that has collected {resume.count} "
+                f"iterates, got {epochs}: to train on give it as init"
+            )
+        self._check_memory(name, more, resume)
+        collected = Collection(self._collector, more, self._max_rank, resume)
+        try:
+            state, complete, history = train(
+                name,
+                "SWAG",
+                self._stepper,
+                epochs,
+                seed=seed,
+                start=start,
+                members=self._members,
+                resume=None if resume is None else resume.state,
+                progress=progress,
+                fit=lambda state: self._fit(state, collected, complete=False),
+                collect=collected,
+            )
+        except NonFiniteError as error:
+            error.state = error.fit or error.state
+            raise
+        past = joined(resume, history)
+        fit = self._fit(state, collected, complete=complete, history=past)
+        if complete:
+            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+        return fit
+
+    def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:
+        rank = min(self._max_rank, epochs + (0 if resume is None else resume.count))
+        density = self._stepper.density
+        # as they come, and once more in the fit
+        numbers = 2 * self._members * rank * density.dim
+        what = f"{rank} deviations of {self._members} members of {density.dim} parameters"
+        require_memory(name, density.xp, numbers, density.dtype, what)
+
+    def _fit(
+        self,
+        state: StochasticState,
+        collected: Collection,
+        *,
+        complete: bool,
+        history: History | None = None,
+    ) -> SWAGFit:
+        target = self._stepper.density.target
+        mean, squares, deviations, count = collected.moments_of(state)
+        return SWAGFit(
+            mean=mean,
+            squares=squares,
+            deviations=deviations,
+            count=count,
+            first_step=collected.first_step,
+            complete=complete,
+            settings={
+                "sampler": "SWAG",
+                **self.settings,
+                "num_epochs": state.step // self._stepper.batches,
+                "num_rows": self._stepper.num_rows,
+                "seed": state.seed,
+            },
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=state,
+            history={} if history is None else history,
+        )
