@@ -55,14 +55,17 @@ def ending(values: Array, rows: int) -> Ending:
     return Ending(moved / rows, certain)
 
 
-def check_fit(function: str, history: Mapping[str, Array], rows: int) -> str | None:
+def check_fit(
+    function: str, history: Mapping[str, Array], rows: int, advice: str | None = None
+) -> str | None:
     """Return what to warn of when the objective still rose at the end, else None."""
     found = ending(_objective(history), rows)
     if not (found.certain and found.change > 0.0):
         return None
     return (
         f"[{function}] expected an objective that has settled, got one that still rose by "
-        f"{found.change:.2g} per row over the last fifth of the epochs: {_LONGER}"
+        f"{found.change:.2g} per row over the last fifth of the epochs: "
+        f"{advice or _LONGER}"
     )
 
 
@@ -92,7 +95,7 @@ def summary_of_fit(fit: Any, title: str) -> Summary:
     elif calm:
         text = f"The {name} has settled, as far as its noise shows."
     elif found.change > 0.0:
-        text = f"The {name} still rose: {_LONGER}."
+        text = f"The {name} still rose: {getattr(fit, 'advice', _LONGER)}."
     else:
         text = f"The {name} fell at the end: take a smaller learning rate, or one that falls."
     if not fit.complete:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -75,6 +75,12 @@ class SWAGFit:
     predictive: Predictive | None = None
     state: Any = None
     history: History = field(default_factory=dict)
+
+    # What to do when the objective still rose: what was collected stays in the moments.
+    advice: ClassVar[str] = (
+        "train longer before collecting (init=fit.mean starts another fit there) and let the "
+        "learning rate fall on the way (schedule=rb.schedules.cosine(num_steps))"
+    )
 
     def __repr__(self) -> str:
         members, rank, dim = self.deviations.shape

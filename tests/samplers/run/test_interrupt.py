@@ -390,6 +390,20 @@ def test_inside_stochastic_steps(make):
 
 # as many epochs as there is time for
 @pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
+def test_inside_a_collection():
+    """Where SWAG keeps the ends of epochs; the one that was cut short is finished first."""
+    trainer = rb.SWAG(wide(), batch_size=500, learning_rate=1e-4)
+    fit = interrupted(lambda: trainer.fit(2, swag_epochs=10**6, seed=1, progress=False))
+    assert fit.count == max(0, fit.state.step // 8 - 2)
+    left = max(0, 2 - fit.state.step // 8)
+    rest = trainer.fit(left, swag_epochs=1, resume=fit, progress=False)
+    whole = trainer.fit(2, swag_epochs=fit.count + 1, seed=1, progress=False)
+    for name in ("mean", "squares", "deviations"):
+        assert getattr(rest, name).tobytes() == getattr(whole, name).tobytes()
+
+
+# as many epochs as there is time for
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble"])
 @pytest.mark.parametrize("batch_size", [500, None])
 def test_inside_a_fit(method, batch_size):

@@ -31,6 +31,7 @@ from tests.support.fuzz.problem import (
     SGHMC_STATE,
     SGLD,
     STARTS,
+    SWAG,
     TARGET,
     THETA,
     Call,
@@ -258,11 +259,26 @@ FITTING: dict[str, Call] = {
             "schedule": (SCHEDULE, NO_SCHEDULE),
         },
     ),
+    "SWAG": Call(
+        rb.SWAG,
+        {
+            "target": (TARGET, NO_TARGET),
+            "members": count(2, 1, 2**32 - 1),
+            "learning_rate": positive(0.01),
+            "swag_learning_rate": positive(0.01, none=True),
+            "max_rank": count(20, 2, 2**31),
+            "batch_size": BATCH,
+            "optimizer": choice("sgd"),
+            "momentum": (0.9, m.without(m.reals(0.0, 1.0), "end")),
+            "schedule": (SCHEDULE, NO_SCHEDULE),
+        },
+    ),
 }
 for _name, _trainer, _fit in (
     ("BBB", BBB, "B"),
     ("MCDropout", MCD, "M"),
     ("DeepEnsemble", ENSEMBLE, "E"),
+    ("SWAG", SWAG, "S"),
 ):
     FITTING[f"{_name}.fit"] = Call(
         _trainer.fit,
@@ -282,6 +298,10 @@ for _name, _trainer, _fit in (
         },
     )
     FITTING[f"{type(FITS[_fit]).__name__}.predict"] = Call(FITS[_fit].predict, {"x": INPUTS})
+
+FITTING["SWAG.fit"].arguments["swag_epochs"] = count(2, 0)
+FITTING["SWAG.fit"].arguments["num_epochs"] = count(1, 0)
+FITTING["SWAG.fit resumed"].arguments["num_epochs"] = count(0, 0, 0)
 
 RESULTS: dict[str, Call] = {
     "MeanField": Call(
@@ -306,6 +326,7 @@ RESULTS: dict[str, Call] = {
     "EnsembleFit.draws": Call(
         FITS["E"].draws, {"num_draws": count(2, 1, 2**31, none=True), "seed": SEED}
     ),
+    "SWAGFit.draws": Call(FITS["S"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
     "Draws.predict": Call(DRAWS.predict, {"x": INPUTS, "keep": flag()}),
     "Draws.save": Call(DRAWS.save, {"path": (FOLDER / "new", m.paths(), ("folder",))}),
     "load_draws": Call(

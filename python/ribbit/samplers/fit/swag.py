@@ -33,10 +33,11 @@ class SWAG:
 
     It is no sampler of the posterior, and nothing here makes it one. The spread of the iterates is
     that of the optimiser's noise: it grows with the learning rate and falls with the batch size.
-    On a linear model with Gaussian noise the covariance converges to that of the iterates, which
-    shares its mean with the posterior and nothing else; batches without replacement nearly cancel
-    over an epoch, which makes it smaller still, and with all rows in every step it goes to 0. Judge
-    a fit by its predictions on rows held out, and choose `swag_learning_rate` there.
+    On a linear model with Gaussian noise mean and variance converge to those of the iterates in the
+    long run, whatever the posterior's are: the mean is close to its mean, the variance is not close
+    to its variance. Batches without replacement nearly cancel over an epoch, so that iterates at
+    the ends of epochs spread little, and with all rows in every step they do not spread at all.
+    Judge a fit by its predictions on rows held out, and choose `swag_learning_rate` there.
 
     Parameters
     ----------
@@ -216,7 +217,7 @@ class SWAG:
         past = joined(resume, history)
         fit = self._fit(state, collected, complete=complete, history=past)
         if complete:
-            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+            warn_of_rise(name, fit.history, self._stepper.num_rows or 1, fit.advice)
         return fit
 
     def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:

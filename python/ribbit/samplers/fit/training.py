@@ -344,9 +344,9 @@ class _Watch:
         return {"epoch": np.array(epochs), "objective": np.stack(values)}
 
 
-def warn_of_rise(function: str, history: History, rows: int) -> None:
+def warn_of_rise(function: str, history: History, rows: int, advice: str | None = None) -> None:
     """Warn, at the line that called the caller, when the objective still rose at the end."""
-    text = check_fit(function, history, rows)
+    text = check_fit(function, history, rows, advice)
     if text is not None:
         warn(text, stacklevel=3, category=FitWarning)
 
