@@ -205,7 +205,7 @@ def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, An
     if position is not None:
         check_array("state/position", position, deviations.dtype.name, mean.shape)
     first = counts["first_step"]
-    if first is not None:
+    if count or first is not None:
         whole("collected/first_step", first, below=2**63)
     return {"squares": squares, "deviations": deviations, "count": count, "first_step": first}
 

@@ -1,5 +1,7 @@
 """Fits travel through files: the same predictions, and they go on bit for bit."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -108,3 +110,36 @@ def test_draws_and_fits_are_told_apart(tmp_path):
         rb.load_fit(tmp_path / "cut")
     with pytest.raises(TypeError, match=r"\[EnsembleFit\.save\] expected a path"):
         trainer("DeepEnsemble").fit(1, progress=False).save(3)
+
+
+DAMAGES = {
+    "squares is not not negative": lambda h, a: a.update(squares=-1.0 - a["squares"]),
+    r"squares has shape \(2, 4\)": lambda h, a: a.update(squares=a["squares"][:, :4]),
+    "mean is float32": lambda h, a: a.update(mean=a["mean"].astype(np.float32)),
+    "deviations is not finite": lambda h, a: a.update(deviations=a["deviations"] + np.nan),
+    r"deviations has shape \(1, 2": lambda h, a: a.update(deviations=a["deviations"][:1]),
+    "2 deviations of 1 iterates": lambda h, a: h["collected"].update(count=1),
+    "1 deviations of 3 iterates": lambda h, a: a.update(deviations=a["deviations"][:, :1]),
+    "collected/count is not a whole number": lambda h, a: h["collected"].update(count="3"),
+    "collected/first_step is not a whole number": lambda h, a: h["collected"].update(
+        first_step=None
+    ),
+    "state/position is float64": lambda h, a: a.update(
+        {k: v.astype(np.float64) for k, v in a.items() if k in {f"state/{s}" for s in STATE}}
+    ),
+}
+
+
+@pytest.mark.parametrize("text", DAMAGES)
+def test_moments_that_no_fit_can_have_are_refused(text, tmp_path):
+    fit = trainer("SWAG").fit(1, swag_epochs=3, progress=False)
+    fit.save(tmp_path / "fit")
+    with np.load(tmp_path / "fit") as found:
+        arrays = {name: found[name] for name in found.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    DAMAGES[text](header, arrays)
+    data = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with open(tmp_path / "other", "wb") as file:
+        np.savez(file, header=data, **arrays)
+    with pytest.raises(rb.errors.DataError, match=text):
+        rb.load_fit(tmp_path / "other")
