@@ -5,7 +5,7 @@ import pytest
 
 from ribbit._arrays.namespace import namespace
 from ribbit.io import load_draws
-from ribbit.samplers import HMC, MCLMC, leapfrog, metropolis
+from ribbit.samplers import HMC, MCLMC, SWAG, leapfrog, metropolis
 from tests.support.targets import Gaussian, Line
 
 strict = pytest.importorskip("array_api_strict")
@@ -174,3 +174,19 @@ def test_primitives():
     error = np.array([-1.0, 0.5, 3.0])
     for left, right in zip(metropolis(strict.asarray(error)), metropolis(error), strict=True):
         close(left, right)
+
+
+def test_an_optimiser_s_moments_are_those_on_numpy():
+    a, b = (
+        SWAG(line(xp), members=2, learning_rate=0.1, batch_size=None).fit(
+            3, swag_epochs=5, init=xp.asarray(X[:2]), progress=False
+        )
+        for xp in (strict, np)
+    )
+    for name in ("mean", "squares", "deviations", "variance"):
+        close(getattr(a, name), getattr(b, name), rtol=1e-4, atol=1e-6)
+    close(a.draws(7, seed=2).positions, b.draws(7, seed=2).positions, rtol=1e-4, atol=1e-6)
+    close(a.starts(None, 2), b.starts(None, 2), rtol=1e-4, atol=1e-6)
+    again = SWAG(line(strict), members=2, learning_rate=0.1, batch_size=None)
+    assert again.fit(0, swag_epochs=2, resume=a, progress=False).count == 7
+    assert again.fit(0, swag_epochs=2, init=a, progress=False).count == 2
