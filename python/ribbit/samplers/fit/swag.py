@@ -57,7 +57,8 @@ class SWAG:
         leaves the optimiser no noise.
     optimizer : {"adam", "sgd"}
         "adam": decay 0.9 and 0.999, epsilon 1e-8. "sgd", the paper's: v = momentum v + rate g / N,
-        theta += v.
+        theta += v; its rate has to be found for each target, a small noise of the likelihood makes
+        all but small ones run away.
     momentum : float
         Of "sgd", in [0, 1).
     schedule : Schedule, optional
