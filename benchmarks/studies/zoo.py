@@ -2,8 +2,8 @@
 
 Data, starting points and float64 references are those of the workloads resnet20, lenet5, cnn-lstm
 and hmc-small-1. A first step on all of a few rows is recomputed from the reference gradient before
-anything is timed. What is timed is a run on 64 rows: four steps on half of them (HMC: two
-transitions of three leapfrogs), building the sampler included; two runs must have the same bits.
+anything is timed. What is timed is a run on 64 rows: four steps on half of them (HMC and NUTS: two
+transitions), building the sampler included; two runs must have the same bits.
 """
 
 from __future__ import annotations
@@ -157,6 +157,57 @@ def hmc(network: Network) -> Work:
     return lambda: sample(network.timed), check
 
 
+def nuts(network: Network) -> Work:
+    """Grow two trees of at most seven leapfrogs: log densities rise as the reference's."""
+
+    def sample(problem: Problem) -> rb.Draws:
+        sampler = rb.NUTS(
+            problem.posterior(),
+            step_size=network.hmc_step,
+            max_tree_depth=3,
+            inverse_mass_matrix=None,
+        )
+        return sampler.sample(2, warmup=0, chains=1, seed=SEED, init=problem.start, progress=False)
+
+    def check(found: rb.Draws) -> dict[str, float]:
+        same_bits("NUTS", (found.positions, sample(network.timed).positions))
+        rates = float(np.min(found.stats["acceptance_rate"]))
+        if not rates > 0.5 or np.array_equal(found.positions[0, -1], network.timed.start):
+            raise WrongAnswerError(
+                f"[NUTS] expected moves of acceptance above 0.5, got {rates:.3g}"
+            )
+        draws, begun = sample(network.few), network.few.first[0]
+        wanted = network.few.reference(draws.positions[0, -1])[0] - begun
+        risen = float(draws.stats["lp"][0, -1]) - begun
+        errors = {"lp": relative_error(risen, wanted)}
+        check_errors("NUTS", errors, TOLERANCE)
+        return errors | {"acceptance": rates}
+
+    return lambda: sample(network.timed), check
+
+
+def mclmc(network: Network) -> Work:
+    """Make steps of length eps; where one leads the gradient is the reference's."""
+
+    def step(problem: Problem, steps: int) -> NDArray[Any]:
+        sampler = rb.MCLMC(problem.posterior(), step_size=network.hmc_step, decoherence_length=1.0)
+        state = sampler.step(sampler.init(problem.start, seed=SEED), num_steps=steps)[0]
+        return np.stack([np.asarray(state.position[0]), np.asarray(state.grad[0])])
+
+    def check(found: NDArray[Any]) -> dict[str, float]:
+        same_bits("MCLMC", (found, step(network.timed, STEPS)))
+        position, gradient = step(network.few, 1).astype(np.float64)
+        length = float(np.linalg.norm(position - network.few.start))
+        errors = {
+            "length": abs(length / network.hmc_step - 1.0),
+            "gradient": relative_error(gradient, network.few.reference(position)[1]),
+        }
+        check_errors("MCLMC", errors, TOLERANCE)
+        return errors
+
+    return lambda: step(network.timed, STEPS), check
+
+
 def sgld(network: Network) -> Work:
     """Make steps on half the rows; one on all rows is drift plus noise.
 
@@ -306,11 +357,36 @@ def ensemble(network: Network) -> Work:
     return run, check
 
 
+def swag(network: Network) -> Work:
+    """Train an epoch and collect another; the first step is that of `ensemble`."""
+
+    def fit(problem: Problem, batch_size: int | None, swag_epochs: int) -> rb.SWAGFit:
+        sampler = rb.SWAG(problem.posterior(), batch_size=batch_size)
+        return sampler.fit(
+            1, swag_epochs=swag_epochs, seed=SEED, init=problem.start, progress=False
+        )
+
+    def run() -> rb.SWAGFit:
+        return fit(network.timed, network.timed.half, EPOCHS - 1)
+
+    def check(found: rb.SWAGFit) -> dict[str, float]:
+        same_bits("SWAG", (found.mean, run().mean))
+        moment = fit(network.few, None, 0).state.first_moment[0]
+        errors = {"gradient": relative_error(10.0 * moment, network.few.first[1])}
+        check_errors("SWAG", errors, TOLERANCE)
+        return errors
+
+    return run, check
+
+
 SAMPLERS: dict[str, Callable[[Network], Work]] = {
     "HMC": hmc,
+    "NUTS": nuts,
+    "MCLMC": mclmc,
     "SGLD": sgld,
     "SGHMC": sghmc,
     "BBB": bbb,
     "MCDropout": mc_dropout,
     "DeepEnsemble": ensemble,
+    "SWAG": swag,
 }
