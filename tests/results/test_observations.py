@@ -263,3 +263,20 @@ def test_what_does_not_fit_is_refused():
             call()
     with pytest.raises(ValueError, match="num_samples >= 1"):
         p.sample(0)
+
+
+def test_samples_of_a_large_network_take_a_few_draws_at_once(monkeypatch):
+    """Weights are gathered draw by draw of a sample: no more of them than values elsewhere."""
+    draws, taken = run(rb.Gaussian(0.1)), []
+    p = draws.predict(X[:4])
+    wanted = p.sample(50, seed=1)
+    terms_of_all = prediction.Prediction._terms_of
+
+    def watched(self, numbers, rows=None):
+        taken.append(len(numbers))
+        return terms_of_all(self, numbers, rows)
+
+    monkeypatch.setattr(prediction, "_CHUNK", 3 * draws.positions.shape[-1])
+    monkeypatch.setattr(prediction.Prediction, "_terms_of", watched)
+    assert same(p.sample(50, seed=1), wanted)
+    assert max(taken) == 3

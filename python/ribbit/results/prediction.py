@@ -355,9 +355,9 @@ class Prediction:
         key = checks.seed(name, seed)
         self._need_draws(name)
         assert self._positions is not None
-        chains, draws, _ = self._positions.shape
+        chains, draws, dim = self._positions.shape
         picks = observations.picks(count, chains * draws, key)
-        block = max(1, _CHUNK // self._values_per_draw())
+        block = max(1, _CHUNK // max(self._values_per_draw(), dim))
         parts = []
         for low in range(0, count, block):
             chosen = picks[low : low + block]

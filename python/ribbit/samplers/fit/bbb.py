@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = ["BBB"]
 ESTIMATORS = ("reparam", "local", "flipout")
 _DECAY = (0.9, 0.999)
 _EPSILON = 1e-8
+_BLOCK = 1 << 16  # parameters that one function of NumPy works on
 
 
 class BBB:
@@ -352,15 +354,12 @@ class BBB:
         weights = self._weights(0, batches)
         likelihood = shaped[0].sum(axis=1)
         kl = ((shaped[1] - shaped[2] / target.temperature) * weights).sum(axis=1)
-        # The core's softplus does not go below exp(-limit) either.
         xp = self._density.xp
-        floor = float(np.exp(-86.0 if self._density.dtype == np.float32 else -700.0))
-        rho = xp.astype(arrays[1, :], xp.float64)
-        scale = xp.clip(xp.logaddexp(xp.zeros_like(rho), rho), floor, None)
+        scale = _softplus(xp, arrays[1, :])
         tempered = likelihood / (target.likelihood_temperature * target.temperature)
         return MeanField(
             mean=xp.asarray(arrays[0, :], copy=True),
-            scale=xp.astype(scale, arrays.dtype),
+            scale=scale,
             elbo=tempered - kl,
             expected_log_likelihood=likelihood,
             kl=kl,
@@ -383,3 +382,20 @@ def _noise_prior(target: Any) -> str:
     if not getattr(likelihood, "learns_noise", False):
         return ""
     return f" with {likelihood!r}"
+
+
+def _softplus(xp: ModuleType, rho: Array) -> Array:
+    """Return log(1 + exp(rho)) in rho's dtype, by way of float64.
+
+    In parts that stay in the cache: Ctrl-C waits for this, and a network may have millions.
+    """
+    # The core's does not go below exp(-limit) either.
+    floor = float(np.exp(-86.0 if host_dtype(rho) == np.float32 else -700.0))
+    size = rho.shape[0]
+    block = _BLOCK if xp is np else size
+    parts = []
+    for low in range(0, size, block):
+        part = xp.astype(rho[low : min(low + block, size)], xp.float64)
+        value = xp.clip(xp.logaddexp(xp.zeros_like(part), part), floor, None)
+        parts.append(xp.astype(value, rho.dtype))
+    return xp.concat(parts)
