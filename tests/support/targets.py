@@ -113,7 +113,7 @@ def equal(a, b, chains=slice(None), rows=slice(None)):
         assert same(a.stats[name][chains, rows], b.stats[name]), name
 
 
-def posterior(dtype=np.float32):
+def posterior(dtype=np.float32, **temperatures):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(70, 3))
     return rb.Posterior(
@@ -123,6 +123,7 @@ def posterior(dtype=np.float32):
         prior=rb.Normal(0.7),
         likelihood=rb.Gaussian(0.2),
         dtype=dtype,
+        **temperatures,
     )
 
 

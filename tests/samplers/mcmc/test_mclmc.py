@@ -44,6 +44,7 @@ def expected(target, start, count, *, seed, chain, eps, length, **options):
 
 TARGETS = {
     "native": lambda: posterior(np.float64),
+    "tempered": lambda: posterior(np.float64, temperature=0.5, likelihood_temperature=3.0),
     "python": lambda: Foreign(posterior(np.float64)),
     "Gaussian": lambda: Gaussian(SDS),
 }
