@@ -95,8 +95,8 @@ class Density {
     bool done = false;
     {
       const WithoutGil release;
-      done = native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to,
-                               &poll);
+      done =
+          native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to, &poll);
     }
     if (!done) poll.rethrow();
     return out;

@@ -66,6 +66,7 @@ class LogDensity:
         masks: bool = False,
         concrete: bool = False,
         centre: typing.Any = None,
+        last: typing.Any = None,
     ) -> None: ...
     def advance(
         self,
@@ -115,6 +116,14 @@ class LogDensity:
         int,
         float,
     ]: ...
+    def complete(
+        self,
+        theta: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        interrupt: InterruptFlag | None = None,
+    ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
     def isokinetic(
         self,
         position: typing.Any,

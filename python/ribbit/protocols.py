@@ -204,7 +204,7 @@ class Completes(Protocol):
         chains: npt.NDArray[np.uint32],
         interrupt: InterruptFlag | None = None,
     ) -> Array:
-        """All parameters (C, Q): the rest drawn from its law given position (C, P).
+        """Return all parameters (C, Q): the rest drawn from its law given position (C, P).
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Completes(Protocol):
         ...
 
     def reduce(self, function: str, position: Array) -> Array:
-        """The part (..., P) of all parameters (..., Q); `function` stands in errors."""
+        """Leave the part (..., P) of all parameters (..., Q); `function` stands in errors."""
         ...
 
 

@@ -117,7 +117,7 @@ def test_joint_density_is_marginal_times_conditional():
 def test_networks_of_other_layers():
     """A convolution below: value and gradient against differences of the marginal density."""
     model = rb.Model(
-        [rb.Conv2D(2, 3), rb.Activation("tanh"), rb.GlobalAveragePool2D(), rb.Dense(2)],
+        [rb.Conv2D(2, 3), rb.Activation("tanh"), rb.Flatten(), rb.Dense(2)],
         input_shape=(5, 5, 1),
     )
     rng = np.random.default_rng(1)

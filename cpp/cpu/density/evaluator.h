@@ -104,8 +104,7 @@ class Evaluator {
   double gradient_flops(std::int64_t rows) const {                    // of one gradient
     const auto products = static_cast<double>(last_ ? last_->products() : 0);
     return static_cast<double>(rows) *
-           (4.0 * products +
-            6.0 * static_cast<double>(std::max(dim_, network_.multiplications())));
+           (4.0 * products + 6.0 * static_cast<double>(std::max(dim_, network_.multiplications())));
   }
 
   // All rows: built on first use.

@@ -41,8 +41,8 @@ struct Deltas final : PanelLoss<T> {
 template <class T>
 LastLayerNoise Evaluator<T>::last_layer_noise(const T* theta) const {
   const double posterior = temperatures_.posterior;
-  const double log_scale = traits_.learns_noise ? static_cast<double>(theta[noise_at()])
-                                                : std::log(constants_.scale);
+  const double log_scale =
+      traits_.learns_noise ? static_cast<double>(theta[noise_at()]) : std::log(constants_.scale);
   return {log_scale, temperatures_.likelihood * posterior, posterior};
 }
 
@@ -116,9 +116,9 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                             \
-  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                 \
-  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;       \
+#define RIBBIT_INSTANTIATE(T)                                                              \
+  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                  \
+  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;        \
   template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const; \
   template bool Evaluator<T>::draw_last(const Member<T>&, const T*, const double*, T*) const;
 RIBBIT_INSTANTIATE(float)

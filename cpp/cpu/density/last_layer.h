@@ -7,7 +7,8 @@
 //   prod_j [ N(y_j; Phi w_j, sigma^2 I)^(1 / T_l) N(w_j; mu_j, S) ]^(1 / T)
 //
 // is integrated over all w_j (Rasmussen and Williams 2006, section 2.1; with temperatures here).
-// With v = sigma^2 T_l T, D = (S T)^-1, A = Phi' Phi / v + D and m_j = A^-1 (Phi' y_j / v + D mu_j):
+// With v = sigma^2 T_l T, D = (S T)^-1, A = Phi' Phi / v + D and m_j = A^-1 (Phi' y_j / v + D
+// mu_j):
 //
 //   log density = -N J (log sigma + log(2 pi) / 2) / (T_l T)
 //                 - J sum_k ((log s_k + log(2 pi) / 2) / T - log(2 pi) / 2) - J log det A / 2
@@ -54,9 +55,10 @@ struct LastLayerSpace {
   Buffer<double> products;        // (columns, width) of [Phi y]' [Phi y]: above the diagonal
   Buffer<double> matrix;          // (K, stride): A, then -A^-1
   Buffer<double> column, pivots;  // (stride,), (K,)
-  Buffer<double> right, mean;     // (K, J) each: Phi' y / v + D mu, then m
-  Buffer<T> by_features, by_targets, start;  // (H, H), (J, H), (H,): delta = start + phi by_features
-  Buffer<T> packed;                          // + y by_targets; both in tiles
+  Buffer<double> right, mean;     // (J, K) each: Phi' y / v + D mu, then m
+  Buffer<double> line;            // (K,) to work in
+  // delta = start + phi by_features + y by_targets: (H,), (H, H), (J, H); the last two in tiles
+  Buffer<T> start, by_features, by_targets, packed;
   double value = 0, noise_gradient = 0;
 
   void resize(const LastLayer& layer, std::int64_t shards, std::int64_t members);

@@ -44,22 +44,21 @@ bool LogDensity<T>::complete(const T* theta, std::int64_t chains, std::uint64_t 
   const Evaluator<T>& evaluator = evaluator_;
   const LastLayer& layer = *evaluator.last();
   const std::int64_t below = evaluator.noise_at(), weights = layer.terms() * layer.outputs;
-  return evaluator.on_chains(
-      chains, evaluator.full_batch(), static_cast<double>(chains), nullptr, poll,
-      [&](const Member<T>& m, std::int64_t chain) {
-        const T* at = theta + chain * evaluator.dim();
-        T* to = out + chain * (evaluator.dim() + weights);
-        std::vector<double> normals;
-        if (m.index == 0) {
-          normals.resize(static_cast<std::size_t>(weights));
-          kernels<double>().fill_normal(normals.data(), weights, 0, seed, counter_step(step),
-                                        chain_ids[chain],
-                                        counter_purpose(kPurposeLastLayer, 0, step));
-          std::copy(at, at + below, to);
-          std::copy(at + below, at + evaluator.dim(), to + below + weights);
-        }
-        return evaluator.draw_last(m, at, normals.data(), to + below);
-      });
+  return evaluator.on_chains(chains, evaluator.full_batch(), static_cast<double>(chains), nullptr,
+                             poll, [&](const Member<T>& m, std::int64_t chain) {
+                               const T* at = theta + chain * evaluator.dim();
+                               T* to = out + chain * (evaluator.dim() + weights);
+                               std::vector<double> normals;
+                               if (m.index == 0) {
+                                 normals.resize(static_cast<std::size_t>(weights));
+                                 kernels<double>().fill_normal(
+                                     normals.data(), weights, 0, seed, counter_step(step),
+                                     chain_ids[chain], counter_purpose(kPurposeLastLayer, 0, step));
+                                 std::copy(at, at + below, to);
+                                 std::copy(at + below, at + evaluator.dim(), to + below + weights);
+                               }
+                               return evaluator.draw_last(m, at, normals.data(), to + below);
+                             });
 }
 
 template class LogDensity<float>;

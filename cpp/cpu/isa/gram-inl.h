@@ -23,9 +23,9 @@ RIBBIT_INLINE void widen_row(const float* from, double* to) {
 template <class T>
 static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
                        std::int64_t targets, int valid, double* scratch, double* gram) {
-  constexpr int lanes = kLanes<double>, kVectors = 2;
+  constexpr int lanes = kLanes<double>;
   const std::int64_t columns = features + (ones ? 1 : 0) + targets;
-  const std::int64_t vectors = (columns + lanes - 1) / lanes, width = vectors * lanes;
+  const std::int64_t width = (columns + lanes - 1) / lanes * lanes;
   double *z = scratch, *row = scratch, *transposed = scratch + columns * kPanel;
   for (std::int64_t i = 0; i < features; ++i, row += kPanel) widen_row(f + i * kPanel, row);
   for (int r = 0; ones && r < kPanel; ++r) row[r] = 1.0;
@@ -33,15 +33,11 @@ static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
   for (std::int64_t j = 0; j < targets; ++j, row += kPanel) widen_row(y + j * kPanel, row);
   transpose_delta<double>(z, 1, columns, columns, width, transposed);
   const Sites sites{1, 1, 0, 0, 0, 0, valid};
-  // Of each group of columns the rows up to the diagonal.
-  for (std::int64_t v = 0; v < vectors; v += kVectors) {
-    const std::int64_t first = v * lanes, end = first + kVectors * lanes;
-    const std::int64_t rows = end < columns ? end : columns;
-    if (v + kVectors <= vectors) {
-      outer_columns<double, kVectors>(z, transposed, sites, rows, width, width, first, gram);
-    } else {
-      outer_columns<double, 1>(z, transposed, sites, rows, width, width, first, gram);
-    }
+  // Of each vector of columns the rows down to the diagonal.
+  for (std::int64_t first = 0; first < width; first += lanes) {
+    const std::int64_t end = first + lanes;
+    outer_columns<double, 1>(z, transposed, sites, end < columns ? end : columns, width, width,
+                             first, gram);
   }
 }
 

@@ -300,8 +300,8 @@ struct KernelTable {
                              std::int64_t n);
   double (*sum_log)(const T* x, std::int64_t n);
 
-  // Sums of products of the columns z = (features, 1 where `ones`, targets) of the `valid` rows of a
-  // panel, in double: gram[i, j] += sum over rows of z[i] z[j], i <= j; what lies below is not
+  // Sums of products of the columns z = (features, 1 where `ones`, targets) of the `valid` rows of
+  // a panel, in double: gram[i, j] += sum over rows of z[i] z[j], i <= j; what lies below is not
   // meant. gram: (columns, width), width: columns rounded up to whole vectors of doubles.
   // f: (features, kPanel), y: (targets, kPanel); scratch: (columns + width) kPanel.
   void (*gram)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,

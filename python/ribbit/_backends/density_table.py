@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 from ribbit import _core
 
-__all__ = ["DensityTable", "IntegratedLayer", "LikelihoodTable", "NetworkTable", "merged", "prior_constants"]
+__all__ = [
+    "DensityTable",
+    "IntegratedLayer",
+    "LikelihoodTable",
+    "NetworkTable",
+    "merged",
+    "prior_constants",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends.codes import COLUMNS, OPS
 from ribbit._backends.density_table import DensityTable, IntegratedLayer, prior_constants
-from ribbit.errors import ShapeError
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets.likelihoods import Gaussian
 from ribbit.targets.prior_table import PriorTable
 from ribbit.targets.priors import Normal
@@ -83,11 +83,18 @@ class IntegratedSpec(DensitySpec):
         self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
     ) -> FloatArray:
         """Draw a starting position: that of the whole posterior, without the last layer."""
-        return self.reduce("Posterior.init", self.whole.init(seed, chains, scheme=scheme))
+        start: FloatArray = self.reduce(
+            "Posterior.init", self.whole.init(seed, chains, scheme=scheme)
+        )
+        return start
 
     def reduce(self, function: str, position: Any) -> Any:
         """Return a position (..., R) as it is, and (..., P) without the last layer."""
-        shape = np.shape(position)
+        shape = getattr(position, "shape", None)
+        if not isinstance(shape, tuple):
+            raise DTypeError(
+                f"[{function}] expected a position as array, got {checks.summary(position)}"
+            )
         if shape and shape[-1] == self.whole.dim:
             end = self.model.dim
             return np.concatenate([position[..., : self.below], position[..., end:]], axis=-1)
@@ -99,7 +106,7 @@ class IntegratedSpec(DensitySpec):
         return position
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the whole posterior, and how many weights are integrated out."""
+        """Return that of the whole posterior, and how many weights are integrated out."""
         return {**self.whole.describe(), "integrated": self.layer.mean.size}
 
     @functools.cached_property

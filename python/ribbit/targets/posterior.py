@@ -17,6 +17,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
+from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.dropout import MaskedPosterior
@@ -315,10 +316,17 @@ class Posterior(NativeDensity, NativeSteps):
         chains: npt.NDArray[np.uint32],
         interrupt: Any = None,
     ) -> FloatArray:
-        theta: FloatArray = self._native.complete(
-            np.ascontiguousarray(position), seed, step, chains, interrupt
+        name = "Posterior.complete"
+        theta, single = self._position(name, position)
+        place = (
+            checks.seed(name, seed),
+            checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1),
+            checks.chain_ids(name, chains),
         )
-        return theta
+        if len(place[2]) != len(theta):
+            raise ShapeError(f"[{name}] expected {len(theta)} chains, got {len(place[2])}")
+        whole: FloatArray = self._native.complete(theta, *place, interrupt)
+        return whole[0] if single else whole
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).

@@ -189,8 +189,8 @@ class Sampler(ABC):
                         "state"
                     )
             self._check_end(name, state, num_draws, thin)
-            if running is not None:
-                running.prepare(self._density.completed(state), num_draws, guard)  # bad x or y: before any work
+            if running is not None:  # bad x or y: before any work
+                running.prepare(self._density.completed(state), num_draws, guard)
             calendar = self._calendar(thin)
             run = Run(self, state, num_draws, calendar, keep_draws, keep_warmup, running)
             return run.complete(name, guard, progress, max_seconds)
