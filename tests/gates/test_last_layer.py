@@ -18,7 +18,7 @@ import ribbit as rb
 from tests.support import linear_posterior as linear
 from tests.support.gates import agreement, mean_and_error
 
-CHAINS, DRAWS = 64, 400
+CHAINS, DRAWS = 64, 300
 TEMPERATURES = {
     "untempered": {},
     "cold": {"temperature": 0.5},
@@ -97,9 +97,9 @@ def network_predictions(marginalize):
         likelihood=rb.Gaussian(),
         marginalize=marginalize,
     )
-    draws = rb.HMC(target).sample(500, warmup=500, chains=CHAINS, seed=9, progress=False)
+    draws = rb.HMC(target).sample(DRAWS, warmup=250, chains=CHAINS, seed=9, progress=False)
     f = draws.predict(np.linspace(-1.5, 1.5, 6)[:, None], keep=True).samples
-    f = f.reshape(CHAINS, 500, -1)
+    f = f.reshape(CHAINS, DRAWS, -1)
     assert f.shape[2] == 6
     return np.concatenate([f, f**2, draws.positions[..., -2:]], axis=2)
 

@@ -244,6 +244,29 @@ def test_samplers_of_rows_refuse(name):
         FITS[name](made()[0])
 
 
+def test_what_is_not_finite_is_nan_and_no_crash():
+    target, _ = made()
+    theta = positions(target)
+    theta[0, -1] = -1000.0  # the precision of the noise overflows
+    theta[1, 0] = np.nan
+    values, grads = target.value_and_grad(theta)
+    assert not np.isfinite(values[:2]).any()
+    assert np.isfinite(values[2])
+    assert np.isfinite(grads[2]).all()
+    with pytest.raises(ValueError, match="finite log density at the initial positions"):
+        rb.HMC(target, step_size=0.1, num_leapfrog_steps=2).init(theta[0])
+
+
+def test_float32_is_as_good_as_its_features():
+    """Collinear features, many rows and little noise: errors stay far below HMC's own."""
+    options = {"hidden": (20,), "rows": 4000, "noise": 0.03}
+    fine, coarse = (made(**options, dtype=d)[0] for d in (np.float64, np.float32))
+    theta = positions(coarse, 4)
+    exact = fine.value_and_grad(theta.astype(np.float64))[0]
+    # That of the ordinary posterior, from outputs in float32, is 0.1 here.
+    assert np.all(np.abs(coarse.value_and_grad(theta)[0] - exact) < 0.03)
+
+
 def test_wrong_sizes_are_named():
     target, _ = made()
     with pytest.raises(ValueError, match=r"expected a position \(\.\.\., 21\), or \(\.\.\., 27\)"):
