@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike
+from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,6 +29,9 @@ class PriorTable:
         (P,) float64, standard deviation per parameter, its scale where that is infinite.
     mean : numpy.ndarray
         (P,) float64.
+    centre : numpy.ndarray
+        (P,) float64, what the core subtracts before it takes the density: the mean, but 0 for the
+        log of a scale.
     shared : float or None
         The one sd of all network parameters, None when they differ; "log_noise" not counted.
     """
@@ -36,6 +39,7 @@ class PriorTable:
     rows: npt.NDArray[np.float64]
     spread: npt.NDArray[np.float64]
     mean: npt.NDArray[np.float64]
+    centre: npt.NDArray[np.float64]
     shared: float | None
 
 
@@ -77,8 +81,8 @@ def resolve(
     Raises
     ------
     ValueError
-        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter,
-        or a dict of means has a name that is no parameter's.
+        If a parameter matches no pattern, or a prior of a scale, or a pattern other than
+        "log_noise" no parameter, or a dict of means has a name that is no parameter's.
     """
     patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
     network = list(parameters)
@@ -100,6 +104,7 @@ def resolve(
     sizes: list[int] = []
     spreads: list[float] = []
     means: list[npt.NDArray[np.float64]] = []
+    centres: list[npt.NDArray[np.float64]] = []
     dim = sum(p.size for p in network)
     for p in network:
         chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
@@ -107,10 +112,16 @@ def resolve(
             raise ValueError(
                 f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
             )
+        if isinstance(chosen, ScalePrior):
+            raise ValueError(
+                f"[{function}] expected a prior of weights for {p.name!r}, got {chosen!r}, which is "
+                "of a scale: it goes into log_noise_prior="
+            )
         rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
         sizes.append(p.size)
         spreads.append(chosen.spread(p.fan_in))
         means.append(chosen.means(function, p, dim))
+        centres.append(chosen.centres(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)
@@ -118,5 +129,7 @@ def resolve(
         sizes.append(1)
         spreads.append(extra.spread())
         means.append(extra.means(function, _LogNoise(), 1))
+        centres.append(extra.centres(function, _LogNoise(), 1))
     table = np.array(rows, dtype=np.float64)
-    return PriorTable(table, np.repeat(spreads, sizes), np.concatenate(means), shared)
+    mean, centre = np.concatenate(means), np.concatenate(centres)
+    return PriorTable(table, np.repeat(spreads, sizes), mean, centre, shared)

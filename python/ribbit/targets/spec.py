@@ -186,10 +186,10 @@ class DensitySpec:
         return self.backend.density(tables, self.x, self.y, self.constants)
 
     def centre(self) -> FloatArray | None:
-        """Means of the prior as the backend takes them, None where all are 0."""
-        if not self.table.mean.any():
+        """What the prior is centred at as the backend takes it, None where all is 0."""
+        if not self.table.centre.any():
             return None
-        host = checks.data("Posterior", "mean of the prior", self.table.mean, self.dtype)
+        host = checks.data("Posterior", "mean of the prior", self.table.centre, self.dtype)
         return from_host(self.backend.xp, host)  # type: ignore[no-any-return]
 
     def temper(self, likelihood: Any, prior: Any) -> tuple[Any, Any]:
@@ -213,7 +213,7 @@ class DensitySpec:
         table = self.table
         return {
             "model": digest(self.model.describe()),
-            "prior": digest(table.rows, table.mean),
+            "prior": digest(table.rows, table.centre),
             "likelihood": digest(self.likelihood.describe()),
             "temperature": repr(self.temperature),
             "likelihood temperature": repr(self.likelihood_temperature),
