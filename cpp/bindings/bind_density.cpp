@@ -7,6 +7,7 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "bindings/scalar.h"
+#include "bindings/scales.h"
 #include "core/no_u_turn_hd.h"
 #include "core/prior_hd.h"
 #include "cpu/density/log_density.h"
@@ -35,7 +36,8 @@ class Density {
  public:
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, double shape, const py::object& x, const py::object& y, double temperature,
-          double likelihood_temperature, bool masks, bool concrete, const py::object& centre) {
+          double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
+          const py::object& scales) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
@@ -45,7 +47,7 @@ class Density {
         std::move(network), prior_of(prior), likelihood_kind(kind),
         LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
-        centre.is_none() ? nullptr : data<T>(centre_));
+        centre.is_none() ? nullptr : data<T>(centre_), scales_of(scales));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -399,10 +401,11 @@ using LogDensity = Either<Density>;
 LogDensity log_density(const py::object& table, const py::object& rates, const py::object& prior,
                        int kind, double scale, double shape, const py::object& x,
                        const py::object& y, double temperature, double likelihood_temperature,
-                       bool masks, bool concrete, const py::object& centre) {
+                       bool masks, bool concrete, const py::object& centre,
+                       const py::object& scales) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
     return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
-                                   likelihood_temperature, masks, concrete, centre);
+                                   likelihood_temperature, masks, concrete, centre, scales);
   });
 }
 
@@ -436,7 +439,8 @@ void bind_density(py::module_& module) {
       .def(py::init(&log_density), py::arg("table"), py::arg("rates"), py::arg("prior"),
            py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
            py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
-           py::arg("concrete") = false, py::arg("centre") = py::none())
+           py::arg("concrete") = false, py::arg("centre") = py::none(),
+           py::arg("scales") = py::none())
       .def_property_readonly("dim", method(&D32::dim, &D64::dim))
       .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
       .def_property_readonly("workspace_bytes",

@@ -17,9 +17,10 @@ class LogDensity {
   LogDensity(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
              const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
              std::int64_t rows, Temperatures temperatures, bool masks = false,
-             bool concrete = false, const T* centre = nullptr)
+             bool concrete = false, const T* centre = nullptr,
+             std::vector<ScaleSegment> scales = {})
       : evaluator_(std::move(network), std::move(prior), likelihood, parameters, x, y, rows,
-                   temperatures, masks, concrete, centre) {}
+                   temperatures, masks, concrete, centre, std::move(scales)) {}
 
   std::int64_t dim() const { return evaluator_.dim(); }
   std::int64_t rows() const { return evaluator_.rows(); }

@@ -93,6 +93,8 @@ class DensityTable:
         How products of float32 numbers are computed; ``precision.py``.
     centre : (P,) array of the backend, optional
         Means of the priors in the dtype of positions. None: 0 for all.
+    scales : (K, 8) float64 array, optional
+        Learned scales of weights, on the CPU alone: ``targets/scales.py``.
     """
 
     table: npt.NDArray[np.int64]
@@ -105,6 +107,7 @@ class DensityTable:
     learned: tuple[int, ...] = ()
     precision: str = "float32"
     centre: Any = None
+    scales: npt.NDArray[np.float64] | None = None
 
     @property
     def dim(self) -> int:

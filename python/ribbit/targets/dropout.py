@@ -91,6 +91,11 @@ class MaskedPosterior(NativeSteps):
                 f"[{name}] expected a model with Dropout layers, got {model!r} without: put "
                 "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
             )
+        if spec.table.scales is not None:
+            raise ValueError(
+                f"[{name}] expected priors of known scales for masks, got {spec.prior!r}: masks "
+                "with learned scales are not there"
+            )
         drops = model.table[:, 0] == Dropout.op
         rates = model.rates.copy()
         concrete = isinstance(rate, str)
