@@ -689,8 +689,8 @@ class Horseshoe(Prior):
 
     A weight is m z with z ~ N(0, 1) and m**-2 = (tau lambda)**-2 + c**-2, where the local scales
     lambda are half-Cauchy of scale 1, the global one tau half-Cauchy of ``global_scale``, and the
-    slab's c**2 inverse gamma (df / 2, df s**2 / 2): far out the prior is a Student t of scale s. All
-    of them are learned with the weights, as `Normal` says; tau and c are those of one array.
+    slab's c**2 inverse gamma (df / 2, df s**2 / 2): far out the prior is a Student t of scale s.
+    All of them are learned with the weights, as `Normal` says; tau and c are those of one array.
 
     Parameters
     ----------
