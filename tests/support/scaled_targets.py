@@ -11,6 +11,8 @@ HYPER = {  # kind and numbers in the prior table
     "half-Cauchy": (rb.HalfCauchy(0.5), (7, 0.5, 0.0, 0.0)),
     "inverse gamma": (rb.InverseGamma(3.0, 0.7), (5, 3.0, 0.7, 0.0)),
 }
+NAMES = ["array", "layer", "input", "unit", "weight", "all", "mixed"]
+NAMES += ["horseshoe weight", "horseshoe input"]
 GLOBAL, SLAB, DF = 0.3, 1.5, 5.0
 
 

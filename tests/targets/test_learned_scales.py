@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._arrays.threads import get_num_threads
+from ribbit._arrays.threads import num_threads
 from ribbit.targets import priors
-from tests.oracle.test_scales_reference import NAMES
-from tests.support.scaled_targets import HYPER, build, native
+from tests.support.scaled_targets import HYPER, NAMES, build, native
 
 # one shard of one chunk; several shards; several chunks, an array of weights over two of them
 SIZES = {
@@ -69,7 +68,7 @@ def test_bits_do_not_depend_on_threads_or_chains(name, size, rng):
         value, grad = t.value_and_grad(some)
         return value.tobytes(), grad.tobytes()
 
-    before = get_num_threads()
+    before = num_threads()
     try:
         alone = [found(1, theta[i : i + 1]) for i in range(3)]
         together = [found(n, theta) for n in (1, 2, 4)]
