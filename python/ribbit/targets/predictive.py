@@ -356,7 +356,9 @@ def unravel(
     views = model.unravel(weights[..., : model.dim])
     if predictive.likelihood.learns_noise:
         views[LOG_NOISE] = theta[..., model.dim]  # with the ellipsis a view, for (P,) too
-    for array in () if scales is None else scales.arrays:
+    if scales is None:
+        return views
+    for array in scales.arrays:
         first = dim - scales.count + array.first
         part = theta[..., first : first + array.count]
         views[array.name] = part.reshape((*shape[:-1], *array.shape))

@@ -73,11 +73,14 @@ class ScaleTable:
         z = np.array(weights, np.float64)
         u = np.empty((*z.shape[:-1], self.count))
         squares, counts = np.zeros_like(u), np.zeros(self.count)
+        flat, sums = z.reshape(-1, z.shape[-1]), squares.reshape(-1, self.count)  # views
         for row in self.rows:
             place, number, shared, _, factor = _of_row(row)
             moved = number if shared < 0 else np.full_like(number, shared)
-            np.add.at(squares, (..., moved), (z[..., place] / factor) ** 2)
-            np.add.at(counts, moved, 1.0)
+            counts += np.bincount(moved, minlength=self.count)
+            for total, chain in zip(sums, flat, strict=True):
+                square = (chain[place] / factor) ** 2
+                total += np.bincount(moved, weights=square, minlength=self.count)
         for array in self.arrays:
             some = slice(array.first, array.first + array.count)
             middle, sd = array.prior.log_median, array.prior.spread()
@@ -123,7 +126,8 @@ class ScaleBuilder:
             If the weights have no inputs or units.
         """
         shape, size, name = parameter.shape, parameter.size, parameter.name
-        block, many, of = size, (), name
+        block, of = size, name
+        many: tuple[int, ...] = ()
         if learned.per in ("input", "unit") and len(shape) > 1:
             if len(shape) != 2:
                 raise ValueError(

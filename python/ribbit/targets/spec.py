@@ -208,7 +208,7 @@ class DensitySpec:
     ) -> FloatArray:
         """Draw a starting position: the model's `Model.init`, "log_noise" at 0, scales near it."""
         start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
-        scales = ()
+        scales: list[Any] = []
         if self.table.scales is not None:
             start, *scales = self.table.scales.position(start)
         if self.likelihood.learns_noise:
