@@ -150,3 +150,61 @@ def test_a_scale_for_each_input(name):
     assert worst(1.1) > LIMIT
     assert worst(0.9) > LIMIT
     assert worst(jacobian=False) > LIMIT
+
+
+def exact_horseshoe(seen, width, numbers, *, slab=True):
+    """Means of log global, log slab, their squares, and over inputs of w^2 and of log local.
+
+    numbers: global scale, slab scale and degrees of freedom; slab: whether it cuts the weights.
+    """
+    scale, wide, df = numbers
+    t, c, v = np.linspace(-7.0, 4.0, 89), np.linspace(-2.0, 3.5, 56), np.linspace(-9.0, 9.0, 145)
+    local = log_scale_prior_terms("halfcauchy", 1.0, 0.0, v)[0]
+    log_joint = (
+        log_scale_prior_terms("halfcauchy", scale, 0.0, t)[0][:, None]
+        + log_scale_prior_terms("gammaprecision", df / 2, df / 2 * wide**2, c)[0]
+    )
+    product = np.exp(-2 * (t[:, None, None] + v))
+    m2 = 1 / (product + (np.exp(-2 * c)[:, None] if slab else 0.0))  # (T, C, V)
+    total = m2 + width**2
+    inner = []
+    for one in seen:
+        log_weight = local - 0.5 * np.log(total) - 0.5 * one**2 / total
+        weight = np.exp(log_weight)
+        evidence = weight.sum(axis=2)
+        log_joint = log_joint + np.log(evidence)
+        keep = m2 / total
+        square = (keep * one) ** 2 + keep * width**2
+        inner.append([(weight * part).sum(axis=2) / evidence for part in (square, v)])
+    joint = np.exp(log_joint - log_joint.max())
+    joint /= joint.sum()
+    parts = [t[:, None], c, t[:, None] ** 2, c**2]
+    parts += [np.mean([one[i] for one in inner], axis=0) for i in range(2)]
+    return np.array([np.sum(joint * part) for part in parts])
+
+
+def test_horseshoe():
+    """With step sizes for an acceptance of 0.98 (0.9 by default): local scales have long tails."""
+    rng, inputs, rows, sd = np.random.default_rng(3), 6, 40, 0.8
+    basis = np.linalg.qr(np.column_stack([np.ones(rows), rng.normal(size=(rows, inputs))]))[0]
+    x = np.sqrt(rows) * basis[:, 1:]
+    y = x @ [0.5, -0.3, 0.0, 0.0, 0.0, 0.0] + sd * rng.normal(size=rows)
+    numbers = 0.3, 0.6, 8.0
+    prior = {"*.weight": rb.Horseshoe(*numbers, per="input"), "*.bias": rb.Normal(1.0)}
+    t = rb.Posterior(rb.mlp(inputs, (), 1), x, y, prior=prior, likelihood=rb.Gaussian(sd))
+    draws = rb.HMC(t, target_acceptance=0.98).sample(6_000, chains=4, seed=17, progress=False)
+    views = t.unravel(draws.positions.astype(np.float64))
+    shared, slab = views["log_global.0.weight"], views["log_slab.0.weight"]
+    w2 = np.mean(views["0.weight"][..., 0] ** 2, axis=2)
+    local = views["log_local.0.weight"].mean(axis=2)
+    found = np.stack([shared, slab, shared**2, slab**2, w2, local], axis=2)
+    seen, width = x.T @ y / rows, sd / np.sqrt(rows)
+
+    def worst(*args, **options):
+        away = found.mean(axis=(0, 1)) - exact_horseshoe(seen, width, *args, **options)
+        return np.abs(away / rb.diagnostics.mcse(found)).max()
+
+    assert worst(numbers) < LIMIT
+    assert worst((0.45, 0.6, 8.0)) > LIMIT
+    assert worst((0.3, 0.8, 8.0)) > LIMIT
+    assert worst(numbers, slab=False) > LIMIT
