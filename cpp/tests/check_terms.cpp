@@ -24,12 +24,16 @@ struct PriorCase {
   ribbit::PriorKind kind;
   double a, b, c;
   const char* name;
+  double near_zero = 0.0;  // size of the terms of a score that cancel
 };
 const PriorCase kPriors[] = {{ribbit::PriorKind::kNormal, 0.7, 0, 0, "normal"},
                              {ribbit::PriorKind::kLaplace, 0.3, 0, 0, "laplace"},
                              {ribbit::PriorKind::kStudentT, 3.5, 0.8, 0, "studentt"},
                              {ribbit::PriorKind::kLogistic, 0.4, 0, 0, "logistic"},
-                             {ribbit::PriorKind::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"}};
+                             {ribbit::PriorKind::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"},
+                             {ribbit::PriorKind::kGammaPrecision, 3.0, 0.8, 0, "gamma", 6.0},
+                             {ribbit::PriorKind::kHalfNormal, 0.7, 0, 0, "halfnormal", 1.0},
+                             {ribbit::PriorKind::kHalfCauchy, 0.7, 0, 0, "halfcauchy", 1.0}};
 
 Real prior_ref(const PriorCase& p, Real x, bool score) {
   const Real a = p.a, b = p.b, c = p.c;
@@ -53,6 +57,16 @@ Real prior_ref(const PriorCase& p, Real x, bool score) {
       return score ? -x * (e1 * p1 + e2 * p2) / (e1 + e2)
                    : m + std::log(e1 + e2) - std::log(2 * kPi) / 2;
     }
+    case ribbit::PriorKind::kGammaPrecision:
+      return score ? 2 * b * std::exp(-2 * x) - 2 * a
+                   : a * std::log(b) - std::lgamma(a) + std::log(Real(2)) - 2 * a * x -
+                         b * std::exp(-2 * x);
+    case ribbit::PriorKind::kHalfNormal:
+      return score ? 1 - std::exp(2 * x) / (a * a)
+                   : std::log(2 / a) - std::log(2 * kPi) / 2 - std::exp(2 * x) / (2 * a * a) + x;
+    case ribbit::PriorKind::kHalfCauchy:
+      return score ? -std::tanh(x - std::log(a))
+                   : std::log(2 / (kPi * a)) - std::log1p(std::exp(2 * x) / (a * a)) + x;
     case ribbit::PriorKind::kCount:
       break;
   }
@@ -76,7 +90,9 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
         p.kind == ribbit::PriorKind::kScaleMixture ? 20.0
         : fused                                    ? 5.0
                                                    : 8.0,
-        sizeof(T) == 4 ? 1e-36 : 1e-300);
+        p.near_zero > 0.0 ? 4.0 * p.near_zero * std::numeric_limits<T>::epsilon()
+        : sizeof(T) == 4  ? 1e-36
+                          : 1e-300);
     // one by one: the log density is computed in double whatever T is
     double worst = 0.0;
     Real total = 0;

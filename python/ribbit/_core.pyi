@@ -32,6 +32,7 @@ __all__: list[str] = [
     "prior_constants",
     "reparameterize",
     "require_memory",
+    "scaled_weights",
     "set_num_threads",
 ]
 
@@ -67,6 +68,7 @@ class LogDensity:
         concrete: bool = False,
         centre: typing.Any = None,
         last: typing.Any = None,
+        scales: typing.Any = None,
     ) -> None: ...
     def advance(
         self,
@@ -221,7 +223,10 @@ class WeightSource:
     """
     @staticmethod
     def drawn(
-        mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
+        mean: typing.Any,
+        scale: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        scales: typing.Any = None,
     ) -> WeightSource: ...
     @staticmethod
     def masked(
@@ -231,7 +236,7 @@ class WeightSource:
         first_row: typing.SupportsInt | typing.SupportsIndex,
     ) -> WeightSource: ...
     @staticmethod
-    def stored(theta: typing.Any) -> WeightSource: ...
+    def stored(theta: typing.Any, scales: typing.Any = None) -> WeightSource: ...
 
 class PointerDensity:
     """
@@ -353,4 +358,7 @@ def reparameterize(
     step: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
+def scaled_weights(
+    theta: typing.Any, scales: typing.Any
+) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...

@@ -79,11 +79,14 @@ def uniform(n, *, seed, step, chain, purpose, layer=0):
 LOG_2PI = math.log(2 * math.pi)
 _lgamma = np.vectorize(math.lgamma, otypes=[float])
 PRIORS = ("normal", "laplace", "studentt", "logistic", "scalemixture")  # by kind
+SCALE_PRIORS = ("gammaprecision", "halfnormal", "halfcauchy")  # of a log scale, the kinds behind
 
 
 def log_prior_terms(kind, a, b, c, x):
     """Normalised log density and derivative of one prior segment, each of the shape of x."""
-    name = PRIORS[int(kind)]
+    name = (PRIORS + SCALE_PRIORS)[int(kind)]
+    if name in SCALE_PRIORS:
+        return log_scale_prior_terms(name, a, b, x)
     if name == "normal":
         return -0.5 * (x / a) ** 2 - math.log(a) - 0.5 * LOG_2PI, -x / a**2
     if name == "laplace":
@@ -103,6 +106,21 @@ def log_prior_terms(kind, a, b, c, x):
     total = np.logaddexp(first, second)
     weight1, weight2 = np.exp(first - total), np.exp(second - total)
     return total, -x * (weight1 / b**2 + weight2 / c**2)
+
+
+def log_scale_prior_terms(name, a, b, u):
+    """The same of u = log tau: the density of tau, times its Jacobian d tau / d u = tau."""
+    tau = np.exp(u)
+    if name == "gammaprecision":  # lambda = tau^-2 ~ Gamma(a, b), |d lambda / d u| = 2 lambda
+        precision = tau**-2.0
+        density = a * math.log(b) - math.lgamma(a) + (a - 1) * np.log(precision) - b * precision
+        return density + np.log(2 * precision), -2 * a + 2 * b * precision
+    if name == "halfnormal":
+        density = math.log(2) - 0.5 * (tau / a) ** 2 - math.log(a) - 0.5 * LOG_2PI
+        return density + u, 1 - (tau / a) ** 2
+    square = (tau / a) ** 2  # half-Cauchy
+    density = math.log(2 / (math.pi * a)) - np.log1p(square)
+    return density + u, 1 - 2 * square / (1 + square)
 
 
 # --- likelihoods: log density per row and its derivative in the outputs --------------------------

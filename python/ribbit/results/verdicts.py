@@ -246,11 +246,11 @@ def check_run(
 
 
 def log_noise_of(predictive: Any, positions: Any) -> Any | None:
-    """Log of a learned noise (C, D), the last parameter; None where there is none."""
+    """Log of a learned noise (C, D), the parameter behind the model's; None where there is none."""
     likelihood = getattr(predictive, "likelihood", None)
     if not getattr(likelihood, "learns_noise", False) or positions.shape[1] == 0:
         return None
-    return positions[:, :, -1]
+    return positions[:, :, getattr(predictive, "noise_at", -1)]
 
 
 def parameters_of(predictive: Any, positions: Any) -> Any | None:

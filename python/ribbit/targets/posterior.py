@@ -98,8 +98,9 @@ class Posterior(NativeDensity, NativeSteps):
     ----------
     dim : int
         Number of parameters P; one more than the model's when the noise is learned ("log_noise",
-        the last, the logarithm of the noise sd). With `marginalize` the number R of those that are
-        left; `full_dim` is P then and always.
+        behind them, the logarithm of the noise sd), and one for each learned scale of weights, the
+        last ones. With `marginalize` the number R of those that are left; `full_dim` is P then and
+        always.
     integrated : str or None
         What is integrated out: "last layer".
     joint : Posterior
@@ -242,7 +243,7 @@ class Posterior(NativeDensity, NativeSteps):
             "array_namespace": spec.backend.xp,
             "_native": spec.density(),
             "_predictive": NetworkPredictive(
-                model, spec.likelihood, spec.describe(), units=spec.units
+                model, spec.likelihood, spec.describe(), units=spec.units, scales=table.scales
             ),
         }.items():
             object.__setattr__(self, key, value)
@@ -266,6 +267,11 @@ class Posterior(NativeDensity, NativeSteps):
         return self.likelihood.kind
 
     @property
+    def noise_at(self) -> int:
+        """Place of "log_noise" in a position, where the noise is learned."""
+        return self.model.dim
+
+    @property
     def flat(self) -> bool:
         """Whether y was (N,), so that predictions of a single output are (N,) and not (N, 1)."""
         return self._spec.flat
@@ -285,6 +291,9 @@ class Posterior(NativeDensity, NativeSteps):
         scheme: str = "he",
     ) -> FloatArray:
         """Draw a starting position: the model's `Model.init`, "log_noise" at 0.
+
+        A learned scale starts at its prior's median, moved towards the size of its weights by at
+        most one sd of the prior, and what it multiplies where the weights are the model's.
 
         Parameters
         ----------
@@ -347,12 +356,15 @@ class Posterior(NativeDensity, NativeSteps):
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
 
+        Where scales are learned, the arrays of the model are copies, the weights as the network
+        sees them, and the logarithms of the scales follow, such as "log_scale.0.weight".
+
         Raises
         ------
         TypeError, ValueError
             If `theta` is no array or its last axis is not P.
         """
-        return unravel("Posterior.unravel", self.model, self.likelihood, theta)
+        return unravel("Posterior.unravel", self._predictive, theta)
 
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""
