@@ -24,6 +24,7 @@ Array: TypeAlias = "npt.NDArray[np.float64]"
 
 RHAT, DIVERGENT, BFMI = 1.05, 0.01, 0.3  # what a verdict asks for
 DEEPEST = 0.01  # share of the trajectories of NUTS that may end at the largest depth
+COLLAPSED = 0.01  # share of the rows whose noise sd may have vanished
 _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST = 4  # draws per chain that have an R-hat
@@ -293,9 +294,22 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     for name, quantity in found.quantities.items():
         rows.append(_ess_row(name, quantity, judged=name in found.judged))
     rows += _sampler_rows(draws, found)
+    collapsed = _collapse(draws)
+    if collapsed is not None:
+        share = collapsed[0]
+        good = share <= COLLAPSED
+        rows.append(
+            Row("rows whose noise sd vanished", f"{share:.1%}", f"<= {COLLAPSED:.0%}", good)
+        )
     converged, verdict = judge(found)
     if converged:
         verdict += _remarks(rows)
+    if collapsed is not None and collapsed[0] > COLLAPSED:
+        verdict += (
+            f" For {collapsed[0]:.1%} of the rows the noise sd is below a hundredth of a step of "
+            "y: the density has no bound there, and test likelihoods may be anything. Take "
+            f"{collapsed[1]}."
+        )
     if "energy_variance" in draws.stats:
         verdict += (
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
@@ -327,6 +341,12 @@ def _remarks(rows: Sequence[Row]) -> str:
             "or a prior with lighter ones."
         )
     return text
+
+
+def _collapse(draws: Any) -> tuple[float, str] | None:
+    """Share of the data's rows whose noise sd has vanished, and advice; None where it cannot."""
+    look = getattr(draws.predictive, "noise_collapse", None)
+    return None if look is None or 0 in draws.positions.shape else look(draws.positions)
 
 
 def _at_max_depth(draws: Any) -> float | None:
