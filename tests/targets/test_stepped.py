@@ -44,7 +44,6 @@ def test_few_values_warn_and_the_advice_does_not(rng):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         posterior(y, rb.HeteroscedasticGaussian(min_sd=0.36))
-        posterior(y, rb.Gaussian())  # one sd for all rows
         posterior(rng.normal(size=200))  # the control: as many values as rows
         posterior(np.round(10 * rng.normal(size=400)) / 30)  # rounded, but to many values
 

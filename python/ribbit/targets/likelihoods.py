@@ -242,9 +242,8 @@ class HeteroscedasticGaussian(Likelihood):
 
     variance = min_sd**2 + softplus(raw)**2: noise of the network's making, and beside it noise of a
     known sd, such as that of rounding. Without a floor the density has no bound where y takes few
-    values: the network can be exactly right for many rows at once, and its sd there goes to 0
-    (a density of a single likelihood term without bound: Kiefer and Wolfowitz 1956, Ann. Math.
-    Stat. 27). For y in whole steps of size g, g / sqrt(12) is the sd of the rounding.
+    values: the network can be exactly right for many rows at once, and its sd there goes to 0. For
+    y in whole steps of size g, g / sqrt(12) is the sd of the rounding.
 
     Parameters
     ----------
@@ -268,10 +267,8 @@ class HeteroscedasticGaussian(Likelihood):
     min_sd: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        name, floor = (
-            "HeteroscedasticGaussian",
-            checks.real("HeteroscedasticGaussian", "min_sd", self.min_sd),
-        )
+        name = "HeteroscedasticGaussian"
+        floor = checks.real(name, "min_sd", self.min_sd)
         if not (floor == 0.0 or _LEAST_FLOOR <= floor <= 1.0 / _LEAST_FLOOR):
             raise ValueError(
                 f"[{name}] expected min_sd as 0 or in [{_LEAST_FLOOR:g}, {1.0 / _LEAST_FLOOR:g}], "
