@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace
+from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
@@ -181,6 +181,7 @@ class Sampler(ABC):
                     raise guard.exception from None
             else:
                 given = resume.state if isinstance(resume, Draws) else resume
+                origin = _shared_before(resume)
                 if given is None:
                     raise ValueError(
                         f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
@@ -209,7 +210,7 @@ class Sampler(ABC):
                 keep_warmup,
                 running,
                 origin=origin,
-                begin=begin if origin else None,
+                begin=begin if origin and "kind" in origin else None,
             )
             return run.complete(name, guard, progress, max_seconds)
 
@@ -270,6 +271,9 @@ class Sampler(ABC):
                     f"[{name}] expected init ({self._density.dim},) or "
                     f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
                 )
+            shared = _groups(to_host(position))
+            if shared is not None:
+                origin = {**(origin or {}), "superchains": shared}
         return self._init(name, position, seed, ids, warmup, guard), origin
 
     def _target_init(
@@ -366,6 +370,19 @@ class Sampler(ABC):
             quantiles=None if keep_draws else quantiles,
             function=name,
         )
+
+
+def _shared_before(resume: Any) -> dict[str, Any] | None:
+    """Which chains shared a start, as draws to go on from remember it."""
+    before = (getattr(resume, "settings", None) or {}).get("start") or {}
+    return {"superchains": before["superchains"]} if "superchains" in before else None
+
+
+def _groups(starts: npt.NDArray[Any]) -> list[int] | None:
+    """Return the number of the start (C, P) of each chain where chains share one, else None."""
+    numbers: dict[bytes, int] = {}
+    found = [numbers.setdefault(row.tobytes(), len(numbers)) for row in np.asarray(starts)]
+    return found if len(numbers) < len(found) else None
 
 
 def _short(value: Any) -> str:

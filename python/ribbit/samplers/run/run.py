@@ -186,7 +186,7 @@ class Run:
             noise = verdicts.log_noise_of(draws.predictive, draws.positions)
             traced = None if self.running is None else self.running.traced
             own = verdicts.parameters_of(draws.predictive, draws.positions)
-            text = verdicts.check_run(name, draws.stats, noise, traced, own)
+            text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
             if text is not None:
                 warn(text, stacklevel=4, category=ConvergenceWarning)
         return draws
