@@ -28,13 +28,13 @@ def test_agreeing_chains_are_judged_by_their_own_spread(rng):
     assert far_below(lp).tolist() == [3]
 
 
-@pytest.mark.parametrize("chains", [4, 5, 6, 8, 10])
+@pytest.mark.parametrize("chains", [4, 5, 7, 8, 10])
 def test_modes_of_one_law_are_no_finding(rng, chains):
-    """Means of chains from one normal, ten times as wide as a chain: under 1 % of runs are named."""
+    """Means from one normal law, ten times as wide as a chain: under 1 % of runs are named."""
     runs = 400
     lp = 10.0 * rng.normal(size=(runs, chains, 1)) + rng.normal(size=(runs, chains, 20))
     found = sum(far_below(one).size > 0 for one in lp)
-    assert found <= 0.04 * runs  # four times the bound: 1e-7 by the binomial law
+    assert found <= 20  # at a share of 1 %: 21 or more of 400 with probability 1e-9
 
 
 def test_few_chains_or_no_density_say_nothing():
