@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from ribbit._arrays.namespace import from_host, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import FitWarning, NonFiniteError
 from ribbit.protocols import Array
+from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
+from ribbit.samplers.run import options
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.progress import open_progress
@@ -101,6 +104,63 @@ class EnsembleStart:
         for option in ("batch_size", "max_steps", "every", "patience"):
             checks.integer(name, option, getattr(self, option), minimum=1, maximum=2**31)
         checks.integer(name, "restarts", self.restarts, minimum=0, maximum=100)
+
+    def fit(
+        self,
+        target: Any,
+        chains: int | Sequence[int] = 4,
+        *,
+        seed: int = 0,
+        progress: ProgressOption = None,
+    ) -> EnsembleFit:
+        """Fit the starts alone: what ``sample(init="ensemble")`` would begin at.
+
+        Parameters
+        ----------
+        target
+            A :class:`ribbit.Posterior`.
+        chains : int or sequence of int
+            How many members (their ids are 0, 1, ...), or their ids.
+        seed : int
+            64-bit key.
+        progress : bool or callable, optional
+            As for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        EnsembleFit
+            A member for each chain; ``settings`` say how many steps and attempts each took, and
+            how good it is on the rows held out.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, or a target that cannot be fitted so.
+        KeyboardInterrupt
+            After Ctrl-C: there is nothing to go on from.
+        """
+        name = "EnsembleStart.fit"
+        density = Density(target, function=name)
+        options.no_dropout(name, target)
+        ids = checks.chain_ids(name, chains, each=4 * density.dim * density.dtype.itemsize)
+        seed = checks.seed(name, seed)
+        with InterruptGuard() as guard:
+            try:
+                theta, report = self.fitted(name, target, ids, seed, guard, progress, None)
+            except Interrupted:
+                raise guard.exception from None
+        return EnsembleFit(
+            theta=theta,
+            complete=True,
+            settings={
+                "sampler": "EnsembleStart",
+                **report,
+                "members": len(ids),
+                "num_rows": int(target.num_rows),
+                "seed": seed,
+            },
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+        )
 
     def fitted(
         self,
