@@ -365,7 +365,7 @@ def _chains(stats: Mapping[str, Any]) -> int:
 
 def _collapse(draws: Any) -> tuple[float, str] | None:
     """Share of the data's rows whose noise sd has vanished, and advice; None where it cannot."""
-    look = getattr(draws.predictive, "noise_collapse", None)
+    look = getattr(draws.predictive, "_noise_collapse", None)
     return None if look is None or 0 in draws.positions.shape else look(draws.positions)
 
 

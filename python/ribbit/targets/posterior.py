@@ -303,7 +303,7 @@ class Posterior(NativeDensity, NativeSteps):
         chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
         return _of_spec(self._spec.rows(chosen))
 
-    def noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
+    def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
         """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
         return collapse(self._spec, replace(self._predictive, units=None), positions)
 

@@ -146,7 +146,7 @@ class EnsembleStart:
         seed = checks.seed(name, seed)
         with InterruptGuard() as guard:
             try:
-                theta, report = self.fitted(name, target, ids, seed, guard, progress, None)
+                theta, report = self.fitted(name, target, ids, seed, guard, progress, None, 4)
             except Interrupted:
                 raise guard.exception from None
         return EnsembleFit(
@@ -171,6 +171,7 @@ class EnsembleStart:
         guard: InterruptGuard,
         progress: ProgressOption,
         max_seconds: float | None,
+        stacklevel: int = 5,
     ) -> tuple[Array, dict[str, Any]]:
         """Fit a member for each chain.
 
@@ -189,6 +190,8 @@ class EnsembleStart:
             As for ``sample``.
         max_seconds : float or None
             After which members stay where they are.
+        stacklevel : int
+            Of the warning about failed members, that of ``sample`` unless told.
 
         Returns
         -------
@@ -214,7 +217,7 @@ class EnsembleStart:
         with open_progress(
             progress, total=self.max_steps, chains=len(ids), title="ensemble start", fit=True
         ) as reporter:
-            fit.run(reporter)
+            fit.run(reporter, stacklevel)
         return fit.position, fit.report()
 
 
@@ -255,8 +258,8 @@ class _Fit:
         self.attempts = np.zeros(count, np.int64)
         self.ended_early = False
 
-    def run(self, reporter: Any) -> None:
-        """Train all members, then the failed ones again."""
+    def run(self, reporter: Any, stacklevel: int) -> None:
+        """Train all members, then the failed ones again; `stacklevel` of the warning about them."""
         todo = np.arange(len(self.ids))
         for attempt in range(self.how.restarts + 1):
             failed = self._attempt(todo, attempt, reporter)
@@ -269,7 +272,7 @@ class _Fit:
                 f"none for chain {', '.join(str(i) for i in self.ids[failed])} in "
                 f"{attempt + 1} attempt{'s' if attempt else ''}: the best weights that were met "
                 "are the start. Is the target one that can be fitted?",
-                stacklevel=6,
+                stacklevel=stacklevel,
                 category=FitWarning,
             )
 
@@ -297,6 +300,8 @@ class _Fit:
             steps = min(how.every, how.max_steps - state.step)
             state = self._round(state, active, rate, steps, broken)
             active = active[~broken[active]]
+            if active.size == 0:
+                break
             value = np.full(count, -np.inf)
             value[active] = self._judge(_rows(state.position, active))
             self.steps[members[active]] += steps
