@@ -74,7 +74,8 @@ struct OwnFunctions {
 //   elementwise    term(f, y, term, derivative)
 //   location scale scale, log_scale, unit(constants): residuals count in scale times unit;
 //                  term(u, constants, term, slope): of such a residual u, and -d term / d u
-//   mean and scale term(mean, raw, y, constants, term, mean_derivative, raw_derivative), kLogNorm of
+//   mean and scale term(mean, raw, y, constants, term, mean_derivative, raw_derivative), kLogNorm
+//   of
 //                  a term
 // and for predictions
 //   kClasses       outputs mean probabilities. Else variance(value, raw, scale, constants): of the
@@ -172,8 +173,8 @@ struct HeteroscedasticLikelihood : LikelihoodBase {
   }
 };
 
-// The same with variance m^2 + softplus(raw)^2, m = p[0] > 0: noise of sd m, such as rounding, beside
-// that of the network. m is in [1e-15, 1e15], so that its square is normal in float.
+// The same with variance m^2 + softplus(raw)^2, m = p[0] > 0: noise of sd m, such as rounding,
+// beside that of the network. m is in [1e-15, 1e15], so that its square is normal in float.
 struct FlooredHeteroscedasticLikelihood : LikelihoodBase {
   static constexpr LikelihoodKind kKind = LikelihoodKind::kHeteroscedasticFloored;
   static constexpr const char* kName = "HeteroscedasticGaussianFloored";
@@ -319,10 +320,10 @@ struct LearnedStudentTLikelihood : StudentTBase<true> {
   static constexpr const char* kName = "StudentTNoiseLearned";
 };
 
-using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
-                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood,
-                          StudentTLikelihood, LearnedStudentTLikelihood,
-                          FlooredHeteroscedasticLikelihood>;
+using Likelihoods =
+    Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
+          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood, StudentTLikelihood,
+          LearnedStudentTLikelihood, FlooredHeteroscedasticLikelihood>;
 static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
               Likelihoods::kInOrder);
 

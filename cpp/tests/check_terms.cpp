@@ -230,11 +230,10 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         want_noise += row_noise;
         magnitude += std::fabs(row) + outputs;
         for (int k = 0; k < outputs; ++k) {
-          const Real scale = std::fabs(gradient[k]) +
-                             (kind == LikelihoodKind::kCategorical ? 1 : 0) +
-                             (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
-                             (kind == LikelihoodKind::kPoisson ? 1 + row_y[k] : 0) +
-                             (has_raw_sd(kind) ? 1 : 0);
+          const Real scale =
+              std::fabs(gradient[k]) + (kind == LikelihoodKind::kCategorical ? 1 : 0) +
+              (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
+              (kind == LikelihoodKind::kPoisson ? 1 + row_y[k] : 0) + (has_raw_sd(kind) ? 1 : 0);
           const Real e = std::fabs(static_cast<Real>(delta[k * 32 + r]) / weight - gradient[k]);
           worst_delta = std::fmax(worst_delta, static_cast<double>(e / scale) / eps);
           if (std::isnan(delta[k * 32 + r])) worst_delta = INFINITY;

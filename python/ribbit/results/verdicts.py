@@ -181,7 +181,7 @@ def judge(found: Findings) -> tuple[bool | None, str]:
                 "judge what you make of them: rb.diagnostics.rhat(f(draws.positions))."
             )
         return False, (
-            f"{apart}. Start from an ensemble (init=rb.DeepEnsemble(target).fit(...)), or "
+            f"{apart}. Start from an ensemble (init='ensemble', if they did not), or "
             "report the draws as an ensemble of modes."
         )
     if own:
@@ -308,11 +308,8 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     rows += _sampler_rows(draws, found)
     collapsed = _collapse(draws)
     if collapsed is not None:
-        share = collapsed[0]
-        good = share <= COLLAPSED
-        rows.append(
-            Row("rows whose noise sd vanished", f"{share:.1%}", f"<= {COLLAPSED:.0%}", good)
-        )
+        gone, wanted = f"{collapsed[0]:.1%}", f"<= {COLLAPSED:.0%}"
+        rows.append(Row("rows whose noise sd vanished", gone, wanted, collapsed[0] <= COLLAPSED))
     low, words = fallen(draws.stats.get("lp"), draws.settings)
     if low:
         rows.append(Row("chains far below the others", low, "none", False))

@@ -253,7 +253,7 @@ class _Fit:
         ]
         count = len(ids)
         self.position = density.xp.zeros((count, density.dim), dtype=density._dtype)
-        self.best = np.full(count, -np.inf)  # log likelihood per row held out
+        self.best = np.full(count, np.nan)  # log likelihood per row held out; NaN: not known yet
         self.steps = np.zeros(count, np.int64)  # that each member made in all
         self.attempts = np.zeros(count, np.int64)
         self.ended_early = False
@@ -319,7 +319,8 @@ class _Fit:
             if reporter.wanted:
                 rates = np.full(len(self.ids), how.learning_rate)
                 rates[members] *= _RATES[np.minimum(rate, len(_RATES) - 1)]
-                reporter.update(state.step, {"step_size": rates}, float(self.steps.sum()))
+                done = min(how.max_steps, int(self.steps.max()))
+                reporter.update(done, {"step_size": rates}, float(self.steps.sum()))
             if self.end is not None and time.perf_counter() >= self.end:
                 self.ended_early = True
                 break
@@ -374,7 +375,8 @@ class _Fit:
         if self.guard.requested:
             raise Interrupted
         value = np.asarray(to_host(self.held.log_likelihood(position)), np.float64)
-        return np.where(np.isnan(value), -np.inf, value) / self.held.num_rows
+        known: npt.NDArray[np.float64] = np.where(np.isnan(value), -np.inf, value)
+        return known / int(self.held.num_rows)
 
     def report(self) -> dict[str, Any]:
         """Return what was done."""
