@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results.modes import far_below
+from ribbit.results.modes import far_below, superchains_of
 from tests.support.targets import Gaussian
 
 
@@ -94,6 +94,14 @@ def test_chains_that_share_starts_are_judged_by_nested_rhat(tmp_path):
         warnings.simplefilter("ignore")
         more = hmc.sample(20, resume=draws, progress=False)
     assert more.settings["start"] == {"superchains": [0, 1, 0, 1]}
+
+
+@pytest.mark.parametrize(
+    "start", [None, 3, [0], {"superchains": [0]}, {"superchains": "ab"}, {"superchains": [0, "b"]}]
+)
+def test_settings_that_say_nothing_of_starts(start):
+    assert superchains_of({"start": start}, 2) is None
+    assert superchains_of({"start": {"superchains": [4, 1]}}, 2).tolist() == [1, 0]
 
 
 def test_nested_rhat_lets_independent_draws_pass():

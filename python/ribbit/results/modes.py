@@ -90,7 +90,10 @@ def far_below(lp: Array) -> npt.NDArray[np.intp]:
 
 def superchains_of(settings: Mapping[str, Any], chains: int) -> npt.NDArray[np.intp] | None:
     """Return which chains have shared a start, 0 .. K - 1 (C,); None where each had its own."""
-    found = (settings.get("start") or {}).get("superchains")
-    if found is None or len(found) != chains:
+    start = settings.get("start")
+    found = start.get("superchains") if isinstance(start, dict) else None
+    if not isinstance(found, list) or len(found) != chains:
+        return None
+    if not all(isinstance(number, int) for number in found):
         return None
     return np.unique(np.asarray(found), return_inverse=True)[1].astype(np.intp)

@@ -125,7 +125,7 @@ class Posterior(NativeDensity, NativeSteps):
         10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
     NoiseWarning
         For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
-        rows or more have frequent values (each of 10 rows and of 1 % of them, or more).
+        rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
 
     References
     ----------

@@ -26,7 +26,7 @@ __all__ = ["collapse", "step_of", "warn_of_steps"]
 
 # A value is frequent from so many rows on, and from this share of them on; y takes steps where
 # frequent values have this share of the rows.
-_FEWEST, _SHARE, _ENOUGH = 10, 0.01, 0.25
+_FEWEST, _SHARE, _ENOUGH = 10, 0.05, 0.25
 _LEAST = 0.01  # of the sd of y: what is advised at least
 _COLLAPSED = 0.01  # of a step: a noise sd below it says that a row is known exactly
 _ROWS, _DRAWS = 256, 32  # that are looked at, evenly spaced

@@ -386,7 +386,9 @@ class _Fit:
             "rows_held_out": self.held_rows,
             "steps": self.steps.tolist(),
             "attempts": self.attempts.tolist(),
-            "held_out_log_likelihood": self.best.tolist(),
+            "held_out_log_likelihood": [
+                float(value) if np.isfinite(value) else None for value in self.best
+            ],
         }
 
 

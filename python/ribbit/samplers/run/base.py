@@ -15,6 +15,7 @@ from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
+from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
@@ -373,9 +374,11 @@ class Sampler(ABC):
 
 
 def _shared_before(resume: Any) -> dict[str, Any] | None:
-    """Which chains shared a start, as draws to go on from remember it."""
-    before = (getattr(resume, "settings", None) or {}).get("start") or {}
-    return {"superchains": before["superchains"]} if "superchains" in before else None
+    """Return which chains shared a start, as draws to go on from remember it."""
+    if not isinstance(resume, Draws):
+        return None
+    found = superchains_of(resume.settings, resume.positions.shape[0])
+    return None if found is None else {"superchains": found.tolist()}
 
 
 def _groups(starts: npt.NDArray[Any]) -> list[int] | None:
