@@ -531,7 +531,7 @@ SCORES: dict[str, Call] = {
         rb.diagnostics.nested_rhat,
         {
             "a": (np.eye(2, 8), CHAINED),
-            "superchains": ([0, 1], m.without(m.arrays((2,), rows=True), "array")),
+            "superchains": ([0, 1], m.arrays((2,), dtype=np.int64)),
             "method": choice("rank"),
         },
     ),
