@@ -125,11 +125,13 @@ def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "
     checks.choice(name, "method", method, ("rank", "identity"))
     draws = as_host(a, name) if not hasattr(a, "positions") else a
     shape = tuple(getattr(draws, "shape", ()))
+    if not hasattr(a, "positions") and len(shape) < 2:
+        raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {shape}")
     chains = shape[0] if shape else 0
     given = checks.numeric(name, "superchains", superchains)
     if given.dtype.kind not in "iu" or given.shape != (chains,):
         raise ShapeError(
-            f"[{name}] expected superchains as {chains} whole numbers, one for each chain, "
+            f"[{name}] expected superchains as {chains} whole numbers, one for each chain of a, "
             f"got {checks.summary(given)}"
         )
     labels, groups = np.unique(given, return_inverse=True)

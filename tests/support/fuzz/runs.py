@@ -530,7 +530,7 @@ SCORES: dict[str, Call] = {
     "nested_rhat": Call(
         rb.diagnostics.nested_rhat,
         {
-            "a": (np.eye(2, 8), CHAINED),
+            "a": (np.eye(2, 8), CHAINED, ("superchains",)),
             "superchains": ([0, 1], m.arrays((2,), dtype=np.int64)),
             "method": choice("rank"),
         },

@@ -143,6 +143,8 @@ class EnsembleStart:
         density = Density(target, function=name)
         options.no_dropout(name, target)
         ids = checks.chain_ids(name, chains, each=4 * density.dim * density.dtype.itemsize)
+        if len(set(ids.tolist())) != ids.size:
+            raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         seed = checks.seed(name, seed)
         with InterruptGuard() as guard:
             try:
