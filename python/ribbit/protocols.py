@@ -81,6 +81,9 @@ class LogDensity(Protocol):
         something here is no sum over rows: samplers and fits that need one refuse it.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
+    ``subset(rows)``, ``log_likelihood(theta)``
+        The same target of some rows alone, and the log likelihood (C,) of its rows at theta (C, P).
+        With ``num_rows``, ``init`` and ``advance`` what ``sample(init="ensemble")`` needs.
     ``prior_mean``
         (P,) mean of the prior of each parameter. Default 0.
     ``prior_sd``

@@ -140,7 +140,7 @@ NOT_CALLED = {
     *("Draws", "DropoutFit", "EnsembleFit", "Prediction", "State", "StochasticState", "Trajectory"),
     *("MicrocanonicalState", "SWAGFit"),
     *("Likelihood", "Prior", "Sampler", "Scaler"),
-    *("Bernoulli", "Categorical", "HeteroscedasticGaussian", "Poisson", "constant"),
+    *("Bernoulli", "Categorical", "Poisson", "constant"),
     *("Affine", "Flatten", "GlobalAvgPool2D", "show_versions", "energy_efficiency"),
 }
 ROOMS = ("datasets", "diagnostics", "metrics", "plots", "schedules", "random")

@@ -126,7 +126,7 @@ def log_scale_prior_terms(name, a, b, u):
 # --- likelihoods: log density per row and its derivative in the outputs --------------------------
 
 LIKELIHOODS = ("gaussian", "learned", "heteroscedastic", "categorical", "bernoulli", "poisson")
-LIKELIHOODS += ("studentt", "studentt-learned")
+LIKELIHOODS += ("studentt", "studentt-learned", "heteroscedastic-floored")
 
 
 def learns_noise(kind):
@@ -153,12 +153,14 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
         pull = (shape + 1) * t / (shape + t**2)
         slope = np.sum(t * pull - 1, axis=1) if learns_noise(kind) else nothing
         return np.sum(value, axis=1), pull / scale, slope
-    if name == "heteroscedastic":
+    if name.startswith("heteroscedastic"):
         mean, raw = np.split(f, 2, axis=1)
-        sd = softplus(raw)
+        floor = shape if name.endswith("floored") else 0.0
+        sd = np.sqrt(floor**2 + softplus(raw) ** 2)
         r = (y - mean) / sd
         value = np.sum(-0.5 * r**2 - np.log(sd) - 0.5 * LOG_2PI, axis=1)
-        return value, np.concatenate([r / sd, (r**2 - 1) / sd * sigmoid(raw)], axis=1), nothing
+        slope = (r**2 - 1) * softplus(raw) / sd**2 * sigmoid(raw)
+        return value, np.concatenate([r / sd, slope], axis=1), nothing
     if name == "categorical":
         shifted = f - f.max(axis=1, keepdims=True)
         log_p = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))

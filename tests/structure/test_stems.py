@@ -87,7 +87,7 @@ def test_codes_are_those_of_the_core() -> None:
         assert numbers == exported[name], name
     made_of_others = {"InverseGamma", "Horseshoe"}
     assert set(codes.PRIORS) == set(rb.priors.__all__) - {"Prior", "ScalePrior"} - made_of_others
-    kinds = {name.removesuffix("Learned") for name in codes.LIKELIHOODS}
+    kinds = {name.removesuffix("Learned").removesuffix("Floored") for name in codes.LIKELIHOODS}
     assert kinds == set(rb.likelihoods.__all__) - {"Likelihood"}
     for name, number in exported["PURPOSES"].items():
         assert getattr(random_numbers, name.upper(), number) == number

@@ -28,6 +28,7 @@ from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.priors import Normal, PriorLike
 from ribbit.targets.spec import DensitySpec
+from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
 
 if TYPE_CHECKING:
@@ -142,6 +143,9 @@ class Posterior(NativeDensity, NativeSteps):
     ScaleWarning
         For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
         10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
+    NoiseWarning
+        For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
+        rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
 
     References
     ----------
@@ -217,6 +221,7 @@ class Posterior(NativeDensity, NativeSteps):
         _precision.warn(name, self.precision)
         if units is None:
             warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
+        warn_of_steps(self._spec)
 
     def _fill(self, spec: DensitySpec) -> None:
         """Set every field from the checked arguments."""
@@ -352,6 +357,44 @@ class Posterior(NativeDensity, NativeSteps):
             raise ShapeError(f"[{name}] expected {len(theta)} chains, got {len(place[2])}")
         whole: FloatArray = self._native.complete(theta, *place, interrupt)
         return whole[0] if single else whole
+
+    def subset(self, rows: npt.ArrayLike) -> Posterior:
+        """Return the posterior of some of the rows alone: those held out, or those left.
+
+        Parameters
+        ----------
+        rows : array of int
+            Rows (n,) in [0, N), at least one; repeats count again.
+
+        Returns
+        -------
+        Posterior
+            Of the same model, prior, likelihood and temperatures, and the same units; its rows are
+            a copy. The likelihood is not scaled: it is that of n rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `rows` is no array of whole numbers or one is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ribbit as rb
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> target.subset(range(5)).num_rows
+        5
+        """
+        function = "Posterior.subset"
+        chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
+        return _of_spec(self._spec.rows(chosen))
+
+    def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
+        """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
+        return collapse(self._spec, replace(self._predictive, units=None), positions)
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).

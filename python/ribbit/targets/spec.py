@@ -5,6 +5,7 @@ Shapes: P parameters, N rows, D inputs, J columns of y.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -190,6 +191,17 @@ class DensitySpec:
             None if self.table.scales is None else self.table.scales.rows,
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
+
+    def rows(self, chosen: npt.NDArray[np.int64]) -> DensitySpec:
+        """Return the same with the rows `chosen` (n,) alone, a copy of them."""
+        xp = self.backend.xp
+        places = from_host(xp, chosen)
+        x, y = (xp.take(array, places, axis=0) for array in (self.x, self.y))
+        for array in (x, y):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+        constants = None if self.constants is None else self.constants[chosen]
+        return dataclasses.replace(self, x=x, y=y, constants=constants)
 
     def centre(self) -> FloatArray | None:
         """Return what the prior is centred at as the backend takes it, None where all is 0."""

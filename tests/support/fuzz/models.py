@@ -232,6 +232,9 @@ TARGETS: dict[str, Call] = {
     "Gaussian of unknown noise": Call(
         rb.Gaussian, {"log_noise_prior": (NORMAL, m.no("none"), ("prior",))}
     ),
+    "HeteroscedasticGaussian": Call(
+        rb.HeteroscedasticGaussian, {"min_sd": (0.1, m.without(m.reals(0.0), "end"))}
+    ),
     "StudentTNoise": Call(
         rb.StudentTNoise, {"df": positive(4.0), "scale": positive(1.0, none=True)}
     ),

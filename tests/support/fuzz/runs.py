@@ -248,6 +248,25 @@ FITTING: dict[str, Call] = {
             "schedule": (SCHEDULE, NO_SCHEDULE),
         },
     ),
+    "EnsembleStart": Call(
+        rb.EnsembleStart,
+        {
+            "learning_rate": positive(0.01),
+            "batch_size": count(3, 1, 2**31),
+            "max_steps": count(3, 1, 2**31),
+            "every": count(3, 1, 2**31),
+            "patience": count(3, 1, 2**31),
+            "restarts": count(1, 0, 100),
+        },
+    ),
+    "EnsembleStart.fit": Call(
+        rb.EnsembleStart(max_steps=2, every=1).fit,
+        {
+            "target": (TARGET, NO_TARGET),
+            "chains": (2, CHAINS[1], ("chain",)),
+            "seed": SEED,
+        },
+    ),
     "DeepEnsemble": Call(
         rb.DeepEnsemble,
         {
@@ -508,6 +527,14 @@ SCORES: dict[str, Call] = {
         },
     ),
     "mcse": Call(rb.diagnostics.mcse, {"a": (np.eye(2, 8), CHAINED), "method": choice("mean")}),
+    "nested_rhat": Call(
+        rb.diagnostics.nested_rhat,
+        {
+            "a": (np.eye(2, 8), CHAINED, ("superchains",)),
+            "superchains": ([0, 1], m.arrays((2,), dtype=np.int64)),
+            "method": choice("rank"),
+        },
+    ),
     "predictive_rhat": Call(
         rb.diagnostics.predictive_rhat,
         {"draws": (DRAWS, m.no()), "x": INPUTS, "method": choice("rank")},

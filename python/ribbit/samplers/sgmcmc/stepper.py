@@ -231,6 +231,7 @@ class Stepper:
                 step=state.step,
                 step_size=float(eps[good]),
                 largest_gradient=float(largest[chain]),
+                chain=int(state.chains[chain]),
             )
         xp = self.density.xp
         position, first, second = arrays
