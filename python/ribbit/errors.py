@@ -82,7 +82,7 @@ class NonFiniteError(ValueError):
         Largest finite absolute component of that step's gradient; infinity when there is none.
     draws : Draws or None
         Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
-    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit or None
+    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit, LaplaceFit or None
         Of a fit: the fit so far.
     """
 

@@ -3,6 +3,7 @@
 from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
+from ribbit.samplers.fit.laplace import LaplaceApproximation
 from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.fit.swag import SWAG
 from ribbit.samplers.mcmc.hmc import HMC
@@ -23,6 +24,7 @@ __all__ = [
     "SGLD",
     "SWAG",
     "DeepEnsemble",
+    "LaplaceApproximation",
     "MCDropout",
     "MicrocanonicalState",
     "Sampler",

@@ -14,7 +14,7 @@ from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PriorTable", "resolve"]
+__all__ = ["PriorTable", "chosen", "patterns_of", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,16 @@ class _LogNoise(NamedTuple):
     fan_in: int = 1
 
 
+def patterns_of(prior: PriorLike) -> Mapping[str, Prior]:
+    """Return a prior as patterns of names."""
+    return {"*": prior} if isinstance(prior, Prior) else prior
+
+
+def chosen(patterns: Mapping[str, Prior], name: str) -> Prior | None:
+    """Return the prior of the first pattern that a parameter's name matches, None if none does."""
+    return next((v for k, v in patterns.items() if fnmatchcase(name, k)), None)
+
+
 def resolve(
     function: str,
     prior: PriorLike,
@@ -80,7 +90,7 @@ def resolve(
         If a parameter matches no pattern, or a pattern other than "log_noise" no parameter,
         or a dict of means has a name that is no parameter's.
     """
-    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
+    patterns = patterns_of(prior)
     network = list(parameters)
     for pattern in patterns:
         if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
@@ -102,15 +112,15 @@ def resolve(
     means: list[npt.NDArray[np.float64]] = []
     dim = sum(p.size for p in network)
     for p in network:
-        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
-        if chosen is None:
+        own = chosen(patterns, p.name)
+        if own is None:
             raise ValueError(
                 f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
             )
-        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
+        rows.append((p.offset, p.size, own.kind, *own.table_values(p.fan_in)))
         sizes.append(p.size)
-        spreads.append(chosen.spread(p.fan_in))
-        means.append(chosen.means(function, p, dim))
+        spreads.append(own.spread(p.fan_in))
+        means.append(own.means(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)

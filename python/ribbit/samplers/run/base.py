@@ -115,7 +115,8 @@ class Sampler(ABC):
         init : (P,) or (C, P) array, or a fit, optional
             Start of all chains or of each. A :class:`MeanField` gives a draw for each chain, a
             :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain, a
-            :class:`SWAGFit` a draw of each member in turn. Default: ``target.init`` per chain.
+            :class:`SWAGFit` a draw of each member in turn, a :class:`LaplaceFit` a draw for each.
+            Default: ``target.init`` per chain.
         resume : State or Draws, optional
             Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
             (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
