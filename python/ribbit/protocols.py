@@ -426,7 +426,7 @@ class GaussNewtonDensity(Protocol):
         """Sum of squared residuals of that noise over its variance, and how many there are."""
         ...
 
-    def prior_groups(self, subset: str) -> dict[str, tuple[slice, float]]:
+    def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
         """Place and prior sd of each group of a subset's parameters; errors where none is normal.
 
         Parameters that belong to no group keep their prior.

@@ -127,7 +127,7 @@ class GaussNewton:
         constant = count * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
         return -2.0 * (value + constant), count
 
-    def prior_groups(self, subset: str) -> dict[str, tuple[slice, float]]:
+    def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
         """Return place and prior sd of each array of a subset's weights, by name.
 
         Raises
@@ -135,11 +135,10 @@ class GaussNewton:
         ValueError
             Unless all of their priors are normal and the target is not tempered.
         """
-        name = "Posterior.prior_groups"
-        first, _ = self.subset_size(name, subset)
+        first, _ = self.subset_size(function, subset)
         if self.temperature != 1.0 or self.likelihood_temperature != 1.0:
             raise ValueError(
-                f"[{name}] expected temperatures of 1, whose evidence is that of the model, got "
+                f"[{function}] expected temperatures of 1, whose evidence is the model's, got "
                 f"{self.temperature:g} and {self.likelihood_temperature:g}"
             )
         found = {}
@@ -148,7 +147,7 @@ class GaussNewton:
                 continue
             if int(row[2]) != Normal.kind:
                 raise ValueError(
-                    f"[{name}] expected normal priors, got another of {parameter.name}"
+                    f"[{function}] expected normal priors, got another of {parameter.name}"
                 )
             place = slice(parameter.offset, parameter.offset + parameter.size)
             found[parameter.name] = place, float(row[3])

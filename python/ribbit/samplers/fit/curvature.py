@@ -6,6 +6,7 @@ Shapes: P parameters, Q of them in the subset.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ def _precision(
     require_memory(function, np, 3 * size * size, np.dtype(np.float64), what)
     found = np.zeros((size, size))
     found[np.diag_indices(size)] = prior
-    for rows in target.gauss_newton(theta, subset, guard.flag):
+    for rows in _blocks(target.gauss_newton(theta, subset, guard.flag), guard):
         _ask(guard)
         found += rows.T @ rows
     if not np.isfinite(found).all():
@@ -142,6 +143,21 @@ def _precision(
             "the network are too large"
         )
     return found
+
+
+def _blocks(
+    blocks: Iterator[npt.NDArray[np.float64]], guard: InterruptGuard
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield a target's blocks; while it makes one a signal raises in it."""
+    while True:
+        guard.begin_foreign()
+        try:
+            block = next(blocks, None)
+        finally:
+            guard.foreign = False
+        if block is None:
+            return
+        yield block
 
 
 def factor_of(

@@ -97,23 +97,24 @@ def _updates(
     target: Any, subset: str, mode: Mode, *, prior: str | None, noise: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Scales by name, and what their logarithms are to be changed by."""
-    first, _ = target.subset_size("LaplaceApproximation", subset)
+    name = "LaplaceApproximation.fit"
+    first, _ = target.subset_size(name, subset)
     variances = mode.variances
     scales: dict[str, float] = {}
     changes: dict[str, float] = {}
     if prior is not None:
         away = mode.theta.astype(np.float64) - target.prior_mean
         squares, determined = {}, {}
-        for name, (place, sd) in target.prior_groups(subset).items():
+        for group, (place, sd) in target.prior_groups(name, subset).items():
             own = variances[place.start - first : place.stop - first]
-            scales[name] = sd
-            squares[name] = float(away[place] @ away[place]) / sd**2
-            determined[name] = len(own) - float(own.sum()) / sd**2
+            scales[group] = sd
+            squares[group] = float(away[place] @ away[place]) / sd**2
+            determined[group] = len(own) - float(own.sum()) / sd**2
         if prior == "shared":
             both = sum(squares.values()), sum(determined.values())
             changes = dict.fromkeys(scales, _change(*both))
         else:
-            changes = {name: _change(squares[name], determined[name]) for name in scales}
+            changes = {g: _change(squares[g], determined[g]) for g in scales}
     if noise:
         sd = target.noise_scale
         scales["noise_sd"] = sd

@@ -146,7 +146,7 @@ class LaplaceApproximation:
                 "noise, got True"
             )
         if tune_prior is not None or tune_noise:
-            target.prior_groups(subset)  # errors for what has no evidence
+            target.prior_groups(name, subset)  # errors for what has no evidence
         target.prior_curvature(np.zeros(density.dim), subset)  # for priors without a curvature
         self._subset, self._polish = subset, polish
         self._tune_prior, self._tune_noise = tune_prior, tune_noise
