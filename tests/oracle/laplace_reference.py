@@ -110,7 +110,8 @@ def mode_of_linear_model(design, y, outputs, family, prior_sd):
         hessian = np.eye(size) / prior_sd**2
         for row, block in zip(design, inner, strict=True):
             hessian += np.kron(np.outer(row, row), block)
-        theta = theta + np.linalg.solve(hessian, gradient)
+        step = np.linalg.solve(hessian, gradient)
+        theta = theta + step / max(1.0, np.abs(step).max())
     return theta.reshape(-1, outputs), np.linalg.inv(hessian)
 
 

@@ -30,9 +30,9 @@ __all__ = ["LaplaceFit"]
 _LAYER = 3  # of a draw's random numbers
 # Draws are made in blocks of this many, so that one rounds the same however many are wanted.
 _BLOCK = 64
-# Nats that the log density gains at most, to second order, from the mean to the mode: beyond it the
-# Gaussian is not where the mass is.
-_CLOSE = 0.5
+# Nats that the log density gains at most, to second order, from the mean to the mode. A draw of the
+# Gaussian lies Q / 2 nats below it: a mean that is as far off is no centre.
+_CLOSE, _SHARE = 0.5, 0.01
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,10 +126,11 @@ class LaplaceFit:
         base = summary_of_fit(self, repr(self))
         if not self.factor.size:
             return base
-        near = self.newton_decrement <= _CLOSE
+        wanted = max(_CLOSE, _SHARE * len(self.factor))
+        near = self.newton_decrement <= wanted
         rows = [
             *base.rows,
-            Row("nats to the mode", f"{self.newton_decrement:.2g}", f"at most {_CLOSE}", near),
+            Row("nats to the mode", f"{self.newton_decrement:.2g}", f"at most {wanted:.3g}", near),
             Row("log evidence", f"{self.log_evidence:.6g}"),
             Row(
                 "parameters that the data determine",

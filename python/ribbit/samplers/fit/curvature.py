@@ -20,11 +20,13 @@ from ribbit.samplers.run.target import Density
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Mode", "factor_of", "mode_near"]
+__all__ = ["SMALL", "Mode", "factor_of", "mode_near"]
 
 _PANEL, _WIDE = 256, 1024  # columns of a step of the factorisation, and of its update
-_SMALL = 1000  # parameters, up to which a Newton step costs next to nothing
-_HALVINGS = 12
+SMALL = 1000  # parameters, up to which a Newton step costs next to nothing
+# Damping: how often it is raised, by what, what it begins with, and what lets it fall.
+_TRIES, _RAISED, _LEAST, _EASED = 12, 8.0, 1e-3, 4.0
+_TRUSTED = 0.25  # of the gain that a parabola promises
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +73,9 @@ def mode_near(
 ) -> Mode:
     """Make at most `steps` damped Newton steps from theta (P,), and look at the curvature there.
 
-    A step goes along covariance times gradient of the subset's parameters, half as far until the
-    log density does not fall. The others stay.
+    A step goes along (curvature + damping)^-1 gradient of the subset's parameters; the damping, a
+    multiple of the curvature's diagonal, is 0 as long as the log density gains what a parabola says
+    (Marquardt 1963). The other parameters stay.
 
     Raises
     ------
@@ -84,29 +87,68 @@ def mode_near(
     target = density.target
     first, size = target.subset_size(function, subset)
     own = slice(first, first + size)
-    value, grad = _value(density, theta, guard)
+    climber = _Climber(function, density, own, theta, guard)
     # Where a step costs little the mode is found to rounding; else to what matters.
-    digits = 1e-18 if size <= _SMALL else 1e-6
-    enough = max(digits, 1e-6 if density.dtype == np.float32 else 0.0)
+    enough = max(1e-18 if size <= SMALL else 1e-6, climber.rounding**1.5)
+    if density.dtype == np.float32:
+        enough = max(enough, climber.rounding)
     for left in range(steps, -1, -1):
-        prior = target.prior_curvature(theta, subset)
-        precision = _precision(function, target, theta, subset, prior, guard)
-        factor = factor_of(function, precision, guard)
-        slope = grad[own].astype(np.float64)
-        step = factor @ (factor.T @ slope)
-        decrement = 0.5 * float(slope @ step)
-        if not left or decrement < enough:
+        prior = target.prior_curvature(climber.theta, subset)
+        precision = _precision(function, target, climber.theta, subset, prior, guard)
+        factor = factor_of(function, precision.copy(), guard)
+        slope = climber.grad[own].astype(np.float64)
+        decrement = 0.5 * float(np.sum((factor.T @ slope) ** 2))
+        if not left or decrement < enough or not climber.climb(precision, factor):
             break
-        for halving in range(_HALVINGS):
-            moved = theta.copy()
-            moved[own] = theta[own] + (0.5**halving * step).astype(theta.dtype)
-            found, slopes = _value(density, moved, guard)
-            if found >= value:
-                break
-        else:
-            break
-        theta, value, grad = moved, found, slopes
-    return Mode(theta, value, factor, prior, decrement)
+    return Mode(climber.theta, climber.value, factor, prior, decrement)
+
+
+class _Climber:
+    """A position that damped Newton steps move up.
+
+    Attributes
+    ----------
+    theta, grad : (P,) array
+    value : float
+        Log density.
+    rounding : float
+        What the log density is known to.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        density: Density,
+        own: slice,
+        theta: npt.NDArray[Any],
+        guard: InterruptGuard,
+    ) -> None:
+        self._function, self._density, self._own, self._guard = function, density, own, guard
+        self._damping = 0.0
+        self.theta = theta
+        self.value, self.grad = _value(density, theta, guard)
+        self.rounding = 16.0 * float(np.finfo(density.dtype).eps) * max(1.0, abs(self.value))
+
+    def climb(self, precision: npt.NDArray[np.float64], factor: npt.NDArray[np.float64]) -> bool:
+        """Make a step with a precision matrix (Q, Q) and its factor; False when none gains."""
+        slope = self.grad[self._own].astype(np.float64)
+        for _ in range(_TRIES):
+            damped = factor
+            if self._damping:
+                more = precision.copy()
+                more[np.diag_indices(len(slope))] *= 1.0 + self._damping
+                damped = factor_of(self._function, more, self._guard)
+            step = damped @ (damped.T @ slope)
+            expected = float(slope @ step - 0.5 * step @ (precision @ step))
+            moved = self.theta.copy()
+            moved[self._own] = self.theta[self._own] + step.astype(moved.dtype)
+            value, grad = _value(self._density, moved, self._guard)
+            if value - self.value >= _TRUSTED * expected - self.rounding:
+                self.theta, self.value, self.grad = moved, value, grad
+                self._damping = self._damping / _EASED if self._damping > _LEAST else 0.0
+                return True
+            self._damping = max(_LEAST, _RAISED * self._damping)
+        return False
 
 
 def _value(
@@ -129,9 +171,9 @@ def _precision(
 ) -> npt.NDArray[np.float64]:
     """Minus the Hessian (Q, Q): blocks of rows are added in their order."""
     size = len(prior)
-    # the matrix, a product that is added to it, and the blocks
+    # the matrix, its factor, a damped one, and a product that is added
     what = f"the curvature of {size} parameters"
-    require_memory(function, np, 3 * size * size, np.dtype(np.float64), what)
+    require_memory(function, np, 4 * size * size, np.dtype(np.float64), what)
     found = np.zeros((size, size))
     found[np.diag_indices(size)] = prior
     for rows in _blocks(target.gauss_newton(theta, subset, guard.flag), guard):

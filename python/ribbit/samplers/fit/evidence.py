@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit.errors import FitWarning
-from ribbit.samplers.fit.curvature import Mode, mode_near
+from ribbit.samplers.fit.curvature import SMALL, Mode, mode_near
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["tuned"]
 
 _ROUNDS = 100
-_CLOSE, _CLOSE_ENOUGH = 1e-6, 1e-3  # change of log scales that ends, in small and large networks
-_SMALL = 1000
-_FARTHEST = 1.0  # nats that a log scale moves in a round
+_HALVINGS = 5
+# Change of log scales, and gain in nats, that end the rounds; of large networks, whose rounds cost.
+_CLOSE, _LEAST = 1e-7, 1e-11
+_CLOSE_LARGE, _LEAST_LARGE = 1e-3, 1e-2
+_FARTHEST = 1.0  # that a log scale moves in a round
+_RANGE = math.log(1e4)  # that it moves in all: a group that the data never ask for has no best one
 _FEWEST = 1e-3  # determined parameters of a group, however little the data say
 
 
@@ -41,7 +44,8 @@ def tuned(
     A group of d parameters with prior sd s and distances w from the prior's mean, of which the data
     determine gamma = d - trace(covariance) / s^2, gets s^2 = |w|^2 / gamma; noise of n numbers
     gets (its sum of squared residuals) / (n - all gammas) (MacKay 1992, equations 20 and 21). Then
-    the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients.
+    the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients. A round that loses
+    evidence is halved until it gains: the fixed point is one of linear models.
 
     Parameters
     ----------
@@ -61,27 +65,43 @@ def tuned(
     tuning : dict of (R,) arrays
         See :class:`ribbit.LaplaceFit`.
     """
-    history: dict[str, list[float]] = {"log_evidence": []}
-    size = mode.factor.shape[0]
-    close = _CLOSE if size <= _SMALL else _CLOSE_ENOUGH
-    settled = False
-    for turn in range(_ROUNDS + 1):
-        target = density.target
-        scales, updates = _updates(target, subset, mode, prior=prior, noise=noise)
-        history["log_evidence"].append(_evidence(mode))
+    evidence = _evidence(mode)
+    scales, changes = _changes(density.target, subset, mode, prior=prior, noise=noise)
+    begin = dict(scales)
+    history: dict[str, list[float]] = {"log_evidence": [evidence]}
+    for name, value in scales.items():
+        history[name] = [value]
+    small = mode.factor.shape[0] <= SMALL
+    close, least = (_CLOSE, _LEAST) if small else (_CLOSE_LARGE, _LEAST_LARGE)
+    for _ in range(_ROUNDS):
         for name, value in scales.items():
-            history.setdefault(name, []).append(value)
-        settled = all(abs(change) < close for change in updates.values())
-        if settled or turn == _ROUNDS:
+            away = math.log(value / begin[name])
+            changes[name] = min(_RANGE - away, max(-_RANGE - away, changes[name]))
+        if max(abs(change) for change in changes.values()) < close:
             break
-        sds = {name: scales[name] * math.exp(updates[name]) for name in scales}
-        noise_sd = sds.pop("noise_sd", None)
-        density = Density(target.rescaled(sds, noise_sd), function=function)
-        mode = mode_near(function, density, subset, mode.theta, steps, guard)
-    if not settled:
+        # The fixed point holds the curvature for constant: where it bends the evidence may fall.
+        for halving in range(_HALVINGS):
+            part = 0.5**halving
+            sds = {name: scales[name] * math.exp(part * changes[name]) for name in scales}
+            noise_sd = sds.pop("noise_sd", None)
+            other = Density(density.target.rescaled(sds, noise_sd), function=function)
+            found = mode_near(function, other, subset, mode.theta, steps, guard)
+            gain = _evidence(found) - evidence
+            if gain > 0.0:
+                break
+        else:
+            break
+        density, mode, evidence = other, found, evidence + gain
+        scales, changes = _changes(density.target, subset, mode, prior=prior, noise=noise)
+        history["log_evidence"].append(evidence)
+        for name, value in scales.items():
+            history[name].append(value)
+        if gain < least:
+            break
+    else:
         warn(
-            f"[{function}] expected scales that settle, got ones that still moved after {_ROUNDS} "
-            "rounds: see fit.tuning",
+            f"[{function}] expected scales that settle, got ones whose evidence still rose after "
+            f"{_ROUNDS} rounds: see fit.tuning",
             stacklevel=4,
             category=FitWarning,
         )
@@ -93,7 +113,7 @@ def _evidence(mode: Mode) -> float:
     return mode.log_density + 0.5 * len(mode.prior) * math.log(2.0 * math.pi) + volume
 
 
-def _updates(
+def _changes(
     target: Any, subset: str, mode: Mode, *, prior: str | None, noise: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Scales by name, and what their logarithms are to be changed by."""

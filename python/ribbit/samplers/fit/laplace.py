@@ -16,7 +16,7 @@ from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.fit_verdicts import History
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.state import StochasticState
-from ribbit.samplers.fit.curvature import mode_near
+from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, joined, train
 from ribbit.samplers.run import options
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["LaplaceApproximation"]
 
 _MOST = 5_000  # parameters of a covariance: a matrix of 200 MB, factors of 10^11 operations
-_POLISH = 10
+_POLISH, _POLISH_LARGE = 100, 10  # steps by default
 
 
 class LaplaceApproximation:
@@ -68,8 +68,8 @@ class LaplaceApproximation:
         Of :mod:`ribbit.schedules`; constant when absent.
     polish : int, optional
         The most damped Newton steps from where Adam ends, each of which costs what the curvature
-        does; fewer where the mode is reached. Default: 10 after training, 0 where the weights were
-        given. They move the subset's parameters alone.
+        does; fewer where the mode is reached. They move the subset's parameters alone. Default: 0
+        where the weights were given; else 100, of more than 1,000 parameters 10.
     tune_prior : {"shared", "layers"}, optional
         Choose the sds of normal priors by the evidence: one factor for all of the subset, or an sd
         for each array of parameters ("0.weight", "0.bias", ...). The fit says what was found, and
@@ -127,14 +127,16 @@ class LaplaceApproximation:
             )
         options.no_dropout(name, target)
         checks.choice(name, "subset", subset, ("all", "last_layer"))
-        self._first, size = target.subset_size(name, subset)
-        if size > _MOST:
+        self._first, self._size = target.subset_size(name, subset)
+        if self._size > _MOST:
             other = (
                 ": subset='last_layer' takes those of the last layer alone"
                 if subset == "all"
                 else ", those of the last layer"
             )
-            raise ValueError(f"[{name}] expected at most {_MOST} parameters, got {size}{other}")
+            raise ValueError(
+                f"[{name}] expected at most {_MOST} parameters, got {self._size}{other}"
+            )
         if polish is not None:
             polish = checks.integer(name, "polish", polish, minimum=0, maximum=2**31 - 1)
         if tune_prior is not None:
@@ -241,8 +243,7 @@ class LaplaceApproximation:
         fit = self._fit(theta, state, seed, history, complete=complete)
         if not complete:
             return fit
-        steps = self._polish if self._polish is not None else (0 if given else _POLISH)
-        return self._curved(name, fit, theta, steps)
+        return self._curved(name, fit, theta, given=given)
 
     def _train(
         self,
@@ -273,8 +274,10 @@ class LaplaceApproximation:
             raise
         return state, complete, joined(resume, history)
 
-    def _curved(self, name: str, fit: LaplaceFit, theta: Any, steps: int) -> LaplaceFit:
+    def _curved(self, name: str, fit: LaplaceFit, theta: Any, *, given: bool) -> LaplaceFit:
         """Find the mode near theta, scales where that is asked for, and the Gaussian there."""
+        usual = _POLISH if self._size <= SMALL else _POLISH_LARGE
+        steps = (0 if given else usual) if self._polish is None else self._polish
         state, history = fit.state, fit.history
         seed = int(fit.settings["seed"])
 
@@ -295,7 +298,7 @@ class LaplaceApproximation:
                         mode,
                         prior=self._tune_prior,
                         noise=self._tune_noise,
-                        steps=max(steps, _POLISH),
+                        steps=max(steps, usual),
                         guard=guard,
                     )
             except (Interrupted, KeyboardInterrupt):
