@@ -44,8 +44,8 @@ def tuned(
     A group of d parameters with prior sd s and distances w from the prior's mean, of which the data
     determine gamma = d - trace(covariance) / s^2, gets s^2 = |w|^2 / gamma; noise of n numbers
     gets (its sum of squared residuals) / (n - all gammas) (MacKay 1992, equations 20 and 21). Then
-    the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients. A round that loses
-    evidence is halved until it gains: the fixed point is one of linear models.
+    the mode is found anew, as Immer et al. (2021b, algorithm 1) do with gradients. A round that
+    loses evidence is halved until it gains: the fixed point is one of linear models.
 
     Parameters
     ----------
