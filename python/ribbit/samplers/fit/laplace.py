@@ -236,9 +236,11 @@ class LaplaceApproximation:
             state, complete, history = self._train(name, epochs, seed, start, resume, progress)
             theta = state.position[0]
         elif resume is not None:
+            _check_progress(progress)
             state = self._stepper.adopt(name, resume.state)
             theta = state.position[0]
         else:
+            _check_progress(progress)
             theta = _row(name, density, as_position(name, density, start))
         fit = self._fit(theta, state, seed, history, complete=complete)
         if not complete:
@@ -377,6 +379,13 @@ def _mode_of(init: Any) -> Any:
     if weights is None:
         return init
     return weights if weights.ndim == 1 else weights[0]
+
+
+def _check_progress(progress: ProgressOption) -> None:
+    """Raise TypeError for what is none, where there are no epochs to report."""
+    from ribbit.samplers.run.progress import open_progress
+
+    open_progress(progress, total=1, chains=1, fit=True)
 
 
 def _row(name: str, density: Density, position: npt.NDArray[Any]) -> npt.NDArray[Any]:
