@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALL", "Mode", "factor_of", "mode_near"]
 
-_PANEL, _WIDE = 256, 1024  # columns of a step of the factorisation, and of its update
+# Columns of a step of the factorisation, so few that LAPACK starts no threads for them (on a machine
+# that is shared they cost a hundred times the work), and of an update of what is left.
+_PANEL, _WIDE = 64, 1024
 SMALL = 1000  # parameters, up to which a Newton step costs next to nothing
 # Damping: how often it is raised, by what, what it begins with, and what lets it fall.
 _TRIES, _RAISED, _LEAST, _EASED = 12, 8.0, 1e-3, 4.0
