@@ -88,7 +88,7 @@ class LaplaceFit:
 
     advice: ClassVar[str] = (
         "train longer (init=fit.mean starts another fit there), let the learning rate fall "
-        "(schedule=rb.schedules.cosine(num_steps)), or climb the rest with polish=20"
+        "(schedule=rb.schedules.cosine(num_steps)), or climb the rest with polish=100"
     )
 
     def __repr__(self) -> str:

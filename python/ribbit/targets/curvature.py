@@ -51,6 +51,11 @@ class GaussNewton:
             names = ", ".join(sorted(kind.__name__ for kind in known_likelihoods()))
             got = type(self.likelihood).__name__
             raise TypeError(f"[{function}] expected a likelihood among {names}, got {got}")
+        if self.dim != self.model.dim + int(self.likelihood.learns_noise):
+            raise TypeError(
+                f"[{function}] expected a target whose parameters are the network's weights (and "
+                f"log_noise), got {self.dim} parameters for {self.model.dim} weights"
+            )
         first = first_of(function, self.model, subset)
         return first, (self.dim if subset == "all" else self.model.dim) - first
 

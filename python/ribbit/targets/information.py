@@ -83,13 +83,16 @@ def _student_t(likelihood: Any, outputs: Array64, log_noise: float | None) -> Ar
 
 def _heteroscedastic(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
     # 1 / sd^2 of the mean, 2 (d log sd / d raw)^2 of the raw sd, and nothing between them
-    del likelihood, log_noise
+    del log_noise
     raw = outputs[:, outputs.shape[1] // 2 :]
-    sd = np.logaddexp(0.0, raw)
+    made = np.logaddexp(0.0, raw)
     slope = 1.0 / (1.0 + np.exp(-raw))
     # softplus(r) is exp(r) to one part in 1e16 below -37, where it underflows later on
-    relative = np.where(raw < -37.0, 1.0, slope / np.maximum(sd, 1e-300))
-    return np.concatenate([1.0 / np.maximum(sd, 1e-150), math.sqrt(2.0) * relative], axis=1)
+    relative = np.where(raw < -37.0, 1.0, slope / np.maximum(made, 1e-300))
+    # a floor of the sd, where there is one: sd^2 = floor^2 + softplus^2
+    sd = np.hypot(getattr(likelihood, "min_sd", 0.0), np.maximum(made, 1e-150))
+    relative = relative * (made / sd) ** 2 if made.size and (sd > made).any() else relative
+    return np.concatenate([1.0 / sd, math.sqrt(2.0) * relative], axis=1)
 
 
 def _categorical(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:

@@ -1,5 +1,8 @@
 """Laplace's approximation: modes, what decides a fit, predictions, bad input."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -78,7 +81,7 @@ def test_weights_that_are_given_are_the_mode():
     ensemble = rb.DeepEnsemble(density, members=2, learning_rate=1e-3, batch_size=None)
     with pytest.warns(rb.errors.FitWarning, match="still rose"):
         members = ensemble.fit(30, progress=False)
-    with pytest.warns(rb.errors.FitWarning, match=r"from which a Newton step gains .* polish=20"):
+    with pytest.warns(rb.errors.FitWarning, match=r"from which a Newton step gains .* polish=100"):
         fit = rb.LaplaceApproximation(density, **ALL).fit(0, init=members, progress=False)
     assert fit.mean.tobytes() == members.theta[0].tobytes()
     near = rb.LaplaceApproximation(density, polish=100, **ALL).fit(0, init=members, progress=False)
@@ -314,6 +317,18 @@ def test_what_is_refused(name):
     call, error, text = REFUSED[name]
     with pytest.raises(error, match=r"\[LaplaceApproximation.*" + text):
         call()
+
+
+def test_a_device_and_parameters_that_are_no_weights_are_refused():
+    density = target()
+    elsewhere = dataclasses.replace(density._spec, backend=SimpleNamespace(xp=object()))
+    object.__setattr__(density, "_spec", elsewhere)
+    with pytest.raises(TypeError, match="a target in host memory, got one on a device"):
+        rb.LaplaceApproximation(density, **ALL)
+    density = target()
+    object.__setattr__(density, "dim", DIM + 1)
+    with pytest.raises(TypeError, match="got 4 parameters for 3 weights"):
+        rb.LaplaceApproximation(density, **ALL)
 
 
 def test_dropout_is_refused():

@@ -100,7 +100,8 @@ class LaplaceApproximation:
     >>> target = rb.Posterior(
     ...     rb.mlp(1, (20,), 1, activation="tanh"), x, y, prior=rb.Normal(1.0),
     ...     likelihood=rb.Gaussian(0.1))
-    >>> laplace = rb.LaplaceApproximation(target, learning_rate=1e-2, tune_prior="layers")
+    >>> options = {"learning_rate": 1e-2, "batch_size": 20}
+    >>> laplace = rb.LaplaceApproximation(target, tune_prior="layers", **options)
     >>> fit = laplace.fit(300, progress=False)
     >>> bool((fit.predict(x).std > 0.1).all())
     True
