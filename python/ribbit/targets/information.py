@@ -90,9 +90,9 @@ def _heteroscedastic(likelihood: Any, outputs: Array64, log_noise: float | None)
     # softplus(r) is exp(r) to one part in 1e16 below -37, where it underflows later on
     relative = np.where(raw < -37.0, 1.0, slope / np.maximum(made, 1e-300))
     # a floor of the sd, where there is one: sd^2 = floor^2 + softplus^2
-    sd = np.hypot(getattr(likelihood, "min_sd", 0.0), np.maximum(made, 1e-150))
-    relative = relative * (made / sd) ** 2 if made.size and (sd > made).any() else relative
-    return np.concatenate([1.0 / sd, math.sqrt(2.0) * relative], axis=1)
+    made = np.maximum(made, 1e-150)
+    sd = np.hypot(getattr(likelihood, "min_sd", 0.0), made)
+    return np.concatenate([1.0 / sd, math.sqrt(2.0) * relative * (made / sd) ** 2], axis=1)
 
 
 def _categorical(likelihood: Any, outputs: Array64, log_noise: float | None) -> Array64:
