@@ -8,6 +8,7 @@ transitions), building the sampler included; two runs must have the same bits.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -379,6 +380,37 @@ def swag(network: Network) -> Work:
     return run, check
 
 
+def laplace(network: Network) -> Work:
+    """Weights as they are, the curvature of the last layer.
+
+    Outputs are linear in it, so that the precision is a Hessian: what the reference gradient
+    changes by along a random direction, the covariance turns into that direction.
+    """
+
+    def fit(problem: Problem) -> rb.LaplaceFit:
+        sampler = rb.LaplaceApproximation(
+            problem.posterior(), subset="last_layer", batch_size=None, polish=0
+        )
+        with warnings.catch_warnings():  # a start is no mode
+            warnings.simplefilter("ignore", rb.errors.FitWarning)
+            return sampler.fit(0, init=problem.start, progress=False)
+
+    def check(found: rb.LaplaceFit) -> dict[str, float]:
+        same_bits("LaplaceApproximation", (found.factor, fit(network.timed).factor))
+        few, found = network.few, fit(network.few)
+        own = slice(found.first, found.first + len(found.factor))
+        direction = np.zeros(few.start.size)
+        direction[own] = np.random.default_rng(SEED).normal(size=len(found.factor))
+        step = 1e-4 * direction
+        bend = few.reference(few.start - step)[1] - few.reference(few.start + step)[1]
+        back = found.covariance @ (bend[own] / 2e-4)
+        errors = {"covariance": relative_error(back, direction[own])}
+        check_errors("LaplaceApproximation", errors, TOLERANCE)
+        return errors
+
+    return lambda: fit(network.timed), check
+
+
 SAMPLERS: dict[str, Callable[[Network], Work]] = {
     "HMC": hmc,
     "NUTS": nuts,
@@ -389,4 +421,5 @@ SAMPLERS: dict[str, Callable[[Network], Work]] = {
     "MCDropout": mc_dropout,
     "DeepEnsemble": ensemble,
     "SWAG": swag,
+    "LaplaceApproximation": laplace,
 }

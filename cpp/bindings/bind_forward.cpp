@@ -6,6 +6,7 @@
 #include "bindings/scales.h"
 #include "core/likelihood_hd.h"
 #include "cpu/predictive/forward.h"
+#include "cpu/predictive/jacobian.h"
 #include "cpu/random.h"
 #include "cpu/system/memory.h"
 
@@ -204,6 +205,36 @@ FloatArray scaled_weights(const py::object& theta, const py::object& scales) {
   });
 }
 
+// -> outputs (rows, K), and their derivatives by the network's parameters (rows, K, dim).
+Arrays<FloatArray, FloatArray> jacobian(const py::object& table, const py::object& rates,
+                                        const py::object& theta, const py::object& x,
+                                        const InterruptFlag* interrupt) {
+  using Both = Arrays<FloatArray, FloatArray>;
+  return for_scalar<Both>(theta, "theta", [&](auto zero) -> Both {
+    using T = decltype(zero);
+    const Network network = network_of(table, rates);
+    const std::int64_t dim = network.dim(), outputs = network.output_size();
+    const py::array at = checked<T>(theta, "theta", {dim});
+    py::array held;
+    const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), held);
+    const std::int64_t n = held.shape(0);
+    cpu::require_memory(n * outputs * dim * static_cast<std::int64_t>(sizeof(T)),
+                        "the Jacobians of " + std::to_string(n) + " rows, " +
+                            std::to_string(outputs) + " outputs and " + std::to_string(dim) +
+                            " parameters");
+    py::array_t<T> f = empty<T>({n, outputs}), out = empty<T>({n, outputs, dim});
+    T *values = f.mutable_data(), *derivatives = out.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = true;
+    if (n > 0) {
+      const WithoutGil release;
+      done = cpu::jacobian(network, data<T>(at), rows, n, values, derivatives, &poll);
+    }
+    if (!done) poll.rethrow();
+    return py::make_tuple(f, out);
+  });
+}
+
 // Weights of samples 0 .. samples - 1 of a drawn source: (samples, dim).
 FloatArray draw_weights(const py::object& mean, const py::object& scale, std::uint64_t seed,
                         std::int64_t samples) {
@@ -239,6 +270,8 @@ void bind_forward(py::module_& module) {
              py::arg("source"), py::arg("kind"), py::arg("scale"), py::arg("shape"),
              py::arg("samples"), py::arg("x"));
   module.def("scaled_weights", &scaled_weights, py::arg("theta"), py::arg("scales"));
+  module.def("jacobian", &jacobian, py::arg("table"), py::arg("rates"), py::arg("theta"),
+             py::arg("x"), py::arg("interrupt") = nullptr);
   module.def("draw_weights", &draw_weights, py::arg("mean"), py::arg("scale"), py::arg("seed"),
              py::arg("samples"));
 }

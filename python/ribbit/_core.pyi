@@ -24,6 +24,7 @@ __all__: list[str] = [
     "forward",
     "free_memory",
     "isa",
+    "jacobian",
     "kinetic_energy",
     "likelihood_constants",
     "num_threads",
@@ -324,6 +325,16 @@ def forward(
 ]: ...
 def free_memory() -> int: ...
 def isa() -> str: ...
+def jacobian(
+    table: typing.Any,
+    rates: typing.Any,
+    theta: typing.Any,
+    x: typing.Any,
+    interrupt: InterruptFlag | None = None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+]: ...
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
 ) -> numpy.typing.NDArray[numpy.float64]: ...

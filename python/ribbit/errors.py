@@ -89,7 +89,7 @@ class NonFiniteError(ValueError):
         Id of the first chain, or number of the first member, that it left.
     draws : Draws or None
         Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
-    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit or None
+    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit, LaplaceFit or None
         Of a fit: the fit so far.
     """
 

@@ -26,6 +26,7 @@ call could overwrite it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "Completes",
+    "GaussNewtonDensity",
     "InterruptFlag",
     "LogDensity",
     "MaskedDensity",
@@ -436,6 +438,51 @@ class NativeIsokinetic(Protocol):
             Energy error of each step, NaN where it was not finite, 0 behind a chain's last; n is
             the largest of `num_steps`.
         """
+        ...
+
+
+@runtime_checkable
+class GaussNewtonDensity(Protocol):
+    """A target that knows its own curvature, for :class:`ribbit.LaplaceApproximation`.
+
+    A subset, "all" or "last_layer", holds Q parameters in a row. NumPy arrays.
+    """
+
+    def subset_size(self, function: str, subset: str) -> tuple[int, int]:
+        """First parameter of a subset, and Q; errors, in the name of `function`, without one."""
+        ...
+
+    def gauss_newton(
+        self, theta: Array, subset: str, interrupt: InterruptFlag | None = None
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        """Blocks A (n, Q) at theta (P,); the sum of A^T A is the likelihood's Gauss-Newton matrix.
+
+        Tempered, of minus the log density; blocks of some 30 MB, between which a run may end.
+        """
+        ...
+
+    def prior_curvature(self, theta: Array, subset: str) -> npt.NDArray[np.float64]:
+        """Minus the second derivatives (Q,) of the tempered log prior, >= 0."""
+        ...
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The known sd of normal noise, None for any other likelihood."""
+        ...
+
+    def residuals(self, theta: Array) -> tuple[float, int]:
+        """Sum of squared residuals of that noise over its variance, and how many there are."""
+        ...
+
+    def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
+        """Place and prior sd of each group of a subset's parameters; errors where none is normal.
+
+        Parameters that belong to no group keep their prior.
+        """
+        ...
+
+    def rescaled(self, prior_sd: dict[str, float], noise_sd: float | None = None) -> Any:
+        """Return the same target with other prior sds, by the names of groups, and other noise."""
         ...
 
 

@@ -169,6 +169,24 @@ class Cpu:
         out, last = _core.forward(network.table, network.rates, source, first, count, rows)
         return out.reshape((*out.shape[:2], *network.output_shape)), last
 
+    def jacobian(
+        self,
+        function: str,
+        network: NetworkTable,
+        theta: npt.NDArray[Any],
+        x: Any,
+        interrupt: Any = None,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return outputs (N, K) of theta (P,) at rows of x and their derivatives (N, K, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rows`.
+        """
+        rows = self.rows(function, network, x)
+        return _core.jacobian(network.table, network.rates, theta, rows, interrupt)
+
     def moments(
         self,
         network: NetworkTable,

@@ -4,6 +4,7 @@ from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
 from ribbit.samplers.fit.ensemble_start import EnsembleStart
+from ribbit.samplers.fit.laplace import LaplaceApproximation
 from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.fit.swag import SWAG
 from ribbit.samplers.mcmc.hmc import HMC
@@ -25,6 +26,7 @@ __all__ = [
     "SWAG",
     "DeepEnsemble",
     "EnsembleStart",
+    "LaplaceApproximation",
     "MCDropout",
     "MicrocanonicalState",
     "Sampler",

@@ -20,6 +20,7 @@ from ribbit._backends.precision import Precision
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
+from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
@@ -38,7 +39,7 @@ __all__ = ["Posterior"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Posterior(NativeDensity, NativeSteps):
+class Posterior(NativeDensity, NativeSteps, GaussNewton):
     """The posterior of a network given data.
 
     log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
@@ -265,6 +266,10 @@ class Posterior(NativeDensity, NativeSteps):
     def __reduce__(self) -> tuple[Any, ...]:
         # The native part cannot be pickled; it is rebuilt from the arguments.
         return _of_spec, (self._spec,)
+
+    @staticmethod
+    def _of_spec(spec: DensitySpec) -> Posterior:
+        return _of_spec(spec)
 
     @property
     def kind(self) -> Kind:

@@ -24,6 +24,7 @@ from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.linearized import LinearizedNetwork, NormalNetwork, first_of
 from ribbit.targets.priors import LOG_NOISE
 from ribbit.targets.scales import ScaleTable
 from ribbit.targets.units import Units
@@ -184,7 +185,7 @@ class NetworkPredictive:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
         single = getattr(x, "dtype", None) == np.float32 and not is_device_array(x)
         dtype = np.dtype(np.float32 if single else np.float64)
-        x = self._inputs("predict", x)
+        x = self.network_inputs("predict", x)
         dispatch.backend_of_data("predict", dtype, x=x).rows("predict", self.network, x)
 
     def outputs(
@@ -208,7 +209,7 @@ class NetworkPredictive:
         """
         if self.draws is not None:
             return self._samples("predict", theta, x, first, row)[0]
-        x = self._inputs("predict", x)
+        x = self.network_inputs("predict", x)
         out: FloatArray = dispatch.outputs(
             "predict", self.network, theta, x, self.dim, self.precision, self._scale_rows
         )
@@ -265,7 +266,7 @@ class NetworkPredictive:
             self.network,
             self.likelihood.table("predict", self.model.output_shape),
             self._source(backend, positions, x, 0),
-            self._inputs("predict", x),
+            self.network_inputs("predict", x),
             count=positions.shape[0] * positions.shape[1],
             precision=self.precision,
         )
@@ -276,6 +277,17 @@ class NetworkPredictive:
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> NetworkPredictive:
         """Return predictions of normal weights that are drawn while they are used."""
         return dataclasses.replace(self, draws=NormalWeights(mean, scale, seed))
+
+    def linearized(self, mode: Array64, subset: str) -> LinearizedNetwork:
+        """Return predictions of the network as a linear function of a subset of its weights."""
+        first = first_of("predict", self.model, subset)
+        return LinearizedNetwork(self, np.asarray(mode, np.float64), first)
+
+    def normal(self, mode: Array64, subset: str, factor: Array64) -> NormalNetwork | None:
+        """Return the same under normal weights in closed form; None where noise is not normal."""
+        if type(self.likelihood) is not likelihoods.Gaussian:
+            return None
+        return NormalNetwork(self.linearized(mode, subset), factor)
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
         """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
@@ -295,8 +307,8 @@ class NetworkPredictive:
         masks = {"dropout": self.draws.describe()} if isinstance(self.draws, Masks) else {}
         return dict(self.description) | masks
 
-    def _inputs(self, function: str, x: npt.ArrayLike) -> Any:
-        """Return inputs in the units of the network."""
+    def network_inputs(self, function: str, x: npt.ArrayLike) -> Any:
+        """Return inputs in the units of the network, not checked where they are the user's."""
         return x if self.units is None else self.units.inputs(function, x)
 
     def _source(
@@ -327,7 +339,7 @@ class NetworkPredictive:
             function,
             self.network,
             self._source(backend, theta[None, :, :], x, row),
-            self._inputs(function, x),
+            self.network_inputs(function, x),
             first=first,
             count=theta.shape[0],
             precision=self.precision,

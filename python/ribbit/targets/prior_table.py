@@ -15,7 +15,7 @@ from ribbit.targets.scales import ScaleBuilder, ScaleTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PriorTable", "resolve"]
+__all__ = ["PriorTable", "chosen", "patterns_of", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,16 @@ class _LogNoise(NamedTuple):
     fan_in: int = 1
 
 
+def patterns_of(prior: PriorLike) -> Mapping[str, Prior]:
+    """Return a prior as patterns of names."""
+    return {"*": prior} if isinstance(prior, Prior) else prior
+
+
+def chosen(patterns: Mapping[str, Prior], name: str) -> tuple[str, Prior | None]:
+    """Return the first pattern that a parameter's name matches and its prior, "" and None."""
+    return next(((k, v) for k, v in patterns.items() if fnmatchcase(name, k)), ("", None))
+
+
 def resolve(
     function: str,
     prior: PriorLike,
@@ -89,7 +99,7 @@ def resolve(
         If a parameter matches no pattern, or a prior of a scale, or a pattern other than
         "log_noise" no parameter, or a dict of means has a name that is no parameter's.
     """
-    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
+    patterns = patterns_of(prior)
     network = list(parameters)
     for pattern in patterns:
         if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
@@ -113,25 +123,24 @@ def resolve(
     dim = sum(p.size for p in network)
     builder = ScaleBuilder()
     for p in network:
-        found = next(((k, v) for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
-        pattern, chosen = found or ("", None)
-        if chosen is None:
+        pattern, own = chosen(patterns, p.name)
+        if own is None:
             raise ValueError(
                 f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
             )
-        if isinstance(chosen, ScalePrior):
+        if isinstance(own, ScalePrior):
             raise ValueError(
-                f"[{function}] expected a prior of weights for {p.name!r}, got {chosen!r}, which "
+                f"[{function}] expected a prior of weights for {p.name!r}, got {own!r}, which "
                 "is of a scale: it goes into log_noise_prior= or Normal(scale=)"
             )
-        learned = chosen.learned_scales()
+        learned = own.learned_scales()
         if learned is not None:
             builder.add(function, p, pattern, learned)
-        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
+        rows.append((p.offset, p.size, own.kind, *own.table_values(p.fan_in)))
         sizes.append(p.size)
-        spreads.append(chosen.spread(p.fan_in))
-        means.append(chosen.means(function, p, dim))
-        centres.append(chosen.centres(function, p, dim))
+        spreads.append(own.spread(p.fan_in))
+        means.append(own.means(function, p, dim))
+        centres.append(own.centres(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)

@@ -26,6 +26,7 @@ FITS = {
     "mc_dropout": rb.MCDropout(DROPPING, batch_size=7, rate="concrete"),
     "ensemble": rb.DeepEnsemble(PLAIN, members=2, batch_size=7),
     "swag": rb.SWAG(PLAIN, members=2, batch_size=7),
+    "laplace": rb.LaplaceApproximation(PLAIN, batch_size=7),
 }
 
 

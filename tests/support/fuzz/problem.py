@@ -63,6 +63,8 @@ MCD = rb.MCDropout(DROPPING, batch_size=3)
 ENSEMBLE = rb.DeepEnsemble(TARGET, members=2, batch_size=3)
 SWAG = rb.SWAG(TARGET, members=2, batch_size=3)
 FITS = {name: f.fit(1, progress=False) for name, f in [("B", BBB), ("M", MCD), ("E", ENSEMBLE)]}
+LAPLACE = rb.LaplaceApproximation(TARGET, batch_size=3)
+FITS["L"] = LAPLACE.fit(1, progress=False)
 FITS["S"] = SWAG.fit(1, swag_epochs=2, progress=False)
 DENSITY = rb.CallableDensity(lambda theta: (-0.5 * theta @ theta, -theta), P)
 PREDICTION = DRAWS.predict(X, keep=True)

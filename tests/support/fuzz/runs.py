@@ -16,6 +16,7 @@ from tests.support.fuzz.problem import (
     HMC,
     INPUTS,
     LABELS,
+    LAPLACE,
     MCD,
     MCLMC,
     MCLMC_STATE,
@@ -278,6 +279,19 @@ FITTING: dict[str, Call] = {
             "schedule": (SCHEDULE, NO_SCHEDULE),
         },
     ),
+    "LaplaceApproximation": Call(
+        rb.LaplaceApproximation,
+        {
+            "target": (TARGET, NO_TARGET),
+            "subset": choice("all"),
+            "learning_rate": positive(0.01),
+            "batch_size": BATCH,
+            "schedule": (SCHEDULE, NO_SCHEDULE),
+            "polish": count(3, 0, 2**31 - 1, none=True),
+            "tune_prior": choice("shared", none=True),
+            "tune_noise": flag(),
+        },
+    ),
     "SWAG": Call(
         rb.SWAG,
         {
@@ -298,6 +312,7 @@ for _name, _trainer, _fit in (
     ("MCDropout", MCD, "M"),
     ("DeepEnsemble", ENSEMBLE, "E"),
     ("SWAG", SWAG, "S"),
+    ("LaplaceApproximation", LAPLACE, "L"),
 ):
     FITTING[f"{_name}.fit"] = Call(
         _trainer.fit,
@@ -319,6 +334,8 @@ for _name, _trainer, _fit in (
     FITTING[f"{type(FITS[_fit]).__name__}.predict"] = Call(FITS[_fit].predict, {"x": INPUTS})
 
 FITTING["SWAG.fit"].arguments["swag_epochs"] = count(2, 0)
+FITTING["LaplaceApproximation.fit"].arguments["num_epochs"] = count(1, 0)
+FITTING["LaplaceApproximation.fit resumed"].arguments["num_epochs"] = count(0, 0)
 FITTING["SWAG.fit"].arguments["num_epochs"] = count(1, 0)
 FITTING["SWAG.fit resumed"].arguments["num_epochs"] = count(0, 0, 0)
 
@@ -344,6 +361,11 @@ RESULTS: dict[str, Call] = {
     ),
     "EnsembleFit.draws": Call(
         FITS["E"].draws, {"num_draws": count(2, 1, 2**31, none=True), "seed": SEED}
+    ),
+    "LaplaceFit.draws": Call(FITS["L"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
+    "LaplaceFit.predict": Call(
+        FITS["L"].predict,
+        {"x": INPUTS, "num_draws": count(2, 1, 2**32 - 1), "seed": SEED, "linearized": flag(True)},
     ),
     "SWAGFit.draws": Call(FITS["S"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
     "Draws.predict": Call(DRAWS.predict, {"x": INPUTS, "keep": flag()}),

@@ -121,8 +121,8 @@ class Sampler(ABC):
             Start of all chains or of each. "ensemble": a network trained for each chain, with
             nothing to set; :class:`EnsembleStart` is its long form. A :class:`MeanField` gives a
             draw for each chain, a :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member
-            for each chain, a :class:`SWAGFit` a draw of each member in turn. Default:
-            ``target.init`` per chain.
+            for each chain, a :class:`SWAGFit` a draw of each member in turn, a
+            :class:`LaplaceFit` a draw for each. Default: ``target.init`` per chain.
             Where the target integrates a part out (``marginalize=``), P may leave it out or not:
             it is not looked at.
         resume : State or Draws, optional
