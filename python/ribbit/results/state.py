@@ -95,9 +95,9 @@ class StochasticState:
     logdensity : (C,) float64 array
         Tempered log density on all rows; NaN unless it is tracked.
     first_moment : (C, P) array or None
-        Velocity of SGHMC, running mean of the gradients of Adam.
+        Velocity of SGHMC and of BAOAB (whitened), running mean of the gradients of Adam.
     second_moment : (C, P) array or None
-        Running mean of the squared gradients.
+        Running mean of the squared gradients; of BAOAB the scales of the parameters.
     step : int
         Steps done so far, warmup included; the counter of batches and random numbers.
     seed : int

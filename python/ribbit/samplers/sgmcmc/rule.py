@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["Rule"]
 
-Kind = Literal["langevin", "friction", "adam"]
+Kind = Literal["langevin", "friction", "adam", "kinetic"]
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,14 @@ class Rule:
 
     Attributes
     ----------
-    kind : {"langevin", "friction", "adam"}
+    kind : {"langevin", "friction", "adam", "kinetic"}
         langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
         friction: v = (1 - a) sqrt(eps / eps_before) v + eps g + sqrt(2 a eps) xi; theta += v;
         without noise stochastic gradient descent with momentum 1 - a.
         adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
+        kinetic, with h for eps and scales s: u += h s g; theta += (h/2) s u;
+        u = exp(-a h) u + sqrt(1 - exp(-2 a h)) xi; theta += (h/2) s u. Epochs go through their
+        batches and back.
     friction : float
         The a above.
     preconditioned : bool
@@ -42,6 +45,14 @@ class Rule:
     decay2: float = 0.999
     epsilon: float = 1e-8
     noisy: bool = True
+
+    @property
+    def moments(self) -> tuple[bool, bool]:
+        """Whether a state has a first and a second moment."""
+        return (
+            self.kind != "langevin",
+            self.kind in ("adam", "kinetic") or self.preconditioned,
+        )
 
     @property
     def optimises(self) -> bool:

@@ -2,7 +2,7 @@
 
 A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), whose
 sizes differ by one row at most, and noise with the address (seed, s, c): chains, threads and
-restarts change nothing.
+restarts change nothing. BAOAB's epochs have 2 M steps, through their batches and back.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Stepper:
     schedule : Schedule or None
     track_lp : bool
         Evaluate the log density on all rows after every call.
+    scale : (P,) array, optional
+        Kinetic: of whitened positions.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class Stepper:
         batch_size: int | None,
         schedule: schedules.Schedule | None,
         track_lp: bool = False,
+        scale: Array | None = None,
     ) -> None:
-        self.function, self.density, self.rule = function, density, rule
+        self.function, self.density, self.rule, self.scale = function, density, rule, scale
         self.step_size = checks.positive(function, "step_size", step_size)
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
@@ -82,7 +85,11 @@ class Stepper:
     @property
     def batches(self) -> int:
         """Steps of an epoch, M."""
-        return Batches(self.num_rows, self.batch_size).count
+        return self._batches.count
+
+    @property
+    def _batches(self) -> Batches:
+        return Batches(self.num_rows, self.batch_size, self.rule.kind == "kinetic")
 
     def thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
@@ -141,8 +148,9 @@ class Stepper:
         _finite(function, "log density", chains, to_host(logdensity)[:, None])
         _finite(function, "gradient", chains, to_host(grad))
         first = second = None
-        if self.rule.kind == "friction" and self.rule.noisy:
-            # What the velocity is without gradients, to leading order (Chen et al. 2014, eq. 15).
+        if self.rule.kind == "kinetic" or (self.rule.kind == "friction" and self.rule.noisy):
+            # What the velocity is without gradients: standard normal, or to leading order of
+            # variance eps (Chen et al. 2014, eq. 15).
             xi = random_numbers.normal(
                 xp,
                 position.shape,
@@ -153,10 +161,12 @@ class Stepper:
                 purpose=random_numbers.MOMENTUM,
                 layer=_VELOCITY_LAYER,
             )
-            first = math.sqrt(self.step_size) * xi
+            first = xi if self.rule.kind == "kinetic" else math.sqrt(self.step_size) * xi
         elif self.rule.kind in ("friction", "adam"):
             first = xp.zeros_like(position)
-        if self.rule.kind == "adam" or self.rule.preconditioned:
+        if self.scale is not None:
+            second = xp.zeros_like(position) + self.scale
+        elif self.rule.kind == "adam" or self.rule.preconditioned:
             second = xp.zeros_like(position)
         return StochasticState(
             position=position,
@@ -176,16 +186,16 @@ class Stepper:
             raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
         options.same_kind(function, self.density, state.position)
         options.same_target(function, self.density, state.target)
-        wants = (
-            self.rule.kind in ("friction", "adam"),
-            self.rule.kind == "adam" or self.rule.preconditioned,
-        )
+        wants = self.rule.moments
         has = (state.first_moment is not None, state.second_moment is not None)
         if wants != has:
             raise ValueError(
                 f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
                 "it comes from a sampler of another kind"
             )
+        if self.scale is not None:  # velocities are whitened: their law does not depend on it
+            scale = self.density.xp.zeros_like(state.position) + self.scale
+            state = dataclasses.replace(state, second_moment=scale)
         if state.target is None and self.density.fingerprint is not None:
             return dataclasses.replace(state, target=self.density.fingerprint)
         return state
@@ -208,7 +218,7 @@ class Stepper:
         if self._native is not None:
             arrays, failed, largest = self._native_steps(state, eps, noise, guard)
         else:
-            batches = Batches(self.num_rows, self.batch_size)
+            batches = self._batches
             arrays, failed, largest = python_steps(
                 self.density, self.rule, batches, state, eps, noise, self._previous(state), guard
             )
