@@ -73,8 +73,8 @@ struct FrictionUpdate {
   }
 };
 
-// A step of kinetic Langevin dynamics between two gradients (Leimkuhler and Matthews 2013: BAOAB cut
-// at its gradients). Positions are scale times whitened ones, velocities whitened:
+// A step of kinetic Langevin dynamics between two gradients (Leimkuhler and Matthews 2013: BAOAB
+// cut at its gradients). Positions are scale times whitened ones, velocities whitened:
 //   velocity += step scale g; theta += step/2 scale velocity
 //   velocity = keep velocity + noise z; theta += step/2 scale velocity
 // The second moment holds the scale and stays.

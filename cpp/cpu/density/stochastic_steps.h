@@ -1,5 +1,6 @@
 #pragma once
-// Many stochastic-gradient steps in one call: what SGLD, SGHMC, BAOAB and Adam need beside the target.
+// Many stochastic-gradient steps in one call: what SGLD, SGHMC, BAOAB and Adam need beside the
+// target.
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Steps along stochastic gradients: SGLD, SGHMC, BAOAB and Adam, with the noise made in registers. Shapes:
-// C chains, P parameters, N rows, n steps of a recording.
+// Steps along stochastic gradients: SGLD, SGHMC, BAOAB and Adam, with the noise made in registers.
+// Shapes: C chains, P parameters, N rows, n steps of a recording.
 //
 // What changes from step to step lies in device memory, so that one recorded step is every step: a
 // table made on the host has a row per step, and each chain counts the steps it has begun.
@@ -163,7 +163,7 @@ struct NextStep {
   Index num_rows;  // N
   Index batch_rows;
   Index* rows;
-  Word64* masks;  // (3,): seed, step and the sample of chain 0
+  Word64* masks;   // (3,): seed, step and the sample of chain 0
   Index and_back;  // not zero: through the batches of an order, and back
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& shared = block.template shared<Shared>();

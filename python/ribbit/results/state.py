@@ -108,6 +108,8 @@ class StochasticState:
         Steps of warmup planned in all.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
+    step_size : (C,) float64 NumPy array or None
+        What pilot runs have found, the same for all chains; None where it was given.
     """
 
     position: Array
@@ -119,6 +121,7 @@ class StochasticState:
     chains: npt.NDArray[np.uint32]
     warmup: int = 0
     target: dict[str, str] | None = None
+    step_size: npt.NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Stepper", "Stepping"]
 
+# From a seed: a step size, and a line that says how it was found.
+Pilot: TypeAlias = Callable[[int, InterruptGuard | None], tuple[float, str]]
+
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
 
@@ -47,7 +51,8 @@ class Stepper:
         Name of the sampler, for errors.
     density : Density
     rule : Rule
-    step_size : float
+    step_size : float or "auto"
+        "auto": found by the attribute `pilot`, for every seed; a state carries it.
     batch_size : int or None
         None: all rows at every step.
     schedule : Schedule or None
@@ -63,14 +68,20 @@ class Stepper:
         density: Density,
         rule: Rule,
         *,
-        step_size: float,
+        step_size: float | str,
         batch_size: int | None,
         schedule: schedules.Schedule | None,
         track_lp: bool = False,
         scale: Array | None = None,
     ) -> None:
         self.function, self.density, self.rule, self.scale = function, density, rule, scale
-        self.step_size = checks.positive(function, "step_size", step_size)
+        self.step_size: float | None = None
+        if isinstance(step_size, str):
+            checks.choice(function, "step_size", step_size, ("auto",))
+        else:
+            self.step_size = checks.positive(function, "step_size", step_size)
+        self.pilot: Pilot | None = None
+        self.report: str | None = None
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
         self.num_rows = options.num_rows(function, density.target)
@@ -141,6 +152,12 @@ class Stepper:
     ) -> StochasticState:
         """First state at `position` (C, P); errors for a gradient that is not finite."""
         density, xp = self.density, self.density.xp
+        sizes = None
+        size = self.step_size
+        if size is None:
+            assert self.pilot is not None
+            size, self.report = self.pilot(seed, guard)
+            sizes = np.full(chains.shape, size)
         _finite(function, "position", chains, to_host(position))
         terms, grad = density.terms_and_grad(position, guard)
         with errstate(xp):
@@ -161,7 +178,7 @@ class Stepper:
                 purpose=random_numbers.MOMENTUM,
                 layer=_VELOCITY_LAYER,
             )
-            first = xi if self.rule.kind == "kinetic" else math.sqrt(self.step_size) * xi
+            first = xi if self.rule.kind == "kinetic" else math.sqrt(size) * xi
         elif self.rule.kind in ("friction", "adam"):
             first = xp.zeros_like(position)
         if self.scale is not None:
@@ -178,6 +195,7 @@ class Stepper:
             chains=chains,
             warmup=warmup,
             target=density.fingerprint,
+            step_size=sizes,
         )
 
     def adopt(self, function: str, state: object) -> StochasticState:
@@ -193,6 +211,16 @@ class Stepper:
                 f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
                 "it comes from a sampler of another kind"
             )
+        if self.step_size is None:
+            found = state.step_size
+            if found is None or not (found == found[0]).all():
+                raise ValueError(
+                    f"[{function}] expected a state with the one step size that a pilot found, got "
+                    f"{'none' if found is None else 'several'}: step_size='auto' goes on with its "
+                    "own runs (give the number, or start anew with init=state.position)"
+                )
+        elif state.step_size is not None:
+            state = dataclasses.replace(state, step_size=None)  # this sampler's own
         if self.scale is not None:  # velocities are whitened: their law does not depend on it
             scale = self.density.xp.zeros_like(state.position) + self.scale
             state = dataclasses.replace(state, second_moment=scale)
@@ -211,7 +239,7 @@ class Stepper:
             When a parameter is not finite any more; carries the last finite state.
         """
         clock = self._clock(state.step, state.warmup)
-        eps = self.step_size * self.schedule.factors(clock, num_steps)
+        eps = self._size(state) * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
         if self.rule.optimises:
             noise[:] = 0.0
@@ -269,12 +297,18 @@ class Stepper:
             return step
         return (step - warmup) % self.schedule.num_steps
 
+    def _size(self, state: StochasticState) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        assert state.step_size is not None
+        return float(state.step_size[0])
+
     def _previous(self, state: StochasticState) -> float:
         """Step size of the step before; at the start, that of which the velocity was drawn."""
         if state.step == 0:
-            return self.step_size
+            return self._size(state)
         before = self._clock(state.step - 1, state.warmup)
-        return self.step_size * float(self.schedule.factors(before, 1)[0])
+        return self._size(state) * float(self.schedule.factors(before, 1)[0])
 
     def _native_steps(
         self,
@@ -328,7 +362,9 @@ class Stepping:
 
     statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
+    settings: dict[str, Any]
     _stepper: Stepper
+    _start_arrays: Callable[..., tuple[Array, npt.NDArray[np.uint32]]]
 
     def step(
         self, state: StochasticState, *, num_steps: int = 1
@@ -356,6 +392,21 @@ class Stepping:
         name = f"{type(self).__name__}.step"
         count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._stepper.advance(self._stepper.adopt(name, state), count, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        start, ids = self._start_arrays(function, position, seed, chains, warmup)
+        state = self._stepper.start(function, start, seed, ids, warmup, guard)
+        if self._stepper.report is not None:
+            self.settings["pilot"] = self._stepper.report
+        return state
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)

@@ -1,0 +1,147 @@
+"""step_size="auto": what pilot runs find, against laws in closed form; bits, files, refusals."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from tests.gates import test_kinetic_laws as kinetic
+from tests.gates import test_stationary_laws as full
+from tests.oracle.stochastic_reference import kinetic_law
+from tests.samplers.sgmcmc.problem import DIM, target
+from tests.support.targets import Foreign
+
+MAKERS = (rb.BAOAB, rb.SGHMC, rb.SGLD)
+# The pilot allows 2 % of P/2 and its ladder has factors of 2; 512 chains know the excess of three
+# parameters to about 2 % of P/2.
+ALLOWED, SLACK = 0.02, 3.0
+
+
+def found(make, density, seed=0, **options):
+    sampler = make(density, step_size="auto", **options)
+    return float(sampler.init(np.zeros(density.dim), seed=seed).step_size[0])
+
+
+def excess(precision, covariance, mean=0.0):
+    """Mean energy above that of the target over P/2, which it has above its minimum."""
+    dim = len(precision)
+    second = covariance[:dim, :dim] + np.outer(mean, mean)
+    return np.trace(precision @ second) / dim - 1.0
+
+
+def excess_of_all_rows(name, step_size):
+    """Of the chain that `full` solves; its law takes the step size from the precision."""
+    _, precision = full.moments()
+    if name == "SGLD":
+        a = np.eye(full.DIM) - step_size / 2 * precision
+        q = step_size * np.eye(full.DIM)
+    else:
+        keep, one = 0.9 * np.eye(full.DIM), np.eye(full.DIM)
+        a = np.block([[one - step_size * precision, keep], [-step_size * precision, keep]])
+        b = np.vstack([one, one])
+        q = 0.2 * step_size * b @ b.T
+    if np.abs(np.linalg.eigvals(a)).max() >= 1.0:
+        return np.inf
+    return excess(precision, full.linalg.solve_discrete_lyapunov(a, q))
+
+
+@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
+def test_the_excess_of_energy_is_as_small_as_asked_for(make):
+    """With all rows, where only the discretisation is wrong; 8 times the step is too large."""
+    step = found(make, full.density(), batch_size=None)
+    assert excess_of_all_rows(make.__name__, step) < SLACK * ALLOWED
+    assert excess_of_all_rows(make.__name__, 8.0 * step) > ALLOWED
+
+
+def excess_of_sweeps(step_size):
+    precision, _ = kinetic.quadratic(range(kinetic.ROWS))
+    sweeps = [
+        [kinetic.quadratic(rows) for rows in sweep] for sweep in kinetic.batches("there and back")
+    ]
+    hessians, forces = ([[one[i] for one in sweep] for sweep in sweeps] for i in (0, 1))
+    mean, covariance = kinetic_law(
+        hessians, forces, step_size, friction=kinetic.FRICTION, scale=kinetic.PRIOR
+    )
+    exact = np.linalg.solve(precision, np.sum(forces[0], axis=0) / len(forces[0]))
+    value = excess(precision, covariance, mean[: kinetic.DIM] - exact)
+    return value if np.linalg.eigvalsh(covariance)[0] > 0 else np.inf
+
+
+def test_the_heat_of_minibatches_is_as_small_as_asked_for():
+    step = found(rb.BAOAB, kinetic.target(), batch_size=kinetic.BATCH, friction=kinetic.FRICTION)
+    assert excess_of_sweeps(step) < SLACK * ALLOWED
+    assert not -ALLOWED < excess_of_sweeps(8.0 * step) < ALLOWED
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path):
+    sampler = make(target(), batch_size=25, step_size="auto")
+    rb.set_num_threads(2)
+    run = {"warmup": 5, "thin": 2, "progress": False}
+    whole = sampler.sample(6, chains=3, seed=4, **run)
+    assert "pilot chains" in whole.settings["pilot"]
+    assert sampler.settings["step_size"] == "auto"
+    assert whole.settings["pilot"] in str(whole.summary())
+    rb.set_num_threads(1)
+    again = make(target(), batch_size=25, step_size="auto")
+    alone = again.sample(6, chains=[1], seed=4, **run)
+    rb.set_num_threads(2)
+    assert alone.positions.tobytes() == whole.positions[1:2].tobytes()
+    first = sampler.sample(2, chains=3, seed=4, **run)
+    first.save(tmp_path / "run")
+    for state in (first, rb.load_draws(tmp_path / "run")):
+        rest = make(target(), batch_size=25, step_size="auto").sample(
+            4, thin=2, resume=state, progress=False
+        )
+        assert rest.positions.tobytes() == whole.positions[:, 2:].tobytes()
+    number = make(target(), batch_size=25, step_size=float(whole.state.step_size[0]))
+    assert number.sample(6, chains=3, seed=4, **run).positions.tobytes() == whole.positions.tobytes()
+    taken = number.sample(4, thin=2, resume=first, progress=False)
+    assert taken.positions.tobytes() == whole.positions[:, 2:].tobytes()
+    assert taken.state.step_size is None
+
+
+def test_a_target_without_native_steps():
+    """The Python loop is judged alike; its steps are those of native code but for rounding."""
+    options = {"batch_size": 25, "friction": 1.5, "inverse_mass_matrix": np.full(DIM, 0.49)}
+    foreign = Foreign(target())
+    foreign.init = target().init
+    assert found(rb.BAOAB, foreign, **options) == found(rb.BAOAB, target(), **options)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r"\[SGLD\] expected a number as step_size with a precond"):
+        rb.SGLD(target(), step_size="auto", preconditioner="rmsprop", batch_size=25)
+    for make in MAKERS:
+        with pytest.raises(ValueError, match="step_size"):
+            make(target(), step_size="adapt", batch_size=25)
+        sampler = make(target(), step_size="auto", batch_size=25)
+        given = make(target(), step_size=1e-4, batch_size=25).init(np.zeros(DIM))
+        with pytest.raises(ValueError, match=r"step size that a pilot found, got none"):
+            sampler.step(given)
+        two = dataclasses.replace(
+            sampler.init(np.zeros((2, DIM))), step_size=np.array([1e-4, 2e-4])
+        )
+        with pytest.raises(ValueError, match="got several"):
+            sampler.step(two)
+        bare = make(rb.CallableDensity(lambda t: (-0.5 * t @ t, -t), 2), step_size="auto",
+                    batch_size=None)
+        with pytest.raises(ValueError, match=r"target without init\(seed, chains\)"):
+            bare.init(np.zeros(2))
+
+
+def test_a_density_that_nothing_keeps_is_an_error():
+    class Wild:
+        """Gradients that have nothing to do with the log density."""
+
+        dim, dtype = 3, np.float64
+
+        def init(self, seed=0, chains=None):
+            return np.zeros((len(chains), 3))
+
+        def value_and_grad(self, theta, rows=None):
+            return -1e30 * np.sum(theta**2, axis=1), -theta
+
+    with pytest.raises(ValueError, match="energy some step size keeps"):
+        rb.SGLD(Wild(), step_size="auto", batch_size=None).init(np.zeros(3))
