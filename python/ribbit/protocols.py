@@ -263,8 +263,8 @@ class NativeSteps(Protocol):
     Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
     M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``, shared so
     that batches differ by one row at most, the longer ones first; its noise has the address (seed,
-    update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the batches of
-    one order and back.
+    update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the
+    batches of one order and back.
     """
 
     def advance(

@@ -108,8 +108,8 @@ def run(gradient, theta, num_steps, *, rows, batch, seed, chain, factors=None, n
     """Positions (num_steps, P): gradient(theta, rows of the batch) is scaled by N/n already.
 
     rule: dict with kind "sgld" (step_size, optional decay, epsilon, adapt_until), "sghmc"
-    (step_size, friction, velocity), "kinetic" (the same, and scale) or "adam" (step_size, decay1,
-    decay2, epsilon).
+    (step_size, friction, velocity), "kinetic" (the same, scale, warmup and cooling: what friction
+    is multiplied by in three quarters of warmup) or "adam" (step_size, decay1, decay2, epsilon).
     """
     theta = np.array(theta, np.float64)
     velocity = np.array(rule.get("velocity", np.zeros_like(theta)), np.float64)
@@ -128,7 +128,9 @@ def run(gradient, theta, num_steps, *, rows, batch, seed, chain, factors=None, n
             before = eps
             theta = theta + velocity
         elif rule["kind"] == "kinetic":
-            constants = {"friction": rule["friction"], "scale": rule["scale"]}
+            cooled = step < 3 * rule.get("warmup", 0) // 4
+            friction = rule["friction"] * (rule["cooling"] if cooled else 1.0)
+            constants = {"friction": friction, "scale": rule["scale"]}
             theta, velocity = kinetic_step(theta, velocity, g, eps, **constants, xi=xi)
         elif rule["kind"] == "adam":
             first = rule["decay1"] * first + (1 - rule["decay1"]) * g

@@ -43,6 +43,6 @@ CASES = {
     "baoab": (
         rb.BAOAB,
         {"step_size": 0.02, "friction": 1.5},
-        {"kind": "kinetic", "friction": 1.5, "scale": 0.7},
+        {"kind": "kinetic", "friction": 1.5, "scale": 0.7, "cooling": 15.0},
     ),
 }

@@ -13,8 +13,8 @@ from tests.samplers.sgmcmc.problem import DIM, target
 from tests.support.targets import Foreign
 
 MAKERS = (rb.BAOAB, rb.SGHMC, rb.SGLD)
-# The pilot allows 2 % of P/2 and its ladder has factors of 2; 512 chains know the excess of three
-# parameters to about 2 % of P/2.
+# The pilot allows 2 % of P/2, and 256 chains know the excess of three parameters to about as much:
+# its ladder, in factors of 2, goes down until their error is smaller.
 ALLOWED, SLACK = 0.02, 3.0
 
 
@@ -48,10 +48,10 @@ def excess_of_all_rows(name, step_size):
 
 @pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
 def test_the_excess_of_energy_is_as_small_as_asked_for(make):
-    """With all rows, where only the discretisation is wrong; 8 times the step is too large."""
+    """With all rows, where only the discretisation is wrong; 32 times the step is too large."""
     step = found(make, full.density(), batch_size=None)
     assert excess_of_all_rows(make.__name__, step) < SLACK * ALLOWED
-    assert excess_of_all_rows(make.__name__, 8.0 * step) > ALLOWED
+    assert excess_of_all_rows(make.__name__, 32.0 * step) > ALLOWED
 
 
 def excess_of_sweeps(step_size):
@@ -96,7 +96,9 @@ def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path):
         )
         assert rest.positions.tobytes() == whole.positions[:, 2:].tobytes()
     number = make(target(), batch_size=25, step_size=float(whole.state.step_size[0]))
-    assert number.sample(6, chains=3, seed=4, **run).positions.tobytes() == whole.positions.tobytes()
+    assert (
+        number.sample(6, chains=3, seed=4, **run).positions.tobytes() == whole.positions.tobytes()
+    )
     taken = number.sample(4, thin=2, resume=first, progress=False)
     assert taken.positions.tobytes() == whole.positions[:, 2:].tobytes()
     assert taken.state.step_size is None
@@ -125,8 +127,9 @@ def test_refusals():
         )
         with pytest.raises(ValueError, match="got several"):
             sampler.step(two)
-        bare = make(rb.CallableDensity(lambda t: (-0.5 * t @ t, -t), 2), step_size="auto",
-                    batch_size=None)
+        bare = make(
+            rb.CallableDensity(lambda t: (-0.5 * t @ t, -t), 2), step_size="auto", batch_size=None
+        )
         with pytest.raises(ValueError, match=r"target without init\(seed, chains\)"):
             bare.init(np.zeros(2))
 

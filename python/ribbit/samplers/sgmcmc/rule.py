@@ -26,6 +26,8 @@ class Rule:
         batches and back.
     friction : float
         The a above.
+    cooling : float
+        Kinetic: factor of the friction in the first three quarters of warmup.
     preconditioned : bool
         G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
     prior : float
@@ -39,6 +41,7 @@ class Rule:
 
     kind: Kind
     friction: float = 0.0
+    cooling: float = 1.0
     preconditioned: bool = False
     prior: float = 1.0
     decay1: float = 0.9

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StepPilot"]
 
-_FEWEST_CHAINS, _MOST_CHAINS = 4, 512
+_FEWEST_CHAINS, _MOST_CHAINS, _LOOPED_CHAINS = 4, 256, 8
 _VALUES = 2_000  # parameters in all, at least: the error of a mean energy shrinks with their root
 _SHARE = 0.02  # of P/2: the most energy that a step size may add
 _SMALLEST = 1e-15
@@ -101,7 +101,10 @@ class _Search:
         self._clock = 1  # steps have addresses of their own: no noise serves two trials
         self._seed = seed
         wanted = math.ceil(_VALUES / self._density.dim)
-        self._chains = min(_MOST_CHAINS, max(_FEWEST_CHAINS, wanted))
+        # A loop over chains in Python, a call for each batch: no more than it takes.
+        looped = pilot.batch_size is not None and not hasattr(self._density.target, "advance")
+        most = _LOOPED_CHAINS if looped else _MOST_CHAINS
+        self._chains = min(most, max(_FEWEST_CHAINS, wanted))
         self._start = self._descend()
 
     def kinetic(self) -> tuple[float, str]:

@@ -238,17 +238,25 @@ class Stepper:
         NonFiniteError
             When a parameter is not finite any more; carries the last finite state.
         """
+        cooled = 3 * state.warmup // 4 if self.rule.cooling != 1.0 else 0
+        if state.step < cooled < state.step + num_steps:  # the friction changes on the way
+            first = cooled - state.step
+            middle, _ = self.advance(state, first, guard)
+            return self.advance(middle, num_steps - first, guard)
+        rule = self.rule
+        if state.step < cooled:
+            rule = dataclasses.replace(rule, friction=rule.cooling * rule.friction)
         clock = self._clock(state.step, state.warmup)
         eps = self._size(state) * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
         if self.rule.optimises:
             noise[:] = 0.0
         if self._native is not None:
-            arrays, failed, largest = self._native_steps(state, eps, noise, guard)
+            arrays, failed, largest = self._native_steps(rule, state, eps, noise, guard)
         else:
             batches = self._batches
             arrays, failed, largest = python_steps(
-                self.density, self.rule, batches, state, eps, noise, self._previous(state), guard
+                self.density, rule, batches, state, eps, noise, self._previous(state), guard
             )
         if (failed >= 0).any():
             # Nothing hidden decides a step, so the steps before are simply made again.
@@ -312,13 +320,13 @@ class Stepper:
 
     def _native_steps(
         self,
+        rule: Rule,
         state: StochasticState,
         eps: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
         guard: InterruptGuard | None,
     ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         assert self._native is not None
-        rule = self.rule
         *arrays, failed, largest = self._native(
             state.position,
             state.first_moment,
