@@ -10,53 +10,26 @@ raise an alarm.
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import ribbit as rb
-from tests.gates.test_stationary_laws import Planted
 from tests.oracle.stochastic_reference import kinetic_law
 from tests.support.gates import Table
+from tests.support.kinetic_problem import (
+    BATCH,
+    DIM,
+    FRICTION,
+    ROWS,
+    quadratic,
+    sweeps,
+    target,
+)
+from tests.support.planted import Planted
 
-ROWS, BATCH, DIM, PRIOR, NOISE, FRICTION = 6, 2, 2, 0.7, 0.4, 8.0
-RNG = np.random.default_rng(3)
-X = RNG.normal(size=(ROWS, DIM - 1))
-DESIGN = np.c_[X, np.ones(ROWS)]
-Y = DESIGN @ [0.5, -1.0] + NOISE * RNG.normal(size=ROWS)
 CHAINS, SWEEPS = 20_000, 8
-
-
-def target():
-    return rb.Posterior(
-        rb.mlp(DIM - 1, (), 1),
-        X,
-        Y,
-        prior=rb.Normal(PRIOR),
-        likelihood=rb.Gaussian(NOISE),
-        dtype=np.float64,
-    )
-
-
-def quadratic(rows):
-    """Hessian and force of the energy estimated on a batch."""
-    some, weight = DESIGN[list(rows)], ROWS / len(rows) / NOISE**2
-    return weight * some.T @ some + np.eye(DIM) / PRIOR**2, weight * some.T @ Y[list(rows)]
-
-
-def batches(order):
-    """Every sweep of an order of using batches, as lists of rows: equally likely."""
-    if order == "all":
-        return [[range(ROWS)]]
-    if order == "afresh":
-        return [[rows] for rows in itertools.combinations(range(ROWS), BATCH)]
-    found = {
-        tuple(tuple(sorted(p[i : i + BATCH])) for i in range(0, ROWS, BATCH))
-        for p in itertools.permutations(range(ROWS))
-    }
-    return [[*p, *p[::-1]] if order == "there and back" else [*p, *p] for p in sorted(found)]
 
 
 @functools.cache
@@ -64,9 +37,7 @@ def law(order, share):
     """Step size, mean and covariance (2P,): `share` of the step that is stable, about half."""
     hessian, _ = quadratic(range(ROWS))
     h = share / np.sqrt(np.linalg.eigvalsh(hessian)[-1])
-    sweeps = [[quadratic(rows) for rows in sweep] for sweep in batches(order)]
-    hessians, forces = ([[one[i] for one in sweep] for sweep in sweeps] for i in (0, 1))
-    return h, *kinetic_law(hessians, forces, h, friction=FRICTION)
+    return h, *kinetic_law(*sweeps(order), h, friction=FRICTION)
 
 
 def bias(order, share):

@@ -4,18 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 import ribbit as rb
-from tests.gates import test_kinetic_laws as kinetic
-from tests.gates import test_stationary_laws as full
 from tests.oracle.stochastic_reference import kinetic_law
-from tests.samplers.sgmcmc.problem import DIM, target
+from tests.samplers.sgmcmc.problem import DESIGN, DIM, target
+from tests.support import kinetic_problem as kinetic
 from tests.support.targets import Foreign
 
 MAKERS = (rb.BAOAB, rb.SGHMC, rb.SGLD)
-# The pilot allows 2 % of P/2, and 256 chains know the excess of three parameters to about as much:
-# its ladder, in factors of 2, goes down until their error is smaller.
-ALLOWED, SLACK = 0.02, 3.0
+# The pilot allows 2 % of P/2, and 128 chains know the excess of three parameters to a few times that:
+# its ladder, in factors of 2, may stop a step too early or go on for a few.
+ALLOWED, SLACK = 0.02, 5.0
 
 
 def found(make, density, seed=0, **options):
@@ -31,47 +31,42 @@ def excess(precision, covariance, mean=0.0):
 
 
 def excess_of_all_rows(name, step_size):
-    """Of the chain that `full` solves; its law takes the step size from the precision."""
-    _, precision = full.moments()
+    precision, one = DESIGN.T @ DESIGN / 0.4**2 + np.eye(DIM) / 0.7**2, np.eye(DIM)
     if name == "SGLD":
-        a = np.eye(full.DIM) - step_size / 2 * precision
-        q = step_size * np.eye(full.DIM)
+        a, q = one - step_size / 2 * precision, step_size * one
     else:
-        keep, one = 0.9 * np.eye(full.DIM), np.eye(full.DIM)
+        keep, b = 0.9 * one, np.vstack([one, one])
         a = np.block([[one - step_size * precision, keep], [-step_size * precision, keep]])
-        b = np.vstack([one, one])
         q = 0.2 * step_size * b @ b.T
     if np.abs(np.linalg.eigvals(a)).max() >= 1.0:
         return np.inf
-    return excess(precision, full.linalg.solve_discrete_lyapunov(a, q))
+    return excess(precision, linalg.solve_discrete_lyapunov(a, q))
 
 
 @pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
 def test_the_excess_of_energy_is_as_small_as_asked_for(make):
     """With all rows, where only the discretisation is wrong; 32 times the step is too large."""
-    step = found(make, full.density(), batch_size=None)
+    step = found(make, target(), batch_size=None)
     assert excess_of_all_rows(make.__name__, step) < SLACK * ALLOWED
     assert excess_of_all_rows(make.__name__, 32.0 * step) > ALLOWED
 
 
 def excess_of_sweeps(step_size):
-    precision, _ = kinetic.quadratic(range(kinetic.ROWS))
-    sweeps = [
-        [kinetic.quadratic(rows) for rows in sweep] for sweep in kinetic.batches("there and back")
-    ]
-    hessians, forces = ([[one[i] for one in sweep] for sweep in sweeps] for i in (0, 1))
+    precision, force = kinetic.quadratic(range(kinetic.ROWS))
     mean, covariance = kinetic_law(
-        hessians, forces, step_size, friction=kinetic.FRICTION, scale=kinetic.PRIOR
+        *kinetic.sweeps("there and back"),
+        step_size,
+        friction=kinetic.FRICTION,
+        scale=kinetic.PRIOR,
     )
-    exact = np.linalg.solve(precision, np.sum(forces[0], axis=0) / len(forces[0]))
-    value = excess(precision, covariance, mean[: kinetic.DIM] - exact)
+    value = excess(precision, covariance, mean[: kinetic.DIM] - np.linalg.solve(precision, force))
     return value if np.linalg.eigvalsh(covariance)[0] > 0 else np.inf
 
 
 def test_the_heat_of_minibatches_is_as_small_as_asked_for():
     step = found(rb.BAOAB, kinetic.target(), batch_size=kinetic.BATCH, friction=kinetic.FRICTION)
     assert excess_of_sweeps(step) < SLACK * ALLOWED
-    assert not -ALLOWED < excess_of_sweeps(8.0 * step) < ALLOWED
+    assert not excess_of_sweeps(16.0 * step) < ALLOWED
 
 
 @pytest.mark.parametrize("make", MAKERS)

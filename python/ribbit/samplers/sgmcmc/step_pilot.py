@@ -3,8 +3,8 @@
 Chains of the pilot's own, 4 or, where P < 500, more, descend by Adam from ``target.init``, then try
 step sizes from large to small, each judged by the energy of all rows, U = minus the log density. In
 equilibrium the mean of U lies P/2 above its minimum for a Gaussian, so an excess of x P/2 means
-variances that are too large by the share x on average. The first step size whose excess, with its
-standard error, is at most 2 % of P/2 is taken. The pilot depends on the target, the options and
+variances that are too large by the share x on average. The first step size whose excess is at most
+2 % of P/2 is taken. The pilot depends on the target, the options and
 the seed alone, not on the chains of the run, nor on where they start.
 Shapes: C chains, P parameters, M batches.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StepPilot"]
 
-_FEWEST_CHAINS, _MOST_CHAINS, _LOOPED_CHAINS = 4, 256, 8
+_FEWEST_CHAINS, _MOST_CHAINS, _LOOPED_CHAINS = 4, 128, 8
 _VALUES = 2_000  # parameters in all, at least: the error of a mean energy shrinks with their root
 _SHARE = 0.02  # of P/2: the most energy that a step size may add
 _SMALLEST = 1e-15
@@ -164,7 +164,7 @@ class _Search:
             if len(means) < 3:
                 eps, state = eps / 4.0, self._start
                 continue
-            excess = _most(0.5 * (means[0] + means[2]) - means[1])
+            excess = float(np.mean(0.5 * (means[0] + means[2]) - means[1]))
             if excess <= self._bound:
                 return eps, self._report(eps, excess, "energy over that under a quarter of it")
             eps, state = eps / 2.0, now
