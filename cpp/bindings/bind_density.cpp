@@ -145,9 +145,9 @@ class Density {
     needs_rows();
     if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
         (first_step + count) >> 40 != 0) {
-      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
+      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..3, steps < 2^40");
     }
-    const bool wants_first = rule != 0, wants_second = rule == 2;
+    const bool wants_first = rule != 0, wants_second = rule >= 2;
     if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
       throw py::value_error("[_core] expected the moments of the rule, got None");
     }

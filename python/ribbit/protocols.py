@@ -308,12 +308,13 @@ class NativeTree(Protocol):
 
 @runtime_checkable
 class NativeSteps(Protocol):
-    """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC and Adam.
+    """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC, BAOAB and Adam.
 
     Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
     M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``, shared so
     that batches differ by one row at most, the longer ones first; its noise has the address (seed,
-    update noise, s, c, parameter).
+    update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the
+    batches of one order and back.
     """
 
     def advance(
@@ -343,7 +344,7 @@ class NativeSteps(Protocol):
         ----------
         position : (C, P) array
         first, second : (C, P) array or None
-            Velocities or moments, as the rule has them.
+            Velocities or moments, as the rule has them; "kinetic": velocities and scales.
         seed, chains, first_step
             Address of batches and noise; chains (C,) ids.
         batch_size : int
@@ -351,7 +352,7 @@ class NativeSteps(Protocol):
         step_size : (n,) float64 NumPy array
         noise : (n,) float64 NumPy array
             Factors of the noise's sd.
-        rule : {"langevin", "friction", "adam"}
+        rule : {"langevin", "friction", "adam", "kinetic"}
             See ``samplers/sgmcmc/rule.py`` for the formulas.
         prior : float
             Weight of the log prior: 1, or 0 for the likelihood alone.

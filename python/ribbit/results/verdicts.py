@@ -438,6 +438,8 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         variance = np.asarray(as_host(stats["energy_variance"]), dtype=np.float64)[:, -1]
         text = f"{variance.mean():.3g} (chains {variance.min():.3g} to {variance.max():.3g})"
         rows.append(Row("energy variance per parameter", text))
+    if (pilot := draws.settings.get("pilot")) is not None:
+        rows.append(Row("step size", str(pilot)))
     thin = int(draws.settings.get("thin", 1))
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin

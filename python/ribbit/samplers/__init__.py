@@ -13,10 +13,12 @@ from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
 from ribbit.samplers.mcmc.nuts import NUTS
 from ribbit.samplers.run.base import STARTS, Sampler
+from ribbit.samplers.sgmcmc.baoab import BAOAB
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
 
 __all__ = [
+    "BAOAB",
     "BBB",
     "HMC",
     "MCLMC",

@@ -373,7 +373,7 @@ def test_a_second_ctrl_c_loses_nothing(monkeypatch):
     assert len(draws) == draws.state.step > 0
 
 
-@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
+@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC, rb.BAOAB])
 def test_inside_stochastic_steps(make):
     sampler = make(wide(), step_size=1e-7, batch_size=500)
     draws = interrupted(

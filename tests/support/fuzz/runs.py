@@ -5,6 +5,8 @@ import numpy as np
 import ribbit as rb
 from tests.support.fuzz import malformed as m
 from tests.support.fuzz.problem import (
+    BAOAB,
+    BAOAB_STATE,
     BBB,
     CHAINS,
     CLASS_DRAWS,
@@ -166,6 +168,21 @@ SAMPLERS: dict[str, Call] = {
             "track_lp": flag(),
         },
     ),
+    "BAOAB": Call(
+        rb.BAOAB,
+        {
+            "target": (TARGET, NO_TARGET),
+            "step_size": positive(1e-2),
+            "friction": positive(2.0),
+            "batch_size": BATCH,
+            "inverse_mass_matrix": (
+                np.ones(P),
+                [*m.without(m.arrays((P,), none=True), "axis more"), ("negative", -np.ones(P))],
+            ),
+            "schedule": (SCHEDULE, NO_SCHEDULE),
+            "track_lp": flag(),
+        },
+    ),
     "MCLMC": Call(
         rb.MCLMC,
         {
@@ -190,6 +207,7 @@ SAMPLERS: dict[str, Call] = {
     **sample(NUTS, DRAWS, STATE),
     **sample(SGLD, SG_STATE, SG_STATE),
     **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
+    **sample(BAOAB, BAOAB_STATE, BAOAB_STATE),
     "leapfrog": Call(
         rb.leapfrog,
         {

@@ -107,11 +107,11 @@ class Sampler(ABC):
             Draws to keep per chain, D.
         warmup : int, optional
             Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
-            (MCLMC, whose steps cost one gradient: 10,000).
+            (MCLMC, whose steps cost one gradient, and BAOAB: 10,000).
         thin : int, optional
             Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC: 50). With a cyclical schedule the default is its cycle: one
-            draw at the end of each, or its ``draws_per_cycle``.
+            ``default_thin``, 1 (MCLMC and BAOAB: 50). With a cyclical schedule the default is its
+            cycle: one draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
