@@ -49,7 +49,5 @@ class NUTS(jax_effective.Chains):
         """One tree."""
         inner, eps, mass, key = state
         key, now = jax.random.split(key)
-        inner, info = self.kernel(
-            now, inner, self.target, eps, mass, max_num_doublings=self.depth
-        )
+        inner, info = self.kernel(now, inner, self.target, eps, mass, max_num_doublings=self.depth)
         return (inner, eps, mass, key), inner.position, info.num_integration_steps

@@ -33,9 +33,7 @@ from benchmarks.workloads.effective_problems import PROBLEMS, Problem
 GRACE = 180.0  # seconds of compilation and judging beyond a run's budget, per budget at least
 
 
-def run(
-    entry: Entry, problem: Problem, seed: int, gradients: float, seconds: float
-) -> Line:
+def run(entry: Entry, problem: Problem, seed: int, gradients: float, seconds: float) -> Line:
     """Run one child; a failure is a line too."""
     line = results.header(problem.name, entry.name, seed)
     line["budget"] = {"gradients": gradients, "seconds": seconds}

@@ -31,6 +31,16 @@ def code() -> str:
     return hashlib.sha256(trees.encode()).hexdigest()[:10] + ("+" if changed else "")
 
 
+def commit() -> str:
+    """Commit of the checkout, "+" when something but docs and results is changed."""
+    try:
+        apart = (":!docs", ":!benchmarks/results")
+        changed = _git("status", "--porcelain", "--", ".", *apart)
+        return _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(machine.ROOT), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -49,7 +59,7 @@ def header(problem: str, entry: str, seed: int) -> Line:
         "entry": entry,
         "seed": seed,
         "date": datetime.date.today().isoformat(),
-        "commit": machine.commit(),
+        "commit": commit(),
         "code": code(),
         "machine": f"{machine.processor()}, {machine.vector_sets()}",
         "cores": len(machine.cores()),
