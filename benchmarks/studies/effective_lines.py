@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import importlib.util
 import json
 import os
 import statistics
@@ -22,10 +23,17 @@ LOADED = 0.5  # more of the machine's load than cores
 
 
 def code() -> str:
-    """Short digest of Ribbit's sources as committed, "+" where they are changed; "" outside git."""
+    """Short digest of the sources of the Ribbit that would be imported, as committed.
+
+    With "+" where they are changed; "" where it is not installed or not from a checkout.
+    """
+    found = importlib.util.find_spec("ribbit")
+    if found is None or found.origin is None:
+        return ""
+    root = Path(found.origin).resolve().parents[2]
     try:
-        trees = _git("rev-parse", "HEAD:cpp", "HEAD:python")
-        changed = _git("status", "--porcelain", "--", "cpp", "python")
+        trees = _git("rev-parse", "HEAD:cpp", "HEAD:python", root=root)
+        changed = _git("status", "--porcelain", "--", "cpp", "python", root=root)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return hashlib.sha256(trees.encode()).hexdigest()[:10] + ("+" if changed else "")
@@ -41,8 +49,8 @@ def commit() -> str:
         return "unknown"
 
 
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(machine.ROOT), *arguments]
+def _git(*arguments: str, root: Path = machine.ROOT) -> str:
+    command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
