@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
@@ -15,7 +14,7 @@ from benchmarks.workloads.effective_run import NotStatedError, Run
 
 
 def posterior(problem: Problem, dtype: type = np.float32, **options: Any) -> rb.Posterior:
-    """The problem as a Ribbit target."""
+    """State the problem as a Ribbit target."""
     noises: dict[str, Any] = {
         "normal": rb.Gaussian,
         "outputs": rb.HeteroscedasticGaussian,
@@ -59,13 +58,12 @@ class Ours(Run):
         target: dict[str, Any] | None = None,
         sample: dict[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         rb.set_num_threads(threads)
         self.problem, self.seed, self.arguments = problem, seed, sample or {}
-        begun = time.perf_counter()
-        self.target = posterior(problem, **(target or {}))
-        self.sampler: Any = getattr(rb, sampler)(self.target, **(options or {}))
-        self.compile = time.perf_counter() - begun
-        self.gradients = 0.0
+        with self.compiling():
+            self.target = posterior(problem, **(target or {}))
+            self.sampler: Any = getattr(rb, sampler)(self.target, **(options or {}))
         self.state: Any = None
         self.form = f"rb.{sampler}, float32, {threads} threads"
         self.versions = versions()

@@ -5,7 +5,6 @@ Starts are draws from the prior. What an adaptation asks for and gives no defaul
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import blackjax
@@ -31,9 +30,8 @@ class Ensemble(jax_effective.Chains):
 
     def together(self, function: Any, *arguments: Any) -> Any:
         """Compile and run."""
-        begun = time.perf_counter()
-        program = jax.jit(function).lower(*arguments).compile()
-        self.compile += time.perf_counter() - begun
+        with self.compiling():
+            program = jax.jit(function).lower(*arguments).compile()
         return jax.block_until_ready(program(*arguments))
 
     def keys(self) -> tuple[Any, Any, Any]:
@@ -42,7 +40,7 @@ class Ensemble(jax_effective.Chains):
         return place, walk, jax.random.split(later, self.problem.chains)
 
     def each(self, tree: Any) -> Any:
-        """What all chains share, once for each."""
+        """Give what all chains share to each."""
         count = self.problem.chains
         return jax.tree.map(lambda a: jnp.broadcast_to(a, (count, *jnp.shape(a))), tree)
 
@@ -88,7 +86,7 @@ class MEADS(Ensemble):
     thin = jax_effective.THIN
 
     def warm_up(self) -> Any:
-        """A fold of four stands still in each step: three quarters are gradients of a user."""
+        """Count three quarters of the gradients: a fold of four stands still in each step."""
         place, walk, later = self.keys()
         keep = get_filter_adapt_info_fn()
         tuning = blackjax.meads_adaptation(

@@ -6,7 +6,6 @@ raced for NUTS it won on every problem. Draws are made 50 per call, compiled bef
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
@@ -28,7 +27,7 @@ THIN = 50  # steps per draw of samplers that have one gradient in a step
 
 
 def network(problem: Problem, x: Any) -> Callable[[Any], Any]:
-    """Outputs (K, N) of flat weights; x of an MLP is taken as columns, the faster way round."""
+    """Return f(flat weights) -> outputs (K, N); an MLP takes x as columns, which is faster."""
     if not problem.sizes:
         images, shapes = jnp.asarray(x, jnp.float32), Layout(lenet5, (28, 28, 1)).arrays
 
@@ -125,11 +124,11 @@ class Chains(Run):
     thin = 1
 
     def __init__(self, problem: Problem, seed: int, threads: int) -> None:
+        super().__init__()
         self.problem, self.seed = problem, seed
         self.devices = jax.devices()[:threads]
         if problem.chains % len(self.devices):
             self.devices = self.devices[:1]
-        self.compile, self.gradients = 0.0, 0.0
         self.versions = versions() | {self.library: __import__(self.library).__version__}
         self.form = f"float32, vmap on each of {len(self.devices)} devices"
         self.target = logdensity(problem)
@@ -151,11 +150,9 @@ class Chains(Run):
         def cut(a: Any) -> Any:
             return a.reshape(count, -1, *a.shape[1:])
 
-        begun = time.perf_counter()
-        # XLA may take a program that is mapped over devices only whole: lowered, then compiled.
         mapped = jax.pmap(jax.vmap(function), devices=self.devices)
-        program = mapped.lower(*jax.tree.map(cut, arguments)).compile()
-        self.compile += time.perf_counter() - begun
+        with self.compiling():
+            program = mapped.lower(*jax.tree.map(cut, arguments)).compile()
 
         def run(*arguments: Any) -> Any:
             found = program(*jax.tree.map(cut, arguments))

@@ -53,7 +53,7 @@ class NUTS(jax_effective.Chains):
         return jnp.append(z["weights"], z["log_noise"]) if "log_noise" in z else z["weights"]
 
     def flat_density(self, theta: Any) -> Any:
-        """The potential that the model gives."""
+        """Turn the potential that the model gives."""
         sites = {"weights": theta}
         if self.problem.noise == "gamma":
             sites = {"weights": theta[:-1], "precision": -2.0 * theta[-1]}

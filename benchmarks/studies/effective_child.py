@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import sys
 import time
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 from benchmarks.harness import machine
 from benchmarks.workloads.effective_entries import ENTRIES
 from benchmarks.workloads.effective_problems import PROBLEMS, Problem
-from benchmarks.workloads.effective_run import Run
+from benchmarks.workloads.effective_run import Run, processor_time
 from benchmarks.workloads.effective_verdict import grid, holds, judge
 
 THREADS = 2  # of every entry
@@ -39,17 +38,12 @@ class Clock:
 
     def measure(self, work: Any, *arguments: Any) -> Any:
         """Do some work of the run."""
-        compiled, cpu = self.run.compile, _processor()
-        begun = time.perf_counter()
+        begun = time.perf_counter() - self.run.compile - self.run.ahead
+        cpu = processor_time() - self.run.compile_cpu
         found = work(*arguments)
-        self.seconds += time.perf_counter() - begun - (self.run.compile - compiled)
-        self.processor += _processor() - cpu
+        self.seconds += time.perf_counter() - self.run.compile - self.run.ahead - begun
+        self.processor += processor_time() - self.run.compile_cpu - cpu
         return found
-
-
-def _processor() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 @dataclass
@@ -100,7 +94,7 @@ def _plain(value: float) -> float | None:
 
 
 def facts(found: Found, clock: Clock) -> dict[str, Any]:
-    """What a line has from its process."""
+    """Collect what a line has from its process."""
     run = clock.run
     result = {
         "chains": found.problem.chains,
@@ -133,19 +127,16 @@ def main(arguments: list[str]) -> None:
 
     kept: dict[str, Any] = {"ended": "killed"}
     run = ENTRIES[entry].make(problem, int(seed), min(THREADS, len(cores)))
-    compiled = run.compile
     kept["density_error"] = _plain(problem.check(run.density))
-    run.compile = compiled  # the check is no user's
     clock, found = Clock(run), Found(problem)
     write(compile=_plain(run.compile), form=run.form, versions=run.versions, curve=[])
     clock.measure(run.start)
-    at, ended, warm = 0, "", 0.0
+    at, ended = 0, ""
     for point in grid(problem.block):
         while at < point:
             step = min(point - at, _fitting(problem, clock, at, point - at, float(seconds)))
             found.add(clock.measure(run.draw, step))
             at += step
-            warm = warm or run.gradients
             if run.gradients > float(gradients) or clock.seconds > float(seconds):
                 ended = "gradients" if run.gradients > float(gradients) else "seconds"
                 break

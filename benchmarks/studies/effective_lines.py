@@ -55,12 +55,12 @@ def _git(*arguments: str, root: Path = machine.ROOT) -> str:
 
 
 def load() -> float:
-    """Processes that want a core, mean over the last minute."""
+    """Count the processes that want a core, mean over the last minute."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
 
 
 def header(problem: str, entry: str, seed: int) -> Line:
-    """What every line begins with."""
+    """Return what every line begins with."""
     return {
         "protocol": PROTOCOL,
         "problem": problem,

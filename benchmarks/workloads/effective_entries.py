@@ -23,7 +23,7 @@ def anywhere(problem: Problem) -> bool:
 
 
 def many_layers(problem: Problem) -> bool:
-    """The networks for which bde is published."""
+    """Take the networks for which bde is published."""
     return problem.noise == "outputs"
 
 
@@ -58,7 +58,7 @@ class Entry:
 
 
 def ours(name: str, settings: str, *, exact: bool = True, **arguments: Any) -> Entry:
-    """One of Ribbit's samplers: ``sampler=``, its ``options=``, what ``sample=`` and ``target=``."""
+    """Name one of Ribbit's samplers: ``sampler=``, ``options=``, ``sample=``, ``target=``."""
     return Entry(f"ribbit {name}", OURS, arguments, ("ribbit",), settings, exact)
 
 

@@ -45,7 +45,7 @@ def spread(rows: int, count: int) -> NDArray[np.int64]:
 
 
 def curve() -> Data:
-    """The data of NumPyro's BNN example: 100 noisy rows in powers of u, (1, u, u^2).
+    """Make the data of NumPyro's BNN example: 100 noisy rows in powers of u, (1, u, u^2).
 
     u in [-1, 1]; outside: eight u on each side up to 2.
     """
@@ -73,7 +73,7 @@ def curve() -> Data:
 
 
 def uci(name: str, split: int) -> Data:
-    """A UCI set, standardised on the training rows of a split.
+    """Load a UCI set, standardised on the training rows of a split.
 
     Outside: 16 test rows three times as far from the mean.
     """
@@ -94,9 +94,8 @@ def digits() -> Data:
     Outside: 16 test digits with black and white exchanged.
     """
     with np.load(data_folder() / "mnist" / "mnist_small.npz") as file:
-        found = {k: file[k][:n] for k, n in zip(file.files, (None,) * 4, strict=True)}
-    x, x_test = (found[k][:n, ..., None] / 255.0 for k, n in (("x_train", 1000), ("x_test", 500)))
-    y, y_test = found["y_train"][:1000], found["y_test"][:500]
+        x, y = file["x_train"][:1000, ..., None] / 255.0, file["y_train"][:1000]
+        x_test, y_test = file["x_test"][:500, ..., None] / 255.0, file["y_test"][:500]
     inputs = np.concatenate([x_test[spread(500, INSIDE)], 1.0 - x_test[spread(500, OUTSIDE)]])
     return Data(x, y.astype(np.int64), x_test, y_test.astype(np.int64), inputs)
 
@@ -143,7 +142,7 @@ class Problem:
         return weights + self.learns_noise
 
     def outputs(self, theta: F64, x: F64) -> F64:
-        """Outputs (M, N, K) of draws (M, P)."""
+        """Return outputs (M, N, K) of draws (M, P)."""
         if not self.sizes:
             return np.stack([lenet5(Images(draw), x) for draw in theta])
         h, at = np.broadcast_to(x, (len(theta), *x.shape)), 0
@@ -264,7 +263,7 @@ class Images:
         return self.theta[self.at - size : self.at].reshape(shape)
 
     def conv(self, x: F64, filters: int, kernel: tuple[int, int]) -> F64:
-        """'Same' convolution: the gathered cells times the kernel."""
+        """Convolve, 'same': the gathered cells times the kernel."""
         reach = kernel[0] // 2
         padded = np.pad(x, [(0, 0), (reach, reach), (reach, reach), (0, 0)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(1, 2))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -17,18 +21,30 @@ class Run(ABC):
     ----------
     gradients : float
         So far, of all chains on all rows, warmup and tuning included.
-    compile : float
-        Seconds spent in compiling so far, no part of the time that is judged.
+    compile, compile_cpu : float
+        Seconds and CPU seconds spent in compiling so far, no part of the time that is judged.
+    ahead : float
+        Seconds spent on draws that were not yet asked for, no part of it either.
     form : str
         How it runs, for the record.
     versions : dict of str
         Of the packages.
     """
 
-    gradients: float
-    compile: float
     form: str
     versions: dict[str, str]
+
+    def __init__(self) -> None:
+        self.gradients = 0.0
+        self.compile = self.compile_cpu = self.ahead = 0.0
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Take the body for compilation."""
+        begun, cpu = time.perf_counter(), processor_time()
+        yield
+        self.compile += time.perf_counter() - begun
+        self.compile_cpu += processor_time() - cpu
 
     @abstractmethod
     def density(self, theta: Any) -> tuple[Any, Any]:
@@ -41,3 +57,9 @@ class Run(ABC):
     @abstractmethod
     def draw(self, count: int) -> Any:
         """Go on: `count` draws of each chain, (C, count, P). A multiple of the problem's block."""
+
+
+def processor_time() -> float:
+    """CPU seconds of this process, of all its threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

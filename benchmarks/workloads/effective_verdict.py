@@ -25,7 +25,7 @@ def split(x: F64) -> F64:
 
 
 def normal_scores(x: F64) -> F64:
-    """Normal scores of the ranks over chains and draws, by quantity."""
+    """Return normal scores of the ranks over chains and draws, by quantity."""
     ranks = rankdata(x.reshape(-1, x.shape[2]), axis=0).reshape(x.shape)
     return np.asarray(ndtri((ranks - 0.375) / (x.shape[0] * x.shape[1] + 0.25)))
 
@@ -88,7 +88,7 @@ def rhat(x: F64) -> F64:
 
 
 def judge(x: F64) -> tuple[float, float]:
-    """Return the least ESS and the largest R-hat of quantities (C, D, Q); (0, inf) if not finite."""
+    """Return least ESS and largest R-hat of quantities (C, D, Q); (0, inf) if not finite."""
     if not np.all(np.isfinite(x)):
         return 0.0, math.inf
     ess, scale = least_ess(x), rhat(x)
