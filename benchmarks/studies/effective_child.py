@@ -127,16 +127,19 @@ def main(arguments: list[str]) -> None:
 
     kept: dict[str, Any] = {"ended": "killed"}
     run = ENTRIES[entry].make(problem, int(seed), min(THREADS, len(cores)))
+    problem = run.problem
     kept["density_error"] = _plain(problem.check(run.density))
     clock, found = Clock(run), Found(problem)
     write(compile=_plain(run.compile), form=run.form, versions=run.versions, curve=[])
     clock.measure(run.start)
     at, ended = 0, ""
-    for point in grid(problem.block):
+    for point in grid(problem.block, run.most):
         while at < point:
             step = min(point - at, _fitting(problem, clock, at, point - at, float(seconds)))
             found.add(clock.measure(run.draw, step))
             at += step
+            if run.most < Run.most:
+                continue
             if run.gradients > float(gradients) or clock.seconds > float(seconds):
                 ended = "gradients" if run.gradients > float(gradients) else "seconds"
                 break

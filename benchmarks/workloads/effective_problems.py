@@ -75,7 +75,8 @@ def curve() -> Data:
 def uci(name: str, split: int) -> Data:
     """Load a UCI set, standardised on the training rows of a split.
 
-    Outside: 16 test rows three times as far from the mean.
+    Inside: test rows, and where they are fewer than 48, training rows. Outside: 16 test rows three
+    times as far from the mean.
     """
     with np.load(data_folder() / "uci" / f"{name}.npz") as file:
         x, y, train, test = file["X"], file["y"], file["train"][split], file["test"][split]
@@ -84,7 +85,9 @@ def uci(name: str, split: int) -> Data:
     y = (y - y[train].mean()) / y[train].std()
     x_test = x[test]
     far = 3.0 * x_test[spread(len(test), OUTSIDE)]
-    inputs = np.concatenate([x_test[spread(len(test), min(INSIDE, len(test)))], far])
+    near = x_test[spread(len(test), min(INSIDE, len(test)))]
+    near = np.concatenate([near, x[train[spread(len(train), INSIDE - len(near))]]])
+    inputs = np.concatenate([near, far])
     return Data(x[train], y[train], x_test, y[test], inputs)
 
 
@@ -117,6 +120,7 @@ class Problem:
     prior_scale: float
     chains: int = 8
     bias: bool = True
+    activation: str = "tanh"  # "relu" where a rival has no tanh
     # Whether chains can be expected to agree: then a run ends at its verdict, else at its budget.
     mixes: bool = True
     block: int = 50  # draws of one call
@@ -152,7 +156,8 @@ class Problem:
             if self.bias:
                 h = h + theta[:, None, at : at + b]
                 at += b
-            h = np.tanh(h) if k < len(self.sizes) - 2 else h
+            if k < len(self.sizes) - 2:
+                h = np.tanh(h) if self.activation == "tanh" else np.maximum(h, 0.0)
         return np.asarray(h)
 
     def log_likelihood(self, theta: F64, outputs: F64, y: NDArray[Any]) -> F64:

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.workloads.effective_problems import Problem
+
 
 class NotStatedError(Exception):
     """An entry cannot state this problem, or has not what it needs for it."""
@@ -19,6 +21,8 @@ class Run(ABC):
 
     Attributes
     ----------
+    problem : Problem
+        What it samples.
     gradients : float
         So far, of all chains on all rows, warmup and tuning included.
     compile, compile_cpu : float
@@ -29,10 +33,15 @@ class Run(ABC):
         How it runs, for the record.
     versions : dict of str
         Of the packages.
+    most : int
+        Draws per chain that it can give. One that is fixed beforehand is a budget of its own: then
+        the problem's budgets are not looked at.
     """
 
+    problem: Problem
     form: str
     versions: dict[str, str]
+    most: int = 10**7
 
     def __init__(self) -> None:
         self.gradients = 0.0

@@ -100,10 +100,10 @@ def holds(ess: float, scale: float) -> bool:
     return ess >= ESS and scale <= RHAT
 
 
-def grid(block: int, most: int = 10**7) -> list[int]:
+def grid(block: int, most: int) -> list[int]:
     """Draws per chain at which a run is judged: multiples of `block`, a quarter more each time."""
     points, at = [], block
-    while at <= most:
+    while at < most:
         points.append(at)
         at = max(at + block, round(1.25 * at / block) * block)
-    return points
+    return [*points, most]
