@@ -96,7 +96,7 @@ def _plain(value: float) -> float | None:
 def facts(found: Found, clock: Clock) -> dict[str, Any]:
     """Collect what a line has from its process."""
     run = clock.run
-    result = {
+    result: dict[str, Any] = {
         "chains": found.problem.chains,
         "compile": _plain(run.compile),
         "cpu_seconds": _plain(clock.processor),

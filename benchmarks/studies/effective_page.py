@@ -45,7 +45,8 @@ fourth, and so on.
 **Gradients** are those of one chain on all rows, of all chains together, warmup, tuning and starts
 included; of finding a first step size (some ten per chain) on no side. **Seconds** are from cold,
 compilation apart, reading off the quantities not counted. Where others worked on the machine
-meanwhile the line is marked "loaded" and its seconds are of that machine; CPU seconds suffer less.
+meanwhile the line is marked "loaded" and its seconds are of that machine; CPU seconds, of all
+threads of a whole run, suffer less. Ratios are to the best exact entry of ours.
 
 **Nothing is set** for any problem on any side: every entry runs with its library's defaults (last
 table). What cannot be answered within the budget of gradients and seconds is a failure and counts
@@ -102,6 +103,12 @@ def rates(lines: list[Line], column: int, factor: float) -> list[float]:
         return [factor * last(line, EFFECTIVE) / (last(line, column) or math.nan) for line in lines]
 
 
+def processor(lines: list[Line]) -> float:
+    """Median CPU seconds of whole runs, NaN where no line has them."""
+    found = [line["cpu_seconds"] for line in lines if line.get("cpu_seconds")]
+    return median(found) if found else math.nan
+
+
 def reference(groups: dict[str, list[Line]], entry: str) -> tuple[Any, Any] | None:
     """Means and sds (Q,) of the exact others that converged; None where they are too few."""
     algorithm = entry.split(" ", 1)[1] if " " in entry else entry
@@ -154,7 +161,7 @@ def remarks(lines: list[Line], now: str) -> str:
 def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
     """Gradients and seconds to the verdict; ESS per gradient and second where a run ended."""
     head = ["entry", "seeds", "answered", "gradients: median", "worst", "ratio"]
-    head += ["seconds: median", "worst", "ratio", "CPU s", "compile", "R-hat at the end"]
+    head += ["seconds: median", "worst", "ratio", "CPU s", "ratio", "compile", "R-hat at the end"]
     head += ["ESS per 1,000 gradients", "ESS per second", "squared bias", "remarks"]
     ours = [lines for entry, lines in groups.items() if ENTRIES[entry].is_ours]
 
@@ -163,6 +170,11 @@ def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
         return min((median(costs(lines, column)) for lines in exact), default=math.nan)
 
     best = {column: least(column) for column in (GRADIENTS, SECONDS)}
+    exact = [lines for entry, lines in groups.items() if ENTRIES[entry].exact]
+    cpu = min(
+        (processor(g) for g in exact if ENTRIES[g[0]["entry"]].is_ours and processor(g) > 0.0),
+        default=math.nan,
+    )
     rows = []
     for entry, lines in groups.items():
         row = [entry, f"{len(lines)}" + ("" if len(lines) >= SEEDS else f" of {SEEDS}")]
@@ -172,7 +184,8 @@ def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
             ratio = median(spent) / best[column] if math.isfinite(best[column]) else math.nan
             row += [number(median(spent)), number(max(spent))]
             row.append(f"{ratio:.3g}x" if math.isfinite(ratio) else "-")
-        row.append(number(median([line.get("cpu_seconds") or math.nan for line in lines])))
+        used = processor(lines)
+        row += [number(used), f"{used / cpu:.3g}x" if used / cpu > 0.0 else "-"]
         row.append(duration(median([line.get("compile") or math.nan for line in lines])))
         row.append(interval([last(line, RHAT) for line in lines]))
         row.append(interval(rates(lines, GRADIENTS, 1e3)))
@@ -204,7 +217,7 @@ def mode_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
         row += [interval([at(line, share) for line in lines]) for share in shares]
         row += [interval(ends), number(worst)]
         row += [number(median([last(line, c) for line in lines])) for c in (GRADIENTS, SECONDS)]
-        row.append(number(median([line.get("cpu_seconds") or math.nan for line in lines])))
+        row.append(number(processor(lines)))
         row.append(duration(median([line.get("compile") or math.nan for line in lines])))
         row += [interval([last(line, RHAT) for line in lines])]
         row += [interval([last(line, EFFECTIVE) for line in lines]), remarks(lines, now)]
@@ -280,7 +293,7 @@ def draw(path: Path, lines: list[Line]) -> bool:
         for axis, column, label in zip(
             row, (GRADIENTS, SECONDS), ("gradients", "seconds"), strict=True
         ):
-            ends = []
+            ends: list[float] = []
             for entry, group in by_entry(lines, name).items():
                 for k, line in enumerate(group):
                     points = [p for p in line["curve"] if p[NLL] is not None and p[column]]
