@@ -43,7 +43,9 @@ def support(kind, f, scale, shape):
         return y, np.ones(len(y))
     # A regression with one column of y. t = sinh(u): tails of any weight on an even grid.
     centre = f[0]
-    width = np.logaddexp(0.0, f[1]) if name == "heteroscedastic" else scale
+    width = scale
+    if name.startswith("heteroscedastic"):  # shape: the floor of the sd
+        width = np.hypot(np.logaddexp(0.0, f[1]), shape)
     u = np.linspace(-18.0, 18.0, 8001)
     return (centre + width * np.sinh(u))[:, None], width * np.cosh(u) * (u[1] - u[0])
 

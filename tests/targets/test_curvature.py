@@ -15,7 +15,8 @@ from tests.support.problems import NOISE, PRIOR_PARAMETERS, build_native, build_
 
 KINDS = dict(zip(LIKELIHOODS, range(len(LIKELIHOODS)), strict=True))
 # Outputs of the information by quadrature: a regression has one column of y there.
-OUTPUTS = {"heteroscedastic": 2, "categorical": 4, "bernoulli": 3, "poisson": 2}
+OUTPUTS = {"categorical": 4, "bernoulli": 3, "poisson": 2}
+OUTPUTS |= {"heteroscedastic": 2, "heteroscedastic-floored": 2}
 
 
 def matrix(target, theta, subset="all"):

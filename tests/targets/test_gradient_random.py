@@ -27,7 +27,7 @@ cases = st.fixed_dictionaries(
 
 
 def random_case(case, dtype, data):
-    if case["likelihood"] == 2:
+    if LIKELIHOODS[case["likelihood"]].startswith("heteroscedastic"):
         case = {**case, "num_out": 2 * case["num_out"]}
     if case["likelihood"] == 3:
         case = {**case, "num_out": case["num_out"] + 1}

@@ -22,6 +22,8 @@ def build(likelihood, *, hidden=(6,), outputs=2, dtype=np.float64, seed=3, **opt
     x = rng.normal(size=(N, 3))
     columns = likelihood.columns("test", (outputs,))
     y = rng.integers(0, 2, size=(N, columns)).astype(float)
+    if isinstance(likelihood, rb.HeteroscedasticGaussian):  # many values, or a NoiseWarning
+        y += rng.normal(size=y.shape)
     options = {"prior": rb.Normal(0.5), **options}
     target = rb.Posterior(model, x, y, likelihood=likelihood, dtype=dtype, **options)
     learned = likelihood.learns_noise
