@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.harness import machine
 from benchmarks.harness.framework import OURS
-from benchmarks.studies import effective, gpu_rows, scaling, scaling_curves
+from benchmarks.studies import effective_lines, gpu_rows, scaling, scaling_curves
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
 
 
@@ -48,13 +49,27 @@ def test_roofline(tmp_path: Path) -> None:
     assert "| normals | normal | 1 | 0 flop | 28.5 |" in page.read_text()
 
 
-def test_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ribbit alone: NUTS of a rival takes minutes."""
-    pytest.importorskip("arviz_stats")
-    monkeypatch.setattr(effective, "SAMPLERS", {OURS: effective.SAMPLERS[OURS]})
+def test_effective(tmp_path: Path) -> None:
+    """Ribbit alone, stopped early: a line for each, and the page of them."""
     page = tmp_path / "effective.md"
-    assert run("effective", "--problems", "bnn", "--quick", "--write", str(page)) == 0
-    assert f"| {OURS} | 4 x 400 | " in page.read_text()
+    assert run("effective", "--quick", "--write", str(page)) == 0
+    assert "| ribbit HMC | 1 of 10 | " in page.read_text()
+    assert "| ribbit MCLMC | 1 of 10 | " in page.read_text()
+
+
+def test_effective_goes_on_from_its_lines(tmp_path: Path) -> None:
+    """What is there is not run again; its page and picture are written from the file."""
+    path, page = tmp_path / "lines.jsonl", tmp_path / "effective.md"
+    line = effective_lines.header("bnn-normal", "ribbit HMC", 0)
+    line |= {"ended": "verdict", "cpu_seconds": 1.0, "compile": 0.01, "form": "x", "versions": {}}
+    line["curve"] = [[50, 1e4, 0.5, 90.0, 1.1, 0.3], [100, 2e4, 1.0, 410.0, 1.009, 0.2]]
+    effective_lines.append(line, path)
+    arguments = ["--problem", "bnn-normal", "--entry", "ribbit HMC", "--seeds", "0"]
+    assert run("effective", *arguments, "--results", str(path), "--write", str(page)) == 0
+    assert len(path.read_text().splitlines()) == 1
+    assert "| ribbit HMC | 1 of 10 | 1/1 | 20,000 | 20,000 | 1x | 1 |" in page.read_text()
+    if importlib.util.find_spec("matplotlib"):
+        assert page.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

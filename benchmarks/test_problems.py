@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import importlib.util
 import inspect
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from benchmarks.harness import machine
+from benchmarks.ours.effective import posterior
 from benchmarks.ours.entries import NETWORKS as MODELS
 from benchmarks.studies.roofline_counts import (
     COUNTS,
@@ -20,8 +25,9 @@ from benchmarks.studies.roofline_counts import (
 )
 from benchmarks.studies.zoo import NETWORKS, SAMPLERS
 from benchmarks.workloads import networks
-from benchmarks.workloads.effective_problems import PROBLEMS, Posterior
-from benchmarks.workloads.effective_problems import curve as load_curve
+from benchmarks.workloads.effective_entries import ENTRIES
+from benchmarks.workloads.effective_problems import PROBLEMS, Data, DensityError, Problem
+from benchmarks.workloads.effective_run import NotStatedError
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.shapes import GRID, SHAPES
 from benchmarks.workloads.table import WORKLOADS
@@ -107,42 +113,91 @@ def test_floor_is_the_larger_part() -> None:
     assert count.floor(peak=10.0, bandwidth=1.0, cache=40.0) == (20.0, "arithmetic")
 
 
-@pytest.fixture
-def curve() -> Posterior:
-    problem = PROBLEMS["bnn"]
-    assert isinstance(problem, Posterior)
-    return problem
+# --- effective ------------------------------------------------------------------------------------
 
 
-def test_judge_is_ribbits_density(curve: Posterior) -> None:
-    """The log density that is judged is the sampled one, up to its constant; so is the network."""
-    x, y, x_test, _ = curve.data
-    hidden = [layer for _ in range(2) for layer in (rb.Dense(5, bias=False), rb.Activation("tanh"))]
-    model = rb.Model([*hidden, rb.Dense(1, bias=False)], input_shape=(3,))
-    target = rb.Posterior(
-        model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), dtype=np.float64
-    )
-    assert target.dim == curve.dim == 46
-    theta = np.random.default_rng(3).standard_normal((2, 3, curve.dim))
-    judged = curve.judge(theta)
-    value = target.value_and_grad(theta.reshape(6, -1))[0].reshape(2, 3)
-    constant = value - judged["quantities"][..., -1]
-    np.testing.assert_allclose(constant, constant[0, 0], rtol=1e-12)
-    outputs = model.apply(theta[1, 2, :-1], x_test)[:, 0]
-    np.testing.assert_allclose(curve.outputs(theta[1, 2:], x_test)[0], outputs, rtol=1e-10)
-    assert judged["quantities"][1, 2, 0] == pytest.approx(outputs[0])
+def stated(name: str) -> Problem:
+    """Return a problem, its data small and made up where they are not here."""
+    problem = PROBLEMS[name]
+    if name.startswith("bnn"):
+        return problem
+    rng = np.random.default_rng(2)
+    shape = (problem.sizes[0],) if problem.sizes else (28, 28, 1)
+
+    def rows() -> Data:
+        x, x_test, inputs = (rng.standard_normal((n, *shape)) for n in (7, 3, 4))
+        labels = [rng.integers(0, 10, n) for n in (7, 3)]
+        values = [rng.standard_normal(n) for n in (7, 3)]
+        y, y_test = labels if problem.noise == "classes" else values
+        return Data(x, y, x_test, y_test, inputs)
+
+    return dataclasses.replace(problem, load=rows)
 
 
-def test_mixture_is_no_less_than_the_mean(curve: Posterior) -> None:
-    theta = np.random.default_rng(4).standard_normal((2, 5, curve.dim))
-    judged = curve.judge(theta)
-    assert judged["mixture"] >= judged["held_out"].mean()
-    alone = curve.judge(theta[:1, :1])
-    assert alone["mixture"] == pytest.approx(alone["held_out"][0, 0])
+STATED = ["bnn", "bnn-normal", "concrete-50", "yacht-4x16-0", "digits-lenet5"]
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_density_of_ours_is_the_stated_one(name: str) -> None:
+    """Value and gradient, in float64; another prior is noticed."""
+    problem = stated(name)
+    try:
+        target = posterior(problem, np.float64)
+    except NotStatedError as error:
+        pytest.skip(str(error))
+    assert target.dim == problem.dim
+    assert problem.check(target.value_and_grad) <= 1e-6
+    other = dataclasses.replace(problem, prior_scale=1.1 * problem.prior_scale)
+    theta = problem.probes()
+    monkey = dataclasses.replace(other, load=lambda: problem.data)
+    object.__setattr__(monkey, "probes", lambda: theta)
+    with pytest.raises(DensityError, match=name):
+        monkey.check(target.value_and_grad)
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_density_of_the_rivals_is_the_stated_one(name: str) -> None:
+    """That of all entries on JAX, and of NumPyro's model."""
+    for module, make in (
+        ("jax", "blackjax_nuts"),
+        ("numpyro", "numpyro_nuts"),
+    ):
+        if importlib.util.find_spec(module) and importlib.util.find_spec(make.split("_")[0]):
+            run = importlib.import_module(f"benchmarks.rivals.{make}").NUTS(
+                stated(name), 0, 1, depth=10
+            )
+            assert run.problem.check(run.density) <= 1e-4
+
+
+def test_what_is_judged_is_the_models() -> None:
+    problem = stated("bnn-normal")
+    target = posterior(problem, np.float64)
+    theta = np.random.default_rng(3).standard_normal((2, 3, problem.dim))
+    quantities, test = problem.read(theta)
+    assert quantities.shape == (2, 3, len(problem.quantities)) == (2, 3, 66)
+    f = target.model.apply(theta[1, 2, :-1], problem.data.inputs)[:, 0]
+    np.testing.assert_allclose(quantities[1, 2, :64], f, rtol=1e-10)
+    assert quantities[1, 2, 64] == theta[1, 2, -1]
+    likelihood = target.log_likelihood(theta.reshape(6, -1))
+    np.testing.assert_allclose(quantities[..., -1].ravel(), likelihood, rtol=1e-10)
+    outputs = problem.outputs(theta[0], problem.data.x_test)
+    rows = problem.log_likelihood(theta[0], outputs, problem.data.y_test)
+    alone = problem.read(theta[:1])[1]
+    np.testing.assert_allclose(alone, np.logaddexp.reduce(rows, axis=0))
+    assert np.all(test >= alone)
 
 
 def test_curve_is_standardised() -> None:
-    x, y, x_test, y_test = load_curve()
-    assert x.shape == (100, 3)
-    assert (abs(y.mean()) < 1e-12, y.std()) == (True, pytest.approx(1.0))
-    assert len(x_test) == len(y_test) == 200
+    data = PROBLEMS["bnn"].data
+    assert data.x.shape == (100, 3)
+    assert (abs(data.y.mean()) < 1e-12, data.y.std()) == (True, pytest.approx(1.0))
+    assert len(data.inputs) == 64
+    assert np.sum(np.abs(data.inputs[:, 1]) > 1.0) == 16
+
+
+def test_every_entry_names_what_it_is() -> None:
+    """A module and a class that are there, and its defaults in words."""
+    for entry in ENTRIES.values():
+        module = entry.made_by.split(":")[0].replace(".", "/")
+        assert (machine.ROOT / f"{module}.py").is_file()
+        assert entry.settings

@@ -7,15 +7,27 @@ import json
 import subprocess
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.harness import machine, profiles
 from benchmarks.harness.compare import Comparison, Reading
 from benchmarks.harness.framework import OURS
 from benchmarks.rivals import OURS_AVX2
-from benchmarks.studies import effective, gpu, gpu_digest, gpu_rows, report, scaling, shapes
+from benchmarks.studies import (
+    digits,
+    effective_lines,
+    effective_page,
+    gpu,
+    gpu_digest,
+    gpu_rows,
+    report,
+    scaling,
+    shapes,
+)
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
-from benchmarks.workloads.effective_problems import PROBLEMS, Digits, MissingDataError, data_folder
+from benchmarks.workloads import effective_verdict
+from benchmarks.workloads.digits import DIGITS, MissingDataError, data_folder
 from benchmarks.workloads.shapes import SHAPES
 from benchmarks.workloads.table import WORKLOADS
 
@@ -80,33 +92,15 @@ def test_worst_comes_first() -> None:
     assert "1 slower" in shapes.verdict_lines(comparisons)[0]
 
 
-# --- effective ------------------------------------------------------------------------------------
-
-
-def found(entry: str, held_out: float, rhat: float = 1.0) -> effective.Found:
-    return effective.Found(entry, {}, rhat=rhat, held_out=held_out, error=0.01)
-
-
-def test_agreement() -> None:
-    """Equal ones pass; one that is ten errors off, or has not converged, is not reported."""
-    good = [found("a", -1.0), found("b", -1.01), found("c", -0.99)]
-    effective.assert_agreement(good)
-    assert not any(entry.failure for entry in good)
-    wrong = [found("a", -1.0), found("b", -1.0), found("c", -0.9)]
-    effective.assert_agreement(wrong)
-    assert "held out" in wrong[2].failure
-    slow = [found("a", -1.0), found("b", -1.0, rhat=1.3), found("c", -1.0)]
-    effective.assert_agreement(slow)
-    assert [entry.failure for entry in slow] == ["", "R-hat 1.30", ""]
+# --- digits ---------------------------------------------------------------------------------------
 
 
 def test_level_that_is_not_reached_has_no_time() -> None:
-    problem = PROBLEMS["mnist-sgld"]
-    assert isinstance(problem, Digits)
+    problem = DIGITS["mnist-sgld"]
     run = {"seconds": [1.0, 2.0], "errors": [0.5, problem.level], "compile": 0.0, "form": "x"}
-    assert effective.learning_row("mnist-sgld", problem, "jax", [run])[3] == "3 s"
+    assert digits.learning_row(problem, "jax", [run])[3] == "3 s"
     short = run | {"errors": [0.5, 0.4]}
-    row = effective.learning_row("mnist-sgld", problem, "jax", [run, short])
+    row = digits.learning_row(problem, "jax", [run, short])
     assert (row[3], row[-1]) == ("-", "NOT REACHED: 40.0%")
 
 
@@ -114,11 +108,76 @@ def test_missing_data_are_said(tmp_path, monkeypatch) -> None:  # type: ignore[n
     monkeypatch.setenv("RIBBIT_SHARED_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(MissingDataError, match="RIBBIT_SHARED_DATA"):
         data_folder()
-    fresh = dataclasses.replace(PROBLEMS["concrete"])
-    monkeypatch.setitem(PROBLEMS, "concrete", fresh)
-    tables, _, notes = effective.measure(["concrete"], quick=True)
-    assert notes == ["Left out: concrete, no development data (set RIBBIT_SHARED_DATA)"]
-    assert [title for title, _, _ in tables] == ["Forms"]
+    monkeypatch.setitem(DIGITS, "mnist-bbb", dataclasses.replace(DIGITS["mnist-bbb"]))
+    tables, _, notes = digits.measure(["mnist-bbb"], quick=True)
+    assert notes == ["Left out: mnist-bbb, no development data (set RIBBIT_SHARED_DATA)"]
+    assert not tables
+
+
+# --- effective ------------------------------------------------------------------------------------
+
+
+def line(entry: str, seed: int, cost: float | None, **more: Any) -> dict[str, Any]:
+    """Return a run as it could be: an answer at `cost` gradients, or none."""
+    curve = [[50, 1e3, 0.1, 80.0, 1.2, 0.5], [100, cost or 9e9, 1.0, 500.0, 1.005, 0.4]]
+    made = effective_lines.header("bnn", entry, seed)
+    made |= {"load": [0.5, 2.0], "cores": 2, "ended": "verdict" if cost else "gradients"}
+    made |= {"curve": curve if cost else curve[:1], "compile": 0.1, "cpu_seconds": 2.0}
+    return made | {"means": [1.0, 2.0], "sds": [1.0, 1.0]} | more
+
+
+def test_failures_count_as_infinite() -> None:
+    """Six of ten: the median is one; four of ten: it is not. The worst is infinite in both."""
+    for failures, median in ((6, "never"), (4, "5,000")):
+        runs = [line("ribbit HMC", k, None if k < failures else 5e3) for k in range(10)]
+        row = effective_page.tables(runs)[0][2][0]
+        assert row[1:5] == ["10", f"{10 - failures}/10", median, "never"]
+
+
+def test_seeds_load_and_code_are_said(monkeypatch: Any) -> None:
+    monkeypatch.setattr(effective_lines, "code", lambda: "now")
+    runs = [line("ribbit HMC", k, 5e3, code="now", load=[2.0, 2.0 + k]) for k in range(3)]
+    row = effective_page.tables(runs)[0][2][0]
+    assert (row[1], row[-1]) == ("3 of 10", "loaded 2/3")
+    old = effective_page.tables([line("ribbit HMC", 0, 5e3, code="before")])[0][2][0]
+    assert old[-1] == "of other code 1/1"
+
+
+def test_bias_is_held_to_others_that_are_exact() -> None:
+    """A mean half an sd off shows; without enough effective samples there is no reference."""
+    runs = [line("blackjax NUTS 10", k, 5e3) for k in range(10)]
+    biased = [line("ribbit MCLMC", 0, 5e3, means=[1.5, 2.0])]
+    groups = effective_page.by_entry(runs + biased, "bnn")
+    assert effective_page.squared_bias(groups, "ribbit MCLMC") == pytest.approx(0.125)
+    assert effective_page.reference(groups, "blackjax NUTS 10") is None  # nobody else is exact
+    few = effective_page.by_entry(runs[:7] + biased, "bnn")
+    assert effective_page.reference(few, "ribbit MCLMC") is None
+
+
+def test_effective_samples_are_arviz() -> None:
+    """Bulk, tail, squares and R-hat, of short, odd and antithetic chains too."""
+    array_stats = pytest.importorskip("arviz_stats.base").array_stats
+    rng = np.random.default_rng(0)
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    for shape in ((8, 300, 9), (4, 101, 7), (3, 50, 5), (8, 8, 5), (5, 13, 5)):
+        x = rng.standard_normal(shape)
+        for t in range(1, shape[1]):
+            x[:, t] += np.linspace(-0.6, 0.97, shape[2]) * x[:, t - 1]
+        squares = (x - x.mean(axis=(0, 1))) ** 2
+        kinds = [
+            array_stats.ess(x, **axes, method="bulk"),
+            array_stats.ess(x, **axes, method="tail", prob=(0.05, 0.95)),
+            array_stats.ess(squares, **axes, method="mean"),
+        ]
+        np.testing.assert_allclose(effective_verdict.least_ess(x), np.min(kinds, axis=0), 1e-10)
+        np.testing.assert_allclose(effective_verdict.rhat(x), array_stats.rhat(x, **axes), 1e-10)
+
+
+def test_no_verdict_of_chains_that_disagree() -> None:
+    x = np.random.default_rng(1).standard_normal((8, 400, 3))
+    assert effective_verdict.holds(*effective_verdict.judge(x))
+    assert not effective_verdict.holds(*effective_verdict.judge(x + np.arange(8.0)[:, None, None]))
+    assert effective_verdict.judge(x * np.nan) == (0.0, float("inf"))
 
 
 # --- scaling --------------------------------------------------------------------------------------

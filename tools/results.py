@@ -23,6 +23,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "invariance": ("gates.test_invariance", False),
     "nuts": ("gates.test_no_u_turn", False),
     "stationary": ("gates.test_stationary_laws", False),
+    "kinetic": ("gates.test_kinetic_laws", False),
     "mclmc": ("gates.test_mclmc", False),
     "bbb": ("samplers.fit.test_bbb", False),
     "mc_dropout": ("samplers.fit.test_mc_dropout", False),

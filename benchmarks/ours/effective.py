@@ -1,100 +1,98 @@
-"""Ribbit's entries of `benchmarks.effective`."""
+"""Ribbit's entries of `benchmarks.effective`: a sampler by its name, and nothing set."""
 
 from __future__ import annotations
 
-import time
+import warnings
 from typing import Any
 
 import numpy as np
 
 import ribbit as rb
 from benchmarks.ours.entries import versions
-from benchmarks.workloads.effective_problems import Digits, Posterior
+from benchmarks.workloads.effective_problems import Problem
+from benchmarks.workloads.effective_run import NotStatedError, Run
 
 
-def sample(problem: Posterior) -> dict[str, Any]:
-    """`rb.HMC` with its adaptation, float32."""
-    rb.set_num_threads(problem.threads)
-    x, y, _, _ = problem.data
-    layers: list[Any] = []
-    for width in problem.sizes[1:-1]:
-        layers += [rb.Dense(width, bias=problem.bias), rb.Activation("tanh")]
-    last = rb.Dense(problem.sizes[-1], bias=problem.bias)
-    started = time.perf_counter()
-    target = rb.Posterior(
-        rb.Model([*layers, last], input_shape=problem.sizes[:1]),
-        x,
-        y,
+def posterior(problem: Problem, dtype: type = np.float32, **options: Any) -> rb.Posterior:
+    """State the problem as a Ribbit target."""
+    noises: dict[str, Any] = {
+        "normal": rb.Gaussian,
+        "outputs": rb.HeteroscedasticGaussian,
+        "classes": rb.Categorical,
+    }
+    if problem.noise == "gamma":
+        if not hasattr(rb, "GammaPrecision"):
+            raise NotStatedError("Ribbit cannot state a Gamma prior of the precision")
+        precision = rb.GammaPrecision(3.0, 1.0)
+        noises["gamma"] = lambda: rb.Gaussian(log_noise_prior=precision)
+    if problem.sizes:
+        layers: list[Any] = []
+        for width in problem.sizes[1:-1]:
+            layers += [rb.Dense(width, bias=problem.bias), rb.Activation("tanh")]
+        layers.append(rb.Dense(problem.sizes[-1], bias=problem.bias))
+        model = rb.Model(layers, input_shape=problem.sizes[:1])
+    else:
+        model = rb.lenet5()
+    return rb.Posterior(
+        model,
+        problem.data.x,
+        problem.data.y,
         prior=rb.Normal(problem.prior_scale),
-        likelihood=rb.Gaussian(),
-        dtype=np.float32,
+        likelihood=noises[problem.noise](),
+        dtype=dtype,
+        **options,
     )
-    hmc = rb.HMC(target, step_size="auto", **problem.settings)
-    built = time.perf_counter()
-    warmup, count = problem.hmc
-    start = hmc.sample(
-        1, warmup=warmup, chains=problem.chains, seed=problem.seed, keep_warmup=True, progress=False
-    )
-    warm = time.perf_counter()
-    draws = hmc.sample(count, resume=start, progress=False)
-    done = time.perf_counter()
-    steps = np.asarray(draws.stats["n_steps"])
-    return {
-        "positions": np.asarray(draws.positions)[:, -count:],
-        "compile": built - started,
-        "warmup": warm - built,
-        "sampling": done - warm,
-        "gradients": float(steps[:, -count:].sum()),
-        "form": f"rb.HMC, {', '.join(f'{k}={v!r}' for k, v in problem.settings.items())}",
-        "versions": versions(),
-    }
 
 
-def learn(problem: Digits, seed: int) -> dict[str, Any]:
-    """`rb.BBB` or `rb.SGLD`, an epoch at a time."""
-    rb.set_num_threads(problem.threads)
-    x, y, x_test, _ = problem.data
-    started = time.perf_counter()
-    hidden = problem.sizes[1:-1]
-    model = rb.mlp(problem.sizes[0], hidden, problem.sizes[-1], activation="relu")
-    prior = rb.Normal(problem.prior_scale)
-    target = rb.Posterior(model, x, y, prior=prior, likelihood=rb.Categorical(), dtype=np.float32)
-    theta = problem.start(seed)
-    bbb = rb.BBB(
-        target,
-        batch_size=problem.batch,
-        learning_rate=problem.learning_rate,
-        estimator="local",
-    )
-    sgld = rb.SGLD(target, step_size=problem.step_size, batch_size=problem.batch)
-    fit: Any = rb.MeanField(theta, np.full(theta.size, problem.init_scale, np.float32))
-    state = sgld.init(theta, seed=seed)
-    steps = -(-problem.rows // problem.batch)
-    built = time.perf_counter()
-    seconds, errors, probabilities = [], [], []
-    for epoch in range(problem.epochs):
-        begun = time.perf_counter()
-        if problem.method == "bbb":
-            how = {"resume": fit} if epoch else {"init": fit}
-            fit = bbb.fit(1, seed=seed, progress=False, **how)
-        else:
-            state, _ = sgld.step(state, num_steps=steps)
-        seconds.append(time.perf_counter() - begun)
-        if problem.method == "bbb":
-            found = fit.predict(x_test, problem.draws, seed=seed).probs
-        else:
-            logits = model.apply(np.asarray(state.position)[0], x_test)
-            shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-            probabilities.append(shifted / shifted.sum(axis=1, keepdims=True))
-            found = np.mean(probabilities[len(probabilities) // 2 :], axis=0)
-        errors.append(problem.error(found))
-        if errors[-1] <= problem.level:
-            break
-    form = "rb.BBB, estimator='local'" if problem.method == "bbb" else "rb.SGLD.step"
-    return {
-        "compile": built - started,
-        "seconds": seconds,
-        "errors": errors,
-        "form": form,
-        "versions": versions(),
-    }
+class Ours(Run):
+    """`getattr(rb, sampler)(target, **options).sample(n, **sample)`, then on by `resume`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        seed: int,
+        threads: int,
+        *,
+        sampler: str,
+        options: dict[str, Any] | None = None,
+        target: dict[str, Any] | None = None,
+        sample: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        rb.set_num_threads(threads)
+        self.problem, self.seed, self.arguments = problem, seed, sample or {}
+        with self.compiling():
+            self.target = posterior(problem, **(target or {}))
+            self.sampler: Any = getattr(rb, sampler)(self.target, **(options or {}))
+        self.state: Any = None
+        self.form = f"rb.{sampler}, float32, {threads} threads"
+        self.versions = versions()
+
+    def density(self, theta: Any) -> tuple[Any, Any]:
+        """In float64."""
+        return posterior(self.problem, np.float64).value_and_grad(theta)
+
+    def start(self) -> None:
+        """Nothing: the first call of `sample` warms up."""
+
+    def draw(self, count: int) -> Any:
+        """`count` draws of every chain."""
+        how: dict[str, Any] = {"resume": self.state}
+        if self.state is None:
+            how = {"chains": self.problem.chains, "seed": self.seed, "keep_warmup": True}
+            how |= self.arguments
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of chains that do not agree yet: this judges them
+            draws = self.sampler.sample(count, progress=False, **how)
+        self.state = draws.state
+        self.gradients += self._spent(draws.stats, count)
+        if draws.warmup_stats:
+            self.gradients += self._spent(draws.warmup_stats, 0)
+        return np.asarray(draws.positions)
+
+    def _spent(self, stats: Any, count: int) -> float:
+        """Gradients of all chains: a leapfrog is one.
+
+        Not in it: those of finding a first step size, some ten per chain, on no side.
+        """
+        return float(np.asarray(stats["n_steps"]).sum())

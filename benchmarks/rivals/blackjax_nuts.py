@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import blackjax
 import jax
+from blackjax.adaptation.base import get_filter_adapt_info_fn
 
-from benchmarks.rivals import jax_nuts
-from benchmarks.rivals.blackjax_ import versions
-from benchmarks.workloads.effective_problems import Posterior
+from benchmarks.rivals import jax_effective
+from benchmarks.workloads.effective_problems import Problem
 
 
-def sample(problem: Posterior) -> dict[str, Any]:
-    """`window_adaptation`, then `nuts` kernels, each chain with its own tuning."""
-    target = jax_nuts.logdensity(problem)
-    warmup = problem.nuts[0]
-    keys = jax.random.split(jax.random.key(problem.seed), problem.chains)
+class NUTS(jax_effective.Chains):
+    """`window_adaptation` of its default length from the prior, then `nuts` kernels."""
 
-    def adapt(key: Any) -> Any:
-        place, walk, draw = jax.random.split(key, 3)
-        theta = problem.prior_scale * jax.random.normal(place, (problem.dim,))
-        (state, tuned), _ = blackjax.window_adaptation(blackjax.nuts, target).run(
-            walk, theta, num_steps=warmup
-        )
-        return state, tuned["step_size"], tuned["inverse_mass_matrix"], draw
+    library = "blackjax"
 
-    def start() -> tuple[Any, float, float]:
-        begun = time.perf_counter()
-        devices = jax.devices()[: problem.threads]
-        if len(devices) > 1 and problem.chains % len(devices) == 0:
-            split = keys.reshape(len(devices), -1)
-            compiled = jax.pmap(jax.vmap(adapt), devices=devices).lower(split).compile()
-        else:
-            split = keys
-            compiled = jax.jit(jax.vmap(adapt)).lower(split).compile()
-        ready = time.perf_counter()
-        states = jax.block_until_ready(compiled(split))
-        done = time.perf_counter()
-        lead = split.ndim
-        states = jax.tree.map(lambda a: a.reshape(problem.chains, *a.shape[lead:]), states)
-        return states, ready - begun, done - ready
+    def __init__(self, problem: Problem, seed: int, threads: int, *, depth: int) -> None:
+        super().__init__(problem, seed, threads)
+        self.depth = depth
+        self.kernel = blackjax.nuts.build_kernel()
 
-    kernel = blackjax.nuts.build_kernel()
+    def warm_up(self) -> Any:
+        """Each chain has its own tuning."""
+        place, walk = jax.random.split(self.key)
+        keys = jax.random.split(walk, self.problem.chains)
+        keep = get_filter_adapt_info_fn(info_keys={"num_integration_steps"})
 
-    def step(carry: Any) -> tuple[Any, Any, Any]:
-        state, eps, mass, key = carry
+        def adapt(key: Any, theta: Any) -> Any:
+            now, later = jax.random.split(key)
+            tuning = blackjax.window_adaptation(
+                blackjax.nuts,
+                self.target,
+                adaptation_info_fn=keep,
+                max_num_doublings=self.depth,
+            )
+            (state, tuned), found = tuning.run(now, theta)
+            steps = found.info.num_integration_steps.sum()
+            return (state, tuned["step_size"], tuned["inverse_mass_matrix"], later), steps
+
+        start = jax_effective.start(self.problem, place)
+        states, steps = self.compiled(adapt, keys, start)(keys, start)
+        self.gradients += float(steps.sum())
+        return states
+
+    def step(self, state: Any) -> tuple[Any, Any, Any]:
+        """One tree."""
+        inner, eps, mass, key = state
         key, now = jax.random.split(key)
-        state, info = kernel(now, state, target, eps, mass)
-        return (state, eps, mass, key), state.position, info.num_integration_steps
-
-    return jax_nuts.sample(problem, start, step, "window_adaptation, nuts in jit", versions())
+        inner, info = self.kernel(now, inner, self.target, eps, mass, max_num_doublings=self.depth)
+        return (inner, eps, mass, key), inner.position, info.num_integration_steps

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.rivals.jax_net import forward, unravel, versions
-from benchmarks.workloads.effective_problems import Digits
+from benchmarks.workloads.digits import Digits
 
 
 def batches(problem: Digits, key: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.rivals.torch_net import outputs, unravel, versions
-from benchmarks.workloads.effective_problems import Digits
+from benchmarks.workloads.digits import Digits
 
 
 def bound(problem: Digits, mean: Any, rho: Any, x: Any, y: Any) -> Any:

@@ -8,6 +8,7 @@ transitions), building the sampler included; two runs must have the same bits.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -260,6 +261,42 @@ def sghmc(network: Network) -> Work:
     return run, check
 
 
+def baoab(network: Network) -> Work:
+    """As `sgld`, with a half drift along the velocity before and after friction and noise.
+
+    Without scales u += h g, theta += h/2 u, u = c u + sqrt(1 - c^2) xi, theta += h/2 u.
+    """
+    friction = 2.0
+
+    def step(problem: Problem, h: float, batch_size: int | None, steps: int) -> tuple[Any, Any]:
+        target = problem.posterior()
+        ones = np.ones(target.dim)
+        sampler = rb.BAOAB(
+            target, step_size=h, friction=friction, batch_size=batch_size, inverse_mass_matrix=ones
+        )
+        state = sampler.init(problem.start, seed=SEED)
+        return state, sampler.step(state, num_steps=steps)[0]
+
+    def run() -> NDArray[Any]:
+        return np.asarray(step(network.timed, 1e-4, network.timed.half, STEPS)[1].position)
+
+    def check(found: NDArray[Any]) -> dict[str, float]:
+        same_bits("BAOAB", (found, run()))
+        gradient = network.few.first[1]
+        h = 2.0 * friction * (40.0 / float(np.linalg.norm(gradient))) ** 2
+        before, after = step(network.few, h, None, 1)
+        first, last = (s.first_moment[0].astype(np.float64) for s in (before, after))
+        kept = np.exp(-friction * h)
+        drift = kept * h * gradient
+        noise = (last - kept * first - drift) / np.sqrt(-np.expm1(-2.0 * friction * h))
+        moved = after.position[0].astype(np.float64) - network.few.start
+        errors = {"moved": relative_error(moved, 0.5 * h * (first + h * gradient + last))}
+        check_errors("BAOAB", errors, TOLERANCE)
+        return errors | standard("BAOAB", drift, noise)
+
+    return run, check
+
+
 def bbb(network: Network) -> Work:
     """Epochs of two steps; Adam's moments after one on all rows are the bound's gradient.
 
@@ -379,14 +416,47 @@ def swag(network: Network) -> Work:
     return run, check
 
 
+def laplace(network: Network) -> Work:
+    """Weights as they are, the curvature of the last layer.
+
+    Outputs are linear in it, so that the precision is a Hessian: what the reference gradient
+    changes by along a random direction, the covariance turns into that direction.
+    """
+
+    def fit(problem: Problem) -> rb.LaplaceFit:
+        sampler = rb.LaplaceApproximation(
+            problem.posterior(), subset="last_layer", batch_size=None, polish=0
+        )
+        with warnings.catch_warnings():  # a start is no mode
+            warnings.simplefilter("ignore", rb.errors.FitWarning)
+            return sampler.fit(0, init=problem.start, progress=False)
+
+    def check(found: rb.LaplaceFit) -> dict[str, float]:
+        same_bits("LaplaceApproximation", (found.factor, fit(network.timed).factor))
+        few, found = network.few, fit(network.few)
+        own = slice(found.first, found.first + len(found.factor))
+        direction = np.zeros(few.start.size)
+        direction[own] = np.random.default_rng(SEED).normal(size=len(found.factor))
+        step = 1e-4 * direction
+        bend = few.reference(few.start - step)[1] - few.reference(few.start + step)[1]
+        back = found.covariance @ (bend[own] / 2e-4)
+        errors = {"covariance": relative_error(back, direction[own])}
+        check_errors("LaplaceApproximation", errors, TOLERANCE)
+        return errors
+
+    return lambda: fit(network.timed), check
+
+
 SAMPLERS: dict[str, Callable[[Network], Work]] = {
     "HMC": hmc,
     "NUTS": nuts,
     "MCLMC": mclmc,
     "SGLD": sgld,
     "SGHMC": sghmc,
+    "BAOAB": baoab,
     "BBB": bbb,
     "MCDropout": mc_dropout,
     "DeepEnsemble": ensemble,
     "SWAG": swag,
+    "LaplaceApproximation": laplace,
 }

@@ -8,6 +8,7 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "bindings/scalar.h"
+#include "bindings/scales.h"
 #include "core/no_u_turn_hd.h"
 #include "core/prior_hd.h"
 #include "cpu/density/log_density.h"
@@ -54,7 +55,7 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, double shape, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
-          const py::object& last) {
+          const py::object& last, const py::object& scales) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
@@ -64,7 +65,7 @@ class Density {
         std::move(network), prior_of(prior), likelihood_kind(kind),
         LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
-        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last));
+        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last), scales_of(scales));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -144,9 +145,9 @@ class Density {
     needs_rows();
     if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
         (first_step + count) >> 40 != 0) {
-      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
+      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..3, steps < 2^40");
     }
-    const bool wants_first = rule != 0, wants_second = rule == 2;
+    const bool wants_first = rule != 0, wants_second = rule >= 2;
     if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
       throw py::value_error("[_core] expected the moments of the rule, got None");
     }
@@ -451,10 +452,10 @@ LogDensity log_density(const py::object& table, const py::object& rates, const p
                        int kind, double scale, double shape, const py::object& x,
                        const py::object& y, double temperature, double likelihood_temperature,
                        bool masks, bool concrete, const py::object& centre,
-                       const py::object& last) {
+                       const py::object& last, const py::object& scales) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
     return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
-                                   likelihood_temperature, masks, concrete, centre, last);
+                                   likelihood_temperature, masks, concrete, centre, last, scales);
   });
 }
 
@@ -489,7 +490,7 @@ void bind_density(py::module_& module) {
            py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
            py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
            py::arg("concrete") = false, py::arg("centre") = py::none(),
-           py::arg("last") = py::none())
+           py::arg("last") = py::none(), py::arg("scales") = py::none())
       .def_property_readonly("dim", method(&D32::dim, &D64::dim))
       .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
       .def_property_readonly("workspace_bytes",

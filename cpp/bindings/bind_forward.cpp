@@ -3,8 +3,10 @@
 #include "bindings/array.h"
 #include "bindings/network.h"
 #include "bindings/scalar.h"
+#include "bindings/scales.h"
 #include "core/likelihood_hd.h"
 #include "cpu/predictive/forward.h"
+#include "cpu/predictive/jacobian.h"
 #include "cpu/random.h"
 #include "cpu/system/memory.h"
 
@@ -15,17 +17,19 @@ namespace {
 template <class T>
 class Source {
  public:
-  // theta: (chains, draws, dim)
-  static Source stored(const py::object& theta) {
+  // theta: (chains, draws, dim); scales: learned ones, or None
+  static Source stored(const py::object& theta, const py::object& scales) {
     Source s;
     s.first_ = checked<T>(theta, "theta", {kAny, kAny, kAny});
     s.source.theta = data<T>(s.first_);
     s.source.chains = s.first_.shape(0);
     s.source.draws = s.first_.shape(1);
     s.source.dim = s.first_.shape(2);
+    s.take(scales);
     return s;
   }
-  static Source drawn(const py::object& mean, const py::object& scale, std::uint64_t seed) {
+  static Source drawn(const py::object& mean, const py::object& scale, std::uint64_t seed,
+                      const py::object& scales) {
     Source s;
     s.first_ = checked<T>(mean, "mean", {kAny});
     s.second_ = checked<T>(scale, "scale", {s.first_.shape(0)});
@@ -33,6 +37,7 @@ class Source {
     s.source.scale = data<T>(s.second_);
     s.source.dim = s.first_.shape(0);
     s.source.seed = seed;
+    s.take(scales);
     return s;
   }
   static Source masked(const py::object& theta, std::uint64_t seed, bool shared,
@@ -66,7 +71,17 @@ class Source {
   cpu::WeightSource<T> source;
 
  private:
+  void take(const py::object& scales) {
+    if (scales.is_none()) return;
+    std::vector<cpu::ScaleSegment> segments = scales_of(scales);
+    std::int64_t network_dim = 0;  // at least: the model's may have more
+    for (const cpu::ScaleSegment& one : segments) network_dim = one.offset + one.size;
+    scales_ = std::make_shared<const cpu::Scales<T>>(std::move(segments), network_dim, source.dim);
+    source.scales = scales_.get();
+  }
+
   py::array first_, second_;
+  std::shared_ptr<const cpu::Scales<T>> scales_;
 };
 
 // -> outputs (samples, rows, K), and the parameters behind the network's (samples,), or empty.
@@ -134,14 +149,16 @@ Arrays<double, double, double, double> moments_of(const py::object& table, const
 
 using WeightSource = Either<Source>;
 
-WeightSource stored(const py::object& theta) {
-  return for_scalar<WeightSource>(theta, "theta",
-                                  [&](auto zero) { return Source<decltype(zero)>::stored(theta); });
+WeightSource stored(const py::object& theta, const py::object& scales) {
+  return for_scalar<WeightSource>(
+      theta, "theta", [&](auto zero) { return Source<decltype(zero)>::stored(theta, scales); });
 }
 
-WeightSource drawn(const py::object& mean, const py::object& scale, std::uint64_t seed) {
-  return for_scalar<WeightSource>(
-      mean, "mean", [&](auto zero) { return Source<decltype(zero)>::drawn(mean, scale, seed); });
+WeightSource drawn(const py::object& mean, const py::object& scale, std::uint64_t seed,
+                   const py::object& scales) {
+  return for_scalar<WeightSource>(mean, "mean", [&](auto zero) {
+    return Source<decltype(zero)>::drawn(mean, scale, seed, scales);
+  });
 }
 
 WeightSource masked(const py::object& theta, std::uint64_t seed, bool shared,
@@ -166,12 +183,64 @@ Arrays<double, double, double, double> predictive_moments(
       source.of);
 }
 
+// What learned scales make of positions (samples, dim): weights before their log scales.
+FloatArray scaled_weights(const py::object& theta, const py::object& scales) {
+  return for_scalar<FloatArray>(theta, "theta", [&](auto zero) {
+    using T = decltype(zero);
+    const py::array positions = checked<T>(theta, "theta", {kAny, kAny});
+    const std::int64_t samples = positions.shape(0), dim = positions.shape(1);
+    std::vector<cpu::ScaleSegment> segments = scales_of(scales);
+    const std::int64_t end = segments.empty() ? 0 : segments.back().offset + segments.back().size;
+    const cpu::Scales<T> native(std::move(segments), end, dim);
+    py::array_t<T> out = empty<T>({samples, dim});
+    const T* from = data<T>(positions);
+    T* to = out.mutable_data();
+    {
+      const WithoutGil release;
+      for (std::int64_t s = 0; s < samples; ++s) {
+        native.weights(from + s * dim, 0, dim, to + s * dim);
+      }
+    }
+    return out;
+  });
+}
+
+// -> outputs (rows, K), and their derivatives by the network's parameters (rows, K, dim).
+Arrays<FloatArray, FloatArray> jacobian(const py::object& table, const py::object& rates,
+                                        const py::object& theta, const py::object& x,
+                                        const InterruptFlag* interrupt) {
+  using Both = Arrays<FloatArray, FloatArray>;
+  return for_scalar<Both>(theta, "theta", [&](auto zero) -> Both {
+    using T = decltype(zero);
+    const Network network = network_of(table, rates);
+    const std::int64_t dim = network.dim(), outputs = network.output_size();
+    const py::array at = checked<T>(theta, "theta", {dim});
+    py::array held;
+    const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), held);
+    const std::int64_t n = held.shape(0);
+    cpu::require_memory(n * outputs * dim * static_cast<std::int64_t>(sizeof(T)),
+                        "the Jacobians of " + std::to_string(n) + " rows, " +
+                            std::to_string(outputs) + " outputs and " + std::to_string(dim) +
+                            " parameters");
+    py::array_t<T> f = empty<T>({n, outputs}), out = empty<T>({n, outputs, dim});
+    T *values = f.mutable_data(), *derivatives = out.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = true;
+    if (n > 0) {
+      const WithoutGil release;
+      done = cpu::jacobian(network, data<T>(at), rows, n, values, derivatives, &poll);
+    }
+    if (!done) poll.rethrow();
+    return py::make_tuple(f, out);
+  });
+}
+
 // Weights of samples 0 .. samples - 1 of a drawn source: (samples, dim).
 FloatArray draw_weights(const py::object& mean, const py::object& scale, std::uint64_t seed,
                         std::int64_t samples) {
   return for_scalar<FloatArray>(mean, "mean", [&](auto zero) {
     using T = decltype(zero);
-    const Source<T> source = Source<T>::drawn(mean, scale, seed);
+    const Source<T> source = Source<T>::drawn(mean, scale, seed, py::none());
     source.check(0, samples, 1);
     py::array_t<T> out = empty<T>({samples, source.source.dim});
     T* values = out.mutable_data();
@@ -190,8 +259,9 @@ FloatArray draw_weights(const py::object& mean, const py::object& scale, std::ui
 void bind_forward(py::module_& module) {
   py::class_<WeightSource>(module, "WeightSource",
                            "Where the weights and masks of samples come from.")
-      .def_static("stored", &stored, py::arg("theta"))
-      .def_static("drawn", &drawn, py::arg("mean"), py::arg("scale"), py::arg("seed"))
+      .def_static("stored", &stored, py::arg("theta"), py::arg("scales") = py::none())
+      .def_static("drawn", &drawn, py::arg("mean"), py::arg("scale"), py::arg("seed"),
+                  py::arg("scales") = py::none())
       .def_static("masked", &masked, py::arg("theta"), py::arg("seed"), py::arg("shared"),
                   py::arg("first_row"));
   module.def("forward", &forward, py::arg("table"), py::arg("rates"), py::arg("source"),
@@ -199,6 +269,9 @@ void bind_forward(py::module_& module) {
   module.def("predictive_moments", &predictive_moments, py::arg("table"), py::arg("rates"),
              py::arg("source"), py::arg("kind"), py::arg("scale"), py::arg("shape"),
              py::arg("samples"), py::arg("x"));
+  module.def("scaled_weights", &scaled_weights, py::arg("theta"), py::arg("scales"));
+  module.def("jacobian", &jacobian, py::arg("table"), py::arg("rates"), py::arg("theta"),
+             py::arg("x"), py::arg("interrupt") = nullptr);
   module.def("draw_weights", &draw_weights, py::arg("mean"), py::arg("scale"), py::arg("seed"),
              py::arg("samples"));
 }

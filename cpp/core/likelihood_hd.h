@@ -19,6 +19,7 @@ enum class LikelihoodKind : int {
   kPoisson = 5,
   kStudentT = 6,         // known scale
   kStudentTLearned = 7,  // log noise is a parameter
+  kHeteroscedasticFloored = 8,
   kCount
 };
 
@@ -73,7 +74,9 @@ struct OwnFunctions {
 //   elementwise    term(f, y, term, derivative)
 //   location scale scale, log_scale, unit(constants): residuals count in scale times unit;
 //                  term(u, constants, term, slope): of such a residual u, and -d term / d u
-//   mean and scale term(mean, raw, y, term, mean_derivative, raw_derivative), kLogNorm of a term
+//   mean and scale term(mean, raw, y, constants, term, mean_derivative, raw_derivative), kLogNorm
+//   of
+//                  a term
 // and for predictions
 //   kClasses       outputs mean probabilities. Else variance(value, raw, scale, constants): of the
 //                  noise, in double; raw is the second output of a mean and scale
@@ -145,7 +148,8 @@ struct HeteroscedasticLikelihood : LikelihoodBase {
   static constexpr LikelihoodShape kShape = LikelihoodShape::kMeanAndScale;
   static constexpr double kLogNorm = kHalfLogTwoPi;
   template <class T>
-  RIBBIT_HD_MEMBER void term(T mean, T raw, T y, T& term, T& mean_derivative, T& raw_derivative) {
+  RIBBIT_HD_MEMBER void term(T mean, T raw, T y, const LikelihoodConstants&, T& term,
+                             T& mean_derivative, T& raw_derivative) {
     using O = Ops<T>;
     const T zero = O::set(0.0);
     const T one = O::set(1.0);
@@ -166,6 +170,40 @@ struct HeteroscedasticLikelihood : LikelihoodBase {
   RIBBIT_HD_MEMBER V variance(V, V raw, V, const LikelihoodConstants&) {
     const V sd = softplus<V>(raw);  // in double: float underflows at -104
     return sd * sd;
+  }
+};
+
+// The same with variance m^2 + softplus(raw)^2, m = p[0] > 0: noise of sd m, such as rounding,
+// beside that of the network. m is in [1e-15, 1e15], so that its square is normal in float.
+struct FlooredHeteroscedasticLikelihood : LikelihoodBase {
+  static constexpr LikelihoodKind kKind = LikelihoodKind::kHeteroscedasticFloored;
+  static constexpr const char* kName = "HeteroscedasticGaussianFloored";
+  static constexpr LikelihoodShape kShape = LikelihoodShape::kMeanAndScale;
+  static constexpr double kLogNorm = kHalfLogTwoPi;
+  RIBBIT_HD_MEMBER LikelihoodConstants constants(const LikelihoodParameters& parameters) {
+    return {parameters.scale, {parameters.shape, 0.0}, 0.0};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER void term(T mean, T raw, T y, const LikelihoodConstants& k, T& term,
+                             T& mean_derivative, T& raw_derivative) {
+    using O = Ops<T>;
+    const T zero = O::set(0.0), one = O::set(1.0), floor = O::set(k.p[0]);
+    const T e = exp_minus_abs<T>(raw);
+    const T own = O::mul_add(e, log1p_ratio<T>(e), O::max(zero, raw));  // softplus(raw)
+    const T r = one / (one + e);
+    const T variance = O::mul_add(own, own, floor * floor);
+    const T inverse_sd = one / O::sqrt(variance);
+    const T u = (y - mean) * inverse_sd;
+    const T half = O::set(-0.5);
+    term = O::mul_add(half * u, u, half * log<T>(variance));
+    mean_derivative = u * inverse_sd;
+    const T slope = O::select(raw < zero, e * r, r) * inverse_sd;  // d softplus / d raw, over sd
+    raw_derivative = O::mul_add(u, u, -one) * ((own * inverse_sd) * slope);
+  }
+  template <class V>
+  RIBBIT_HD_MEMBER V variance(V, V raw, V, const LikelihoodConstants& k) {
+    const V own = softplus<V>(raw);
+    return Ops<V>::mul_add(own, own, Ops<V>::set(k.p[0] * k.p[0]));
   }
 };
 
@@ -282,9 +320,10 @@ struct LearnedStudentTLikelihood : StudentTBase<true> {
   static constexpr const char* kName = "StudentTNoiseLearned";
 };
 
-using Likelihoods = Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
-                          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood,
-                          StudentTLikelihood, LearnedStudentTLikelihood>;
+using Likelihoods =
+    Kinds<GaussianLikelihood, LearnedGaussianLikelihood, HeteroscedasticLikelihood,
+          CategoricalLikelihood, BernoulliLikelihood, PoissonLikelihood, StudentTLikelihood,
+          LearnedStudentTLikelihood, FlooredHeteroscedasticLikelihood>;
 static_assert(Likelihoods::kCount == static_cast<int>(LikelihoodKind::kCount) &&
               Likelihoods::kInOrder);
 
@@ -308,6 +347,8 @@ RIBBIT_HD auto with_likelihood(LikelihoodKind kind, const Body& body) {
       return body(StudentTLikelihood{});
     case LikelihoodKind::kStudentTLearned:
       return body(LearnedStudentTLikelihood{});
+    case LikelihoodKind::kHeteroscedasticFloored:
+      return body(FlooredHeteroscedasticLikelihood{});
     case LikelihoodKind::kCount:
       break;
   }

@@ -41,6 +41,17 @@ RIBBIT_HD BatchPlaces batch_places(Word64 rows, Word64 batches, Word64 number) {
   return {number * base + (number < longer ? number : longer), base + (number < longer ? 1 : 0)};
 }
 
+// Which batch of which order a step takes: an epoch goes through an order of its own, or there and
+// back again through one, so that the noise of its batches is the same read backwards.
+struct BatchTurn {
+  Word64 epoch, number;
+};
+
+RIBBIT_HD BatchTurn batch_turn(Word64 step, Word64 batches, bool and_back) {
+  const Word64 length = and_back ? 2 * batches : batches, place = step % length;
+  return {step / length, place < batches ? place : length - 1 - place};
+}
+
 // Two rounds of multiply and fold: every bit of the half and of the key reaches every bit.
 RIBBIT_HD Word mix_half(Word half, Word key) {
   Word64 h = (static_cast<Word64>(half) ^ key) * 0x9E3779B97F4A7C15ull;

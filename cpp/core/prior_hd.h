@@ -14,6 +14,10 @@ enum class PriorKind : int {
   kStudentT = 2,
   kLogistic = 3,
   kScaleMixture = 4,
+  // of u = log of a scale, the density of the scale with its Jacobian
+  kGammaPrecision = 5,
+  kHalfNormal = 6,
+  kHalfCauchy = 7,
   kCount
 };
 
@@ -143,13 +147,72 @@ struct ScaleMixturePrior {
   }
 };
 
+// exp(-2 u), a precision, ~ Gamma(concentration a, rate b); p: 2 a, b, 2 b
+struct GammaPrecisionPrior {
+  static constexpr PriorKind kKind = PriorKind::kGammaPrecision;
+  static constexpr const char* kName = "GammaPrecision";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double b, double) {
+    return {{2.0 * a, b, 2.0 * b, 0}, a * library_log(b) - library_lgamma(a) + library_log(2.0)};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T u, const PriorConstants& k) {
+    using O = Ops<T>;
+    return O::mul_add(O::set(-k.p[1]), exp<T>(O::set(-2.0) * u), O::set(-k.p[0]) * u);
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T u, const PriorConstants& k) {
+    using O = Ops<T>;
+    return O::mul_add(O::set(k.p[2]), exp<T>(O::set(-2.0) * u), O::set(-k.p[0]));
+  }
+};
+
+// exp(u) ~ N(0, a^2) where that is positive; p: 1 / a^2, 1 / (2 a^2)
+struct HalfNormalPrior {
+  static constexpr PriorKind kKind = PriorKind::kHalfNormal;
+  static constexpr const char* kName = "HalfNormal";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double, double) {
+    return {{1.0 / (a * a), 0.5 / (a * a), 0, 0},
+            library_log(2.0) - library_log(a) - kHalfLogTwoPi};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T u, const PriorConstants& k) {
+    using O = Ops<T>;
+    return O::mul_add(O::set(-k.p[1]), exp<T>(O::set(2.0) * u), u);
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T u, const PriorConstants& k) {
+    using O = Ops<T>;
+    return O::mul_add(O::set(-k.p[0]), exp<T>(O::set(2.0) * u), O::set(1.0));
+  }
+};
+
+// exp(u) half-Cauchy of scale a: u - log a has the density 1 / (pi cosh); p: log a
+struct HalfCauchyPrior {
+  static constexpr PriorKind kKind = PriorKind::kHalfCauchy;
+  static constexpr const char* kName = "HalfCauchy";
+  RIBBIT_HD_MEMBER PriorConstants constants(double a, double, double) {
+    return {{library_log(a), 0, 0, 0}, library_log(2.0) - library_log(3.14159265358979324)};
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T log_density(T u, const PriorConstants& k) {
+    using O = Ops<T>;
+    const T v = O::abs(u - O::set(k.p[0]));
+    return -v - softplus<T>(O::set(-2.0) * v);
+  }
+  template <class T>
+  RIBBIT_HD_MEMBER T score(T u, const PriorConstants& k) {
+    return -tanh<T>(u - Ops<T>::set(k.p[0]));
+  }
+};
+
 // A parameter as its prior sees it: its distance from the centre. centre: (P,), or null for 0.
 template <class T, class Place>
 RIBBIT_HD T from_centre(T theta, const T* centre, Place i) {
   return centre != nullptr ? theta - centre[i] : theta;
 }
 
-using Priors = Kinds<NormalPrior, LaplacePrior, StudentTPrior, LogisticPrior, ScaleMixturePrior>;
+using Priors = Kinds<NormalPrior, LaplacePrior, StudentTPrior, LogisticPrior, ScaleMixturePrior,
+                     GammaPrecisionPrior, HalfNormalPrior, HalfCauchyPrior>;
 static_assert(Priors::kCount == static_cast<int>(PriorKind::kCount) && Priors::kInOrder);
 
 // body(functor of the kind)
@@ -166,6 +229,12 @@ RIBBIT_HD auto with_prior(PriorKind kind, const Body& body) {
       return body(LogisticPrior{});
     case PriorKind::kScaleMixture:
       return body(ScaleMixturePrior{});
+    case PriorKind::kGammaPrecision:
+      return body(GammaPrecisionPrior{});
+    case PriorKind::kHalfNormal:
+      return body(HalfNormalPrior{});
+    case PriorKind::kHalfCauchy:
+      return body(HalfCauchyPrior{});
     case PriorKind::kCount:
       break;
   }

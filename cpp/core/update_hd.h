@@ -12,7 +12,7 @@ template <class T>
 struct UpdateConstants {
   T step;                // factor of the gradient
   T noise;               // sd of the noise
-  T keep;                // friction: what a step leaves of the velocity
+  T keep;                // friction, kinetic: what a step leaves of the velocity
   T decay1, decay2;      // of the running moments
   T rest1, rest2;        // 1 - decay
   T correct1, correct2;  // adam: 1 / (1 - decay^t)
@@ -69,6 +69,25 @@ struct FrictionUpdate {
     v = c.keep * v;
     v = O::fma(c.noise, z, O::fma(c.step, g, v));
     t = t + v;
+    return t;
+  }
+};
+
+// A step of kinetic Langevin dynamics between two gradients (Leimkuhler and Matthews 2013: BAOAB
+// cut at its gradients). Positions are scale times whitened ones, velocities whitened:
+//   velocity += step scale g; theta += step/2 scale velocity
+//   velocity = keep velocity + noise z; theta += step/2 scale velocity
+// The second moment holds the scale and stays.
+struct KineticUpdate {
+  static constexpr bool kFirst = true, kSecond = true, kNoise = true;
+  template <class T>
+  RIBBIT_HD_MEMBER T apply(const UpdateConstants<T>& c, T g, T z, T& t, T& u, T& scale) {
+    using O = Ops<T>;
+    const T kick = c.step * scale, drift = O::set(0.5) * kick;
+    u = O::fma(kick, g, u);
+    t = O::fma(drift, u, t);
+    u = O::fma(c.noise, z, c.keep * u);
+    t = O::fma(drift, u, t);
     return t;
   }
 };

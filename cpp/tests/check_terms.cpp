@@ -24,12 +24,16 @@ struct PriorCase {
   ribbit::PriorKind kind;
   double a, b, c;
   const char* name;
+  double near_zero = 0.0;  // size of the terms of a score that cancel
 };
 const PriorCase kPriors[] = {{ribbit::PriorKind::kNormal, 0.7, 0, 0, "normal"},
                              {ribbit::PriorKind::kLaplace, 0.3, 0, 0, "laplace"},
                              {ribbit::PriorKind::kStudentT, 3.5, 0.8, 0, "studentt"},
                              {ribbit::PriorKind::kLogistic, 0.4, 0, 0, "logistic"},
-                             {ribbit::PriorKind::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"}};
+                             {ribbit::PriorKind::kScaleMixture, 0.25, 1.0, 0.05, "scalemixture"},
+                             {ribbit::PriorKind::kGammaPrecision, 3.0, 0.8, 0, "gamma", 6.0},
+                             {ribbit::PriorKind::kHalfNormal, 0.7, 0, 0, "halfnormal", 1.0},
+                             {ribbit::PriorKind::kHalfCauchy, 0.7, 0, 0, "halfcauchy", 1.0}};
 
 Real prior_ref(const PriorCase& p, Real x, bool score) {
   const Real a = p.a, b = p.b, c = p.c;
@@ -53,6 +57,16 @@ Real prior_ref(const PriorCase& p, Real x, bool score) {
       return score ? -x * (e1 * p1 + e2 * p2) / (e1 + e2)
                    : m + std::log(e1 + e2) - std::log(2 * kPi) / 2;
     }
+    case ribbit::PriorKind::kGammaPrecision:
+      return score ? 2 * b * std::exp(-2 * x) - 2 * a
+                   : a * std::log(b) - std::lgamma(a) + std::log(Real(2)) - 2 * a * x -
+                         b * std::exp(-2 * x);
+    case ribbit::PriorKind::kHalfNormal:
+      return score ? 1 - std::exp(2 * x) / (a * a)
+                   : std::log(2 / a) - std::log(2 * kPi) / 2 - std::exp(2 * x) / (2 * a * a) + x;
+    case ribbit::PriorKind::kHalfCauchy:
+      return score ? -std::tanh(x - std::log(a))
+                   : std::log(2 / (kPi * a)) - std::log1p(std::exp(2 * x) / (a * a)) + x;
     case ribbit::PriorKind::kCount:
       break;
   }
@@ -76,7 +90,9 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
         p.kind == ribbit::PriorKind::kScaleMixture ? 20.0
         : fused                                    ? 5.0
                                                    : 8.0,
-        sizeof(T) == 4 ? 1e-36 : 1e-300);
+        p.near_zero > 0.0 ? 4.0 * p.near_zero * std::numeric_limits<T>::epsilon()
+        : sizeof(T) == 4  ? 1e-36
+                          : 1e-300);
     // one by one: the log density is computed in double whatever T is
     double worst = 0.0;
     Real total = 0;
@@ -118,6 +134,12 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
 // ---- likelihoods --------------------------------------------------------------------------------
 constexpr double kShape = 4.0;  // of those that have one
 
+// Whether the second half of the outputs are raw sds; the floor of the sd is kShape.
+bool has_raw_sd(LikelihoodKind kind) {
+  return kind == LikelihoodKind::kHeteroscedastic ||
+         kind == LikelihoodKind::kHeteroscedasticFloored;
+}
+
 // Row log likelihood (without what depends on y alone) and its gradient, all in long double.
 Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outputs, Real parameter,
                     Real* gradient, Real* noise) {
@@ -141,12 +163,14 @@ Real likelihood_ref(LikelihoodKind kind, const Real* f, const Real* y, int outpu
       gradient[k] = pull / scale;
       *noise += r * pull - 1;
     }
-  } else if (kind == LikelihoodKind::kHeteroscedastic) {
+  } else if (has_raw_sd(kind)) {
+    const Real floor = kind == LikelihoodKind::kHeteroscedastic ? 0.0 : kShape;
     for (int k = 0; k < outputs / 2; ++k) {
-      const Real raw = f[outputs / 2 + k], sd = softplus_ref(raw), r = (y[k] - f[k]) / sd;
+      const Real raw = f[outputs / 2 + k], own = softplus_ref(raw);
+      const Real sd = std::sqrt(floor * floor + own * own), r = (y[k] - f[k]) / sd;
       ll += -r * r / 2 - std::log(sd) - half_log_two_pi;
       gradient[k] = r / sd;
-      gradient[outputs / 2 + k] = (r * r - 1) * sigmoid_ref(raw) / sd;
+      gradient[outputs / 2 + k] = (r * r - 1) * sigmoid_ref(raw) / sd * (own / sd);
     }
   } else if (kind == LikelihoodKind::kCategorical) {
     Real m = f[0], sum = 0;
@@ -185,7 +209,7 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
     for (int trial = 0; trial < 3000; ++trial) {
       const int rows = 1 + trial % 32;
       int outputs = 1 + trial % kMost;
-      if (kind == LikelihoodKind::kHeteroscedastic) outputs += outputs % 2;
+      if (has_raw_sd(kind)) outputs += outputs % 2;
       const double spread = trial % 7 == 0 ? 30.0 : 3.0;
       alignas(64) T f[kMost * 32], y[kMost * 32], delta[kMost * 32];
       for (int i = 0; i < kMost * 32; ++i) {
@@ -200,8 +224,7 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         if (kind == LikelihoodKind::kPoisson) target = std::floor(20.0 * uniform());
         y[i] = used ? static_cast<T>(target) : std::numeric_limits<T>::quiet_NaN();
       }
-      if (kind == LikelihoodKind::kHeteroscedastic &&
-          trial % 7 == 0)  // keep the residual over sd finite
+      if (has_raw_sd(kind) && trial % 7 == 0)  // keep the residual over sd finite
         for (int i = 0; i < outputs / 2 * 32; ++i) f[i] = y[i] + f[i] * T(1e-9);
       const T parameter = learned ? T(-1.2) : T(0.3);
       const auto constants =
@@ -223,11 +246,10 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         want_noise += row_noise;
         magnitude += std::fabs(row) + outputs;
         for (int k = 0; k < outputs; ++k) {
-          const Real scale = std::fabs(gradient[k]) +
-                             (kind == LikelihoodKind::kCategorical ? 1 : 0) +
-                             (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
-                             (kind == LikelihoodKind::kPoisson ? 1 + row_y[k] : 0) +
-                             (kind == LikelihoodKind::kHeteroscedastic ? 1 : 0);
+          const Real scale =
+              std::fabs(gradient[k]) + (kind == LikelihoodKind::kCategorical ? 1 : 0) +
+              (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
+              (kind == LikelihoodKind::kPoisson ? 1 + row_y[k] : 0) + (has_raw_sd(kind) ? 1 : 0);
           const Real e = std::fabs(static_cast<Real>(delta[k * 32 + r]) / weight - gradient[k]);
           worst_delta = std::fmax(worst_delta, static_cast<double>(e / scale) / eps);
           if (std::isnan(delta[k * 32 + r])) worst_delta = INFINITY;

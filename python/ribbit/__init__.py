@@ -13,6 +13,7 @@ from ribbit.models.zoo import *
 from ribbit.random import reparameterize
 from ribbit.results.draws import Draws
 from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
+from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.state import State
 from ribbit.results.swag import SWAGFit
@@ -55,6 +56,7 @@ __all__ = [
     "Draws",
     "DropoutFit",
     "EnsembleFit",
+    "LaplaceFit",
     "MeanField",
     "Model",
     "Posterior",

@@ -24,6 +24,7 @@ __all__: list[str] = [
     "forward",
     "free_memory",
     "isa",
+    "jacobian",
     "kinetic_energy",
     "likelihood_constants",
     "num_threads",
@@ -32,6 +33,7 @@ __all__: list[str] = [
     "prior_constants",
     "reparameterize",
     "require_memory",
+    "scaled_weights",
     "set_num_threads",
 ]
 
@@ -67,6 +69,7 @@ class LogDensity:
         concrete: bool = False,
         centre: typing.Any = None,
         last: typing.Any = None,
+        scales: typing.Any = None,
     ) -> None: ...
     def advance(
         self,
@@ -221,7 +224,10 @@ class WeightSource:
     """
     @staticmethod
     def drawn(
-        mean: typing.Any, scale: typing.Any, seed: typing.SupportsInt | typing.SupportsIndex
+        mean: typing.Any,
+        scale: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        scales: typing.Any = None,
     ) -> WeightSource: ...
     @staticmethod
     def masked(
@@ -231,7 +237,7 @@ class WeightSource:
         first_row: typing.SupportsInt | typing.SupportsIndex,
     ) -> WeightSource: ...
     @staticmethod
-    def stored(theta: typing.Any) -> WeightSource: ...
+    def stored(theta: typing.Any, scales: typing.Any = None) -> WeightSource: ...
 
 class PointerDensity:
     """
@@ -319,6 +325,16 @@ def forward(
 ]: ...
 def free_memory() -> int: ...
 def isa() -> str: ...
+def jacobian(
+    table: typing.Any,
+    rates: typing.Any,
+    theta: typing.Any,
+    x: typing.Any,
+    interrupt: InterruptFlag | None = None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+    numpy.typing.NDArray[numpy.float32 | numpy.float64],
+]: ...
 def kinetic_energy(
     momentum: typing.Any, inverse_mass: typing.Any = None
 ) -> numpy.typing.NDArray[numpy.float64]: ...
@@ -353,4 +369,7 @@ def reparameterize(
     step: typing.SupportsInt | typing.SupportsIndex = 0,
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def require_memory(bytes: typing.SupportsInt | typing.SupportsIndex, what: str) -> None: ...
+def scaled_weights(
+    theta: typing.Any, scales: typing.Any
+) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...

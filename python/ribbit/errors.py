@@ -15,6 +15,7 @@ __all__ = [
     "FitWarning",
     "KindError",
     "MissingError",
+    "NoiseWarning",
     "NonFiniteError",
     "PrecisionWarning",
     "RibbitWarning",
@@ -62,6 +63,10 @@ class ScaleWarning(RibbitWarning):
     """Inputs or targets are far from the unit scale that a shared prior is meant for."""
 
 
+class NoiseWarning(RibbitWarning):
+    """Targets take so few values that a noise sd of the network's making may vanish."""
+
+
 class PrecisionWarning(RibbitWarning):
     """Products are computed with less than float32's accuracy where that may matter."""
 
@@ -80,20 +85,30 @@ class NonFiniteError(ValueError):
         Step size or learning rate of that step.
     largest_gradient : float
         Largest finite absolute component of that step's gradient; infinity when there is none.
+    chain : int or None
+        Id of the first chain, or number of the first member, that it left.
     draws : Draws or None
         Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
-    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit or None
+    fit : MeanField, DropoutFit, EnsembleFit, SWAGFit, LaplaceFit or None
         Of a fit: the fit so far.
     """
 
     def __init__(
-        self, message: str, *, state: Any, step: int, step_size: float, largest_gradient: float
+        self,
+        message: str,
+        *,
+        state: Any,
+        step: int,
+        step_size: float,
+        largest_gradient: float,
+        chain: int | None = None,
     ) -> None:
         super().__init__(message)
         self.state = state
         self.step = step
         self.step_size = step_size
         self.largest_gradient = largest_gradient
+        self.chain = chain
         self.draws: Any = None
         self.fit: Any = None
 

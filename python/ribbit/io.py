@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
 from ribbit.results.draws import Draws
 from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
+from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.swag import SWAGFit
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["load_draws", "load_fit"]
+
+Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
 
 def load_draws(path: str | os.PathLike[str]) -> Draws:
@@ -55,7 +58,9 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
         return _build(header, arrays)
 
 
-def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleFit | SWAGFit:
+def load_fit(
+    path: str | os.PathLike[str],
+) -> Fit:
     """Read a fit that its ``save`` wrote.
 
     Arrays come back as NumPy arrays; ``draws``, ``predict``, ``resume`` and ``init`` work as on the
@@ -67,7 +72,7 @@ def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleF
 
     Returns
     -------
-    MeanField, DropoutFit, EnsembleFit or SWAGFit
+    MeanField, DropoutFit, EnsembleFit, SWAGFit or LaplaceFit
 
     Raises
     ------
@@ -88,9 +93,7 @@ def load_fit(path: str | os.PathLike[str]) -> MeanField | DropoutFit | EnsembleF
         return _build_fit(header, arrays)
 
 
-def _build_fit(
-    header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
-) -> MeanField | DropoutFit | EnsembleFit | SWAGFit:
+def _build_fit(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Fit:
     kind = header["fit"]
     predictive: Any = None
     if header["predictive"] is not None:
@@ -113,7 +116,7 @@ def _build_fit(
             check_array(name, arrays[name], "float64", (None,))
         fields: dict[str, Any] = {name: arrays[name] for name in names}
         return MeanField(**fields, **common, predictive=predictive, state=state)
-    theta = arrays["mean" if kind == "SWAGFit" else "theta"]
+    theta = arrays["mean" if kind in ("SWAGFit", "LaplaceFit") else "theta"]
     check_chains("theta", np.atleast_2d(theta)[:, None, :])
     more: dict[str, Any] = {"state": None, "history": archive.get(arrays, "history")}
     if header["state"] is not None:
@@ -126,6 +129,9 @@ def _build_fit(
     if kind == "SWAGFit":
         collected = _collected(header["collected"], arrays)
         return SWAGFit(theta, **collected, **common, predictive=predictive, **more)
+    if kind == "LaplaceFit":
+        curvature = _curvature(header["curvature"], arrays)
+        return LaplaceFit(theta, **curvature, **common, predictive=predictive, **more)
     if kind == "EnsembleFit":
         return EnsembleFit(theta, **common, predictive=predictive, **more)
     if kind != "DropoutFit":
@@ -216,6 +222,29 @@ def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, An
     if count or first is not None:
         whole("collected/first_step", first, below=2**63)
     return {"squares": squares, "deviations": deviations, "count": count, "first_step": first}
+
+
+def _curvature(numbers: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return what a LaplaceFit has beside its mean (P,): a factor and numbers that fit it."""
+    mean, factor = arrays["mean"], arrays["factor"]
+    check_array("mean", mean, ("float32", "float64"), (None,), "finite")
+    size = factor.shape[0] if factor.ndim else 0
+    check_array("factor", factor, "float64", (size, size), "finite")
+    if np.tril(factor, -1).any() or not (np.diagonal(factor) > 0).all():
+        raise ValueError("factor is not upper triangular with a positive diagonal")
+    first = whole("curvature/first", numbers["first"], below=2**63)
+    if first + size > len(mean):
+        raise ValueError(f"a factor of {size} from parameter {first} of {len(mean)} on")
+    found: dict[str, Any] = {"factor": factor, "first": first}
+    for name in ("log_density", "newton_decrement", "effective_parameters"):
+        value = numbers[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"curvature/{name} is no number: {value!r:.60}")
+        found[name] = float(value)
+    found["tuning"] = archive.get(arrays, "tuning")
+    for name, values in found["tuning"].items():
+        check_array(f"tuning/{name}", values, "float64", (None,), "finite")
+    return found
 
 
 def _seconds(value: object) -> float | None:

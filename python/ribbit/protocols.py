@@ -26,6 +26,7 @@ call could overwrite it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Array",
     "Completes",
+    "GaussNewtonDensity",
     "InterruptFlag",
     "LogDensity",
     "MaskedDensity",
@@ -81,6 +83,9 @@ class LogDensity(Protocol):
         something here is no sum over rows: samplers and fits that need one refuse it.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
+    ``subset(rows)``, ``log_likelihood(theta)``
+        The same target of some rows alone, and the log likelihood (C,) of its rows at theta (C, P).
+        With ``num_rows``, ``init`` and ``advance`` what ``sample(init="ensemble")`` needs.
     ``prior_mean``
         (P,) mean of the prior of each parameter. Default 0.
     ``prior_sd``
@@ -303,12 +308,13 @@ class NativeTree(Protocol):
 
 @runtime_checkable
 class NativeSteps(Protocol):
-    """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC and Adam.
+    """A target that makes many stochastic-gradient steps itself, for SGLD, SGHMC, BAOAB and Adam.
 
     Such a target also has ``num_rows``, N. Step s of chain c uses batch s mod M of epoch s div M,
     M = ceil(N / batch_size): places of the keyed permutation ``core/permutation_hd.h``, shared so
     that batches differ by one row at most, the longer ones first; its noise has the address (seed,
-    update noise, s, c, parameter).
+    update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the
+    batches of one order and back.
     """
 
     def advance(
@@ -338,7 +344,7 @@ class NativeSteps(Protocol):
         ----------
         position : (C, P) array
         first, second : (C, P) array or None
-            Velocities or moments, as the rule has them.
+            Velocities or moments, as the rule has them; "kinetic": velocities and scales.
         seed, chains, first_step
             Address of batches and noise; chains (C,) ids.
         batch_size : int
@@ -346,7 +352,7 @@ class NativeSteps(Protocol):
         step_size : (n,) float64 NumPy array
         noise : (n,) float64 NumPy array
             Factors of the noise's sd.
-        rule : {"langevin", "friction", "adam"}
+        rule : {"langevin", "friction", "adam", "kinetic"}
             See ``samplers/sgmcmc/rule.py`` for the formulas.
         prior : float
             Weight of the log prior: 1, or 0 for the likelihood alone.
@@ -433,6 +439,51 @@ class NativeIsokinetic(Protocol):
             Energy error of each step, NaN where it was not finite, 0 behind a chain's last; n is
             the largest of `num_steps`.
         """
+        ...
+
+
+@runtime_checkable
+class GaussNewtonDensity(Protocol):
+    """A target that knows its own curvature, for :class:`ribbit.LaplaceApproximation`.
+
+    A subset, "all" or "last_layer", holds Q parameters in a row. NumPy arrays.
+    """
+
+    def subset_size(self, function: str, subset: str) -> tuple[int, int]:
+        """First parameter of a subset, and Q; errors, in the name of `function`, without one."""
+        ...
+
+    def gauss_newton(
+        self, theta: Array, subset: str, interrupt: InterruptFlag | None = None
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        """Blocks A (n, Q) at theta (P,); the sum of A^T A is the likelihood's Gauss-Newton matrix.
+
+        Tempered, of minus the log density; blocks of some 30 MB, between which a run may end.
+        """
+        ...
+
+    def prior_curvature(self, theta: Array, subset: str) -> npt.NDArray[np.float64]:
+        """Minus the second derivatives (Q,) of the tempered log prior, >= 0."""
+        ...
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The known sd of normal noise, None for any other likelihood."""
+        ...
+
+    def residuals(self, theta: Array) -> tuple[float, int]:
+        """Sum of squared residuals of that noise over its variance, and how many there are."""
+        ...
+
+    def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
+        """Place and prior sd of each group of a subset's parameters; errors where none is normal.
+
+        Parameters that belong to no group keep their prior.
+        """
+        ...
+
+    def rescaled(self, prior_sd: dict[str, float], noise_sd: float | None = None) -> Any:
+        """Return the same target with other prior sds, by the names of groups, and other noise."""
         ...
 
 

@@ -138,9 +138,9 @@ def test_right_arguments_pass(name):
 # protocols, errors, and what takes no argument.
 NOT_CALLED = {
     *("Draws", "DropoutFit", "EnsembleFit", "Prediction", "State", "StochasticState", "Trajectory"),
-    *("MicrocanonicalState", "SWAGFit"),
+    *("MicrocanonicalState", "SWAGFit", "LaplaceFit"),
     *("Likelihood", "Prior", "Sampler", "Scaler"),
-    *("Bernoulli", "Categorical", "HeteroscedasticGaussian", "Poisson", "constant"),
+    *("Bernoulli", "Categorical", "Poisson", "constant"),
     *("Affine", "Flatten", "GlobalAvgPool2D", "show_versions", "energy_efficiency"),
 }
 ROOMS = ("datasets", "diagnostics", "metrics", "plots", "schedules", "random")

@@ -151,6 +151,28 @@ ENTRIES: dict[str, Entry] = {
         {"weight": some(st.floats(-0.5, 1.5)), "scale1": things, "scale2": things},
         finite_scale,
     ),
+    "GammaPrecision": (
+        rb.GammaPrecision,
+        {"concentration": things, "rate": things},
+        lambda r: np.isfinite(r.table_values()[0]) and r.table_values()[0] > 0,
+    ),
+    "InverseGamma": (
+        rb.InverseGamma,
+        {"concentration": things, "rate": things},
+        lambda r: np.isfinite(r.table_values()[1]) and r.table_values()[1] > 0,
+    ),
+    "HalfNormal": (rb.HalfNormal, {"scale": things}, finite_scale),
+    "Normal of a learned scale": (
+        rb.Normal,
+        {"scale": some(st.just(rb.HalfNormal(1.0))), "per": things, "mean": things},
+        finite_scale,
+    ),
+    "Horseshoe": (
+        rb.Horseshoe,
+        {"global_scale": things, "slab_scale": things, "slab_df": things, "per": things},
+        finite_scale,
+    ),
+    "HalfCauchy": (rb.HalfCauchy, {"scale": things}, finite_scale),
     "Gaussian": (
         rb.Gaussian,
         {"scale": things, "log_noise_prior": some(st.just(rb.Normal(1)))},
@@ -223,6 +245,10 @@ RIGHT: dict[str, dict[str, Any]] = {
     "StudentT": {"df": 4, "scale": 1.0},
     "ScaleMixture": {"weight": 0.5, "scale1": 1.0, "scale2": 1.0},
     "Normal": {"scale": 1.0},
+    "Normal of a learned scale": {"scale": rb.HalfNormal(1.0)},
+    "Horseshoe": {"global_scale": 1.0},
+    "GammaPrecision": {"concentration": 3.0, "rate": 1.0},
+    "InverseGamma": {"concentration": 3.0, "rate": 1.0},
     "random.normal": {"shape": 3, "seed": 0},
     "reparameterize": {
         "mean": np.zeros(3, np.float32),

@@ -123,6 +123,11 @@ ENTRIES: dict[str, Entry] = {
         },
         start(DIM + 1),
     ),
+    "Posterior.subset": (
+        TARGET.subset,
+        {"rows": some(arrays((3,), dtype=np.int64))},
+        lambda r: isinstance(r, Posterior) and r.num_rows >= 1,
+    ),
     "Posterior.unravel": (
         target(rb.Gaussian()).unravel,
         {"theta": some(arrays((DIM + 1,), (2, DIM + 1), (2, 3, DIM + 1)))},

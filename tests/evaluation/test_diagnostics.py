@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import special, stats
 
 from ribbit import diagnostics
 from ribbit.results import streaming
@@ -161,6 +162,69 @@ def test_rhat_tells_chains_apart(rng):
     wide = a * np.array([1, 1, 1, 5])[:, None]  # same means, different spread
     assert diagnostics.rhat(wide, method="split") < 1.02
     assert diagnostics.rhat(wide) > 1.1
+
+
+def slow_nested_rhat(a, superchains):
+    """Margossian et al. (2024), section 2, of one quantity (C, D), sum by sum."""
+    groups = [[c for c, own in enumerate(superchains) if own == k] for k in set(superchains)]
+    means, within = [], []
+    for own in groups:
+        chain_means = [sum(a[c]) / len(a[c]) for c in own]
+        mean = sum(chain_means) / len(own)
+        between = sum((m - mean) ** 2 for m in chain_means)
+        between = between / (len(own) - 1) if len(own) > 1 else 0.0
+        inside = 0.0
+        for c, m in zip(own, chain_means, strict=True):
+            if len(a[c]) > 1:
+                inside += sum((v - m) ** 2 for v in a[c]) / (len(a[c]) - 1) / len(own)
+        means.append(mean)
+        within.append(between + inside)
+    centre = sum(means) / len(means)
+    b = sum((m - centre) ** 2 for m in means) / (len(means) - 1)
+    return (1.0 + b / (sum(within) / len(within))) ** 0.5
+
+
+@pytest.mark.parametrize("draws", [1, 2, 25])
+@pytest.mark.parametrize("superchains", [[0, 0, 1, 1, 2, 2], [7, 3, 7, 3, 3, 9]])
+def test_nested_rhat_equals_the_slow_one(rng, superchains, draws):
+    a = rng.normal(size=(6, draws, 2)) + rng.normal(size=(6, 1, 2))
+    got = diagnostics.nested_rhat(a, superchains, method="identity")
+    wanted = [slow_nested_rhat(a[:, :, i].tolist(), superchains) for i in range(2)]
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    # ranks: the same of normal scores, and of those after folding
+    ranks = special.ndtri((stats.rankdata(a[:, :, 0]) - 0.375) / (6 * draws + 0.25))
+    far = np.abs(a[:, :, 0] - np.median(a[:, :, 0]))
+    folded = special.ndtri((stats.rankdata(far) - 0.375) / (6 * draws + 0.25))
+    both = [
+        slow_nested_rhat(scores.reshape(6, draws).tolist(), superchains)
+        for scores in (ranks, folded)
+    ]
+    assert diagnostics.nested_rhat(a, superchains)[0] == pytest.approx(max(both), rel=1e-10)
+
+
+def test_nested_rhat_sees_starts_that_are_not_forgotten(rng):
+    """64 short chains from each of 4 starts.
+
+    B / W of the control is F(3, 252) / 64 / (some 4 effective draws): over 1.05 with probability
+    below 1e-9.
+    """
+    start = np.repeat(np.arange(4), 64)
+    a = autoregressive(rng, (256, 10), 0.5)
+    a = a + 0.7 * start[:, None]
+    assert diagnostics.nested_rhat(a, start) > 1.2
+    assert diagnostics.nested_rhat(a - 0.7 * start[:, None], start) < 1.05  # the control
+
+
+def test_nested_rhat_of_bad_input():
+    a = np.ones((4, 9))
+    for bad in ([0, 0, 1], [0.0, 0.0, 1.0, 1.0], "four", [[0, 0, 1, 1]]):
+        with pytest.raises((TypeError, ValueError), match="superchains"):
+            diagnostics.nested_rhat(a, bad)
+    with pytest.raises(ValueError, match="two superchains"):
+        diagnostics.nested_rhat(a, [1, 1, 1, 1])
+    with pytest.raises(ValueError, match="single draws"):
+        diagnostics.nested_rhat(a[:, :1], [0, 1, 2, 3])
+    assert np.isnan(diagnostics.nested_rhat(a, [0, 0, 1, 1]))  # all equal
 
 
 def test_memory_does_not_grow_with_quantities():

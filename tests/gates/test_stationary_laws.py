@@ -17,6 +17,7 @@ from scipy import linalg, stats
 import ribbit as rb
 from tests.oracle.stochastic_reference import first_velocity
 from tests.support.gates import Table
+from tests.support.planted import Planted
 
 ROWS, DIM, PRIOR, NOISE = 20, 3, 0.7, 0.4
 RNG = np.random.default_rng(3)
@@ -78,31 +79,6 @@ def p_value(theta, mean, covariance):
         stats.kstest(squares, stats.chi2(DIM).cdf).pvalue,
     ]
     return min(1.0, min(p) * len(p))
-
-
-class Planted:
-    """The target with a fault in what ships: the native steps, or the gradient for the loop."""
-
-    def __init__(self, inner, *, noise=1.0, step=1.0, gradient=None, native=True):
-        self.inner, self.dim, self.dtype = inner, inner.dim, inner.dtype
-        self.num_rows, self.noise, self.step, self.gradient = inner.num_rows, noise, step, gradient
-        if native:
-            self.advance = self._advance
-
-    def value_and_grad(self, theta, rows=None):
-        value, grad = self.inner.value_and_grad(theta, rows=rows)
-        return value, grad if self.gradient is None else self.gradient(self.inner, theta, grad)
-
-    def _advance(self, *args, step_size, noise, previous_step_size, **kwargs):
-        # noise goes with sqrt(step size): undo what a wrong step size does to it
-        level = self.noise / np.sqrt(self.step)
-        return self.inner.advance(
-            *args,
-            step_size=step_size * self.step,
-            noise=noise * level,
-            previous_step_size=previous_step_size * self.step,
-            **kwargs,
-        )
 
 
 def run(name, target, temperature=1.0, seed=0, replicates=REPLICATES):

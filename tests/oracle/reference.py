@@ -79,11 +79,14 @@ def uniform(n, *, seed, step, chain, purpose, layer=0):
 LOG_2PI = math.log(2 * math.pi)
 _lgamma = np.vectorize(math.lgamma, otypes=[float])
 PRIORS = ("normal", "laplace", "studentt", "logistic", "scalemixture")  # by kind
+SCALE_PRIORS = ("gammaprecision", "halfnormal", "halfcauchy")  # of a log scale, the kinds behind
 
 
 def log_prior_terms(kind, a, b, c, x):
     """Normalised log density and derivative of one prior segment, each of the shape of x."""
-    name = PRIORS[int(kind)]
+    name = (PRIORS + SCALE_PRIORS)[int(kind)]
+    if name in SCALE_PRIORS:
+        return log_scale_prior_terms(name, a, b, x)
     if name == "normal":
         return -0.5 * (x / a) ** 2 - math.log(a) - 0.5 * LOG_2PI, -x / a**2
     if name == "laplace":
@@ -105,10 +108,25 @@ def log_prior_terms(kind, a, b, c, x):
     return total, -x * (weight1 / b**2 + weight2 / c**2)
 
 
+def log_scale_prior_terms(name, a, b, u):
+    """The same of u = log tau: the density of tau, times its Jacobian d tau / d u = tau."""
+    tau = np.exp(u)
+    if name == "gammaprecision":  # lambda = tau^-2 ~ Gamma(a, b), |d lambda / d u| = 2 lambda
+        precision = tau**-2.0
+        density = a * math.log(b) - math.lgamma(a) + (a - 1) * np.log(precision) - b * precision
+        return density + np.log(2 * precision), -2 * a + 2 * b * precision
+    if name == "halfnormal":
+        density = math.log(2) - 0.5 * (tau / a) ** 2 - math.log(a) - 0.5 * LOG_2PI
+        return density + u, 1 - (tau / a) ** 2
+    square = (tau / a) ** 2  # half-Cauchy
+    density = math.log(2 / (math.pi * a)) - np.log1p(square)
+    return density + u, 1 - 2 * square / (1 + square)
+
+
 # --- likelihoods: log density per row and its derivative in the outputs --------------------------
 
 LIKELIHOODS = ("gaussian", "learned", "heteroscedastic", "categorical", "bernoulli", "poisson")
-LIKELIHOODS += ("studentt", "studentt-learned")
+LIKELIHOODS += ("studentt", "studentt-learned", "heteroscedastic-floored")
 
 
 def learns_noise(kind):
@@ -135,12 +153,14 @@ def log_likelihood_terms(kind, scale, f, y, log_noise=0.0, shape=0.0):
         pull = (shape + 1) * t / (shape + t**2)
         slope = np.sum(t * pull - 1, axis=1) if learns_noise(kind) else nothing
         return np.sum(value, axis=1), pull / scale, slope
-    if name == "heteroscedastic":
+    if name.startswith("heteroscedastic"):
         mean, raw = np.split(f, 2, axis=1)
-        sd = softplus(raw)
+        floor = shape if name.endswith("floored") else 0.0
+        sd = np.sqrt(floor**2 + softplus(raw) ** 2)
         r = (y - mean) / sd
         value = np.sum(-0.5 * r**2 - np.log(sd) - 0.5 * LOG_2PI, axis=1)
-        return value, np.concatenate([r / sd, (r**2 - 1) / sd * sigmoid(raw)], axis=1), nothing
+        slope = (r**2 - 1) * softplus(raw) / sd**2 * sigmoid(raw)
+        return value, np.concatenate([r / sd, slope], axis=1), nothing
     if name == "categorical":
         shifted = f - f.max(axis=1, keepdims=True)
         log_p = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))

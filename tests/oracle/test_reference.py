@@ -12,6 +12,7 @@ from tests.oracle.reference import (
     ACTIVATIONS,
     LIKELIHOODS,
     PRIORS,
+    SCALE_PRIORS,
     activation,
     hmc_transition,
     leapfrog,
@@ -81,6 +82,25 @@ PRIOR_CASES = [
     (3, 0.7, 0, 0, stats.logistic(0, 0.7)),
     (4, 0.3, 1.5, 0.02, None),
 ]
+SCALE_CASES = [
+    (5, 3.0, 0.8, stats.invgamma(3.0, scale=0.8), 2.0),  # of the variance
+    (6, 0.7, 0.0, stats.halfnorm(scale=0.7), 1.0),
+    (7, 0.7, 0.0, stats.halfcauchy(scale=0.7), 1.0),
+]
+
+
+@pytest.mark.parametrize("case", SCALE_CASES, ids=SCALE_PRIORS)
+def test_priors_of_log_scales_are_the_laws_of_scales_with_their_jacobians(case):
+    kind, a, b, law, power = case
+    u = np.array([-4.0, -1.3, -0.2, 0.0, 0.6, 2.5])
+    value, slope = log_prior_terms(kind, a, b, 0.0, u)
+    known = law.logpdf(np.exp(power * u)) + power * u + math.log(power)
+    np.testing.assert_allclose(value, known, rtol=1e-12)
+    h = 1e-6
+    central = (
+        log_prior_terms(kind, a, b, 0.0, u + h)[0] - log_prior_terms(kind, a, b, 0.0, u - h)[0]
+    ) / (2 * h)
+    np.testing.assert_allclose(slope, central, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("case", PRIOR_CASES, ids=PRIORS)

@@ -28,11 +28,24 @@ def trainer(name):
         return rb.DeepEnsemble(target(), members=3, batch_size=10)
     if name == "SWAG":
         return rb.SWAG(target(), members=2, batch_size=10, max_rank=2)
+    if name == "LaplaceApproximation":
+        return rb.LaplaceApproximation(target(), batch_size=10, tune_prior="shared")
     rate = "concrete" if name == "concrete" else None
     return rb.MCDropout(target(dropout=True), rate=rate, batch_size=10)
 
 
-NAMES = ["BBB", "DeepEnsemble", "MCDropout", "concrete", "SWAG"]
+def damage(folder, change):
+    """Write the file "fit" anew as "other", with its header and arrays changed."""
+    with np.load(folder / "fit") as found:
+        arrays = {name: found[name] for name in found.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    change(header, arrays)
+    data = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with open(folder / "other", "wb") as file:
+        np.savez(file, header=data, **arrays)
+
+
+NAMES = ["BBB", "DeepEnsemble", "MCDropout", "concrete", "SWAG", "LaplaceApproximation"]
 STATE = ("position", "first_moment", "second_moment")
 
 
@@ -75,7 +88,10 @@ def test_a_fit_from_a_file_goes_on(name, tmp_path):
         assert same(more.mean, whole.mean)
         assert same(more.elbo, whole.elbo)
     else:
-        held = ("mean", "squares", "deviations") if name == "SWAG" else ("theta",)
+        held = {
+            "SWAG": ("mean", "squares", "deviations"),
+            "LaplaceApproximation": ("mean", "factor"),
+        }.get(name, ("theta",))
         for array in held:
             assert same(getattr(more, array), getattr(whole, array))
         for moment in STATE:
@@ -83,6 +99,49 @@ def test_a_fit_from_a_file_goes_on(name, tmp_path):
     sgld = rb.SGLD(target(), step_size=1e-6, batch_size=10)
     back = rb.load_fit(tmp_path / "fit")
     assert sgld.sample(2, warmup=1, chains=2, init=back, progress=False).complete
+
+
+LAPLACE_DAMAGES = {
+    "factor is not upper triangular": lambda h, a: a.update(factor=a["factor"].T),
+    "positive diagonal": lambda h, a: a.update(factor=-a["factor"]),
+    r"factor has shape \(3, 22\)": lambda h, a: a.update(factor=a["factor"][:3]),
+    "factor is not finite": lambda h, a: a.update(factor=a["factor"] + np.nan),
+    "theta is int64": lambda h, a: a.update(mean=a["mean"].astype(np.int64)),
+    "a factor of 22 from parameter 1 of 22 on": lambda h, a: h["curvature"].update(first=1),
+    "curvature/first is not a whole number": lambda h, a: h["curvature"].update(first=-1),
+    "curvature/log_density is no number": lambda h, a: h["curvature"].update(log_density="1"),
+    "tuning/log_evidence is float32": lambda h, a: a.update(
+        {"tuning/log_evidence": a["tuning/log_evidence"].astype(np.float32)}
+    ),
+}
+
+
+# three epochs: what they converge to does not matter
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
+@pytest.mark.parametrize("text", LAPLACE_DAMAGES)
+def test_curvatures_that_no_fit_can_have_are_refused(text, tmp_path):
+    fit = trainer("LaplaceApproximation").fit(3, progress=False)
+    fit.save(tmp_path / "fit")
+    damage(tmp_path, LAPLACE_DAMAGES[text])
+    with pytest.raises(rb.errors.DataError, match=text):
+        rb.load_fit(tmp_path / "other")
+
+
+# three epochs: what they converge to does not matter
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
+def test_a_laplace_fit_comes_back_whole(tmp_path):
+    fit = trainer("LaplaceApproximation").fit(3, progress=False)
+    fit.save(tmp_path / "fit")
+    back = rb.load_fit(tmp_path / "fit")
+    assert back.log_evidence == fit.log_evidence
+    assert set(back.tuning) == set(fit.tuning)
+    assert same(back.tuning["log_evidence"], fit.tuning["log_evidence"])
+    assert same(back.covariance, fit.covariance)
+    new = RNG.normal(size=(7, 2))
+    assert same(back.predict(new, linearized=False).std, fit.predict(new, linearized=False).std)
+    given = rb.LaplaceApproximation(target(), batch_size=10).fit(0, init=fit, progress=False)
+    given.save(tmp_path / "given")
+    assert rb.load_fit(tmp_path / "given").state is None
 
 
 def test_a_fit_made_by_hand_has_no_target(tmp_path):
@@ -134,12 +193,6 @@ DAMAGES = {
 def test_moments_that_no_fit_can_have_are_refused(text, tmp_path):
     fit = trainer("SWAG").fit(1, swag_epochs=3, progress=False)
     fit.save(tmp_path / "fit")
-    with np.load(tmp_path / "fit") as found:
-        arrays = {name: found[name] for name in found.files}
-    header = json.loads(arrays.pop("header").tobytes())
-    DAMAGES[text](header, arrays)
-    data = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with open(tmp_path / "other", "wb") as file:
-        np.savez(file, header=data, **arrays)
+    damage(tmp_path, DAMAGES[text])
     with pytest.raises(rb.errors.DataError, match=text):
         rb.load_fit(tmp_path / "other")

@@ -21,7 +21,7 @@ def posterior(name, dtype, dropout=False):
         "categorical": rng.integers(0, 5, 20),
         "bernoulli": rng.integers(0, 2, (20, 3)),
         "poisson": rng.poisson(2.0, (20, outputs)),
-    }.get(name, rng.normal(size=(20, outputs // (2 if name == "heteroscedastic" else 1))))
+    }.get(name, rng.normal(size=(20, outputs // (2 if name.startswith("hetero") else 1))))
     drop = [rb.Dropout(0.4)] if dropout else []
     layers = [rb.Dense(7), rb.Activation("tanh"), *drop, rb.Dense(outputs)]
     model = rb.Model(layers, input_shape=(3,))

@@ -14,6 +14,7 @@ PRIORS = {
     "normal": rb.Normal(0.5),
     "around an array": rb.Normal(0.5, mean=ANCHOR),
     "around a number": {"*.bias": rb.Normal(1.0, mean=0.25), "*": rb.Laplace(0.5)},
+    "of the noise": {"*": rb.Normal(0.5), "log_noise": rb.GammaPrecision(3.0, 1.0)},
 }
 
 
@@ -50,7 +51,8 @@ def test_networks(name, tmp_path):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_priors(name, tmp_path):
-    options = {"prior": PRIORS[name], "likelihood": rb.Gaussian(0.3)}
+    noise = rb.Gaussian() if name == "of the noise" else rb.Gaussian(0.3)
+    options = {"prior": PRIORS[name], "likelihood": noise}
     model = rb.mlp(3, (4,), 2, activation="tanh")
     target = rb.Posterior(model, X, X[:, :2], **options)
     before, after = round_trip(target, X[:3], tmp_path)

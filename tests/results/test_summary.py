@@ -75,7 +75,7 @@ def test_chains_that_converge_are_left_alone():
 
 
 def test_chains_in_different_modes_are_warned_of_once():
-    start = np.array([[-20.0], [20.0], [-20.0], [20.0]])
+    start = np.array([[-20.0], [20.0], [-20.5], [20.5]])
     hmc = HMC(Modes([1.0]), step_size=0.5, num_leapfrog_steps=5, jitter=0.3)
     draws, found = caught(lambda: hmc.sample(100, warmup=20, init=start, progress=False))
     assert [w.category for w in found] == [ConvergenceWarning]
@@ -95,7 +95,7 @@ class Mirrored(Gaussian):
 
 def test_parameters_decide_where_there_are_no_predictions(tmp_path):
     """Modes of one height: the log density agrees, the parameters do not."""
-    start = np.array([[-20.0], [20.0], [-20.0], [20.0]]) * np.ones(2)
+    start = np.array([[-20.0], [20.0], [-20.5], [20.5]]) * np.ones(2)
     hmc = HMC(Mirrored([1.0, 1.0]), step_size=0.5, num_leapfrog_steps=5, jitter=0.3)
     options = {"warmup": 20, "init": start, "seed": 1, "progress": False}
     draws, found = caught(lambda: hmc.sample(200, **options))
@@ -231,7 +231,7 @@ def test_predictions_decide_while_sampling():
             centre = np.where(theta > 0, 20.0, -20.0)
             return -0.5 * np.sum((theta - centre) ** 2, axis=1), centre - theta
 
-    start = np.array([[-20.0], [20.0], [-20.0], [20.0]])
+    start = np.array([[-20.0], [20.0], [-20.5], [20.5]])
     hmc = HMC(Mirror([1.0]), step_size=0.5, num_leapfrog_steps=5, jitter=0.3)
     options = {"warmup": 20, "init": start, "progress": False}
     _, found = caught(lambda: hmc.sample(200, **options))

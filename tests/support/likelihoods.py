@@ -47,9 +47,13 @@ class Case:
         return self.draw(rng, (rows, columns), outputs).astype(float)
 
 
-def hetero(f, y, scale, shape):
+def hetero(f, y, scale, shape, *, floor=0.0):
     mean, raw = np.split(f, 2, axis=-1)
-    return stats.norm.logpdf(y, mean, np.log1p(np.exp(raw)))
+    return stats.norm.logpdf(y, mean, np.hypot(floor, np.log1p(np.exp(raw))))
+
+
+def floored(f, y, scale, shape):
+    return hetero(f, y, scale, shape, floor=shape)
 
 
 def categorical(f, y, scale, shape):
@@ -95,6 +99,9 @@ CASES = {
         lambda _, shape: rb.StudentTNoise(shape),
         1,
         lambda f, y, scale, shape: stats.t.logpdf(y, shape, f, scale),
+    ),
+    "heteroscedastic-floored": Case(
+        lambda _, shape: rb.HeteroscedasticGaussian(min_sd=shape), 4, floored
     ),
 }
 EVERY = [case.likelihood for case in CASES.values()]

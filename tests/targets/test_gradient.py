@@ -26,7 +26,7 @@ def test_every_activation_likelihood_and_prior(name, likelihood, prior, dtype):
     reference, theta = build_reference(
         num_in=3,
         hidden=(7, 5),
-        num_out=2 if LIKELIHOODS[likelihood] == "heteroscedastic" else 3,
+        num_out=2 if LIKELIHOODS[likelihood].startswith("hetero") else 3,
         activation=name,
         likelihood=likelihood,
         prior=prior,

@@ -54,6 +54,10 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     TeamSpace<T>& team = *space->teams[static_cast<std::size_t>(t)];
     team.packed.resize(packed);
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
+    if (scaled()) {
+      team.weights.resize(dim_);
+      team.scale_sums.resize(static_cast<std::size_t>(scales_->sums()));
+    }
     if (row_noise) continue;
     team.shard_grads.resize(shards * dim_);
     if (last_) team.last.resize(*last_, shards, threads);

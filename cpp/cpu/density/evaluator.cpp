@@ -1,5 +1,6 @@
 #include "cpu/density/evaluator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -10,7 +11,8 @@ template <class T>
 Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
                         const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
                         std::int64_t rows, Temperatures temperatures, bool masks, bool concrete,
-                        const T* centre, std::optional<LastLayer> last)
+                        const T* centre, std::optional<LastLayer> last,
+                        std::vector<ScaleSegment> scales)
     : network_(std::move(network)),
       last_(std::move(last)),
       masked_(masks),
@@ -45,6 +47,18 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
         last_->mean.size() != terms * static_cast<std::size_t>(last_->outputs)) {
       throw std::invalid_argument("[LogDensity] expected a last layer that can be integrated out");
     }
+  }
+  if (!scales.empty()) {
+    if (masks || last_) {
+      throw std::invalid_argument(
+          "[LogDensity] expected no masks and no integrated layer with learned scales");
+    }
+    const std::int64_t before = dim_;
+    for (const ScaleSegment& s : scales) {
+      dim_ =
+          std::max({dim_, before + s.first + s.count, before + s.global + 1, before + s.slab + 1});
+    }
+    scales_ = std::make_unique<const Scales<T>>(std::move(scales), network_.dim(), dim_);
   }
   std::int64_t end = 0;
   for (const PriorSegment& segment : prior_) {
@@ -146,6 +160,32 @@ bool Evaluator<T>::pack_weights(const Member<T>& m, const T* theta, bool backwar
 template <class T>
 bool Evaluator<T>::run_shards(const Member<T>& m, const T* theta, Wanted wanted) const {
   if (last_) return integrated_shards(m, theta, wanted);
+  return scales_ != nullptr ? run_scaled(m, theta, wanted) : run_weights(m, theta, wanted);
+}
+
+// With learned scales: from positions to weights and back, each member its chunks. The shards are
+// added up here, so that combine() finds the gradient by z where it lies.
+template <class T>
+bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted) const {
+  if (!m.barrier()) return false;  // a chunk needs log scales that another member may have moved
+  T* w = m.shared.weights.data();
+  const std::int64_t first = m.first(chunk_count()), last = m.last(chunk_count());
+  scales_->weights(theta, std::min(dim_, first * kChunk), std::min(dim_, last * kChunk), w);
+  if (!run_weights(m, w, wanted)) return false;
+  if (!wanted.gradient) return true;
+  for (std::int64_t c = first; c < last; ++c) {
+    const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
+    if (m.shards > 1) {
+      kernels<T>().tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin,
+                            m.grad + begin);
+    }
+    scales_->chain_rule(theta, w, c, m.grad, m.shared.scale_sums.data());
+  }
+  return m.barrier();
+}
+
+template <class T>
+bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted) const {
   if (!packs(m)) {
     run_shard(m, theta, 0, wanted);
     return !m.team.cancel().cancelled();

@@ -19,12 +19,14 @@
 #include "core/prior_hd.h"
 #include "cpu/density/last_layer.h"
 #include "cpu/density/workspaces.h"
+#include "cpu/network/scales.h"
 #include "cpu/system/shards.h"
 
 namespace ribbit::cpu {
 
 // Parameters are combined in chunks of this size; sums over the prior add chunks in order.
 inline constexpr std::int64_t kChunk = 2048;
+static_assert(kChunk == kScaleChunk);
 // Flops that pay for a thread's barriers, also where the threads share their cores with others (30
 // us of work).
 inline constexpr double kWorthThread = 4e6;
@@ -64,15 +66,19 @@ class Evaluator {
   // prior is centred at; must outlive this object; null: 0, as learned rates need. last: the layer
   // behind the network is integrated out (last_layer.h): likelihood is a Gaussian, and neither
   // theta nor the prior's segments have its weights. Where it is alone, the network is that layer.
+  // scales: those that are learned, the last parameters; the prior is of positions, not of the
+  // weights.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
             const LikelihoodParameters& parameters, const Rows<T>& x, const T* y, std::int64_t rows,
             Temperatures temperatures, bool masks = false, bool concrete = false,
-            const T* centre = nullptr, std::optional<LastLayer> last = std::nullopt);
+            const T* centre = nullptr, std::optional<LastLayer> last = std::nullopt,
+            std::vector<ScaleSegment> scales = {});
 
   const Network& network() const { return network_; }
   const NetworkPass<T>& network_pass() const { return *pass_; }
   const std::vector<PriorSegment>& prior() const { return prior_; }
   const T* centre() const { return centre_; }
+  bool scaled() const { return scales_ != nullptr; }
   LikelihoodKind likelihood() const { return likelihood_; }
   const LikelihoodTraits& traits() const { return traits_; }
   const Temperatures& temperatures() const { return temperatures_; }
@@ -149,6 +155,8 @@ class Evaluator {
   }
 
  private:
+  bool run_scaled(const Member<T>& m, const T* theta, Wanted wanted) const;
+  bool run_weights(const Member<T>& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
   bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
@@ -173,6 +181,7 @@ class Evaluator {
   Rows<T> x_;
   const T* y_;
   std::int64_t rows_, dim_, targets_;
+  std::unique_ptr<const Scales<T>> scales_;  // null: there are none
   Temperatures temperatures_;
   // Of each Estimator: parameters that it draws once for all rows: flipout's biases, and all of
   // layers without a second path.
@@ -239,7 +248,9 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
   T away[kChunk];  // from the centre
   for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
-    if (wanted.gradient && m.shards > 1) {
+    if (wanted.gradient && scales_ != nullptr) {
+      scales_->gather(m.shared.scale_sums.data(), c, grad);
+    } else if (wanted.gradient && m.shards > 1) {
       k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
     }
     double logp = 0;

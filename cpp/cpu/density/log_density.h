@@ -18,9 +18,9 @@ class LogDensity {
              const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
              std::int64_t rows, Temperatures temperatures, bool masks = false,
              bool concrete = false, const T* centre = nullptr,
-             std::optional<LastLayer> last = std::nullopt)
+             std::optional<LastLayer> last = std::nullopt, std::vector<ScaleSegment> scales = {})
       : evaluator_(std::move(network), std::move(prior), likelihood, parameters, x, y, rows,
-                   temperatures, masks, concrete, centre, std::move(last)) {}
+                   temperatures, masks, concrete, centre, std::move(last), std::move(scales)) {}
 
   std::int64_t dim() const { return evaluator_.dim(); }
   std::int64_t rows() const { return evaluator_.rows(); }

@@ -14,18 +14,20 @@ namespace ribbit::cpu {
 // Which rows a step of a chain takes.
 class EpochRows {
  public:
-  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch)
-      : seed_(seed), chain_(chain), rows_(rows), batch_(batch) {}
+  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch,
+            bool and_back = false)
+      : seed_(seed), chain_(chain), rows_(rows), batch_(batch), and_back_(and_back) {}
 
   // Places of the step's batch in its epoch, whose order row() then gives.
   BatchPlaces take(std::uint64_t step) {
     const auto batches = static_cast<std::uint64_t>((rows_ + batch_ - 1) / batch_);
-    if (!known_ || step / batches != epoch_) {
-      epoch_ = step / batches;
+    const BatchTurn turn = batch_turn(step, batches, and_back_);
+    if (!known_ || turn.epoch != epoch_) {
+      epoch_ = turn.epoch;
       order_ = make_permutation(static_cast<Word64>(rows_), seed_, chain_, epoch_);
       known_ = true;
     }
-    return batch_places(static_cast<Word64>(rows_), batches, step % batches);
+    return batch_places(static_cast<Word64>(rows_), batches, turn.number);
   }
   std::int64_t row(std::int64_t place) const {
     return static_cast<std::int64_t>(permute(order_, static_cast<Word64>(place)));
@@ -35,6 +37,7 @@ class EpochRows {
   std::uint64_t seed_;
   std::uint32_t chain_;
   std::int64_t rows_, batch_;
+  bool and_back_;
   bool known_ = false;
   std::uint64_t epoch_ = 0;
   Permutation order_{};

@@ -33,6 +33,13 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
       u.correct1 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay1, count)));
       u.correct2 = static_cast<T>(1.0 / (1.0 - std::pow(steps.decay2, count)));
       break;
+    case kRuleKinetic: {
+      const double keep = std::exp(-steps.friction * eps);
+      u.step = static_cast<T>(eps);
+      u.keep = static_cast<T>(keep);
+      u.noise = static_cast<T>(noise * std::sqrt(-std::expm1(-2.0 * steps.friction * eps)));
+      break;
+    }
     case kRuleCount:
       unreachable();
   }
@@ -85,7 +92,8 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
             std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
         const std::int64_t end =
             std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
-        EpochRows epoch(steps.seed, id, evaluator.rows(), steps.batch_rows);
+        EpochRows epoch(steps.seed, id, evaluator.rows(), steps.batch_rows,
+                        steps.rule == kRuleKinetic);
         Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
         masks.logits = evaluator.logits_at();
         if (evaluator.masked()) m.masks = &masks;

@@ -1,5 +1,6 @@
 #pragma once
-// Many stochastic-gradient steps in one call: what SGLD, SGHMC and Adam need beside the target.
+// Many stochastic-gradient steps in one call: what SGLD, SGHMC, BAOAB and Adam need beside the
+// target.
 
 #include <cstdint>
 
@@ -10,7 +11,7 @@ namespace ribbit::cpu {
 
 // Step s of chain c uses batch s % M of epoch s / M, M = ceil(N / batch_rows), of the epoch's
 // permutation of the rows (core/permutation_hd.h: batches differ by one row at most), and noise
-// addressed by (seed, s, c).
+// addressed by (seed, s, c). With kRuleKinetic an epoch is 2 M steps, through its batches and back.
 struct StochasticSteps {
   std::uint64_t seed;
   std::uint64_t first_step;  // number of the first step of the call
@@ -21,7 +22,8 @@ struct StochasticSteps {
   const double* noise;             // (num_steps,) factor of the noise's sd
   UpdateRule rule;
   double prior;                    // weight of the log prior: 1, or 0 for the likelihood alone
-  double friction;                 // kRuleFriction: the a of Chen et al. 2014, eq. 15
+  double friction;                 // kRuleFriction: the a of Chen et al. 2014, eq. 15;
+                                   // kRuleKinetic: per unit of the step size's time
   double previous;                 // kRuleFriction: step size of the step before these
   double decay1, decay2, epsilon;  // moments of Adam; preconditioner: decay2, epsilon
   std::uint64_t adapt_until;       // steps before this one move the preconditioner

@@ -98,6 +98,9 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
   // Where every noise is of rows and the prior is closed, weights are drawn for nobody.
   const bool draws = steps.estimator != Estimator::kLocal || !steps.closed ||
                      evaluator.traits().learns_noise || !evaluator.drawn(steps.estimator).empty();
+  if (row_noise && evaluator.scaled()) {
+    throw std::invalid_argument("[advance_variational] expected reparam with learned scales");
+  }
   if (evaluator.masked()) throw std::invalid_argument("[advance_variational] expected no masks");
   Pass pass(evaluator, steps.batch_rows, steps.num_steps * steps.samples, 1);
   // Two paths of a batch of one shard are split over the team, all of their panels kept at once.

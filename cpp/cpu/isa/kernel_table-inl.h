@@ -19,8 +19,14 @@ namespace ribbit::cpu {
 inline constexpr int kPanel = 32;
 
 // How a gradient moves parameters; the formulas are in update-inl.h.
-enum UpdateRule : int { kRuleLangevin = 0, kRuleFriction = 1, kRuleAdam = 2, kRuleCount };
-inline constexpr const char* kRuleNames[] = {"langevin", "friction", "adam"};
+enum UpdateRule : int {
+  kRuleLangevin = 0,
+  kRuleFriction = 1,
+  kRuleAdam = 2,
+  kRuleKinetic = 3,
+  kRuleCount
+};
+inline constexpr const char* kRuleNames[] = {"langevin", "friction", "adam", "kinetic"};
 static_assert(sizeof kRuleNames == kRuleCount * sizeof *kRuleNames);
 
 // The constants of one step. Unused ones are ignored.
@@ -28,7 +34,7 @@ template <class T>
 struct UpdateStep {
   T step;                       // factor of the gradient
   T noise;                      // sd of the noise; 0: none is drawn
-  T keep;                       // friction: what a step leaves of the velocity
+  T keep;                       // friction, kinetic: what a step leaves of the velocity
   T decay1, decay2;             // of the running moments
   T correct1, correct2;         // adam: 1 / (1 - decay^t)
   T epsilon;                    // added to the root of the second moment

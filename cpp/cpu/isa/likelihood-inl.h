@@ -129,8 +129,8 @@ static void location_scale_panel(const LikelihoodConstants& constants, const T* 
 }
 
 template <class L, class T>
-static void mean_and_scale_panel(const T* f, const T* y, int outputs, int rows, double weight,
-                                 T* delta, double* ll) {
+static void mean_and_scale_panel(const LikelihoodConstants& constants, const T* f, const T* y,
+                                 int outputs, int rows, double weight, T* delta, double* ll) {
   const int targets = outputs / 2;
   const Vec<T> w = broadcast(static_cast<T>(weight));
   RowSums terms;
@@ -142,7 +142,7 @@ static void mean_and_scale_panel(const T* f, const T* y, int outputs, int rows, 
       const int raw_at = at + targets * kPanelRows;
       Vec<T> term, mean_derivative, raw_derivative;
       L::template term<Vec<T>>(load_aligned(f + at), load_aligned(f + raw_at), load_aligned(y + at),
-                               term, mean_derivative, raw_derivative);
+                               constants, term, mean_derivative, raw_derivative);
       store_aligned(delta + at, valid ? w * mean_derivative : Vec<T>{});
       store_aligned(delta + raw_at, valid ? w * raw_derivative : Vec<T>{});
       terms.add(v, valid ? term : Vec<T>{});
@@ -225,7 +225,7 @@ static void likelihood_panel(LikelihoodKind kind, const LikelihoodConstants& con
                                  static_cast<double>(scale_or_log_noise), weight, delta, ll,
                                  L::kLearnsNoise ? noise_grad : nullptr);
     } else if constexpr (L::kShape == LikelihoodShape::kMeanAndScale) {
-      mean_and_scale_panel<L, T>(f, y, outputs, rows, weight, delta, ll);
+      mean_and_scale_panel<L, T>(constants, f, y, outputs, rows, weight, delta, ll);
     } else if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
       categorical_panel<T>(f, y, outputs, rows, weight, delta, ll);
     } else {

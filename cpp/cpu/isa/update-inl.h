@@ -133,6 +133,8 @@ static bool update(UpdateRule rule, const UpdateStep<T>& s, const T* g, std::int
       return update_by<T, FrictionUpdate>(s, g, n, theta, first, second);
     case kRuleAdam:
       return update_by<T, AdamUpdate>(s, g, n, theta, first, second);
+    case kRuleKinetic:
+      return update_by<T, KineticUpdate>(s, g, n, theta, first, second);
     case kRuleCount:
       break;
   }

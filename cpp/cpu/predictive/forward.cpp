@@ -75,13 +75,21 @@ const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
   if (source_.mean == nullptr) {
     theta = stored(sample);
   } else {
-    space.theta.resize(source_.dim);
-    theta = space.theta.data();
+    Buffer<T>& drawn = source_.scales != nullptr ? space.position : space.theta;
+    drawn.resize(source_.dim);
+    theta = drawn.data();
     if (sample != space.loaded) {
-      kernels<T>().reparameterize(source_.mean, source_.scale, space.theta.data(), source_.dim, 0,
+      kernels<T>().reparameterize(source_.mean, source_.scale, drawn.data(), source_.dim, 0,
                                   source_.seed, counter_step(0), static_cast<std::uint32_t>(sample),
                                   counter_purpose(kPurposeFitDraw, 0, 0));
     }
+  }
+  if (source_.scales != nullptr) {
+    space.theta.resize(source_.dim);
+    if (sample != space.loaded) {
+      source_.scales->weights(theta, 0, source_.dim, space.theta.data());
+    }
+    theta = space.theta.data();
   }
   if (sample != space.loaded) pass_->pack(theta, false, 0, 1, space.packed.data());
   space.loaded = sample;
@@ -184,8 +192,8 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
   const auto space = [&](int thread) -> Space& {
     return spaces_[static_cast<std::size_t>(thread)];
   };
-  if (pass_->mlp_plan() != nullptr && !source_.masked && rows <= kFewRows &&
-      samples >= kPanel / 2) {
+  if (pass_->mlp_plan() != nullptr && !source_.masked && source_.scales == nullptr &&
+      rows <= kFewRows && samples >= kPanel / 2) {
     return on_pieces(pieces_of(samples, kPanel),
                      [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
   }

@@ -8,6 +8,7 @@
 #include "core/likelihood_hd.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/network_pass.h"
+#include "cpu/network/scales.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
@@ -29,6 +30,9 @@ struct WeightSource {
   // `shared` for each (seed, sample, unit). Row 0 of x has number first_row.
   bool masked = false, shared = false;
   std::int64_t first_row = 0;
+
+  // Learned scales: stored or drawn are positions, of which these make weights. Null: none.
+  const Scales<T>* scales = nullptr;
 };
 
 template <class T>
@@ -64,7 +68,7 @@ class Forward {
   };
   struct Space {
     std::unique_ptr<PassSpace> work;
-    Buffer<T> theta, packed, start;
+    Buffer<T> theta, packed, start, position;
     std::int64_t loaded = -1;  // the sample whose weights are packed
   };
   // The samples of one panel of lanes.

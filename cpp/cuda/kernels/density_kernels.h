@@ -92,7 +92,7 @@ RIBBIT_DEVICE double likelihood_row(const LikelihoodConstants& constants, const 
     const Index targets = outputs / 2;
     for (Index k = 0; k < targets; ++k) {
       T term, mean, raw;
-      L::template term<T>(f[k], f[targets + k], y[k], term, mean, raw);
+      L::template term<T>(f[k], f[targets + k], y[k], constants, term, mean, raw);
       delta[k] = weight * mean;
       delta[targets + k] = weight * raw;
       sum += static_cast<double>(term);

@@ -1,5 +1,5 @@
-// Steps along stochastic gradients: SGLD, SGHMC and Adam, with the noise made in registers. Shapes:
-// C chains, P parameters, N rows, n steps of a recording.
+// Steps along stochastic gradients: SGLD, SGHMC, BAOAB and Adam, with the noise made in registers.
+// Shapes: C chains, P parameters, N rows, n steps of a recording.
 //
 // What changes from step to step lies in device memory, so that one recorded step is every step: a
 // table made on the host has a row per step, and each chain counts the steps it has begun.
@@ -17,7 +17,8 @@ struct StepRow {
   double number;              // address of batch and noise; below zero: no step, the table ends
   double step;                // factor of the gradient
   double noise;               // sd of the noise; 0: none is drawn
-  double correct1, correct2;  // Adam: 1 / (1 - decay^t); friction: what a step leaves of velocity
+  double correct1, correct2;  // Adam: 1 / (1 - decay^t); friction, kinetic: what a step leaves of
+                              // the velocity
   double adapt;               // preconditioner: whether the second moment moves
 };
 
@@ -47,6 +48,8 @@ template <class T>
 struct FrictionRule : MovedBy<T, FrictionUpdate> {};
 template <class T>
 struct AdamRule : MovedBy<T, AdamUpdate> {};
+template <class T>
+struct KineticRule : MovedBy<T, KineticUpdate> {};
 
 // Four neighbours, moved by wide loads and stores where rows of P allow it.
 template <class T>
@@ -160,7 +163,8 @@ struct NextStep {
   Index num_rows;  // N
   Index batch_rows;
   Index* rows;
-  Word64* masks;  // (3,): seed, step and the sample of chain 0
+  Word64* masks;   // (3,): seed, step and the sample of chain 0
+  Index and_back;  // not zero: through the batches of an order, and back
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& shared = block.template shared<Shared>();
     const Index chain = block.y();
@@ -171,7 +175,8 @@ struct NextStep {
     if (failed) note(block, shared, chain, table[begun - 1].number);
     const Word64 step = number < 0.0 ? 0 : static_cast<Word64>(number);
     const Word64 batches = static_cast<Word64>((num_rows + batch_rows - 1) / batch_rows);
-    const BatchPlaces places = batch_places(static_cast<Word64>(num_rows), batches, step % batches);
+    const BatchTurn turn = batch_turn(step, batches, and_back != 0);
+    const BatchPlaces places = batch_places(static_cast<Word64>(num_rows), batches, turn.number);
     block.phase([&](int t) {
       if (t != 0 || number < 0.0) return;
       records.begun[chain] = begun + 1;
@@ -182,7 +187,7 @@ struct NextStep {
       }
       if (rows == nullptr) return;
       shared.order =
-          make_permutation(static_cast<Word64>(num_rows), seed, chains[chain], step / batches);
+          make_permutation(static_cast<Word64>(num_rows), seed, chains[chain], turn.epoch);
     });
     if (number < 0.0 || rows == nullptr) return;
     block.last([&](int t) {

@@ -26,17 +26,25 @@ class Batches:
         N; None for a target without rows.
     size : int or None
         The most rows of a batch; None: all there are.
+    and_back : bool
+        An epoch goes through its batches and back again: 2 M steps, with one order of the rows.
     """
 
     num_rows: int | None
     size: int | None
+    and_back: bool = False
 
     @property
     def count(self) -> int:
-        """Steps of an epoch, M."""
+        """Batches of an epoch, M."""
         if self.size is None or self.num_rows is None:
             return 1
         return -(-self.num_rows // self.size)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch: M, or 2 M."""
+        return 2 * self.count if self.and_back else self.count
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -50,7 +58,8 @@ class Batches:
         """Return epoch, first place in its order and number of rows of a step; None: all rows."""
         if self.size is None or self.num_rows is None or self.size == self.num_rows:
             return None
-        epoch, number = divmod(step, self.count)
+        epoch, place = divmod(step, self.steps)
+        number = min(place, self.steps - 1 - place) if self.and_back else place
         base, longer = divmod(self.num_rows, self.count)
         return epoch, number * base + min(number, longer), base + (number < longer)
 
@@ -61,5 +70,7 @@ class Batches:
     def counts(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the numbers of rows of the batches of `steps`; 0 for a target without rows."""
         base, longer = divmod(self.num_rows or 0, self.count)
-        rows: npt.NDArray[np.int64] = base + (steps % self.count < longer)
+        place = steps % self.steps
+        number = np.minimum(place, self.steps - 1 - place) if self.and_back else place
+        rows: npt.NDArray[np.int64] = base + (number < longer)
         return rows

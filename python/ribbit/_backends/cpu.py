@@ -105,20 +105,33 @@ class Cpu:
             bool(tables.learned),
             tables.centre,
             None if last is None else (last.bias, last.alone, last.sd, last.mean),
+            tables.scales,
         )
 
     def position(self, function: str, theta: Any, dim: int) -> tuple[npt.NDArray[Any], bool]:
         """Return parameters (dim,) or (S, dim) as (S, dim), and whether they were (dim,)."""
         return host_position(function, "theta", theta, self.dtype, dim)
 
-    def stored(self, theta: npt.NDArray[Any]) -> Any:
-        """Return weights (C, D, P) in memory as samples, draw by draw."""
-        return _core.WeightSource.stored(np.ascontiguousarray(theta))
+    def stored(self, theta: npt.NDArray[Any], scales: Any = None) -> Any:
+        """Return weights (C, D, P) in memory as samples, draw by draw.
 
-    def drawn(self, mean: npt.NDArray[Any], scale: npt.NDArray[Any], seed: int) -> Any:
-        """Return independent normal weights, drawn while they are used, as samples."""
+        With `scales` (K, 8), as in `DensityTable`, they are positions, and weights what these make.
+        """
+        return _core.WeightSource.stored(np.ascontiguousarray(theta), scales)
+
+    def drawn(
+        self, mean: npt.NDArray[Any], scale: npt.NDArray[Any], seed: int, scales: Any = None
+    ) -> Any:
+        """Return normal weights or positions, drawn while they are used, as samples."""
         mean, scale = (np.ascontiguousarray(a, self.dtype) for a in (mean, scale))
-        return _core.WeightSource.drawn(mean, scale, seed)
+        return _core.WeightSource.drawn(mean, scale, seed, scales)
+
+    def scaled_weights(
+        self, theta: npt.NDArray[Any], scales: npt.NDArray[np.float64]
+    ) -> npt.NDArray[Any]:
+        """Return what learned scales (K, 8) make of positions (..., P), as these."""
+        flat = np.ascontiguousarray(theta).reshape(-1, theta.shape[-1])
+        return _core.scaled_weights(flat, scales).reshape(theta.shape)
 
     def masked(
         self,
@@ -155,6 +168,24 @@ class Cpu:
         rows = self.rows(function, network, x)
         out, last = _core.forward(network.table, network.rates, source, first, count, rows)
         return out.reshape((*out.shape[:2], *network.output_shape)), last
+
+    def jacobian(
+        self,
+        function: str,
+        network: NetworkTable,
+        theta: npt.NDArray[Any],
+        x: Any,
+        interrupt: Any = None,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return outputs (N, K) of theta (P,) at rows of x and their derivatives (N, K, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rows`.
+        """
+        rows = self.rows(function, network, x)
+        return _core.jacobian(network.table, network.rates, theta, rows, interrupt)
 
     def moments(
         self,

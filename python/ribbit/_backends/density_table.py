@@ -125,6 +125,8 @@ class DensityTable:
         Means of the priors in the dtype of positions. None: 0 for all.
     integrated : IntegratedLayer, optional
         The last layer, whose weights are no parameters: the others and the prior leave it out.
+    scales : (K, 8) float64 array, optional
+        Learned scales of weights, on the CPU alone: ``targets/scales.py``.
     """
 
     table: npt.NDArray[np.int64]
@@ -138,6 +140,7 @@ class DensityTable:
     precision: str = "float32"
     centre: Any = None
     integrated: IntegratedLayer | None = None
+    scales: npt.NDArray[np.float64] | None = None
 
     @property
     def dim(self) -> int:

@@ -79,6 +79,7 @@ def outputs(
     x: Any,
     dim: int,
     precision: str = "float32",
+    scales: Any = None,
 ) -> Array:
     """Return raw outputs (N, K) or (S, N, K) for parameters (dim,) or (S, dim), the last unused.
 
@@ -94,6 +95,8 @@ def outputs(
     dim : int
     precision : str, default "float32"
         Of float32 products on a device.
+    scales : (K, 8) array, optional
+        Learned scales of weights, where parameters are positions; as in `DensityTable`.
 
     Raises
     ------
@@ -102,7 +105,7 @@ def outputs(
     """
     backend = backend_of(function, theta)
     samples, single = backend.position(function, theta, dim)
-    source = backend.stored(samples[None, :, :])
+    source = backend.stored(samples[None, :, :], scales)
     count = samples.shape[0]
     out, _ = backend.outputs(
         function, network, source, x, first=0, count=count, precision=precision

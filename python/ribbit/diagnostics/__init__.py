@@ -17,7 +17,7 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit.errors import ShapeError
 from ribbit.metrics import class_probabilities
-from ribbit.results.convergence import ess_block, mcse_block, rhat_block
+from ribbit.results.convergence import ess_block, mcse_block, nested_rhat_block, rhat_block
 from ribbit.results.streaming import as_host as as_host
 from ribbit.results.streaming import by_block, by_row, positions_of
 
@@ -29,6 +29,7 @@ __all__ = [
     "agreement",
     "ess",
     "mcse",
+    "nested_rhat",
     "predictive_ess",
     "predictive_rhat",
     "rhat",
@@ -72,6 +73,80 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
     checks.choice("rhat", "method", method, _RHAT_METHODS)
     function = functools.partial(rhat_block, method=method)
     return by_block("rhat", a, function, min_chains=2)
+
+
+def nested_rhat(a: npt.ArrayLike, superchains: npt.ArrayLike, *, method: str = "rank") -> Array:
+    """Nested R-hat: of many chains, groups of which have started at one place.
+
+    Chains that share a start agree with each other before they have forgotten it, so that R-hat
+    over all of them is near 1 too early. Here the means of K groups (superchains) are compared with
+    what varies within a group, between its chains and within each: sqrt(1 + B / W). Chains may be
+    short, down to a single draw.
+
+    Parameters
+    ----------
+    a : (C, D, ...) array_like
+        Draws: chains, draws, then any shape.
+    superchains : (C,) array_like of int
+        Which chains share a start: equal numbers, of any size. Groups count equally whatever their
+        size; a group of one chain has no variance between its chains.
+    method : {"rank", "identity"}
+        "rank" (the default): the larger one of the nested R-hats of the normal scores of the ranks,
+        and of the same after folding about the median, as in :func:`rhat` (chains are not cut in
+        two). "identity": of the draws as they are, as in the paper.
+
+    Returns
+    -------
+    (...) ndarray of float64
+        1 at convergence, up to noise: B is at least the variance of a group's mean, that of a draw
+        over the effective draws of a group. NaN where a draw is NaN, and where all draws are equal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `a` is not a real array with at least two axes, `superchains` are not C whole numbers, or
+        fewer than two groups, or groups of one chain alone with a single draw.
+
+    References
+    ----------
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari and Gelman (2024), "Nested R-hat: assessing
+    the convergence of Markov chain Monte Carlo when running many short chains", Bayesian Analysis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ribbit as rb
+    >>> a = np.random.default_rng(1).normal(size=(8, 50))
+    >>> a[4:] += 3.0  # the chains of the second start are elsewhere
+    >>> bool(rb.diagnostics.nested_rhat(a, [0, 0, 0, 0, 1, 1, 1, 1]) > 1.5)
+    True
+    """
+    name = "nested_rhat"
+    checks.choice(name, "method", method, ("rank", "identity"))
+    draws = as_host(a, name) if not hasattr(a, "positions") else a
+    shape = tuple(getattr(draws, "shape", ()))
+    if not hasattr(a, "positions") and len(shape) < 2:
+        raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {shape}")
+    chains = shape[0] if shape else 0
+    given = checks.numeric(name, "superchains", superchains)
+    if given.dtype.kind not in "iu" or given.shape != (chains,):
+        raise ShapeError(
+            f"[{name}] expected superchains as {chains} whole numbers, one for each chain of a, "
+            f"got {checks.summary(given)}"
+        )
+    labels, groups = np.unique(given, return_inverse=True)
+    if labels.size < 2:
+        raise ValueError(
+            f"[{name}] expected at least two superchains, got {labels.size}: chains of one start "
+            "cannot show whether they have forgotten it"
+        )
+    if len(shape) > 1 and shape[1] == 1 and labels.size == chains:
+        raise ValueError(
+            f"[{name}] expected superchains of several chains, or chains of several draws, got "
+            f"{chains} single draws"
+        )
+    function = functools.partial(nested_rhat_block, superchains=groups, method=method)
+    return by_block(name, draws, function, min_chains=2, min_draws=1)
 
 
 def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.05) -> Array:

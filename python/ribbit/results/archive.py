@@ -72,7 +72,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
     "StochasticState": (
         StochasticState,
         ("position", "logdensity", "chains"),
-        ("first_moment", "second_moment"),
+        ("first_moment", "second_moment", "step_size"),
     ),
 }
 # Readers of the headers of .npy entries by version.

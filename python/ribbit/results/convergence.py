@@ -39,6 +39,35 @@ def rhat_block(a: Array, *, method: str) -> Array:
     return np.where(_constant(a), np.nan, value)
 
 
+def nested_rhat_block(
+    a: Array, superchains: npt.NDArray[np.intp], *, method: str = "rank"
+) -> Array:
+    """Nested R-hat (M,) of Margossian et al. (2024), eq. 8; `superchains` (C,) are 0 .. K - 1."""
+    if method == "identity":
+        value = _nested_plain(a, superchains)
+    else:
+        bulk = _nested_plain(_z_scale(a), superchains)
+        tail = _nested_plain(_z_scale(_fold(a)), superchains)
+        value = np.where(tail > bulk, tail, bulk)
+    return np.where(_constant(a), np.nan, value)
+
+
+def _nested_plain(a: Array, superchains: npt.NDArray[np.intp]) -> Array:
+    """sqrt(1 + B / W) of (M, C, n): B between the means of superchains, W within them."""
+    chain_means = a.mean(axis=2)
+    within_chain = a.var(axis=2, ddof=1) if a.shape[2] > 1 else np.zeros_like(chain_means)
+    count = int(superchains.max()) + 1
+    means, within = np.empty((2, len(a), count))
+    for k in range(count):
+        own = superchains == k
+        means[:, k] = chain_means[:, own].mean(axis=1)
+        within[:, k] = within_chain[:, own].mean(axis=1)
+        if own.sum() > 1:
+            within[:, k] += chain_means[:, own].var(axis=1, ddof=1)
+    result: Array = np.sqrt(1.0 + means.var(axis=1, ddof=1) / within.mean(axis=1))
+    return result
+
+
 def _rhat_plain(a: Array) -> Array:
     """sqrt(((n - 1) W + B) / (n W)) of (M, C, n)."""
     n = a.shape[2]

@@ -95,9 +95,9 @@ class StochasticState:
     logdensity : (C,) float64 array
         Tempered log density on all rows; NaN unless it is tracked.
     first_moment : (C, P) array or None
-        Velocity of SGHMC, running mean of the gradients of Adam.
+        Velocity of SGHMC and of BAOAB (whitened), running mean of the gradients of Adam.
     second_moment : (C, P) array or None
-        Running mean of the squared gradients.
+        Running mean of the squared gradients; of BAOAB the scales of the parameters.
     step : int
         Steps done so far, warmup included; the counter of batches and random numbers.
     seed : int
@@ -108,6 +108,8 @@ class StochasticState:
         Steps of warmup planned in all.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
+    step_size : (C,) float64 NumPy array or None
+        What pilot runs have found, the same for all chains; None where it was given.
     """
 
     position: Array
@@ -119,6 +121,7 @@ class StochasticState:
     chains: npt.NDArray[np.uint32]
     warmup: int = 0
     target: dict[str, str] | None = None
+    step_size: npt.NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape

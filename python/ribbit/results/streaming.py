@@ -26,9 +26,17 @@ _ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
 
 
 def by_block(
-    name: str, a: npt.ArrayLike, function: Callable[[Array], Array], *, min_chains: int
+    name: str,
+    a: npt.ArrayLike,
+    function: Callable[[Array], Array],
+    *,
+    min_chains: int,
+    min_draws: int = 4,
 ) -> Array:
-    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...)."""
+    """Apply `function` to blocks (M, C, D) of the quantities in a (C, D, ...).
+
+    Of fewer chains or draws the answer is NaN.
+    """
     if hasattr(a, "positions"):
         raise DTypeError(
             f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
@@ -43,7 +51,7 @@ def by_block(
     flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
     count = int(np.prod(rest, dtype=np.int64))
     result = np.full(count, np.nan)
-    if chains < min_chains or length < 4:
+    if chains < min_chains or length < min_draws:
         return result.reshape(rest)
     block = max(1, _BLOCK_ELEMENTS // (chains * length))
     for begin in range(0, count, block):

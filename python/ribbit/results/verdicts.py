@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ribbit.results.convergence import ess_block, rhat_block
+from ribbit.results.convergence import ess_block, nested_rhat_block, rhat_block
+from ribbit.results.limits import FEWEST as _FEWEST
+from ribbit.results.limits import nested_limit, rhat_limit
+from ribbit.results.modes import fallen, superchains_of
 from ribbit.results.streaming import as_host, by_block
 from ribbit.results.summary import Row, Summary
 
@@ -22,11 +25,11 @@ __all__ = ["check_run", "parameters_of", "rhat_limit", "summary_of_draws"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
-RHAT, DIVERGENT, BFMI = 1.05, 0.01, 0.3  # what a verdict asks for
+DIVERGENT, BFMI = 0.01, 0.3  # what a verdict asks for
 DEEPEST = 0.01  # share of the trajectories of NUTS that may end at the largest depth
+COLLAPSED = 0.01  # share of the rows whose noise sd may have vanished
 _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
-_FEWEST = 4  # draws per chain that have an R-hat
 _FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
 _CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
 # Parameters that are judged where nothing says what they predict: of long runs fewer.
@@ -45,12 +48,20 @@ class Findings(NamedTuple):
         What R-hat may be.
     diverging : (C,) array or None
         Share of the draws that diverged, per chain.
+    superchains : (C,) array or None
+        Which chains have shared a start, where R-hat is the nested one.
     """
 
     quantities: dict[str, Array]
     rhat: dict[str, Array]
     limit: float
     diverging: Array | None
+    superchains: npt.NDArray[np.intp] | None = None
+
+    @property
+    def title(self) -> str:
+        """Which R-hat it is."""
+        return "R-hat" if self.superchains is None else "nested R-hat"
 
     @property
     def judged(self) -> dict[str, Array]:
@@ -67,36 +78,22 @@ class Findings(NamedTuple):
         return name, found.get(name, math.nan)
 
 
-def rhat_limit(chains: int, draws: int, count: int = 1) -> float:
-    """Return the R-hat that a verdict lets pass for the largest of `count` quantities.
-
-    1.05; in short runs what independent draws of one law hardly ever exceed, so that noise is not
-    taken for a finding: R-hat^2 is 1 + (F - 1) / n for halves of n draws and an F of the halves'
-    means, here its 99.9 % quantile (Paulson's approximation), or that of the largest of `count`
-    independent ones.
-    """
-    if draws < _FEWEST:
-        return math.nan
-    from statistics import NormalDist  # here, because `import ribbit` should not pay for it
-
-    half, z = draws // 2, NormalDist().inv_cdf(1.0 - 1e-3 / count)
-    a, b = 2.0 / (9.0 * (2 * chains - 1)), 2.0 / (9.0 * 2 * chains * (half - 1))
-    if (1.0 - b) ** 2 <= z * z * b:  # a few draws of one chain: no quantile, as if there were many
-        b = 0.0
-    root = math.sqrt((1.0 - a) ** 2 * b + (1.0 - b) ** 2 * a - z * z * a * b)
-    f = (((1.0 - a) * (1.0 - b) + z * root) / ((1.0 - b) ** 2 - z * z * b)) ** 3
-    return max(RHAT, math.sqrt(1.0 + (f - 1.0) / half))
-
-
 def find(
     stats: Mapping[str, Any],
     log_noise: Any | None,
     predictions: Any | None,
     parameters: Any | None = None,
     *,
+    superchains: npt.NDArray[np.intp] | None = None,
     most: int | None = None,
 ) -> Findings:
-    """Compute what a verdict needs; `most`: draws of all chains to look at, evenly spaced."""
+    """Compute what a verdict needs.
+
+    superchains: which chains (C,) have shared a start. most: draws of all chains to look at, evenly
+    spaced.
+    """
+    if superchains is not None and superchains.max() == 0:
+        superchains = None  # one start: nothing to compare
     given = {
         "predictions": predictions,
         "parameters": parameters,
@@ -116,20 +113,29 @@ def find(
         host = host.astype(np.float64)
         if host.size and not np.isnan(host).all():
             quantities[name] = host
-    rhat = {name: _rhat(values) for name, values in quantities.items()}
-    sizes = [
-        (*values.shape[:2], values.shape[2] if name == "parameters" else 1)
-        for name, values in quantities.items()
-    ]
-    limit = max((rhat_limit(*size) for size in sizes), default=math.nan)
+    rhat = {name: _rhat(values, superchains) for name, values in quantities.items()}
+    limits = []
+    for name, values in quantities.items():
+        chains, draws, count = values.shape
+        count = count if name == "parameters" else 1
+        limits.append(
+            rhat_limit(chains, draws, count)
+            if superchains is None
+            else nested_limit(superchains, draws, count)
+        )
+    limit = max(limits, default=math.nan)
     diverging = None
     if "diverging" in stats and stats["diverging"].shape[1] > 0:
         diverging = np.asarray(as_host(stats["diverging"]), dtype=np.float64).mean(axis=1)
-    return Findings(quantities, rhat, limit, diverging)
+    return Findings(quantities, rhat, limit, diverging, superchains)
 
 
-def _rhat(values: Array) -> Array:
-    """R-hat of (C, D, M); of a single chain, between its halves."""
+def _rhat(values: Array, superchains: npt.NDArray[np.intp] | None = None) -> Array:
+    """R-hat of (C, D, M); of a single chain, between its halves; of shared starts, between them."""
+    if superchains is not None:
+        return by_block(
+            "summary", values, lambda a: nested_rhat_block(a, superchains), min_chains=2
+        )
     return by_block("summary", values, lambda a: rhat_block(a, method="rank"), min_chains=1)
 
 
@@ -149,14 +155,14 @@ def judge(found: Findings) -> tuple[bool | None, str]:
     single = next(iter(found.quantities.values())).shape[0] == 1
     if worst <= found.limit:
         return True, (
-            f"Converged: R-hat is at most {worst:.3f}"
+            f"Converged: {found.title} is at most {worst:.3f}"
             + (
                 " between the halves of the chain; only several chains can show other modes."
                 if single
                 else "."
             )
         )
-    text = f"Not converged: R-hat {worst:.2f} of the {name}"
+    text = f"Not converged: {found.title} {worst:.2f} of the {name}"
     own = "parameters" in found.quantities  # a density of the user's: there is no fit to start at
     if single:
         return False, (
@@ -175,7 +181,7 @@ def judge(found: Findings) -> tuple[bool | None, str]:
                 "judge what you make of them: rb.diagnostics.rhat(f(draws.positions))."
             )
         return False, (
-            f"{apart}. Start from an ensemble (init=rb.DeepEnsemble(target).fit(...)), or "
+            f"{apart}. Start from an ensemble (init='ensemble', if they did not), or "
             "report the draws as an ensemble of modes."
         )
     if own:
@@ -223,16 +229,21 @@ def check_run(
     log_noise: Any | None,
     predictions: Any | None,
     parameters: Any | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> str | None:
     """Return what to warn of when the draws of a run have not converged, else None."""
     draws = next((values.shape[1] for values in stats.values()), 0)
     if draws < _FEWEST_TO_WARN:
         return None
+    settings = settings or {}
+    shared = superchains_of(settings, _chains(stats))
+    lp = stats.get("lp")
     if predictions is not None:  # they decide
         stats = {name: values for name, values in stats.items() if name != "lp"}
         log_noise = parameters = None
-    found = find(stats, log_noise, predictions, parameters, most=_CHECKED)
+    found = find(stats, log_noise, predictions, parameters, superchains=shared, most=_CHECKED)
     converged, verdict = judge(found)
+    verdict += fallen(lp, settings)[1]
     if converged is not False:
         return None
     name, worst = found.worst
@@ -240,17 +251,17 @@ def check_run(
     wanted, got = (
         (f"at most {DIVERGENT:.0%} of diverging draws", f"{float(found.diverging.max()):.1%}")
         if diverged and found.diverging is not None
-        else (f"R-hat <= {found.limit:.3g} of the {name}", f"{worst:.2f}")
+        else (f"{found.title} <= {found.limit:.3g} of the {name}", f"{worst:.2f}")
     )
     return f"[{function}] expected {wanted}, got {got}. {verdict} draws.summary() has the table."
 
 
 def log_noise_of(predictive: Any, positions: Any) -> Any | None:
-    """Log of a learned noise (C, D), the last parameter; None where there is none."""
+    """Log of a learned noise (C, D), the parameter behind the model's; None where there is none."""
     likelihood = getattr(predictive, "likelihood", None)
     if not getattr(likelihood, "learns_noise", False) or positions.shape[1] == 0:
         return None
-    return positions[:, :, -1]
+    return positions[:, :, getattr(predictive, "noise_at", -1)]
 
 
 def parameters_of(predictive: Any, positions: Any) -> Any | None:
@@ -286,16 +297,32 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         log_noise_of(draws.predictive, draws.positions),
         predictions,
         parameters_of(draws.predictive, draws.positions),
+        superchains=superchains_of(draws.settings, chains),
     )
     rows: list[Row] = []
     for name, values in found.rhat.items():
-        rows.append(_rhat_row(name, values, found.limit if name in found.judged else None))
+        limit = found.limit if name in found.judged else None
+        rows.append(_rhat_row(f"{found.title} of the {name}", values, limit))
     for name, quantity in found.quantities.items():
         rows.append(_ess_row(name, quantity, judged=name in found.judged))
     rows += _sampler_rows(draws, found)
+    collapsed = _collapse(draws)
+    if collapsed is not None:
+        gone, wanted = f"{collapsed[0]:.1%}", f"<= {COLLAPSED:.0%}"
+        rows.append(Row("rows whose noise sd vanished", gone, wanted, collapsed[0] <= COLLAPSED))
+    low, words = fallen(draws.stats.get("lp"), draws.settings)
+    if low:
+        rows.append(Row("chains far below the others", low, "none", False))
     converged, verdict = judge(found)
+    verdict += words
     if converged:
         verdict += _remarks(rows)
+    if collapsed is not None and collapsed[0] > COLLAPSED:
+        verdict += (
+            f" For {collapsed[0]:.1%} of the rows the noise sd is below a hundredth of a step of "
+            "y: the density has no bound there, and test likelihoods may be anything. Take "
+            f"{collapsed[1]}."
+        )
     if "energy_variance" in draws.stats:
         verdict += (
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
@@ -329,6 +356,16 @@ def _remarks(rows: Sequence[Row]) -> str:
     return text
 
 
+def _chains(stats: Mapping[str, Any]) -> int:
+    return next((int(values.shape[0]) for values in stats.values()), 0)
+
+
+def _collapse(draws: Any) -> tuple[float, str] | None:
+    """Share of the data's rows whose noise sd has vanished, and advice; None where it cannot."""
+    look = getattr(draws.predictive, "_noise_collapse", None)
+    return None if look is None or 0 in draws.positions.shape else look(draws.positions)
+
+
 def _at_max_depth(draws: Any) -> float | None:
     """Share of the draws of NUTS whose trajectory only the largest depth has ended."""
     flags = draws.stats.get("reached_max_treedepth")
@@ -337,9 +374,8 @@ def _at_max_depth(draws: Any) -> float | None:
     return float(np.asarray(as_host(flags), dtype=np.float64).mean())
 
 
-def _rhat_row(name: str, values: Array, limit: float | None) -> Row:
+def _rhat_row(label: str, values: Array, limit: float | None) -> Row:
     """Row of an R-hat; without a limit it is shown and not judged."""
-    label = f"R-hat of the {name}"
     finite = values[~np.isnan(values)]
     if finite.size == 0:
         return Row(label, "not known")
@@ -402,6 +438,8 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         variance = np.asarray(as_host(stats["energy_variance"]), dtype=np.float64)[:, -1]
         text = f"{variance.mean():.3g} (chains {variance.min():.3g} to {variance.max():.3g})"
         rows.append(Row("energy variance per parameter", text))
+    if (pilot := draws.settings.get("pilot")) is not None:
+        rows.append(Row("step size", str(pilot)))
     thin = int(draws.settings.get("thin", 1))
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin

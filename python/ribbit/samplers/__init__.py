@@ -3,6 +3,8 @@
 from ribbit.results.state import MicrocanonicalState, State, StochasticState
 from ribbit.samplers.fit.bbb import BBB
 from ribbit.samplers.fit.ensemble import DeepEnsemble
+from ribbit.samplers.fit.ensemble_start import EnsembleStart
+from ribbit.samplers.fit.laplace import LaplaceApproximation
 from ribbit.samplers.fit.mc_dropout import MCDropout
 from ribbit.samplers.fit.swag import SWAG
 from ribbit.samplers.mcmc.hmc import HMC
@@ -10,11 +12,13 @@ from ribbit.samplers.mcmc.leapfrog import Trajectory, leapfrog
 from ribbit.samplers.mcmc.mclmc import MCLMC
 from ribbit.samplers.mcmc.metropolis import metropolis
 from ribbit.samplers.mcmc.nuts import NUTS
-from ribbit.samplers.run.base import Sampler
+from ribbit.samplers.run.base import STARTS, Sampler
+from ribbit.samplers.sgmcmc.baoab import BAOAB
 from ribbit.samplers.sgmcmc.sghmc import SGHMC
 from ribbit.samplers.sgmcmc.sgld import SGLD
 
 __all__ = [
+    "BAOAB",
     "BBB",
     "HMC",
     "MCLMC",
@@ -23,6 +27,8 @@ __all__ = [
     "SGLD",
     "SWAG",
     "DeepEnsemble",
+    "EnsembleStart",
+    "LaplaceApproximation",
     "MCDropout",
     "MicrocanonicalState",
     "Sampler",
@@ -32,3 +38,6 @@ __all__ = [
     "leapfrog",
     "metropolis",
 ]
+
+# Samplers run chains and know no fit; here the two meet.
+STARTS["ensemble"] = EnsembleStart()

@@ -91,6 +91,11 @@ class MaskedPosterior(NativeSteps):
                 f"[{name}] expected a model with Dropout layers, got {model!r} without: put "
                 "rb.Dropout(0.1) after an activation, or use BBB or DeepEnsemble"
             )
+        if spec.table.scales is not None:
+            raise ValueError(
+                f"[{name}] expected priors of known scales for masks, got {spec.prior!r}: masks "
+                "with learned scales are not there"
+            )
         drops = model.table[:, 0] == Dropout.op
         rates = model.rates.copy()
         concrete = isinstance(rate, str)
@@ -116,13 +121,13 @@ class MaskedPosterior(NativeSteps):
         prior = spec.table.rows
         if length_scale is not None:
             scale = checks.positive(name, "length_scale", length_scale)
-            _check_centred(name, "length_scale", spec.prior, spec.table.mean[: model.dim])
+            _check_centred(name, "length_scale", spec.prior, spec.table.centre[: model.dim])
             # Learned rates enter the precision in the core.
             fixed = np.zeros_like(rates) if concrete else rates
             prior = _length_scale_prior(model, fixed, scale, prior)
         if concrete:
             _check_concrete(name, model.table, prior)
-            _check_centred(name, "rate='concrete'", spec.prior, spec.table.mean)
+            _check_centred(name, "rate='concrete'", spec.prior, spec.table.centre)
         check_addresses(name, model, spec.num_rows)
         self._options = {"rate": rate, "length_scale": length_scale, "precision": precision}
         self._spec, self.model, self.likelihood = spec, model, likelihood

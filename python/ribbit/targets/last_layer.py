@@ -132,6 +132,8 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
         raise TypeError(f"{what} a Gaussian likelihood, got {spec.likelihood!r}")
     if spec.backend.device is not None:
         raise TypeError(f"{what} data in host memory, got data on a device")
+    if spec.table.scales is not None:
+        raise ValueError(f"{what} known scales of the weights, got {spec.prior!r}")
     row, last = dict(zip(COLUMNS, model.table[-1].tolist(), strict=True)), len(model.table) - 1
     if row["op"] != OPS["dense"] or row["input"] != last:
         raise ValueError(f"{what} a model that ends in a Dense layer, got {layer!r} at its end")
@@ -161,9 +163,11 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
         rows,
         spread[keep],
         mean[keep],
+        spec.table.centre[keep],
         float(spreads[0]) if below and (spreads == spreads[0]).all() else None,
     )
-    table.spread.flags.writeable = table.mean.flags.writeable = False
+    for array in (table.spread, table.mean, table.centre):
+        array.flags.writeable = False
     integrated = IntegratedLayer(
         bias,
         alone,

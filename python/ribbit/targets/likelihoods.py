@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _LOG_2PI = math.log(2.0 * math.pi)
+_LEAST_FLOOR = 1e-15  # whose square is a normal float32
 
 Array64: TypeAlias = "npt.NDArray[np.float64]"
 Kind: TypeAlias = Literal["regression", "classification", "count"]
@@ -57,10 +58,15 @@ class Likelihood:
         """Known scale of the noise for a backend, else 1, and a second constant, else 0."""
         return 1.0, 0.0
 
+    @property
+    def code(self) -> str:
+        """Name of the functor of ``core/likelihood_hd.h``."""
+        return type(self).__name__ + ("Learned" if self.learns_noise else "")
+
     def table(self, function: str, outputs: tuple[int, ...]) -> LikelihoodTable:
         """Return what a backend is told; ValueError if a network with `outputs` does not fit."""
         return LikelihoodTable(
-            LIKELIHOODS[type(self).__name__ + ("Learned" if self.learns_noise else "")],
+            LIKELIHOODS[self.code],
             self.parameters,
             self.columns(function, outputs),
             classes=self.kind == "classification",
@@ -232,9 +238,53 @@ class Gaussian(Likelihood):
 
 @dataclass(frozen=True)
 class HeteroscedasticGaussian(Likelihood):
-    """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus."""
+    """Normal noise with an sd per row: outputs are K means, then K raw sds through softplus.
+
+    variance = min_sd**2 + softplus(raw)**2: noise of the network's making, and beside it noise of a
+    known sd, such as that of rounding. Without a floor the density has no bound where y takes few
+    values: the network can be exactly right for many rows at once, and its sd there goes to 0. For
+    y in whole steps of size g, g / sqrt(12) is the sd of the rounding.
+
+    Parameters
+    ----------
+    min_sd : float, default 0.0
+        Least noise sd, 0 or in [1e-15, 1e15], in the units of y as the target has it: with
+        ``Posterior(standardize=True)`` the standardised ones, as a known noise sd is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `min_sd` is not such a number.
+
+    Examples
+    --------
+    >>> import ribbit as rb
+    >>> rb.HeteroscedasticGaussian(min_sd=0.05)
+    HeteroscedasticGaussian(min_sd=0.05)
+    """
 
     kind: ClassVar[Kind] = "regression"
+    min_sd: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        name = "HeteroscedasticGaussian"
+        floor = checks.real(name, "min_sd", self.min_sd)
+        if not (floor == 0.0 or _LEAST_FLOOR <= floor <= 1.0 / _LEAST_FLOOR):
+            raise ValueError(
+                f"[{name}] expected min_sd as 0 or in [{_LEAST_FLOOR:g}, {1.0 / _LEAST_FLOOR:g}], "
+                f"got {self.min_sd!r}"
+            )
+        object.__setattr__(self, "min_sd", abs(floor))
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        """1 and the least noise sd."""
+        return 1.0, self.min_sd
+
+    @property
+    def code(self) -> str:
+        """Name of the functor; without a floor that of one that has none."""
+        return "HeteroscedasticGaussian" + ("Floored" if self.min_sd else "")
 
     def columns(self, function: str, outputs: tuple[int, ...]) -> int:
         """Return half the outputs; an odd number of outputs is a ValueError."""
@@ -251,6 +301,8 @@ class HeteroscedasticGaussian(Likelihood):
         xp = namespace(outputs)
         half = outputs.shape[-1] // 2
         sd = _softplus(xp, _double(xp, outputs[..., half:]))  # float32 underflows at -104
+        if self.min_sd:
+            sd = xp.hypot(sd, xp.full_like(sd, self.min_sd))
         return PredictiveTerms(mean=outputs[..., :half], noise_sd=sd)
 
     def log_likelihood(self, outputs: Array, y: Array, log_noise: Array | None) -> Array:
@@ -261,7 +313,16 @@ class HeteroscedasticGaussian(Likelihood):
         raw = values[..., half:]
         # log(softplus(r)) is r to one part in 1e16 below -37, where softplus underflows later on.
         log_sd = xp.where(raw < -37.0, raw, xp.log(_softplus(xp, xp.maximum(raw, -40.0))))
+        if self.min_sd:
+            log_sd = 0.5 * xp.logaddexp(
+                2.0 * log_sd, xp.full_like(raw, 2.0 * math.log(self.min_sd))
+            )
         return _normal_log_density(xp, _double(xp, y) - values[..., :half], log_sd)
+
+    def describe(self) -> dict[str, Any]:
+        """Return a JSON-able description; of a floor only where there is one, as files of old."""
+        floor = {"min_sd": self.min_sd} if self.min_sd else {}
+        return {"likelihood": "HeteroscedasticGaussian", **floor}
 
 
 @dataclass(frozen=True)

@@ -349,6 +349,11 @@ class NativeDensity:
             If shapes or dtypes do not fit.
         """
         name = checks.choice("advance_variational", "estimator", estimator, ESTIMATORS)
+        if name != "reparam" and self._spec.table.scales is not None:
+            raise ValueError(
+                "[BBB] expected estimator='reparam' where scales of weights are learned, "
+                f"got {name!r}"
+            )
         if name != "reparam":  # noise for each row
             check_addresses("BBB", self._predictive.model, self.num_rows)
         out: Any = self._native.advance_variational(

@@ -20,6 +20,7 @@ from ribbit._backends.precision import Precision
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
+from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
@@ -28,6 +29,7 @@ from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.priors import Normal, PriorLike
 from ribbit.targets.spec import DensitySpec
+from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ __all__ = ["Posterior"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Posterior(NativeDensity, NativeSteps):
+class Posterior(NativeDensity, NativeSteps, GaussNewton):
     """The posterior of a network given data.
 
     log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
@@ -98,8 +100,9 @@ class Posterior(NativeDensity, NativeSteps):
     ----------
     dim : int
         Number of parameters P; one more than the model's when the noise is learned ("log_noise",
-        the last, the logarithm of the noise sd). With `marginalize` the number R of those that are
-        left; `full_dim` is P then and always.
+        behind them, the logarithm of the noise sd), and one for each learned scale of weights, the
+        last ones. With `marginalize` the number R of those that are left; `full_dim` is P then and
+        always.
     integrated : str or None
         What is integrated out: "last layer".
     joint : Posterior
@@ -141,6 +144,9 @@ class Posterior(NativeDensity, NativeSteps):
     ScaleWarning
         For a column of x, or of y in a regression, that is far from unit scale (mean or sd above
         10, or sd below 0.01 in 20 rows or more) under one prior for all weights.
+    NoiseWarning
+        For a column of y under `HeteroscedasticGaussian` without a floor where a quarter of the
+        rows or more have frequent values (each of 10 rows and of 5 % of them, or more).
 
     References
     ----------
@@ -216,6 +222,7 @@ class Posterior(NativeDensity, NativeSteps):
         _precision.warn(name, self.precision)
         if units is None:
             warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
+        warn_of_steps(self._spec)
 
     def _fill(self, spec: DensitySpec) -> None:
         """Set every field from the checked arguments."""
@@ -242,7 +249,7 @@ class Posterior(NativeDensity, NativeSteps):
             "array_namespace": spec.backend.xp,
             "_native": spec.density(),
             "_predictive": NetworkPredictive(
-                model, spec.likelihood, spec.describe(), units=spec.units
+                model, spec.likelihood, spec.describe(), units=spec.units, scales=table.scales
             ),
         }.items():
             object.__setattr__(self, key, value)
@@ -260,10 +267,19 @@ class Posterior(NativeDensity, NativeSteps):
         # The native part cannot be pickled; it is rebuilt from the arguments.
         return _of_spec, (self._spec,)
 
+    @staticmethod
+    def _of_spec(spec: DensitySpec) -> Posterior:
+        return _of_spec(spec)
+
     @property
     def kind(self) -> Kind:
         """One of "regression", "classification" and "count"."""
         return self.likelihood.kind
+
+    @property
+    def noise_at(self) -> int:
+        """Place of "log_noise" in a position, where the noise is learned."""
+        return self.model.dim
 
     @property
     def flat(self) -> bool:
@@ -285,6 +301,9 @@ class Posterior(NativeDensity, NativeSteps):
         scheme: str = "he",
     ) -> FloatArray:
         """Draw a starting position: the model's `Model.init`, "log_noise" at 0.
+
+        A learned scale starts at its prior's median, moved towards the size of its weights by at
+        most one sd of the prior, and what it multiplies where the weights are the model's.
 
         Parameters
         ----------
@@ -344,15 +363,56 @@ class Posterior(NativeDensity, NativeSteps):
         whole: FloatArray = self._native.complete(theta, *place, interrupt)
         return whole[0] if single else whole
 
+    def subset(self, rows: npt.ArrayLike) -> Posterior:
+        """Return the posterior of some of the rows alone: those held out, or those left.
+
+        Parameters
+        ----------
+        rows : array of int
+            Rows (n,) in [0, N), at least one; repeats count again.
+
+        Returns
+        -------
+        Posterior
+            Of the same model, prior, likelihood and temperatures, and the same units; its rows are
+            a copy. The likelihood is not scaled: it is that of n rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `rows` is no array of whole numbers or one is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ribbit as rb
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> target.subset(range(5)).num_rows
+        5
+        """
+        function = "Posterior.subset"
+        chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
+        return _of_spec(self._spec.rows(chosen))
+
+    def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
+        """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
+        return collapse(self._spec, replace(self._predictive, units=None), positions)
+
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
+
+        Where scales are learned, the arrays of the model are copies, the weights as the network
+        sees them, and the logarithms of the scales follow, such as "log_scale.0.weight".
 
         Raises
         ------
         TypeError, ValueError
             If `theta` is no array or its last axis is not P.
         """
-        return unravel("Posterior.unravel", self.model, self.likelihood, theta)
+        return unravel("Posterior.unravel", self._predictive, theta)
 
     def outputs(self, theta: FloatArray, x: npt.ArrayLike) -> FloatArray:
         """Return the raw outputs of the network at `x`; see `NetworkPredictive.outputs`."""

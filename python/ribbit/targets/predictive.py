@@ -22,9 +22,11 @@ from ribbit.errors import DTypeError, ShapeError
 from ribbit.models.layers import Dropout
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
-from ribbit.targets import likelihoods
+from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
+from ribbit.targets.linearized import LinearizedNetwork, NormalNetwork, first_of
 from ribbit.targets.priors import LOG_NOISE
+from ribbit.targets.scales import ScaleTable
 from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
@@ -59,8 +61,11 @@ class Masks:
     seed: int
     masks: str
 
-    def source(self, backend: dispatch.Backend, theta: FloatArray, row: int) -> Any:
+    def source(
+        self, backend: dispatch.Backend, theta: FloatArray, row: int, scales: Any = None
+    ) -> Any:
         """Return samples whose weights are theta (P,), at rows of x from number `row` on."""
+        assert scales is None  # masks with learned scales are refused
         shared = self.masks == "shared"
         return backend.masked(theta, self.rates, self.seed, shared=shared, first_row=row)
 
@@ -95,10 +100,12 @@ class NormalWeights:
     scale: FloatArray
     seed: int
 
-    def source(self, backend: dispatch.Backend, theta: FloatArray, row: int) -> Any:
+    def source(
+        self, backend: dispatch.Backend, theta: FloatArray, row: int, scales: Any = None
+    ) -> Any:
         """Return samples; neither theta nor the rows matter."""
         del theta, row
-        return backend.drawn(self.mean, self.scale, self.seed)
+        return backend.drawn(self.mean, self.scale, self.seed, scales)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,8 @@ class NetworkPredictive:
     units : Units, optional
         Of the data, where the network sees them standardised: inputs, targets and predictions are
         in these units, `outputs` in those of the network.
+    scales : ScaleTable, optional
+        Learned scales: draws are positions, of which these make weights.
     """
 
     model: Model
@@ -127,11 +136,18 @@ class NetworkPredictive:
     description: Mapping[str, Any] = field(repr=False, compare=False)
     draws: Masks | NormalWeights | None = None
     units: Units | None = field(default=None, repr=False)
+    scales: ScaleTable | None = field(default=None, repr=False)
 
     @property
     def dim(self) -> int:
-        """Number of parameters P, "log_noise" included."""
-        return self.model.dim + int(self.likelihood.learns_noise)
+        """Number of parameters P, "log_noise" and learned scales included."""
+        count = 0 if self.scales is None else self.scales.count
+        return self.model.dim + int(self.likelihood.learns_noise) + count
+
+    @property
+    def noise_at(self) -> int:
+        """Place of "log_noise" in a position, where the noise is learned."""
+        return self.model.dim
 
     @property
     def numbered(self) -> bool:
@@ -163,13 +179,13 @@ class NetworkPredictive:
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of positions (..., P); see `Posterior.unravel`."""
-        return unravel("predict", self.model, self.likelihood, theta)
+        return unravel("predict", self, theta)
 
     def check_inputs(self, x: npt.ArrayLike) -> None:
         """Raise TypeError or ValueError unless `x` holds finite rows (N, *input_shape)."""
         single = getattr(x, "dtype", None) == np.float32 and not is_device_array(x)
         dtype = np.dtype(np.float32 if single else np.float64)
-        x = self._inputs("predict", x)
+        x = self.network_inputs("predict", x)
         dispatch.backend_of_data("predict", dtype, x=x).rows("predict", self.network, x)
 
     def outputs(
@@ -193,9 +209,9 @@ class NetworkPredictive:
         """
         if self.draws is not None:
             return self._samples("predict", theta, x, first, row)[0]
-        x = self._inputs("predict", x)
+        x = self.network_inputs("predict", x)
         out: FloatArray = dispatch.outputs(
-            "predict", self.network, theta, x, self.dim, self.precision
+            "predict", self.network, theta, x, self.dim, self.precision, self._scale_rows
         )
         return out
 
@@ -250,7 +266,7 @@ class NetworkPredictive:
             self.network,
             self.likelihood.table("predict", self.model.output_shape),
             self._source(backend, positions, x, 0),
-            self._inputs("predict", x),
+            self.network_inputs("predict", x),
             count=positions.shape[0] * positions.shape[1],
             precision=self.precision,
         )
@@ -261,6 +277,17 @@ class NetworkPredictive:
     def drawn(self, mean: FloatArray, scale: FloatArray, seed: int) -> NetworkPredictive:
         """Return predictions of normal weights that are drawn while they are used."""
         return dataclasses.replace(self, draws=NormalWeights(mean, scale, seed))
+
+    def linearized(self, mode: Array64, subset: str) -> LinearizedNetwork:
+        """Return predictions of the network as a linear function of a subset of its weights."""
+        first = first_of("predict", self.model, subset)
+        return LinearizedNetwork(self, np.asarray(mode, np.float64), first)
+
+    def normal(self, mode: Array64, subset: str, factor: Array64) -> NormalNetwork | None:
+        """Return the same under normal weights in closed form; None where noise is not normal."""
+        if type(self.likelihood) is not likelihoods.Gaussian:
+            return None
+        return NormalNetwork(self.linearized(mode, subset), factor)
 
     def mask_predictive(self, seed: int, masks: str, rates: Array64) -> NetworkPredictive:
         """Return what predicts with masks of `rates` (L,) by row or shared: see `Masks`."""
@@ -280,8 +307,8 @@ class NetworkPredictive:
         masks = {"dropout": self.draws.describe()} if isinstance(self.draws, Masks) else {}
         return dict(self.description) | masks
 
-    def _inputs(self, function: str, x: npt.ArrayLike) -> Any:
-        """Return inputs in the units of the network."""
+    def network_inputs(self, function: str, x: npt.ArrayLike) -> Any:
+        """Return inputs in the units of the network, not checked where they are the user's."""
         return x if self.units is None else self.units.inputs(function, x)
 
     def _source(
@@ -289,9 +316,13 @@ class NetworkPredictive:
     ) -> Any:
         """Return samples of draws (C, D, P)."""
         if self.draws is None:
-            return backend.stored(positions)
+            return backend.stored(positions, self._scale_rows)
         check_addresses("predict", self.model, row + _num_rows(x))
-        return self.draws.source(backend, positions[0, 0, :], row)
+        return self.draws.source(backend, positions[0, 0, :], row, self._scale_rows)
+
+    @property
+    def _scale_rows(self) -> Array64 | None:
+        return None if self.scales is None else self.scales.rows
 
     def _samples(
         self, function: str, theta: FloatArray, x: npt.ArrayLike, first: int, row: int
@@ -308,7 +339,7 @@ class NetworkPredictive:
             function,
             self.network,
             self._source(backend, theta[None, :, :], x, row),
-            self._inputs(function, x),
+            self.network_inputs(function, x),
             first=first,
             count=theta.shape[0],
             precision=self.precision,
@@ -317,19 +348,32 @@ class NetworkPredictive:
 
 
 def unravel(
-    function: str, model: Model, likelihood: Likelihood, theta: FloatArray
+    function: str, predictive: NetworkPredictive, theta: FloatArray
 ) -> dict[str, FloatArray]:
-    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise" (...)."""
-    if not likelihood.learns_noise:
+    """Return named views of positions (..., P): as `Model.unravel`, with "log_noise" (...).
+
+    With learned scales the network's arrays are copies, its weights, and views of the log scales
+    (..., *shape) follow.
+    """
+    model, scales = predictive.model, predictive.scales
+    if predictive.dim == model.dim:
         return model.unravel(theta)
-    dim, shape = model.dim + 1, getattr(theta, "shape", None)
+    dim, shape = predictive.dim, getattr(theta, "shape", None)
     if not isinstance(shape, tuple):
         got = checks.summary(theta)
         raise DTypeError(f"[{function}] expected an array (..., {dim}), got {got}")
     if not shape or shape[-1] != dim:
         raise ShapeError(f"[{function}] expected shape (..., {dim}), got {shape}")
-    views = model.unravel(theta[..., :-1])
-    views[LOG_NOISE] = theta[..., -1]  # with the ellipsis a view, for (P,) too
+    weights = theta if scales is None else scales.weights(function, theta)
+    views = model.unravel(weights[..., : model.dim])
+    if predictive.likelihood.learns_noise:
+        views[LOG_NOISE] = theta[..., model.dim]  # with the ellipsis a view, for (P,) too
+    if scales is None:
+        return views
+    for array in scales.arrays:
+        first = dim - scales.count + array.first
+        part = theta[..., first : first + array.count]
+        views[array.name] = part.reshape((*shape[:-1], *array.shape))
     return views
 
 
@@ -376,4 +420,8 @@ def predictive_from_description(description: Mapping[str, Any]) -> NetworkPredic
                 f"[{function}] expected {len(model.rates)} rates, got {len(masks.rates)}"
             )
     units = None if given.get("units") is None else Units.from_description(given["units"])
-    return NetworkPredictive(model, likelihood, base, masks, units)
+    scales = None
+    if given.get("learned_scales"):
+        prior = priors.from_description(given.get("prior"))
+        scales = prior_table.resolve(function, prior, model.parameters).scales
+    return NetworkPredictive(model, likelihood, base, masks, units, scales)

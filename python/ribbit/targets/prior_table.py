@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike
+from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
+from ribbit.targets.scales import ScaleBuilder, ScaleTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["PriorTable", "resolve"]
+__all__ = ["PriorTable", "chosen", "patterns_of", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,22 @@ class PriorTable:
         (P,) float64, standard deviation per parameter, its scale where that is infinite.
     mean : numpy.ndarray
         (P,) float64.
+    scales : ScaleTable or None
+        Learned scales of weights; their logarithms are the last parameters, their weights z.
+    centre : numpy.ndarray
+        (P,) float64, what the core subtracts before it takes the density: the mean, but 0 for the
+        log of a scale.
     shared : float or None
-        The one sd of all network parameters, None when they differ; "log_noise" not counted.
+        The one sd of all network parameters, None when they differ or scales are learned;
+        "log_noise" not counted.
     """
 
     rows: npt.NDArray[np.float64]
     spread: npt.NDArray[np.float64]
     mean: npt.NDArray[np.float64]
+    centre: npt.NDArray[np.float64]
     shared: float | None
+    scales: ScaleTable | None = None
 
 
 class _LogNoise(NamedTuple):
@@ -47,6 +56,16 @@ class _LogNoise(NamedTuple):
     size: int = 1
     shape: tuple[int, ...] = (1,)
     fan_in: int = 1
+
+
+def patterns_of(prior: PriorLike) -> Mapping[str, Prior]:
+    """Return a prior as patterns of names."""
+    return {"*": prior} if isinstance(prior, Prior) else prior
+
+
+def chosen(patterns: Mapping[str, Prior], name: str) -> tuple[str, Prior | None]:
+    """Return the first pattern that a parameter's name matches and its prior, "" and None."""
+    return next(((k, v) for k, v in patterns.items() if fnmatchcase(name, k)), ("", None))
 
 
 def resolve(
@@ -77,10 +96,10 @@ def resolve(
     Raises
     ------
     ValueError
-        If a parameter matches no pattern, or a pattern other than "log_noise" no parameter,
-        or a dict of means has a name that is no parameter's.
+        If a parameter matches no pattern, or a prior of a scale, or a pattern other than
+        "log_noise" no parameter, or a dict of means has a name that is no parameter's.
     """
-    patterns: Mapping[str, Prior] = {"*": prior} if isinstance(prior, Prior) else prior
+    patterns = patterns_of(prior)
     network = list(parameters)
     for pattern in patterns:
         if pattern != LOG_NOISE and not any(fnmatchcase(p.name, pattern) for p in network):
@@ -100,23 +119,48 @@ def resolve(
     sizes: list[int] = []
     spreads: list[float] = []
     means: list[npt.NDArray[np.float64]] = []
+    centres: list[npt.NDArray[np.float64]] = []
     dim = sum(p.size for p in network)
+    builder = ScaleBuilder()
     for p in network:
-        chosen = next((v for k, v in patterns.items() if fnmatchcase(p.name, k)), None)
-        if chosen is None:
+        pattern, own = chosen(patterns, p.name)
+        if own is None:
             raise ValueError(
                 f"[{function}] expected a prior for {p.name!r}, got patterns {list(patterns)}"
             )
-        rows.append((p.offset, p.size, chosen.kind, *chosen.table_values(p.fan_in)))
+        if isinstance(own, ScalePrior):
+            raise ValueError(
+                f"[{function}] expected a prior of weights for {p.name!r}, got {own!r}, which "
+                "is of a scale: it goes into log_noise_prior= or Normal(scale=)"
+            )
+        learned = own.learned_scales()
+        if learned is not None:
+            builder.add(function, p, pattern, learned)
+        rows.append((p.offset, p.size, own.kind, *own.table_values(p.fan_in)))
         sizes.append(p.size)
-        spreads.append(chosen.spread(p.fan_in))
-        means.append(chosen.means(function, p, dim))
+        spreads.append(own.spread(p.fan_in))
+        means.append(own.means(function, p, dim))
+        centres.append(own.centres(function, p, dim))
     shared = spreads[0] if len(set(spreads)) == 1 else None
     if log_noise is not None:
         extra = patterns.get(LOG_NOISE, log_noise)
+        if extra.learned_scales() is not None:
+            raise ValueError(
+                f"[{function}] expected a prior of {LOG_NOISE!r} of a known scale, got {extra!r}"
+            )
         rows.append((dim, 1, extra.kind, *extra.table_values()))
         sizes.append(1)
         spreads.append(extra.spread())
         means.append(extra.means(function, _LogNoise(), 1))
+        centres.append(extra.centres(function, _LogNoise(), 1))
+    scales = builder.table()
+    for array in () if scales is None else scales.arrays:
+        shared = None
+        rows.append((sum(sizes), array.count, array.prior.kind, *array.prior.table_values()))
+        sizes.append(array.count)
+        spreads.append(array.prior.spread())
+        means.append(np.full(array.count, array.prior.log_mean))
+        centres.append(np.zeros(array.count))
     table = np.array(rows, dtype=np.float64)
-    return PriorTable(table, np.repeat(spreads, sizes), np.concatenate(means), shared)
+    mean, centre = np.concatenate(means), np.concatenate(centres)
+    return PriorTable(table, np.repeat(spreads, sizes), mean, centre, shared, scales)

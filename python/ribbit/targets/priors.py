@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -18,14 +19,56 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._backends.codes import PRIORS
 from ribbit.errors import ShapeError
+from ribbit.targets import gamma_functions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Laplace", "Logistic", "Normal", "Prior", "ScaleMixture", "StudentT"]
+__all__ = [
+    "GammaPrecision",
+    "HalfCauchy",
+    "HalfNormal",
+    "Horseshoe",
+    "InverseGamma",
+    "Laplace",
+    "Logistic",
+    "Normal",
+    "Prior",
+    "ScaleMixture",
+    "ScalePrior",
+    "StudentT",
+]
 
 LOG_NOISE = "log_noise"
 """Name of the extra parameter of a likelihood that learns its noise."""
+
+
+@dataclass(frozen=True)
+class LearnedScales:
+    """Scales that are learned with the weights: w = scale z / divisor(fan_in), z ~ N(0, 1).
+
+    Attributes
+    ----------
+    scale : ScalePrior
+        Of each.
+    per : str
+        What has one of its own, as in `Normal`.
+    divisor : callable
+        Of the fan-in.
+    shared, slab : ScalePrior, optional
+        Of a scale that multiplies all those of an array, and of one that none of the products
+        goes much beyond.
+    """
+
+    scale: ScalePrior
+    per: str
+    divisor: Callable[[int], float]
+    shared: ScalePrior | None = None
+    slab: ScalePrior | None = None
+
+    def factor(self, fan_in: int) -> float:
+        """Return what multiplies the scales of weights of this fan-in."""
+        return 1.0 / self.divisor(fan_in)
 
 
 class Prior:
@@ -60,6 +103,14 @@ class Prior:
         del function, dim
         return np.zeros(parameter.size)
 
+    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return what the core subtracts before it takes the density (size,): the mean."""
+        return self.means(function, parameter, dim)
+
+    def learned_scales(self) -> LearnedScales | None:
+        """Return the scales that are learned with the weights, None where the prior is fixed."""
+        return None
+
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the prior."""
         return {"prior": type(self).__name__, **dataclasses.asdict(self)}  # type: ignore[call-overload]
@@ -68,7 +119,8 @@ class Prior:
         owner = type(self).__name__
         for name in names:
             object.__setattr__(self, name, checks.positive(owner, name, getattr(self, name)))
-        object.__setattr__(self, "fan_in", checks.boolean(owner, "fan_in", self.fan_in))
+        if "fan_in" in self.__dict__:
+            object.__setattr__(self, "fan_in", checks.boolean(owner, "fan_in", self.fan_in))
 
     def _divisor(self, fan_in: int) -> float:
         return math.sqrt(fan_in) if self.fan_in else 1.0
@@ -80,10 +132,20 @@ class Normal(Prior):
 
     Parameters
     ----------
-    scale : float
-        Standard deviation, > 0.
+    scale : float or ScalePrior
+        Standard deviation, > 0. `HalfNormal`, `HalfCauchy` or `InverseGamma` (of the variance): it
+        is learned with the weights. The target then has one more parameter for each scale, its
+        logarithm, behind the others, and holds z = w / scale in the places of the weights w, which
+        `Posterior.unravel` and predictions give back: so the posterior has no funnel where the data
+        say little of a scale (Betancourt and Girolami 2015).
     fan_in : bool, default False
         Divide the scale by sqrt(fan-in); the mean stays.
+    per : {"array", "layer", "input", "unit", "weight", "all"}, default "array"
+        What has a learned scale of its own: each array of parameters; each layer, its bias
+        included; each row of a matrix of weights, which is what leaves one input (automatic
+        relevance determination, Neal 1996); each column, which is what enters one unit; each
+        weight; or one scale for all that have this prior. Of "input" and "unit", biases have one
+        for the array.
     mean : float, array or dict of arrays, default 0.0
         One number for all parameters that have this prior; an array of the shape of the parameter,
         or flat; the flat vector (``model.dim``,) of all parameters, of which each takes its own; or
@@ -93,11 +155,16 @@ class Normal(Prior):
     Raises
     ------
     TypeError, ValueError
-        If the scale is not a positive finite number, or the mean not finite. A target raises
-        ValueError for means that do not fit its parameters.
+        If the scale is not a positive finite number or a prior of one, or the mean not finite;
+        with a learned scale, if there is a mean. A target raises ValueError for means that do not
+        fit its parameters.
 
     References
     ----------
+    Neal (1996), "Bayesian learning for neural networks", sections 1.2 and 4.1.
+
+    Betancourt and Girolami (2015), "Hamiltonian Monte Carlo for hierarchical models", section 3.
+
     Pearce, Leibfried and Brintrup (2020), "Uncertainty in neural networks: approximately Bayesian
     ensembling", for ensembles whose members have priors around draws of the prior.
 
@@ -115,15 +182,30 @@ class Normal(Prior):
     ...     members.append(fit.draws().positions)
     >>> np.concatenate(members).shape
     (3, 1, 25)
+
+    A learned scale for each layer's weights, and one for the biases of all layers:
+
+    >>> prior = {"*.weight": rb.Normal(rb.HalfNormal(1.0), fan_in=True),
+    ...          "*.bias": rb.Normal(rb.InverseGamma(3.0, 1.0), per="all")}
+    >>> target = rb.Posterior(model, x, np.sin(3 * x), prior=prior, likelihood=rb.Gaussian(0.1))
+    >>> list(target.unravel(target.init(seed=0)))[-3:]
+    ['log_scale.0.weight', 'log_scale.*.bias', 'log_scale.2.weight']
     """
 
     kind: ClassVar[int] = PRIORS["Normal"]
-    scale: float
+    scale: float | ScalePrior
     fan_in: bool = field(default=False, kw_only=True)
+    per: str = field(default="array", kw_only=True)
     mean: float | npt.ArrayLike | Mapping[str, npt.ArrayLike] = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._set_positive("scale")
+        learned = isinstance(self.scale, ScalePrior)
+        self._set_positive(*(() if learned else ("scale",)))
+        checks.choice("Normal", "per", self.per, _PER)
+        if self.per != "array" and not learned:
+            raise ValueError(
+                f"[Normal] expected per with a prior of the scale, got scale {self.scale!r}"
+            )
         mean: Any = self.mean
         if isinstance(mean, Mapping):
             mean = {name: _host_mean(f"mean[{name!r}]", value) for name, value in mean.items()}
@@ -131,13 +213,18 @@ class Normal(Prior):
             mean = checks.real("Normal", "mean", mean)
         else:
             mean = _host_mean("mean", mean)
+        if learned and not (isinstance(mean, float) and mean == 0.0):
+            raise ValueError(
+                f"[Normal] expected mean 0 with a prior of the scale, got {checks.summary(mean)}"
+            )
         object.__setattr__(self, "mean", mean)
 
     def __repr__(self) -> str:
         mean = f", mean={checks.summary(self.mean)}"
         if isinstance(self.mean, float):
             mean = f", mean={self.mean!r}" if self.mean else ""
-        return f"Normal(scale={self.scale!r}, fan_in={self.fan_in!r}{mean})"
+        per = f", per={self.per!r}" if isinstance(self.scale, ScalePrior) else ""
+        return f"Normal(scale={self.scale!r}, fan_in={self.fan_in!r}{per}{mean})"
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Normal) else NotImplemented
@@ -150,7 +237,7 @@ class Normal(Prior):
         # + 0.0: a negative zero is a zero.
         arrays = ((name, np.asarray(part) + 0.0) for name, part in parts.items())
         means = frozenset((name, part.shape, part.tobytes()) for name, part in arrays)
-        return self.scale, self.fan_in, means
+        return self.scale, self.fan_in, self.per, means
 
     def named(self) -> tuple[str, ...]:
         """Return the names in a dict of means."""
@@ -191,6 +278,8 @@ class Normal(Prior):
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description from which `from_description` rebuilds the prior."""
         described: dict[str, Any] = {"prior": "Normal", "scale": self.scale, "fan_in": self.fan_in}
+        if isinstance(self.scale, ScalePrior):
+            described |= {"scale": self.scale.describe(), "per": self.per}
         mean = self.mean
         if isinstance(mean, Mapping):
             described["mean"] = {name: np.asarray(part).tolist() for name, part in mean.items()}
@@ -199,12 +288,28 @@ class Normal(Prior):
         return described
 
     def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        return self.scale / self._divisor(fan_in), 0.0, 0.0
+        """Return (scale, 0, 0); of z, (1, 0, 0), where the scale is learned."""
+        return self.spread(fan_in), 0.0, 0.0
 
     def spread(self, fan_in: int = 1) -> float:
-        """Return the sd, the scale itself."""
+        """Return the sd, the scale itself; that of z, 1, where the scale is learned."""
+        if isinstance(self.scale, ScalePrior):
+            return 1.0
         return self.scale / self._divisor(fan_in)
+
+    @property
+    def sd(self) -> float:
+        """Marginal standard deviation of a weight of fan-in 1; infinite when there is none."""
+        return self.scale.root_mean_square if isinstance(self.scale, ScalePrior) else self.scale
+
+    def learned_scales(self) -> LearnedScales | None:
+        """Return the scales that are learned with the weights, None where the prior is fixed."""
+        if not isinstance(self.scale, ScalePrior):
+            return None
+        return LearnedScales(self.scale, self.per, self._divisor)
+
+
+_PER = ("array", "layer", "input", "unit", "weight", "all")
 
 
 def _host_mean(name: str, value: object) -> npt.NDArray[np.float64]:
@@ -365,6 +470,302 @@ class ScaleMixture(Prior):
         return sd / self._divisor(fan_in)
 
 
+class ScalePrior(Prior):
+    """Base of the priors of a scale, a positive number that a target has as its logarithm.
+
+    Their density is that of u = log(scale), the Jacobian included. They go where a target has such
+    a parameter: the noise sd (``log_noise_prior=``, or the entry "log_noise" of a dict of priors),
+    and learned scales of weights, ``Normal(scale=...)``.
+    """
+
+    fan_in = False
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale."""
+        raise NotImplementedError
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale."""
+        raise NotImplementedError
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root of the mean of scale**2, infinite when there is none."""
+        return math.inf
+
+    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return the mean of the log scale (size,)."""
+        del function, dim
+        return np.full(parameter.size, self.log_mean)
+
+    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
+        """Return zeros (size,): the density is of the log scale itself."""
+        del function, dim
+        return np.zeros(parameter.size)
+
+
+@dataclass(frozen=True)
+class GammaPrecision(ScalePrior):
+    """Gamma prior of the precision scale**-2, with density b**a x**(a - 1) exp(-b x) / Gamma(a).
+
+    The prior of the noise in NumPyro's Bayesian neural network: ``prec_obs ~ Gamma(3, 1)``,
+    ``sigma = 1 / sqrt(prec_obs)``.
+
+    Parameters
+    ----------
+    concentration : float
+        a > 0.
+    rate : float
+        b > 0, in units of the variance: the mean of the precision is a / b.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a positive finite number; a target, for a prior of weights.
+
+    Examples
+    --------
+    >>> import numpy as np, ribbit as rb
+    >>> noise = rb.Gaussian(log_noise_prior=rb.GammaPrecision(3.0, 1.0))
+    >>> target = rb.Posterior(rb.mlp(1, (5, 5), 1, activation="tanh"), np.zeros((4, 1)),
+    ...                       np.zeros(4), prior=rb.Normal(1.0), likelihood=noise)
+    >>> target.unravel(target.init(seed=0))["log_noise"].shape
+    ()
+    """
+
+    kind: ClassVar[int] = PRIORS["GammaPrecision"]
+    concentration: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("concentration", "rate")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (concentration, rate, 0)."""
+        del fan_in
+        return self.concentration, self.rate, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, sqrt(trigamma(a)) / 2."""
+        del fan_in
+        return 0.5 * math.sqrt(gamma_functions.trigamma(self.concentration))
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale, (log b - digamma(a)) / 2."""
+        return 0.5 * (math.log(self.rate) - gamma_functions.digamma(self.concentration))
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale."""
+        median = gamma_functions.gamma_log_median(self.concentration)
+        return 0.5 * (math.log(self.rate) - median)
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root of the mean variance, b / (a - 1); infinite for a <= 1."""
+        above = self.concentration - 1.0
+        return math.sqrt(self.rate / above) if above > 0.0 else math.inf
+
+
+class InverseGamma(GammaPrecision):
+    """Inverse gamma prior of the variance scale**2: `GammaPrecision` by its other name.
+
+    The variance has the density b**a v**(-a - 1) exp(-b / v) / Gamma(a); v is inverse gamma where
+    1 / v is gamma, with the same two numbers.
+
+    Parameters
+    ----------
+    concentration : float
+        a > 0.
+    rate : float
+        b > 0, in units of the variance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `GammaPrecision`.
+    """
+
+
+@dataclass(frozen=True)
+class HalfNormal(ScalePrior):
+    """Half-normal prior of a scale: the absolute value of N(0, scale**2).
+
+    Parameters
+    ----------
+    scale : float
+        Its own scale, > 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number; a target, for a prior of weights.
+    """
+
+    kind: ClassVar[int] = PRIORS["HalfNormal"]
+    scale: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        del fan_in
+        return self.scale, 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, pi / sqrt(8): half that of the log of a chi-square."""
+        del fan_in
+        return math.pi / math.sqrt(8.0)
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale."""
+        return math.log(self.scale) + 0.5 * (math.log(2.0) + gamma_functions.digamma(0.5))
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale: the upper quartile of a normal variate."""
+        return math.log(self.scale) + math.log(NormalDist().inv_cdf(0.75))
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root of the mean of tau**2, the scale."""
+        return self.scale
+
+
+@dataclass(frozen=True)
+class HalfCauchy(ScalePrior):
+    """Half-Cauchy prior of a scale, with density 2 / (pi s (1 + (tau / s)**2)), tau > 0.
+
+    Parameters
+    ----------
+    scale : float
+        s > 0, the median of tau.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number; a target, for a prior of weights.
+
+    References
+    ----------
+    Gelman (2006), "Prior distributions for variance parameters in hierarchical models", section 3.
+    """
+
+    kind: ClassVar[int] = PRIORS["HalfCauchy"]
+    scale: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        del fan_in
+        return self.scale, 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, pi / 2: that of a hyperbolic secant."""
+        del fan_in
+        return math.pi / 2.0
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale, log s."""
+        return math.log(self.scale)
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale, log s."""
+        return math.log(self.scale)
+
+
+@dataclass(frozen=True)
+class Horseshoe(Prior):
+    """Regularised horseshoe: most weights near 0, few far from it, none beyond a slab.
+
+    A weight is m z with z ~ N(0, 1) and m**-2 = (tau lambda)**-2 + c**-2, where the local scales
+    lambda are half-Cauchy of scale 1, the global one tau half-Cauchy of ``global_scale``, and the
+    slab's c**2 inverse gamma (df / 2, df s**2 / 2): far out the prior is a Student t of scale s.
+    All of them are learned with the weights, as `Normal` says; tau and c are those of one array.
+
+    Parameters
+    ----------
+    global_scale : float
+        Scale of tau, > 0: with p0 of D inputs that matter and N rows of noise sd sigma, they
+        advise p0 / (D - p0) sigma / sqrt(N).
+    slab_scale : float, default 2.0
+        s > 0.
+    slab_df : float, default 4.0
+        Degrees of freedom of the slab, > 0.
+    per : {"weight", "input", "unit", "array"}, default "weight"
+        What has a local scale of its own, as in `Normal`.
+    fan_in : bool, default False
+        Divide m by sqrt(fan-in).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not positive and finite; from a target, where "input" or "unit" stands for an
+        array that is no matrix.
+
+    References
+    ----------
+    Piironen and Vehtari (2017), "Sparsity information and regularization in the horseshoe and other
+    shrinkage priors", section 2.3 and eq. 3.12; Ghosh, Yao and Doshi-Velez (2018), "Structured
+    variational learning of Bayesian neural networks with horseshoe priors", for networks.
+
+    Examples
+    --------
+    >>> import numpy as np, ribbit as rb
+    >>> prior = {"0.weight": rb.Horseshoe(0.1, per="input"), "*": rb.Normal(1.0)}
+    >>> x = rb.random.normal((50, 8), seed=1)
+    >>> target = rb.Posterior(rb.mlp(8, (5,), 1), x, x[:, 0], prior=prior,
+    ...                       likelihood=rb.Gaussian(0.1))
+    >>> list(target.unravel(target.init(seed=0)))[-3:]
+    ['log_local.0.weight', 'log_global.0.weight', 'log_slab.0.weight']
+    """
+
+    kind: ClassVar[int] = PRIORS["Normal"]  # of z
+    global_scale: float
+    slab_scale: float = 2.0
+    slab_df: float = 4.0
+    per: str = field(default="weight", kw_only=True)
+    fan_in: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._set_positive("global_scale", "slab_scale", "slab_df")
+        checks.choice("Horseshoe", "per", self.per, ("weight", "input", "unit", "array"))
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (1, 0, 0), those of z."""
+        del fan_in
+        return 1.0, 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of z, 1."""
+        del fan_in
+        return 1.0
+
+    @property
+    def sd(self) -> float:
+        """Bound of a weight's sd: that of its slab alone, infinite for slab_df <= 2."""
+        return self._slab.root_mean_square
+
+    @property
+    def _slab(self) -> InverseGamma:
+        half = 0.5 * self.slab_df
+        return InverseGamma(half, half * self.slab_scale**2)
+
+    def learned_scales(self) -> LearnedScales:
+        """Return the local scales, the global one and the slab."""
+        shared = HalfCauchy(self.global_scale)
+        return LearnedScales(HalfCauchy(1.0), self.per, self._divisor, shared, self._slab)
+
+
 PriorLike: TypeAlias = Prior | Mapping[str, Prior]
 
 
@@ -396,7 +797,11 @@ def check(function: str, prior: object) -> PriorLike:
 
 
 _PRIORS: dict[str, type[Any]] = {
-    cls.__name__: cls for cls in (Normal, Laplace, StudentT, Logistic, ScaleMixture)
+    cls.__name__: cls
+    for cls in (
+        *(Normal, Laplace, StudentT, Logistic, ScaleMixture),
+        *(GammaPrecision, InverseGamma, HalfNormal, HalfCauchy, Horseshoe),
+    )
 }
 
 
@@ -420,10 +825,15 @@ def from_description(description: object) -> PriorLike:
     if "patterns" in given:
         patterns = checks.mapping(function, "patterns", given["patterns"])
         return {
-            pattern: checks.rebuild(
-                function, "prior", checks.mapping(function, pattern, value), _PRIORS
-            )
+            pattern: _rebuilt(function, checks.mapping(function, pattern, value))
             for pattern, value in patterns.items()
         }
+    return _rebuilt(function, given)
+
+
+def _rebuilt(function: str, given: Mapping[str, Any]) -> Prior:
+    scale = given.get("scale")
+    if isinstance(scale, Mapping):  # learned
+        given = {**given, "scale": checks.rebuild(function, "prior", scale, _PRIORS)}
     prior: Prior = checks.rebuild(function, "prior", given, _PRIORS)
     return prior

@@ -5,6 +5,7 @@ Shapes: P parameters, N rows, D inputs, J columns of y.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -101,6 +102,11 @@ class DensitySpec:
         resolved = prior_table.resolve(name, prior, model.parameters, log_noise=log_noise)
         resolved.spread.flags.writeable = resolved.mean.flags.writeable = False
         backend = dispatch.backend_of_data(name, chosen, x=x, y=y)
+        if resolved.scales is not None and backend.device is not None:
+            raise ValueError(
+                f"[{name}] expected data in host memory for learned scales of weights, got x on a "
+                "device: use scales that are known there, such as Normal(1.0)"
+            )
         flat = getattr(y, "ndim", None) == 1 or np.ndim(y) == 1
         _precision.check_memory(name, how, backend.device)
         rows = backend.rows(name, model.network, x)
@@ -139,8 +145,8 @@ class DensitySpec:
 
     @property
     def dim(self) -> int:
-        """Number of parameters P, a learned noise included."""
-        return self.model.dim + int(self.likelihood.learns_noise)
+        """Number of parameters P, a learned noise and learned scales included."""
+        return int(self.table.mean.size)
 
     @property
     def num_rows(self) -> int:
@@ -182,14 +188,26 @@ class DensitySpec:
             learned,
             precision or self.precision,
             self.centre(),
+            None if self.table.scales is None else self.table.scales.rows,
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
 
+    def rows(self, chosen: npt.NDArray[np.int64]) -> DensitySpec:
+        """Return the same with the rows `chosen` (n,) alone, a copy of them."""
+        xp = self.backend.xp
+        places = from_host(xp, chosen)
+        x, y = (xp.take(array, places, axis=0) for array in (self.x, self.y))
+        for array in (x, y):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+        constants = None if self.constants is None else self.constants[chosen]
+        return dataclasses.replace(self, x=x, y=y, constants=constants)
+
     def centre(self) -> FloatArray | None:
-        """Means of the prior as the backend takes them, None where all are 0."""
-        if not self.table.mean.any():
+        """Return what the prior is centred at as the backend takes it, None where all is 0."""
+        if not self.table.centre.any():
             return None
-        host = checks.data("Posterior", "mean of the prior", self.table.mean, self.dtype)
+        host = checks.data("Posterior", "mean of the prior", self.table.centre, self.dtype)
         return from_host(self.backend.xp, host)  # type: ignore[no-any-return]
 
     def temper(self, likelihood: Any, prior: Any) -> tuple[Any, Any]:
@@ -200,11 +218,15 @@ class DensitySpec:
     def init(
         self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
     ) -> FloatArray:
-        """Draw a starting position: the model's `Model.init`, "log_noise" at 0."""
+        """Draw a starting position: the model's `Model.init`, "log_noise" at 0, scales near it."""
         start = self.model.init(seed, chains, scheme=scheme, dtype=self.dtype)
+        scales: list[Any] = []
+        if self.table.scales is not None:
+            start, *scales = self.table.scales.position(start)
         if self.likelihood.learns_noise:
             noise = np.zeros((*start.shape[:-1], 1), dtype=self.dtype)
             start = np.concatenate([start, noise], axis=-1)
+        start = np.concatenate([start, *scales], axis=-1)
         return from_host(self.backend.xp, start)  # type: ignore[no-any-return]
 
     @functools.cached_property
@@ -213,7 +235,9 @@ class DensitySpec:
         table = self.table
         return {
             "model": digest(self.model.describe()),
-            "prior": digest(table.rows, table.mean),
+            "prior": digest(
+                table.rows, table.centre, *([] if table.scales is None else [table.scales.rows])
+            ),
             "likelihood": digest(self.likelihood.describe()),
             "temperature": repr(self.temperature),
             "likelihood temperature": repr(self.likelihood_temperature),
@@ -240,6 +264,7 @@ class DensitySpec:
             "num_rows": self.num_rows,
             "flat": self.flat,
             **({} if self.units is None else {"units": self.units.describe()}),
+            **({} if self.table.scales is None else {"learned_scales": True}),
         }
 
 

@@ -15,6 +15,7 @@ RULES = {  # name, first moment, second moment, step size
     "preconditioned": ("langevin", False, True, 1e-3),
     "friction": ("friction", True, False, 1e-3),
     "adam": ("adam", True, True, 1e-2),
+    "kinetic": ("kinetic", True, True, 1e-1),
 }
 
 

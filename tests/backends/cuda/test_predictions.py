@@ -87,7 +87,9 @@ def test_draws_predict(device, rng, name):
         close(p.mutual_information, q.mutual_information, 1e-9)
 
 
-@pytest.mark.parametrize("name", ["learned", "heteroscedastic", "bernoulli"])
+@pytest.mark.parametrize(
+    "name", ["learned", "heteroscedastic", "heteroscedastic-floored", "bernoulli"]
+)
 def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
     """What a Gaussian fit predicts: the numbers of its draws, in chunks or not."""
     ((x, y), (dx, dy)), targets = problem(device, name, "float64", rng)

@@ -16,6 +16,7 @@ SAMPLERS = {
     "sgld": (rb.SGLD, {"step_size": 1e-3, "schedule": schedules.polynomial(0.4, offset=5.0)}),
     "rmsprop": (rb.SGLD, {"step_size": 1e-4, "preconditioner": "rmsprop"}),
     "sghmc": (rb.SGHMC, {"step_size": 1e-4, "track_lp": True}),
+    "baoab": (rb.BAOAB, {"step_size": 1e-2, "schedule": schedules.cosine(1000, final=0.1)}),
 }
 
 

@@ -373,7 +373,7 @@ def test_a_second_ctrl_c_loses_nothing(monkeypatch):
     assert len(draws) == draws.state.step > 0
 
 
-@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC])
+@pytest.mark.parametrize("make", [rb.SGLD, rb.SGHMC, rb.BAOAB])
 def test_inside_stochastic_steps(make):
     sampler = make(wide(), step_size=1e-7, batch_size=500)
     draws = interrupted(
@@ -402,13 +402,44 @@ def test_inside_a_collection():
         assert getattr(rest, name).tobytes() == getattr(whole, name).tobytes()
 
 
+def test_inside_a_curvature():
+    """Nothing is lost but the curvature: the weights come back, and the fit goes on from them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100_000, 8))
+    target = rb.Posterior(
+        rb.mlp(8, (20,), 10),
+        x,
+        rng.integers(0, 10, size=100_000),
+        prior=rb.Normal(1.0),
+        likelihood=rb.Categorical(),
+    )
+    laplace = rb.LaplaceApproximation(target)
+    start = target.init(seed=1)
+    fastest = np.inf
+    for _ in range(4):
+        warned = pytest.warns(RuntimeWarning, match=r"interrupted before there was a covariance")
+        with warned, CtrlC() as press:
+            fit = laplace.fit(0, init=start, progress=False)
+        assert not fit.complete
+        assert same(fit.mean, start)
+        assert "INCOMPLETE" in repr(fit)
+        fastest = min(fastest, press.seconds)
+        if fastest < 0.1:
+            break
+    assert fastest < 0.1
+    with pytest.raises(ValueError, match="expected a fit with a covariance"):
+        fit.predict(x[:2])
+
+
 # as many epochs as there is time for
 @pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
-@pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble"])
+@pytest.mark.parametrize("method", ["BBB", "MCDropout", "DeepEnsemble", "LaplaceApproximation"])
 @pytest.mark.parametrize("batch_size", [500, None])
 def test_inside_a_fit(method, batch_size):
     make = getattr(rb, method)
-    trainer = make(wide(dropout=method == "MCDropout"), batch_size=batch_size, learning_rate=1e-4)
+    more = {"subset": "last_layer"} if method == "LaplaceApproximation" else {}
+    density = wide(dropout=method == "MCDropout")
+    trainer = make(density, batch_size=batch_size, learning_rate=1e-4, **more)
     fit = interrupted(lambda: trainer.fit(10**6, seed=1, progress=False))
     batches = 1 if batch_size is None else 8
     step = fit.state[1] if method == "BBB" else fit.state.step
@@ -416,7 +447,7 @@ def test_inside_a_fit(method, batch_size):
     assert fit.settings["num_epochs"] == step // batches
     rest = trainer.fit(1, resume=fit, progress=False)
     assert rest.complete
-    theta = "mean" if method == "BBB" else "theta"
+    theta = "mean" if method in ("BBB", "LaplaceApproximation") else "theta"
     assert np.isfinite(getattr(rest, theta)).all()
     if step % batches == 0:  # at the end of an epoch: what went on is a run that never stopped
         whole = trainer.fit(step // batches + 1, seed=1, progress=False)

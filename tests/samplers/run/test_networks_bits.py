@@ -17,6 +17,7 @@ SAMPLERS = {
         t, step_size=1e-7, batch_size=None, preconditioner="rmsprop"
     ),
     "sghmc": lambda t: rb.SGHMC(t, step_size=1e-7, batch_size=33),
+    "baoab": lambda t: rb.BAOAB(t, step_size=1e-4, batch_size=33),
     "hmc": lambda t: rb.HMC(t, step_size=0.005, num_leapfrog_steps=3),
     "nuts": lambda t: rb.NUTS(t, step_size=0.005, max_tree_depth=3),
 }

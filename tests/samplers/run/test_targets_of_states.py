@@ -91,9 +91,9 @@ def test_an_equal_target_goes_on_and_so_does_a_file(sampler, tmp_path):
 
 # two epochs and forty, of which SWAG's still rise: what they converge to does not matter
 @pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
-@pytest.mark.parametrize("trainer", [rb.BBB, rb.DeepEnsemble, rb.SWAG])
+@pytest.mark.parametrize("trainer", [rb.BBB, rb.DeepEnsemble, rb.SWAG, rb.LaplaceApproximation])
 def test_fits_of_another_target_are_refused(trainer):
-    options = {} if trainer is rb.BBB else {"members": 2}
+    options = {"members": 2} if trainer in (rb.DeepEnsemble, rb.SWAG) else {}
     epochs = 0 if trainer is rb.SWAG else 2  # of a fit that has collected
     fit = trainer(posterior(), batch_size=10, **options).fit(2, progress=False)
     other = trainer(posterior(y=Y + 1), batch_size=10, **options)

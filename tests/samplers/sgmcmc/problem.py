@@ -1,4 +1,4 @@
-"""A linear model for SGLD and SGHMC, its gradient by hand, and the rules of their steps."""
+"""A linear model for SGLD, SGHMC and BAOAB, its gradient by hand, and the rules of their steps."""
 
 import numpy as np
 
@@ -39,5 +39,10 @@ CASES = {
         rb.SGHMC,
         {"step_size": 1e-4, "friction": 0.15},
         {"kind": "sghmc", "friction": 0.15},
+    ),
+    "baoab": (
+        rb.BAOAB,
+        {"step_size": 0.02, "friction": 1.5},
+        {"kind": "kinetic", "friction": 1.5, "scale": 0.7, "cooling": 15.0},
     ),
 }

@@ -19,19 +19,24 @@ from tests.support.targets import Foreign
 def test_steps_are_those_of_the_oracle(case, batch, path):
     make, options, rule = CASES[case]
     density = target() if path == "native" else Foreign(target())
+    if case == "baoab" and path == "python":  # which does not know its prior
+        options = {**options, "inverse_mass_matrix": np.full(DIM, 0.7**2)}
     sampler = make(
         density, batch_size=batch, schedule=schedules.polynomial(0.4, offset=5.0), **options
     )
     start = np.array([[0.1, 0.2, -0.3], [0.0, 0.5, 0.4]])
     seed = 2**63 + 11
     state = sampler.init(start, seed=seed, chains=[0, 9], warmup=30)
-    draws = sampler.sample(40, resume=state, keep_warmup=True, progress=False)
+    draws = sampler.sample(40, thin=1, resume=state, keep_warmup=True, progress=False)
     found = np.concatenate([draws.warmup_positions, draws.positions], axis=1)
     factors = (1 + np.arange(70) / 5.0) ** -0.4
     for c, chain in enumerate((0, 9)):
         extra = {"step_size": options["step_size"]}
         if case == "sghmc":
             extra["velocity"] = first_velocity(DIM, 1e-4, seed=seed, chain=chain)
+        if case == "baoab":
+            extra["velocity"] = first_velocity(DIM, 1.0, seed=seed, chain=chain)
+            extra["warmup"] = 30
         expected = run(
             gradient,
             start[c],

@@ -35,7 +35,7 @@ from tests.support.paths import CPP
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
-RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule")
+RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule", "KineticRule")
 # Likelihoods whose predictions are not the outputs themselves.
 TRANSFORMED = [k for k, one in enumerate(EVERY) if one.kind != "regression"]
 OUTSIDE_POSTERIORS = (

@@ -29,6 +29,7 @@ PRIORS = {
     "logistic": rb.Logistic(0.6),
     "mixture": rb.ScaleMixture(0.4, 1.0, 0.1),
     "centred": {"*.weight": rb.Normal(0.6, mean=0.9), "*": rb.Laplace(0.7)},
+    "noise": {"*": rb.Normal(0.7), "log_noise": rb.GammaPrecision(3.0, 0.8)},
     "several": {"0.*": rb.Normal(0.5), "*.weight": rb.Laplace(0.3), "*": rb.Normal(2.0)},
 }
 
@@ -112,7 +113,7 @@ def data(rng, likelihood, rows, features, columns, outputs):
 
 
 def problem(rng, name="gaussian", *, rows=70, hidden=(50, 33), prior="normal", **options):
-    likelihood, outputs = LIKELIHOODS[name]
+    likelihood, outputs = LIKELIHOODS["learned" if prior == "noise" else name]
     columns = likelihood.columns("problem", (outputs,))
     activation = options.pop("activation", "silu")
     model = rb.mlp(5, hidden, outputs, activation=activation)

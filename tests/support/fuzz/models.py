@@ -213,9 +213,27 @@ TARGETS: dict[str, Call] = {
         rb.ScaleMixture,
         {"weight": fraction(0.5), "scale1": scale(), "scale2": scale(2.0), "fan_in": flag()},
     ),
+    "GammaPrecision": Call(
+        rb.GammaPrecision, {"concentration": positive(3.0), "rate": positive(1.0)}
+    ),
+    "InverseGamma": Call(rb.InverseGamma, {"concentration": positive(3.0), "rate": positive(1.0)}),
+    "HalfNormal": Call(rb.HalfNormal, {"scale": scale()}),
+    "Horseshoe": Call(
+        rb.Horseshoe,
+        {
+            "global_scale": scale(),
+            "slab_scale": scale(),
+            "slab_df": positive(4.0),
+            "fan_in": flag(),
+        },
+    ),
+    "HalfCauchy": Call(rb.HalfCauchy, {"scale": scale()}),
     "Gaussian": Call(rb.Gaussian, {"scale": positive(1.0, none=True)}),
     "Gaussian of unknown noise": Call(
         rb.Gaussian, {"log_noise_prior": (NORMAL, m.no("none"), ("prior",))}
+    ),
+    "HeteroscedasticGaussian": Call(
+        rb.HeteroscedasticGaussian, {"min_sd": (0.1, m.without(m.reals(0.0), "end"))}
     ),
     "StudentTNoise": Call(
         rb.StudentTNoise, {"df": positive(4.0), "scale": positive(1.0, none=True)}

@@ -5,6 +5,8 @@ import numpy as np
 import ribbit as rb
 from tests.support.fuzz import malformed as m
 from tests.support.fuzz.problem import (
+    BAOAB,
+    BAOAB_STATE,
     BBB,
     CHAINS,
     CLASS_DRAWS,
@@ -16,6 +18,7 @@ from tests.support.fuzz.problem import (
     HMC,
     INPUTS,
     LABELS,
+    LAPLACE,
     MCD,
     MCLMC,
     MCLMC_STATE,
@@ -165,6 +168,21 @@ SAMPLERS: dict[str, Call] = {
             "track_lp": flag(),
         },
     ),
+    "BAOAB": Call(
+        rb.BAOAB,
+        {
+            "target": (TARGET, NO_TARGET),
+            "step_size": positive(1e-2),
+            "friction": positive(2.0),
+            "batch_size": BATCH,
+            "inverse_mass_matrix": (
+                np.ones(P),
+                [*m.without(m.arrays((P,), none=True), "axis more"), ("negative", -np.ones(P))],
+            ),
+            "schedule": (SCHEDULE, NO_SCHEDULE),
+            "track_lp": flag(),
+        },
+    ),
     "MCLMC": Call(
         rb.MCLMC,
         {
@@ -189,6 +207,7 @@ SAMPLERS: dict[str, Call] = {
     **sample(NUTS, DRAWS, STATE),
     **sample(SGLD, SG_STATE, SG_STATE),
     **sample(SGHMC, SGHMC_STATE, SGHMC_STATE),
+    **sample(BAOAB, BAOAB_STATE, BAOAB_STATE),
     "leapfrog": Call(
         rb.leapfrog,
         {
@@ -248,6 +267,25 @@ FITTING: dict[str, Call] = {
             "schedule": (SCHEDULE, NO_SCHEDULE),
         },
     ),
+    "EnsembleStart": Call(
+        rb.EnsembleStart,
+        {
+            "learning_rate": positive(0.01),
+            "batch_size": count(3, 1, 2**31),
+            "max_steps": count(3, 1, 2**31),
+            "every": count(3, 1, 2**31),
+            "patience": count(3, 1, 2**31),
+            "restarts": count(1, 0, 100),
+        },
+    ),
+    "EnsembleStart.fit": Call(
+        rb.EnsembleStart(max_steps=2, every=1).fit,
+        {
+            "target": (TARGET, NO_TARGET),
+            "chains": (2, CHAINS[1], ("chain",)),
+            "seed": SEED,
+        },
+    ),
     "DeepEnsemble": Call(
         rb.DeepEnsemble,
         {
@@ -257,6 +295,19 @@ FITTING: dict[str, Call] = {
             "batch_size": BATCH,
             "objective": choice("map"),
             "schedule": (SCHEDULE, NO_SCHEDULE),
+        },
+    ),
+    "LaplaceApproximation": Call(
+        rb.LaplaceApproximation,
+        {
+            "target": (TARGET, NO_TARGET),
+            "subset": choice("all"),
+            "learning_rate": positive(0.01),
+            "batch_size": BATCH,
+            "schedule": (SCHEDULE, NO_SCHEDULE),
+            "polish": count(3, 0, 2**31 - 1, none=True),
+            "tune_prior": choice("shared", none=True),
+            "tune_noise": flag(),
         },
     ),
     "SWAG": Call(
@@ -279,6 +330,7 @@ for _name, _trainer, _fit in (
     ("MCDropout", MCD, "M"),
     ("DeepEnsemble", ENSEMBLE, "E"),
     ("SWAG", SWAG, "S"),
+    ("LaplaceApproximation", LAPLACE, "L"),
 ):
     FITTING[f"{_name}.fit"] = Call(
         _trainer.fit,
@@ -300,6 +352,8 @@ for _name, _trainer, _fit in (
     FITTING[f"{type(FITS[_fit]).__name__}.predict"] = Call(FITS[_fit].predict, {"x": INPUTS})
 
 FITTING["SWAG.fit"].arguments["swag_epochs"] = count(2, 0)
+FITTING["LaplaceApproximation.fit"].arguments["num_epochs"] = count(1, 0)
+FITTING["LaplaceApproximation.fit resumed"].arguments["num_epochs"] = count(0, 0)
 FITTING["SWAG.fit"].arguments["num_epochs"] = count(1, 0)
 FITTING["SWAG.fit resumed"].arguments["num_epochs"] = count(0, 0, 0)
 
@@ -325,6 +379,11 @@ RESULTS: dict[str, Call] = {
     ),
     "EnsembleFit.draws": Call(
         FITS["E"].draws, {"num_draws": count(2, 1, 2**31, none=True), "seed": SEED}
+    ),
+    "LaplaceFit.draws": Call(FITS["L"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
+    "LaplaceFit.predict": Call(
+        FITS["L"].predict,
+        {"x": INPUTS, "num_draws": count(2, 1, 2**32 - 1), "seed": SEED, "linearized": flag(True)},
     ),
     "SWAGFit.draws": Call(FITS["S"].draws, {"num_draws": count(2, 1, 2**32 - 1), "seed": SEED}),
     "Draws.predict": Call(DRAWS.predict, {"x": INPUTS, "keep": flag()}),
@@ -508,6 +567,14 @@ SCORES: dict[str, Call] = {
         },
     ),
     "mcse": Call(rb.diagnostics.mcse, {"a": (np.eye(2, 8), CHAINED), "method": choice("mean")}),
+    "nested_rhat": Call(
+        rb.diagnostics.nested_rhat,
+        {
+            "a": (np.eye(2, 8), CHAINED, ("superchains",)),
+            "superchains": ([0, 1], m.arrays((2,), dtype=np.int64)),
+            "method": choice("rank"),
+        },
+    ),
     "predictive_rhat": Call(
         rb.diagnostics.predictive_rhat,
         {"draws": (DRAWS, m.no()), "x": INPUTS, "method": choice("rank")},

@@ -108,15 +108,22 @@ class Cuda:
         """Return parameters (dim,) or (S, dim) as (S, dim), and whether they were (dim,)."""
         return position(self.xp, function, "theta", theta, self.dtype, dim)
 
-    def stored(self, theta: Array) -> Stored:
+    def stored(self, theta: Array, scales: Any = None) -> Stored:
         """Return weights (C, D, P) in memory as samples, draw by draw."""
+        _refuse_scales(scales)
         chains, draws, dim = theta.shape
         flat = self.xp.reshape(self.xp.permute_dims(theta, (1, 0, 2)), (draws * chains, dim))
         return Stored(self.position("predict", flat, dim)[0])
 
-    def drawn(self, mean: Array, scale: Array, seed: int) -> Drawn:
+    def drawn(self, mean: Array, scale: Array, seed: int, scales: Any = None) -> Drawn:
         """Return independent normal weights, drawn while they are used, as samples."""
+        _refuse_scales(scales)
         return Drawn(self.xp.ascontiguousarray(mean), self.xp.ascontiguousarray(scale), seed)
+
+    def scaled_weights(self, theta: Array, scales: Any) -> Array:
+        """Refuse: learned scales are for arrays in host memory."""
+        _refuse_scales(scales)
+        return theta
 
     def masked(
         self, theta: Array, rates: Sequence[float], seed: int, *, shared: bool, first_row: int
@@ -170,3 +177,11 @@ class Cuda:
     ) -> Forward:
         rows = self.rows(function, network, x)
         return Forward(self.device, network.table, rows, source, count, precision)
+
+
+def _refuse_scales(scales: Any) -> None:
+    if scales is not None:
+        raise ValueError(
+            "[predict] expected draws in host memory where scales of weights are learned, got "
+            "draws on a device"
+        )

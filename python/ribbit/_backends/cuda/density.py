@@ -19,6 +19,7 @@ from ribbit._arrays import positions as positions_
 from ribbit._arrays.device import Device
 from ribbit._arrays.namespace import host_dtype, to_host
 from ribbit._arrays.threads import Interrupted
+from ribbit._backends.codes import RULES
 from ribbit._backends.cuda.programs import persistent
 from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
 from ribbit._backends.cuda.programs.persistent import Persistent
@@ -346,12 +347,12 @@ class DeviceDensity:
                 )
         if not (
             1 <= batch_rows <= self.num_rows
-            and 0 <= rule.code <= 2
+            and 0 <= rule.code < len(RULES)
             and count >= 1
             and first_step + count < 1 << 40
         ):
             raise ValueError(
-                f"[{name}] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40"
+                f"[{name}] expected 1 <= batch_rows <= N, a rule in 0..3, steps < 2^40"
             )
 
     @_alone

@@ -1,4 +1,4 @@
-"""Steps along stochastic gradients in device memory: SGLD, SGHMC and Adam, launch by launch.
+"""Steps along stochastic gradients in device memory: SGLD, SGHMC, BAOAB and Adam, launch by launch.
 
 A step is recorded once and then replayed. What changes from step to step is a row of a table that
 the device reads, and the device counts the steps; nothing here waits for it.
@@ -28,7 +28,9 @@ __all__ = ["DeviceSteps", "UpdateRule", "bytes_per_chain_of_steps"]
 
 _MOST_STEPS = 4096  # rows of the table: of one piece of a call
 _COLUMNS = 6  # StepRow of cuda/kernels/update_kernels.h
-_LANGEVIN, _FRICTION, _ADAM = (RULES[name] for name in ("langevin", "friction", "adam"))
+_LANGEVIN, _FRICTION, _ADAM, _KINETIC = (
+    RULES[name] for name in ("langevin", "friction", "adam", "kinetic")
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class UpdateRule:
     Attributes
     ----------
     code : int
-        0 Langevin, 1 friction, 2 Adam.
+        0 Langevin, 1 friction, 2 Adam, 3 kinetic.
     preconditioned : bool
         Langevin with a second moment.
     friction, decay1, decay2, epsilon : float
@@ -55,12 +57,17 @@ class UpdateRule:
     def name(self) -> str:
         """The rule's type in C++, without its scalar."""
         plain = "PreconditionedRule" if self.preconditioned else "LangevinRule"
-        return (plain, "FrictionRule", "AdamRule")[self.code]
+        return (plain, "FrictionRule", "AdamRule", "KineticRule")[self.code]
 
     @property
     def moments(self) -> tuple[bool, bool]:
         """Whether it has a first and a second moment."""
-        return self.code != _LANGEVIN, self.code == _ADAM or self.preconditioned
+        return self.code != _LANGEVIN, self.code in (_ADAM, _KINETIC) or self.preconditioned
+
+    @property
+    def and_back(self) -> bool:
+        """Whether an epoch goes through its batches and back."""
+        return self.code == _KINETIC
 
     def table(
         self,
@@ -86,6 +93,10 @@ class UpdateRule:
             moving = before > 0.0
             factors = np.sqrt(np.divide(step_size, before, out=np.zeros(count), where=moving))
             rows[:, 3] = (1.0 - self.friction) * factors
+        if self.code == _KINETIC:  # the library's functions, as on the CPU: NumPy's round otherwise
+            rate = self.friction
+            rows[:, 2] = noise * [math.sqrt(-math.expm1(-2.0 * rate * h)) for h in step_size]
+            rows[:, 3] = [math.exp(-rate * h) for h in step_size]
         if self.code == _ADAM:
             for column, decay in ((3, self.decay1), (4, self.decay2)):
                 # not NumPy's power, whose last bit is another
@@ -126,7 +137,7 @@ class DeviceSteps:
     ) -> None:
         xp, rows = device.xp, int(x.shape[0])
         self.chains, self._device, self._rule = chains, device, rule
-        self._num_rows, self._batches = rows, Batches(rows, batch_rows)
+        self._num_rows, self._batches = rows, Batches(rows, batch_rows, rule.and_back)
         self._places = None
         if batch_rows < rows:
             self._places = xp.empty((chains, self._batches.sizes[0]), dtype=xp.int64)
@@ -242,6 +253,7 @@ class DeviceSteps:
             self._batches.sizes[0],
             self._places,
             self._masks,
+            int(self._rule.and_back),
         )
         self._launch(self._next, fields, 1, chains)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ribbit.samplers.fit.collection import Collection
 
-__all__ = ["begin", "joined", "run_epochs", "train", "warn_of_rise"]
+__all__ = ["as_position", "begin", "joined", "run_epochs", "train", "warn_of_rise"]
 
 
 def begin(
@@ -130,7 +130,7 @@ def train(
             density = stepper.density
             if start is None:
                 start = density.target.init(seed=seed, chains=members)
-            position = _start(function, density, start)
+            position = as_position(function, density, start)
             if position.ndim == 1:
                 position = density.xp.concat([position[None, :]] * members, axis=0)
             if position.shape != (members, density.dim):
@@ -359,7 +359,7 @@ def joined(resume: Any, history: History) -> History:
     return {name: np.concatenate([before[name], values]) for name, values in history.items()}
 
 
-def _start(function: str, density: Density, start: Any) -> Array:
+def as_position(function: str, density: Density, start: Any) -> Array:
     """Return where members start as an array of the target's library and dtype, a copy."""
     xp = density.xp
     if xp is np or not is_array(start):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace
+from ribbit._arrays.namespace import dtype_in, errstate, from_host, is_array, namespace, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.draws import Draws
+from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
@@ -26,11 +28,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["Sampler"]
+__all__ = ["STARTS", "Sampler"]
 
 Info: TypeAlias = dict[str, Array]
 
 _DEFAULT_CHAINS = 4
+
+# What `init` may be instead of positions, by name: rooms above this one fill it.
+STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
@@ -82,7 +87,7 @@ class Sampler(ABC):
         thin: int | None = None,
         chains: int | Sequence[int] | None = None,
         seed: int = 0,
-        init: Array | None = None,
+        init: Array | str | None = None,
         resume: AnyState | Draws | None = None,
         progress: ProgressOption = None,
         predict_at: Array | tuple[Array, Array] | None = None,
@@ -102,20 +107,22 @@ class Sampler(ABC):
             Draws to keep per chain, D.
         warmup : int, optional
             Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
-            (MCLMC, whose steps cost one gradient: 10,000).
+            (MCLMC, whose steps cost one gradient, and BAOAB: 10,000).
         thin : int, optional
             Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC: 50). With a cyclical schedule the default is its cycle: one
-            draw at the end of each, or its ``draws_per_cycle``.
+            ``default_thin``, 1 (MCLMC and BAOAB: 50). With a cyclical schedule the default is its
+            cycle: one draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
             else 4.
         seed : int
             64-bit key of all random numbers.
-        init : (P,) or (C, P) array, or a fit, optional
-            Start of all chains or of each. A :class:`MeanField` gives a draw for each chain, a
-            :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain, a
-            :class:`SWAGFit` a draw of each member in turn. Default: ``target.init`` per chain.
+        init : (P,) or (C, P) array, a fit, or "ensemble", optional
+            Start of all chains or of each. "ensemble": a network trained for each chain, with
+            nothing to set; :class:`EnsembleStart` is its long form. A :class:`MeanField` gives a
+            draw for each chain, a :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member
+            for each chain, a :class:`SWAGFit` a draw of each member in turn, a
+            :class:`LaplaceFit` a draw for each. Default: ``target.init`` per chain.
             Where the target integrates a part out (``marginalize=``), P may leave it out or not:
             it is not looked at.
         resume : State or Draws, optional
@@ -165,14 +172,19 @@ class Sampler(ABC):
             max_seconds = checks.positive(name, "max_seconds", max_seconds)
         thin = self._thin(name, num_draws, thin)
         running = self._running(name, predict_at, quantiles, keep_draws)
+        begin = time.perf_counter()
+        origin: dict[str, Any] | None = None
         with InterruptGuard() as guard:
             if resume is None:
                 try:
-                    state = self._start(name, warmup, chains, seed, init, guard)
+                    state, origin = self._start(
+                        name, warmup, chains, seed, init, guard, progress, max_seconds
+                    )
                 except Interrupted:  # nothing to return yet
                     raise guard.exception from None
             else:
                 given = resume.state if isinstance(resume, Draws) else resume
+                origin = _shared_before(resume)
                 if given is None:
                     raise ValueError(
                         f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
@@ -192,7 +204,17 @@ class Sampler(ABC):
             if running is not None:  # bad x or y: before any work
                 running.prepare(self._density.completed(state), num_draws, guard)
             calendar = self._calendar(thin)
-            run = Run(self, state, num_draws, calendar, keep_draws, keep_warmup, running)
+            run = Run(
+                self,
+                state,
+                num_draws,
+                calendar,
+                keep_draws,
+                keep_warmup,
+                running,
+                origin=origin,
+                begin=begin if origin and "kind" in origin else None,
+            )
             return run.complete(name, guard, progress, max_seconds)
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
@@ -213,9 +235,13 @@ class Sampler(ABC):
         warmup: int,
         chains: int | Sequence[int] | None,
         seed: int,
-        init: Array | None,
+        init: Array | str | None,
         guard: InterruptGuard,
-    ) -> AnyState:
+        progress: ProgressOption,
+        max_seconds: float | None,
+    ) -> tuple[AnyState, dict[str, Any] | None]:
+        """Return the first state, and how its positions were found where that took a fit."""
+        origin: dict[str, Any] | None = None
         warmup = checks.integer(name, "warmup", warmup, minimum=0, maximum=2**39)
         seed = checks.seed(name, seed)
         # Position, gradient, momentum and proposal: before the first of them is made.
@@ -223,9 +249,15 @@ class Sampler(ABC):
         ids = None if chains is None else checks.chain_ids(name, chains, each=each)
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
-        starts = getattr(init, "starts", None)
+        if isinstance(init, str):
+            init = STARTS[checks.choice(name, "init", init, STARTS)]
+        starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
         if callable(starts):
             init = starts(ids, seed)
+        elif callable(fitted):
+            ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
+            target = self._density.target
+            init, origin = fitted(name, target, ids, seed, guard, progress, max_seconds)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             position = self._target_init(name, seed, ids, guard)
@@ -242,7 +274,10 @@ class Sampler(ABC):
                     f"[{name}] expected init ({self._density.dim},) or "
                     f"({ids.shape[0]}, {self._density.dim}), got {position.shape}"
                 )
-        return self._init(name, position, seed, ids, warmup, guard)
+            shared = _groups(to_host(position))
+            if shared is not None:
+                origin = {**(origin or {}), "superchains": shared}
+        return self._init(name, position, seed, ids, warmup, guard), origin
 
     def _target_init(
         self, name: str, seed: int, ids: npt.NDArray[np.uint32], guard: InterruptGuard
@@ -339,6 +374,21 @@ class Sampler(ABC):
             quantiles=None if keep_draws else quantiles,
             function=name,
         )
+
+
+def _shared_before(resume: Any) -> dict[str, Any] | None:
+    """Return which chains shared a start, as draws to go on from remember it."""
+    if not isinstance(resume, Draws):
+        return None
+    found = superchains_of(resume.settings, resume.positions.shape[0])
+    return None if found is None else {"superchains": found.tolist()}
+
+
+def _groups(starts: npt.NDArray[Any]) -> list[int] | None:
+    """Return the number of the start (C, P) of each chain where chains share one, else None."""
+    numbers: dict[bytes, int] = {}
+    found = [numbers.setdefault(row.tobytes(), len(numbers)) for row in np.asarray(starts)]
+    return found if len(numbers) < len(found) else None
 
 
 def _short(value: Any) -> str:

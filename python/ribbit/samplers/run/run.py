@@ -70,7 +70,12 @@ class Run:
         keep_draws: bool,
         keep_warmup: bool,
         running: RunningPrediction | None,
+        *,
+        origin: dict[str, Any] | None = None,
+        begin: float | None = None,
     ) -> None:
+        """Make buffers; `origin`: how the start was found, by a fit that began at `begin`."""
+        self.origin, self.begin = origin, begin
         self.sampler, self.state = sampler, state
         self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
@@ -108,7 +113,7 @@ class Run:
 
         sampler, state, running = self.sampler, self.state, self.running
         first, warmup, calendar = state.step, state.warmup, self.calendar
-        begin = time.perf_counter()
+        begin = time.perf_counter() if self.begin is None else self.begin
         end = None if max_seconds is None else begin + max_seconds
         reporter = open_progress(
             progress,
@@ -184,7 +189,7 @@ class Run:
             noise = verdicts.log_noise_of(draws.predictive, draws.positions)
             traced = None if self.running is None else self.running.traced
             own = verdicts.parameters_of(draws.predictive, draws.positions)
-            text = verdicts.check_run(name, draws.stats, noise, traced, own)
+            text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
             if text is not None:
                 warn(text, stacklevel=4, category=ConvergenceWarning)
         return draws
@@ -221,6 +226,7 @@ class Run:
                 "thin": self.calendar.period,
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
+                **({} if self.origin is None else {"start": self.origin}),
                 "dtype": sampler._density.dtype.name,
                 **_kernels(target),
                 "keep_draws": self.keep_draws,

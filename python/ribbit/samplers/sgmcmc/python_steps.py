@@ -70,6 +70,12 @@ def python_steps(
                 previous = e
                 first = keep * first + push
                 new = theta + first
+            elif rule.kind == "kinetic":
+                keep, level = math.exp(-rule.friction * e), -math.expm1(-2.0 * rule.friction * e)
+                first = first + (e * second) * grad
+                half = theta + (0.5 * e * second) * first
+                first = keep * first + math.sqrt(level) * xi
+                new = half + (0.5 * e * second) * first
             elif rule.kind == "adam":
                 first = rule.decay1 * first + (1.0 - rule.decay1) * grad
                 second = rule.decay2 * second + (1.0 - rule.decay2) * grad * grad

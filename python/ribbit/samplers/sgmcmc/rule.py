@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["Rule"]
 
-Kind = Literal["langevin", "friction", "adam"]
+Kind = Literal["langevin", "friction", "adam", "kinetic"]
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,18 @@ class Rule:
 
     Attributes
     ----------
-    kind : {"langevin", "friction", "adam"}
+    kind : {"langevin", "friction", "adam", "kinetic"}
         langevin: theta += (eps/2) G g + sqrt(eps G) xi with G = 1 unless `preconditioned`.
         friction: v = (1 - a) sqrt(eps / eps_before) v + eps g + sqrt(2 a eps) xi; theta += v;
         without noise stochastic gradient descent with momentum 1 - a.
         adam: Kingma and Ba 2015, algorithm 1, uphill and without noise.
+        kinetic, with h for eps and scales s: u += h s g; theta += (h/2) s u;
+        u = exp(-a h) u + sqrt(1 - exp(-2 a h)) xi; theta += (h/2) s u. Epochs go through their
+        batches and back.
     friction : float
         The a above.
+    cooling : float
+        Kinetic: factor of the friction in the first three quarters of warmup.
     preconditioned : bool
         G = 1 / (epsilon + sqrt(V)), V = decay V + (1 - decay) (g/N)^2 while warmup lasts.
     prior : float
@@ -36,12 +41,21 @@ class Rule:
 
     kind: Kind
     friction: float = 0.0
+    cooling: float = 1.0
     preconditioned: bool = False
     prior: float = 1.0
     decay1: float = 0.9
     decay2: float = 0.999
     epsilon: float = 1e-8
     noisy: bool = True
+
+    @property
+    def moments(self) -> tuple[bool, bool]:
+        """Whether a state has a first and a second moment."""
+        return (
+            self.kind != "langevin",
+            self.kind in ("adam", "kinetic") or self.preconditioned,
+        )
 
     @property
     def optimises(self) -> bool:

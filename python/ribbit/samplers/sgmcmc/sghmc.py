@@ -10,9 +10,9 @@ from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ class SGHMC(Stepping, Sampler):
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
-    step_size : float
+    step_size : float or "auto"
         eps, times the schedule's factor. A step of SGLD with step size 2 eps / a moves as far.
+        "auto": found by short pilot runs, as for :class:`SGLD`.
     friction : float
         a, in (0, 1).
     batch_size : int or None
@@ -59,7 +60,7 @@ class SGHMC(Stepping, Sampler):
         self,
         target: Any,
         *,
-        step_size: float = 1e-6,
+        step_size: float | str = 1e-6,
         friction: float = 0.1,
         batch_size: int | None = 128,
         schedule: schedules.Schedule | None = None,
@@ -79,8 +80,9 @@ class SGHMC(Stepping, Sampler):
             schedule=schedule,
             track_lp=track_lp,
         )
+        self._stepper.pilot = StepPilot("SGHMC", density, rule, batch_size=batch_size)
         self.settings = {
-            "step_size": self._stepper.step_size,
+            "step_size": "auto" if self._stepper.step_size is None else self._stepper.step_size,
             "friction": rule.friction,
             "batch_size": self._stepper.batch_size,
             "schedule": repr(self._stepper.schedule),
@@ -117,15 +119,3 @@ class SGHMC(Stepping, Sampler):
             For a wrong kind or shape, and for a position without a finite log density and gradient.
         """
         return self._init("SGHMC.init", position, seed, chains, warmup, None)
-
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> StochasticState:
-        start, ids = self._start_arrays(function, position, seed, chains, warmup)
-        return self._stepper.start(function, start, seed, ids, warmup, guard)

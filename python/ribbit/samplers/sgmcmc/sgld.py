@@ -10,9 +10,9 @@ from ribbit.protocols import Array
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
-from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.step_pilot import StepPilot
 from ribbit.samplers.sgmcmc.stepper import Stepper, Stepping
 
 if TYPE_CHECKING:
@@ -34,8 +34,13 @@ class SGLD(Stepping, Sampler):
     ----------
     target
         A :class:`ribbit.protocols.LogDensity`; with ``num_rows`` for minibatches.
-    step_size : float
-        eps, times the schedule's factor.
+    step_size : float or "auto"
+        eps, times the schedule's factor. "auto": found by short pilot runs, a second or so on small
+        networks, as the largest power of two (times the prior's mean variance) under which the mean
+        energy of all rows, minus the log density, exceeds that under a quarter of it by at most 2 %
+        of P/2, the energy of a Gaussian. It depends on the target, the options and the seed alone,
+        and starts at ``target.init``; ``draws.summary()`` has a line that says what was found.
+        Not with a preconditioner, which moves in warmup.
     batch_size : int or None
         The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
         batches that differ by one row at most; each is scaled by its own N/n. None: all rows.
@@ -61,7 +66,7 @@ class SGLD(Stepping, Sampler):
         self,
         target: Any,
         *,
-        step_size: float = 1e-5,
+        step_size: float | str = 1e-5,
         batch_size: int | None = 128,
         preconditioner: str | None = None,
         schedule: schedules.Schedule | None = None,
@@ -73,6 +78,11 @@ class SGLD(Stepping, Sampler):
         super().__init__(density)
         if preconditioner is not None:
             checks.choice("SGLD", "preconditioner", preconditioner, ("rmsprop",))
+            if isinstance(step_size, str):
+                raise ValueError(
+                    "[SGLD] expected a number as step_size with a preconditioner, which moves in "
+                    f"warmup, got {step_size!r}"
+                )
         rule = Rule(
             "langevin", preconditioned=preconditioner is not None, decay2=0.99, epsilon=1e-5
         )
@@ -85,8 +95,9 @@ class SGLD(Stepping, Sampler):
             schedule=schedule,
             track_lp=track_lp,
         )
+        self._stepper.pilot = StepPilot("SGLD", density, rule, batch_size=batch_size)
         self.settings = {
-            "step_size": self._stepper.step_size,
+            "step_size": "auto" if self._stepper.step_size is None else self._stepper.step_size,
             "batch_size": self._stepper.batch_size,
             "preconditioner": preconditioner,
             "schedule": repr(self._stepper.schedule),
@@ -123,20 +134,3 @@ class SGLD(Stepping, Sampler):
             For a wrong kind or shape, and for a position without a finite log density and gradient.
         """
         return self._init("SGLD.init", position, seed, chains, warmup, None)
-
-    def _init(
-        self,
-        function: str,
-        position: Array,
-        seed: int,
-        chains: npt.ArrayLike | None,
-        warmup: int,
-        guard: InterruptGuard | None,
-    ) -> StochasticState:
-        if self._stepper.rule.preconditioned and warmup == 0:
-            raise ValueError(
-                f"[{function}] expected warmup >= 1 for preconditioner='rmsprop', which moves in "
-                "warmup, got 0"
-            )
-        start, ids = self._start_arrays(function, position, seed, chains, warmup)
-        return self._stepper.start(function, start, seed, ids, warmup, guard)

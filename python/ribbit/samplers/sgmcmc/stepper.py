@@ -2,14 +2,15 @@
 
 A step s of chain c uses batch s mod M of epoch s div M, M = ceil(N / batch size), whose
 sizes differ by one row at most, and noise with the address (seed, s, c): chains, threads and
-restarts change nothing.
+restarts change nothing. BAOAB's epochs have 2 M steps, through their batches and back.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Stepper", "Stepping"]
 
+# From a seed: a step size, and a line that says how it was found.
+Pilot: TypeAlias = Callable[[int, InterruptGuard | None], tuple[float, str]]
+
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
 
@@ -47,12 +51,15 @@ class Stepper:
         Name of the sampler, for errors.
     density : Density
     rule : Rule
-    step_size : float
+    step_size : float or "auto"
+        "auto": found by the attribute `pilot`, for every seed; a state carries it.
     batch_size : int or None
         None: all rows at every step.
     schedule : Schedule or None
     track_lp : bool
         Evaluate the log density on all rows after every call.
+    scale : (P,) array, optional
+        Kinetic: of whitened positions.
     """
 
     def __init__(
@@ -61,13 +68,20 @@ class Stepper:
         density: Density,
         rule: Rule,
         *,
-        step_size: float,
+        step_size: float | str,
         batch_size: int | None,
         schedule: schedules.Schedule | None,
         track_lp: bool = False,
+        scale: Array | None = None,
     ) -> None:
-        self.function, self.density, self.rule = function, density, rule
-        self.step_size = checks.positive(function, "step_size", step_size)
+        self.function, self.density, self.rule, self.scale = function, density, rule, scale
+        self.step_size: float | None = None
+        if isinstance(step_size, str):
+            checks.choice(function, "step_size", step_size, ("auto",))
+        else:
+            self.step_size = checks.positive(function, "step_size", step_size)
+        self.pilot: Pilot | None = None
+        self.report: str | None = None
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
         self.num_rows = options.num_rows(function, density.target)
@@ -82,7 +96,11 @@ class Stepper:
     @property
     def batches(self) -> int:
         """Steps of an epoch, M."""
-        return Batches(self.num_rows, self.batch_size).count
+        return self._batches.count
+
+    @property
+    def _batches(self) -> Batches:
+        return Batches(self.num_rows, self.batch_size, self.rule.kind == "kinetic")
 
     def thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw: whole cycles of a cyclical schedule, one unless told more."""
@@ -134,6 +152,12 @@ class Stepper:
     ) -> StochasticState:
         """First state at `position` (C, P); errors for a gradient that is not finite."""
         density, xp = self.density, self.density.xp
+        sizes = None
+        size = self.step_size
+        if size is None:
+            assert self.pilot is not None
+            size, self.report = self.pilot(seed, guard)
+            sizes = np.full(chains.shape, size)
         _finite(function, "position", chains, to_host(position))
         terms, grad = density.terms_and_grad(position, guard)
         with errstate(xp):
@@ -141,8 +165,9 @@ class Stepper:
         _finite(function, "log density", chains, to_host(logdensity)[:, None])
         _finite(function, "gradient", chains, to_host(grad))
         first = second = None
-        if self.rule.kind == "friction" and self.rule.noisy:
-            # What the velocity is without gradients, to leading order (Chen et al. 2014, eq. 15).
+        if self.rule.kind == "kinetic" or (self.rule.kind == "friction" and self.rule.noisy):
+            # What the velocity is without gradients: standard normal, or to leading order of
+            # variance eps (Chen et al. 2014, eq. 15).
             xi = random_numbers.normal(
                 xp,
                 position.shape,
@@ -153,10 +178,12 @@ class Stepper:
                 purpose=random_numbers.MOMENTUM,
                 layer=_VELOCITY_LAYER,
             )
-            first = math.sqrt(self.step_size) * xi
+            first = xi if self.rule.kind == "kinetic" else math.sqrt(size) * xi
         elif self.rule.kind in ("friction", "adam"):
             first = xp.zeros_like(position)
-        if self.rule.kind == "adam" or self.rule.preconditioned:
+        if self.scale is not None:
+            second = xp.zeros_like(position) + self.scale
+        elif self.rule.kind == "adam" or self.rule.preconditioned:
             second = xp.zeros_like(position)
         return StochasticState(
             position=position,
@@ -168,6 +195,7 @@ class Stepper:
             chains=chains,
             warmup=warmup,
             target=density.fingerprint,
+            step_size=sizes,
         )
 
     def adopt(self, function: str, state: object) -> StochasticState:
@@ -176,16 +204,26 @@ class Stepper:
             raise TypeError(f"[{function}] expected a StochasticState, got {checks.summary(state)}")
         options.same_kind(function, self.density, state.position)
         options.same_target(function, self.density, state.target)
-        wants = (
-            self.rule.kind in ("friction", "adam"),
-            self.rule.kind == "adam" or self.rule.preconditioned,
-        )
+        wants = self.rule.moments
         has = (state.first_moment is not None, state.second_moment is not None)
         if wants != has:
             raise ValueError(
                 f"[{function}] expected a state with {_moments(*wants)}, got {_moments(*has)}: "
                 "it comes from a sampler of another kind"
             )
+        if self.step_size is None:
+            found = state.step_size
+            if found is None or not (found == found[0]).all():
+                raise ValueError(
+                    f"[{function}] expected a state with the one step size that a pilot found, got "
+                    f"{'none' if found is None else 'several'}: step_size='auto' goes on with its "
+                    "own runs (give the number, or start anew with init=state.position)"
+                )
+        elif state.step_size is not None:
+            state = dataclasses.replace(state, step_size=None)  # this sampler's own
+        if self.scale is not None:  # velocities are whitened: their law does not depend on it
+            scale = self.density.xp.zeros_like(state.position) + self.scale
+            state = dataclasses.replace(state, second_moment=scale)
         if state.target is None and self.density.fingerprint is not None:
             return dataclasses.replace(state, target=self.density.fingerprint)
         return state
@@ -200,17 +238,25 @@ class Stepper:
         NonFiniteError
             When a parameter is not finite any more; carries the last finite state.
         """
+        cooled = 3 * state.warmup // 4 if self.rule.cooling != 1.0 else 0
+        if state.step < cooled < state.step + num_steps:  # the friction changes on the way
+            first = cooled - state.step
+            middle, _ = self.advance(state, first, guard)
+            return self.advance(middle, num_steps - first, guard)
+        rule = self.rule
+        if state.step < cooled:
+            rule = dataclasses.replace(rule, friction=rule.cooling * rule.friction)
         clock = self._clock(state.step, state.warmup)
-        eps = self.step_size * self.schedule.factors(clock, num_steps)
+        eps = self._size(state) * self.schedule.factors(clock, num_steps)
         noise = self.schedule.noise(clock, num_steps)
         if self.rule.optimises:
             noise[:] = 0.0
         if self._native is not None:
-            arrays, failed, largest = self._native_steps(state, eps, noise, guard)
+            arrays, failed, largest = self._native_steps(rule, state, eps, noise, guard)
         else:
-            batches = Batches(self.num_rows, self.batch_size)
+            batches = self._batches
             arrays, failed, largest = python_steps(
-                self.density, self.rule, batches, state, eps, noise, self._previous(state), guard
+                self.density, rule, batches, state, eps, noise, self._previous(state), guard
             )
         if (failed >= 0).any():
             # Nothing hidden decides a step, so the steps before are simply made again.
@@ -231,6 +277,7 @@ class Stepper:
                 step=state.step,
                 step_size=float(eps[good]),
                 largest_gradient=float(largest[chain]),
+                chain=int(state.chains[chain]),
             )
         xp = self.density.xp
         position, first, second = arrays
@@ -259,22 +306,28 @@ class Stepper:
             return step
         return (step - warmup) % self.schedule.num_steps
 
+    def _size(self, state: StochasticState) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        assert state.step_size is not None
+        return float(state.step_size[0])
+
     def _previous(self, state: StochasticState) -> float:
         """Step size of the step before; at the start, that of which the velocity was drawn."""
         if state.step == 0:
-            return self.step_size
+            return self._size(state)
         before = self._clock(state.step - 1, state.warmup)
-        return self.step_size * float(self.schedule.factors(before, 1)[0])
+        return self._size(state) * float(self.schedule.factors(before, 1)[0])
 
     def _native_steps(
         self,
+        rule: Rule,
         state: StochasticState,
         eps: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
         guard: InterruptGuard | None,
     ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         assert self._native is not None
-        rule = self.rule
         *arrays, failed, largest = self._native(
             state.position,
             state.first_moment,
@@ -318,7 +371,9 @@ class Stepping:
 
     statistics: ClassVar[dict[str, str]] = {"lp": "float64", "step_size": "float64"}
 
+    settings: dict[str, Any]
     _stepper: Stepper
+    _start_arrays: Callable[..., tuple[Array, npt.NDArray[np.uint32]]]
 
     def step(
         self, state: StochasticState, *, num_steps: int = 1
@@ -346,6 +401,21 @@ class Stepping:
         name = f"{type(self).__name__}.step"
         count = checks.integer(name, "num_steps", num_steps, minimum=1, maximum=2**39)
         return self._stepper.advance(self._stepper.adopt(name, state), count, None)
+
+    def _init(
+        self,
+        function: str,
+        position: Array,
+        seed: int,
+        chains: npt.ArrayLike | None,
+        warmup: int,
+        guard: InterruptGuard | None,
+    ) -> StochasticState:
+        start, ids = self._start_arrays(function, position, seed, chains, warmup)
+        state = self._stepper.start(function, start, seed, ids, warmup, guard)
+        if self._stepper.report is not None:
+            self.settings["pilot"] = self._stepper.report
+        return state
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)

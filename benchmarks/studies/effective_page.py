@@ -1,0 +1,316 @@
+"""The page docs/effective.md, from the lines of `benchmarks.effective`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import machine
+from benchmarks.harness.pages import Table, duration, markdown
+from benchmarks.studies import effective_lines as results
+from benchmarks.studies.effective_lines import (
+    EFFECTIVE,
+    GRADIENTS,
+    NLL,
+    RHAT,
+    SECONDS,
+    Line,
+    costs,
+    median,
+)
+from benchmarks.workloads.effective_entries import ENTRIES
+from benchmarks.workloads.effective_problems import PROBLEMS
+
+DOCUMENT = machine.ROOT / "docs" / "effective.md"
+SEEDS = 10  # that a cell should have behind it
+REFERENCE = 10 * 400  # effective samples that a reference of means has at least
+RESAMPLES = 2000  # of the bootstrap over seeds
+
+PREAMBLE = """
+Written by `python -m benchmarks.effective --write` from `benchmarks/results/effective.jsonl`: one
+line per problem, entry and seed, each a run in a process of its own on the same two cores.
+
+**Judged** are f at 64 inputs (16 of them outside the data: on the curve |u| from 1.1 to 2, in the
+UCI sets 16 test rows three times as far from the mean, digits with black and white exchanged), the
+log noise where it is learned (the mean log sd where it is an output) and the log likelihood. E is
+the least over these of bulk, tail and squares ESS, as arviz-stats has them; R-hat the largest,
+rank-normalised and split. An answer is there when E >= 400 and R-hat <= 1.01, looked for whenever
+the draws are a quarter more. Of more than 4,000 draws per chain every second is judged, then every
+fourth, and so on.
+
+**Gradients** are those of one chain on all rows, of all chains together, warmup, tuning and starts
+included; of finding a first step size (some ten per chain) on no side. **Seconds** are from cold,
+compilation apart, reading off the quantities not counted. Where others worked on the machine
+meanwhile the line is marked "loaded" and its seconds are of that machine; CPU seconds, of all
+threads of a whole run, suffer less. Ratios are to the best exact entry of ours.
+
+**Nothing is set** for any problem on any side: every entry runs with its library's defaults (last
+table). What cannot be answered within the budget of gradients and seconds is a failure and counts
+as infinite; the median of ten with six failures is one. Every entry's density and gradient are held
+to one form in NumPy before it runs. y is standardised on the training rows, and so is the NLL.
+
+**Squared bias** is the mean over quantities of ((mean - reference) / sd)^2, the median over seeds;
+the reference is the mean over all converged runs of exact entries of other libraries or algorithms,
+with at least ten times the effective samples of an answer. An exact entry has about 1 / E of it
+by chance; what is more is bias.
+"""
+
+
+def by_entry(lines: list[Line], problem: str) -> dict[str, list[Line]]:
+    """Lines of one problem, by entry in the order of the table of entries."""
+    found: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line["problem"] == problem:
+            found[line["entry"]].append(line)
+    return {name: found[name] for name in ENTRIES if name in found}
+
+
+def last(line: Line, column: int) -> float:
+    """Of the last point of a curve; what is not finite, or not there, is NaN."""
+    value = line["curve"][-1][column] if line["curve"] else None
+    return math.nan if value is None else float(value)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """With commas, or what it is if infinite."""
+    if math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "never"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def interval(values: list[float]) -> str:
+    """Median with the bootstrap's 95 % interval over the seeds."""
+    sound = np.array([v for v in values if math.isfinite(v)])
+    if not sound.size:
+        return "-"
+    if sound.size == 1:
+        return number(float(sound[0]))
+    rng = np.random.default_rng(0)
+    again = np.median(rng.choice(sound, (RESAMPLES, sound.size)), axis=1)
+    low, high = np.quantile(again, [0.025, 0.975])
+    return f"{number(float(np.median(sound)))} ({number(float(low))}-{number(float(high))})"
+
+
+def rates(lines: list[Line], column: int, factor: float) -> list[float]:
+    """E over gradients or seconds at the end of each run; a run with no draws has none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return [factor * last(line, EFFECTIVE) / (last(line, column) or math.nan) for line in lines]
+
+
+def processor(lines: list[Line]) -> float:
+    """Median CPU seconds of whole runs, NaN where no line has them."""
+    found = [line["cpu_seconds"] for line in lines if line.get("cpu_seconds")]
+    return median(found) if found else math.nan
+
+
+def reference(groups: dict[str, list[Line]], entry: str) -> tuple[Any, Any] | None:
+    """Means and sds (Q,) of the exact others that converged; None where they are too few."""
+    algorithm = entry.split(" ", 1)[1] if " " in entry else entry
+    others = [
+        line
+        for name, lines in groups.items()
+        if ENTRIES[name].exact and name != entry and algorithm not in name
+        for line in lines
+        if results.verdict(line) and line.get("means")
+    ]
+    if sum(last(line, EFFECTIVE) for line in others) < REFERENCE:
+        return None
+    weights = np.array([last(line, EFFECTIVE) for line in others])
+    means = np.array([line["means"] for line in others], dtype=float)
+    sds = np.array([line["sds"] for line in others], dtype=float)
+    return weights @ means / weights.sum(), np.median(sds, axis=0)
+
+
+def squared_bias(groups: dict[str, list[Line]], entry: str) -> float:
+    """Median over the seeds; NaN without a reference."""
+    against = reference(groups, entry)
+    if against is None:
+        return math.nan
+    means, sds = against
+    each = [
+        float(np.mean(((np.array(line["means"], dtype=float) - means) / sds) ** 2))
+        for line in groups[entry]
+        if line.get("means") and None not in line["means"]
+    ]
+    return float(np.median(each)) if each else math.nan
+
+
+def remarks(lines: list[Line], now: str) -> str:
+    """Say what a reader has to know of these lines."""
+    found = []
+    count = sum(map(results.loaded, lines))
+    if count:
+        found.append(f"loaded {count}/{len(lines)}")
+    other = [line for line in lines if line["code"] != now]
+    if now and ENTRIES[lines[0]["entry"]].is_ours and other:
+        found.append(f"of other code {len(other)}/{len(lines)}")
+    for ended in ("gradients", "seconds", "draws", "killed", "failed"):
+        count = sum(line["ended"] == ended for line in lines)
+        if count and PROBLEMS[lines[0]["problem"]].mixes:
+            said = {"draws": "out of draws", "killed": "killed", "failed": "failed"}
+            found.append(f"{said.get(ended, f'out of {ended}')} {count}/{len(lines)}")
+    return ", ".join(found) or "-"
+
+
+def mixing_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
+    """Gradients and seconds to the verdict; ESS per gradient and second where a run ended."""
+    head = ["entry", "seeds", "answered", "gradients: median", "worst", "ratio"]
+    head += ["seconds: median", "worst", "ratio", "CPU s", "ratio", "compile", "R-hat at the end"]
+    head += ["ESS per 1,000 gradients", "ESS per second", "squared bias", "remarks"]
+    ours = [lines for entry, lines in groups.items() if ENTRIES[entry].is_ours]
+
+    def least(column: int) -> float:
+        exact = [g for g in ours if ENTRIES[g[0]["entry"]].exact]
+        return min((median(costs(lines, column)) for lines in exact), default=math.nan)
+
+    best = {column: least(column) for column in (GRADIENTS, SECONDS)}
+    exact = [lines for entry, lines in groups.items() if ENTRIES[entry].exact]
+    cpu = min(
+        (processor(g) for g in exact if ENTRIES[g[0]["entry"]].is_ours and processor(g) > 0.0),
+        default=math.nan,
+    )
+    rows = []
+    for entry, lines in groups.items():
+        row = [entry, f"{len(lines)}" + ("" if len(lines) >= SEEDS else f" of {SEEDS}")]
+        row.append(f"{sum(results.verdict(line) is not None for line in lines)}/{len(lines)}")
+        for column in (GRADIENTS, SECONDS):
+            spent = costs(lines, column)
+            ratio = median(spent) / best[column] if math.isfinite(best[column]) else math.nan
+            row += [number(median(spent)), number(max(spent))]
+            row.append(f"{ratio:.3g}x" if math.isfinite(ratio) else "-")
+        used = processor(lines)
+        row += [number(used), f"{used / cpu:.3g}x" if used / cpu > 0.0 else "-"]
+        row.append(duration(median([line.get("compile") or math.nan for line in lines])))
+        row.append(interval([last(line, RHAT) for line in lines]))
+        row.append(interval(rates(lines, GRADIENTS, 1e3)))
+        row.append(interval(rates(lines, SECONDS, 1.0)))
+        row.append(number(squared_bias(groups, entry), 2))
+        row.append(remarks(lines, now))
+        rows.append(row)
+    return f"{name}: {PROBLEMS[name].title}", head, rows
+
+
+def at(line: Line, gradients: float) -> float:
+    """Return the NLL of the last point of at most so many gradients, NaN where there is none."""
+    values = [p[NLL] for p in line["curve"] if p[GRADIENTS] <= 1.02 * gradients]
+    return math.nan if not values or values[-1] is None else float(values[-1])
+
+
+def mode_table(name: str, groups: dict[str, list[Line]], now: str) -> Table:
+    """Test NLL at shares of the budget, and R-hat; where chains stay in their modes."""
+    budget = PROBLEMS[name].gradients
+    shares = [budget / 4.0, budget / 2.0, budget]
+    head = ["entry", "seeds", *(f"NLL at {share:,.0f} gradients" for share in shares)]
+    head += ["NLL at the end", "worst", "gradients", "seconds", "CPU s", "compile"]
+    head += ["R-hat at the end", "E at the end", "remarks"]
+    rows = []
+    for entry, lines in groups.items():
+        ends = [last(line, NLL) for line in lines]
+        worst = max((e for e in ends if math.isfinite(e)), default=math.nan)
+        row = [entry, f"{len(lines)}" + ("" if len(lines) >= SEEDS else f" of {SEEDS}")]
+        row += [interval([at(line, share) for line in lines]) for share in shares]
+        row += [interval(ends), number(worst)]
+        row += [number(median([last(line, c) for line in lines])) for c in (GRADIENTS, SECONDS)]
+        row.append(number(processor(lines)))
+        row.append(duration(median([line.get("compile") or math.nan for line in lines])))
+        row += [interval([last(line, RHAT) for line in lines])]
+        row += [interval([last(line, EFFECTIVE) for line in lines]), remarks(lines, now)]
+        rows.append(row)
+    return f"{name}: {PROBLEMS[name].title}", head, rows
+
+
+def tables(lines: list[Line]) -> list[Table]:
+    """One per problem that has lines, and the entries."""
+    now, found = results.code(), []
+    for name, problem in PROBLEMS.items():
+        groups = by_entry(lines, name)
+        if groups:
+            make = mixing_table if problem.mixes else mode_table
+            found.append(make(name, groups, now))
+    shown = {line["entry"] for line in lines}
+    forms = {line["entry"]: line.get("form", "-") for line in lines}
+    rows = [[name, entry.settings, forms[name]] for name, entry in ENTRIES.items() if name in shown]
+    found.append(("Entries", ["entry", "its defaults", "form"], rows))
+    return found
+
+
+def facts(lines: list[Line], command: str) -> list[str]:
+    """Machines, versions, dates and codes of the lines."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        for name, version in line.get("versions", {}).items():
+            versions[name].add(version)
+    said = ", ".join(f"{name} {' or '.join(sorted(v))}" for name, v in sorted(versions.items()))
+    dates = sorted(line["date"] for line in lines) or ["-"]
+    commits = sorted({line["commit"] for line in lines})
+    machines = sorted({f"{line['machine']}, {line['cores']} cores" for line in lines})
+    return [
+        f"Machine: {'; '.join(machines) or '-'}",
+        f"Versions: {said or '-'}",
+        f"Runs: {len(lines)}, from {dates[0]} to {dates[-1]}, commits {', '.join(commits) or '-'}",
+        f"During {sum(map(results.loaded, lines))} of them others worked on the machine (loaded)",
+        f"Command: `{command}`",
+    ]
+
+
+def page(lines: list[Line], command: str, picture: str = "") -> str:
+    """Write the page."""
+    preamble = PREAMBLE + (f"\n![{picture}]({picture})\n" if picture else "")
+    return markdown("What a user waits for", preamble, tables(lines), facts(lines, command))
+
+
+def write(path: Path, lines: list[Line], command: str) -> None:
+    """Page, and its picture beside it where matplotlib is installed."""
+    picture = path.with_suffix(".png")
+    drawn = draw(picture, lines)
+    path.write_text(page(lines, command, picture.name if drawn else ""))
+
+
+def draw(path: Path, lines: list[Line]) -> bool:
+    """Test NLL against gradients and seconds, a row of axes per problem; False where it cannot."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return False
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    problems = [name for name in PROBLEMS if by_entry(lines, name)]
+    if not problems:
+        return False
+    figure, axes = plt.subplots(
+        len(problems), 2, figsize=(9.0, 2.8 * len(problems)), squeeze=False, sharey="row"
+    )
+    colours = {name: f"C{k % 10}" for k, name in enumerate(ENTRIES)}
+    styles = {name: "-" if ENTRIES[name].is_ours else "--" for name in ENTRIES}
+    for row, name in zip(axes, problems, strict=True):
+        for axis, column, label in zip(
+            row, (GRADIENTS, SECONDS), ("gradients", "seconds"), strict=True
+        ):
+            ends: list[float] = []
+            for entry, group in by_entry(lines, name).items():
+                for k, line in enumerate(group):
+                    points = [p for p in line["curve"] if p[NLL] is not None and p[column]]
+                    if points:
+                        x, y = zip(*[(p[column], p[NLL]) for p in points], strict=True)
+                        style = {"color": colours[entry], "linestyle": styles[entry], "lw": 0.9}
+                        axis.plot(x, y, label=entry if k == 0 else None, **style)
+                        ends += y[len(y) // 2 :]
+            axis.set(xscale="log", xlabel=label)
+            if ends:  # what is far above the rest is cut
+                low, high = min(ends), float(np.quantile(ends, 0.9))
+                spread = max(high - low, 0.02)
+                axis.set_ylim(low - 0.1 * spread, high + 0.5 * spread)
+        row[0].set_ylabel("test NLL per row")
+        row[0].set_title(name, loc="left", fontsize=9)
+        row[1].legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90, metadata={"Software": None})
+    plt.close(figure)
+    return True

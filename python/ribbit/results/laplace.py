@@ -1,0 +1,291 @@
+"""A Gaussian at a mode, with the curvature there as precision.
+
+Shapes: P parameters, Q of them in the subset, S draws, N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.namespace import refuse_device_array, require_memory
+from ribbit.protocols import Array, Predictive
+from ribbit.results.draws import Draws
+from ribbit.results.fit_verdicts import History, summary_of_fit
+from ribbit.results.fits import drawn, save_weights
+from ribbit.results.normal_prediction import NormalPrediction
+from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Row, Summary
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["LaplaceFit"]
+
+_LAYER = 3  # of a draw's random numbers
+# Draws are made in blocks of this many, so that one rounds the same however many are wanted.
+_BLOCK = 64
+# Nats that the log density gains at most, to second order, from the mean to the mode. A draw of the
+# Gaussian lies Q / 2 nats below it: a mean that is as far off is no centre.
+_CLOSE, _SHARE = 0.5, 0.01
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LaplaceFit:
+    """A Gaussian at a mode of the posterior: what :class:`ribbit.LaplaceApproximation` fits.
+
+    Attributes
+    ----------
+    mean : (P,) array
+        The mode, in the target's dtype.
+    factor : (Q, Q) float64 array
+        Upper triangular, with factor @ factor.T the covariance of the subset; the other parameters
+        stay at the mean. (0, 0) for a fit that was interrupted before.
+    first : int
+        The subset holds the parameters first to first + Q - 1.
+    log_density : float
+        The target's (tempered) log density at the mean.
+    newton_decrement : float
+        Nats that a Newton step from the mean would gain to second order, g^T H^-1 g / 2: 0 at the
+        mode.
+    effective_parameters : float
+        Directions that the data have determined, Q - trace(covariance times curvature of the prior)
+        (MacKay 1992, section 4).
+    complete : bool
+        False when the fit was interrupted.
+    settings : dict
+        How it was made: plain values.
+    predictive : Predictive or None
+        What predicts: the target, or after ``tune_prior`` or ``tune_noise`` the target with the
+        scales that were found.
+    state : StochasticState or None
+        What ``fit(resume=...)`` goes on from; None where the weights were given.
+    history : dict of arrays
+        "epoch" (E,) and "objective" (E, 1): the log density on rows that stay, at some twenty
+        epochs.
+    tuning : dict of arrays
+        Of each round of tuning: "log_evidence" (R,), "noise_sd" (R,), and for each group of
+        parameters its prior sd (R,) under its name. Empty where nothing was tuned.
+    """
+
+    mean: Array
+    factor: npt.NDArray[np.float64]
+    first: int
+    log_density: float
+    newton_decrement: float
+    effective_parameters: float
+    complete: bool
+    settings: dict[str, Any]
+    predictive: Predictive | None = None
+    state: Any = None
+    history: History = field(default_factory=dict)
+    tuning: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    advice: ClassVar[str] = (
+        "train longer (init=fit.mean starts another fit there), let the learning rate fall "
+        "(schedule=rb.schedules.cosine(num_steps)), or climb the rest with polish=100"
+    )
+
+    def __repr__(self) -> str:
+        text = f"LaplaceFit({self.mean.shape[0]} parameters, {self.subset}"
+        if self.factor.size:
+            text += f", log evidence {self.log_evidence:.6g}"
+        return text + (")" if self.complete else ", INCOMPLETE)")
+
+    @property
+    def subset(self) -> str:
+        """Which parameters have a covariance: "all" or "last_layer"."""
+        return str(self.settings.get("subset", "all"))
+
+    @property
+    def covariance(self) -> npt.NDArray[np.float64]:
+        """Covariance of the subset's parameters, (Q, Q) float64."""
+        self._require_factor("LaplaceFit.covariance")
+        found: npt.NDArray[np.float64] = self.factor @ self.factor.T
+        return found
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the integral of exp(log density) over the subset, to second order.
+
+        log density at the mean + Q / 2 log(2 pi) + log det(covariance) / 2 (MacKay 1992, equation
+        30; Immer et al. 2021b, equation 5). Without temperatures and with all parameters in the
+        subset that is the log marginal likelihood of the model.
+        """
+        self._require_factor("LaplaceFit.log_evidence")
+        volume = float(np.log(np.diagonal(self.factor)).sum())
+        return self.log_density + 0.5 * len(self.factor) * math.log(2.0 * math.pi) + volume
+
+    def summary(self) -> Summary:
+        """Say whether the mean is a mode, and what to do next."""
+        base = summary_of_fit(self, repr(self))
+        if not self.factor.size:
+            return base
+        wanted = max(_CLOSE, _SHARE * len(self.factor))
+        near = self.newton_decrement <= wanted
+        rows = [
+            *base.rows,
+            Row("nats to the mode", f"{self.newton_decrement:.2g}", f"at most {wanted:.3g}", near),
+            Row("log evidence", f"{self.log_evidence:.6g}"),
+            Row(
+                "parameters that the data determine",
+                f"{self.effective_parameters:.4g} of {self.factor.shape[0]}",
+            ),
+        ]
+        for name, values in self.tuning.items():
+            rows.append(Row(f"tuned {name}", f"{values[0]:.4g} -> {values[-1]:.4g}"))
+        if near:
+            text = "The Gaussian lies at a mode, as far as its own curvature tells."
+        else:
+            text = f"The mean is no mode: {self.advice}."
+        return Summary(base.title, tuple(rows), near, text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one file; as :meth:`MeanField.save`."""
+        arrays: dict[str, Any] = {"mean": self.mean, "factor": self.factor}
+        arrays |= {f"tuning/{name}": values for name, values in self.tuning.items()}
+        curvature = {
+            "first": self.first,
+            "log_density": self.log_density,
+            "newton_decrement": self.newton_decrement,
+            "effective_parameters": self.effective_parameters,
+        }
+        save_weights(self, path, self.predictive, arrays, curvature=curvature)
+
+    def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
+        """Return draw c (C, P) for each chain id c; four draws when None."""
+        self._require_factor("LaplaceFit.starts")
+        ids = np.arange(4, dtype=np.uint32) if chains is None else chains
+        return self._drawn(np.asarray(ids, np.uint32), seed)
+
+    def draws(self, num_draws: int, *, seed: int = 0) -> Draws:
+        """Return independent draws of the Gaussian as one chain.
+
+        Their predictions are those of the network itself, not of the linearized one: they spread
+        more than the posterior's where the network bends within the Gaussian (Lawrence 2001;
+        Immer et al. 2021a). :meth:`predict` is the better judge of a fit.
+
+        Parameters
+        ----------
+        num_draws : int
+            S, >= 1.
+        seed : int
+            64-bit key; draw s depends on (seed, s) alone.
+
+        Returns
+        -------
+        Draws
+            positions (1, S, P).
+
+        Raises
+        ------
+        ValueError
+            When the fit was interrupted before there was a covariance.
+        MemoryError
+            When the draws do not fit into the memory that is free.
+        """
+        name = "LaplaceFit.draws"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        key = checks.seed(name, seed)
+        self._require_factor(name)
+        dim = int(self.mean.shape[0])
+        require_memory(name, np, count * dim, self.mean.dtype, f"{count} draws of {dim} parameters")
+        positions = self._drawn(np.arange(count, dtype=np.uint32), key)
+        return drawn(positions[None, ...], self.predictive, self.settings, seed)
+
+    def predict(
+        self, x: Array, num_draws: int = 1000, *, seed: int = 0, linearized: bool = True
+    ) -> Prediction:
+        """Predictions at new inputs, of the linearized network unless told otherwise.
+
+        The Gauss-Newton curvature is that of the network linearized at the mean, so that its
+        Gaussian belongs to f(x, mean) + J(x) (theta - mean), whose predictions are the better ones
+        (Immer et al. 2021a, section 3). With Gaussian noise they are normal in closed form (noise
+        that is learned stays at its mode); other likelihoods average over draws.
+
+        Parameters
+        ----------
+        x : (N, ...) array
+        num_draws : int
+            S, >= 1; those of :meth:`draws`. The closed form needs them for ``sample`` alone.
+        seed : int
+            64-bit key.
+        linearized : bool
+            False: ``draws(num_draws, seed=seed).predict(x)``.
+
+        Returns
+        -------
+        Prediction
+            Of the linearized network a `NormalPrediction` where that is in closed form.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arguments that do not fit; without a network; when the fit was interrupted before
+            there was a covariance.
+
+        References
+        ----------
+        Immer, Korzepa and Bauer (2021a), "Improving predictions of Bayesian neural nets via local
+        linearization", AISTATS.
+        """
+        name = "LaplaceFit.predict"
+        count = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**32 - 1)
+        key = checks.seed(name, seed)
+        checks.boolean(name, "linearized", linearized)
+        self._require_factor(name)
+        base = getattr(self.predictive, "network_predictive", None)
+        if base is None:
+            raise TypeError(
+                f"[{name}] expected a fit of a Posterior, got {checks.summary(self.predictive)}"
+            )
+        refuse_device_array(name, "x", x, self.mean)
+        base.check_inputs(x)  # a wrong x is an error here
+        if not linearized:
+            return self.draws(count, seed=key).predict(x)
+
+        def by_draws() -> Prediction:
+            draws = self.draws(count, seed=key)
+            if self.subset == "last_layer":  # of which the network is linear already
+                return draws.predict(x)
+            line = base.linearized(self.mean, self.subset)
+            return Prediction(line, x, positions=draws.positions)
+
+        normal = base.normal(self.mean, self.subset, self.factor)
+        if normal is None:
+            return by_draws()
+        return NormalPrediction(normal, x, self.mean, by_draws)
+
+    def _require_factor(self, name: str) -> None:
+        if not self.factor.size:
+            raise ValueError(
+                f"[{name}] expected a fit with a covariance, got one that was interrupted before: "
+                "go on with fit(0, resume=fit), or fit(0, init=fit.mean)"
+            )
+
+    def _drawn(self, ids: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[Any]:
+        """Draws (S, P) of these numbers: mean + factor z, the normals z at (seed, number)."""
+        size = self.factor.shape[0]
+        found = np.empty((len(ids), self.mean.shape[0]), self.mean.dtype)
+        found[:] = self.mean
+        centre = self.mean[self.first : self.first + size].astype(np.float64)
+        for block in np.unique(ids // _BLOCK):
+            noise = random_numbers.normal(
+                np,
+                (_BLOCK, size),
+                np.dtype(np.float64),
+                seed=seed,
+                step=0,
+                chains=block * _BLOCK + np.arange(_BLOCK, dtype=np.uint32),
+                purpose=random_numbers.FIT_DRAW,
+                layer=_LAYER,
+            )
+            moved = centre + noise @ self.factor.T
+            own = np.flatnonzero(ids // _BLOCK == block)
+            found[own, self.first : self.first + size] = moved[ids[own] % _BLOCK]
+        return found

@@ -1,0 +1,68 @@
+"""Predictions that are normal in closed form: a linear model of normal weights, normal noise.
+
+Shapes: N rows, K outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ribbit.protocols import Array
+from ribbit.results.prediction import Prediction
+
+__all__ = ["NormalPrediction"]
+
+
+class NormalPrediction(Prediction):
+    """What normal weights of a linearized network say about y at inputs x, without draws.
+
+    Mean, intervals, cdf, crps and log likelihood are those of the normal distribution of y, to
+    rounding; the function has its own sd, ``epistemic_std``. :meth:`sample` draws weights.
+
+    Parameters
+    ----------
+    predictive : NormalNetwork
+        Predicts y as one draw; ``spread(x)`` gives mean and sd of the function, and sd of the
+        noise, (N, K) each.
+    x : (N, ...) array
+    mean : (P,) array
+        Of the weights.
+    by_draws : function
+        Returns the same as a mixture over draws.
+    """
+
+    def __init__(
+        self, predictive: Any, x: Array, mean: Array, by_draws: Callable[[], Prediction]
+    ) -> None:
+        super().__init__(predictive, x, positions=mean[None, None, :])
+        self._spread = predictive.spread
+        self._by_draws = by_draws
+
+    def __repr__(self) -> str:
+        return f"NormalPrediction({self.kind}, {self._x.shape[0]} rows, in closed form)"
+
+    @property
+    def epistemic_std(self) -> Array:
+        """Standard deviation of the function, (N, K)."""
+        return self._shaped(self._spread(self._x)[1])
+
+    @property
+    def aleatoric_std(self) -> Array:
+        """Standard deviation of the noise, (N, K)."""
+        return self._shaped(self._spread(self._x)[2])
+
+    def sample(self, num_samples: int, *, seed: int = 0) -> Array:
+        """Draw y at all rows: for each sample weights, and its noise; see `Prediction.sample`."""
+        return self._by_draws().sample(num_samples, seed=seed)
+
+    def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
+        del function
+        mean, sd, _ = self._spread(self._x)
+        standard = NormalDist()
+        ends = {0.0: -np.inf, 1.0: np.inf}
+        z = [ends[q] if q in ends else standard.inv_cdf(q) for q in levels]
+        return self._shaped(mean + np.array(z)[:, None, None] * sd)

@@ -1,0 +1,400 @@
+"""Laplace's approximation: a mode found by Adam and Newton steps, and the curvature there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import FitWarning, NonFiniteError, ShapeError
+from ribbit.protocols import Array, GaussNewtonDensity
+from ribbit.results.fit_verdicts import History
+from ribbit.results.laplace import LaplaceFit
+from ribbit.results.state import StochasticState
+from ribbit.samplers.fit.curvature import SMALL, mode_near
+from ribbit.samplers.fit.evidence import tuned
+from ribbit.samplers.fit.training import as_position, begin, joined, train
+from ribbit.samplers.run import options
+from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.run import ProgressOption
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["LaplaceApproximation"]
+
+_MOST = 5_000  # parameters of a covariance: a matrix of 200 MB, factors of 10^11 operations
+_POLISH, _POLISH_LARGE = 100, 10  # steps by default
+
+
+class LaplaceApproximation:
+    """A Gaussian at a mode of the posterior (MacKay 1992; Daxberger et al. 2021).
+
+    Its precision is the generalised Gauss-Newton matrix of the log likelihood plus the curvature of
+    the prior, tempered as the target is, full over all parameters or over those of the last layer.
+    For a linear model with normal prior and noise it is the posterior itself. Predictions are those
+    of the network linearized at the mode (Immer et al. 2021a). Everything but training is computed
+    in float64, whatever the target's dtype.
+
+    Likelihoods have the Fisher information of their outputs as curvature: `HeteroscedasticGaussian`
+    and `StudentTNoise` that of the distribution and not of the y that came. A learned noise is a
+    parameter like any other where the subset is "all", of information 2 per number y (Student's t:
+    2 df / (df + 3)), independent of the weights; it stays at its mode where the subset is
+    "last_layer". Priors that are not normal have their own curvature at the mode, 0 where that is
+    negative; a Laplace prior has none anywhere.
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.GaussNewtonDensity`, such as :class:`ribbit.Posterior`, in host
+        memory.
+    subset : {"all", "last_layer"}
+        Which parameters have a covariance, at most 5,000. "last_layer": weight and bias of the
+        Dense layer that the network ends with; the others stay at the mode.
+    learning_rate : float
+        Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
+    batch_size : int or None
+        The most rows per step. None: all.
+    schedule : Schedule, optional
+        Of :mod:`ribbit.schedules`; constant when absent.
+    polish : int, optional
+        The most damped Newton steps from where Adam ends, each of which costs what the curvature
+        does; fewer where the mode is reached. They move the subset's parameters alone. Default: 0
+        where the weights were given; else 100, of more than 1,000 parameters 10.
+    tune_prior : {"shared", "layers"}, optional
+        Choose the sds of normal priors by the evidence: one factor for all of the subset, or an sd
+        for each array of parameters ("0.weight", "0.bias", ...). The fit says what was found, and
+        its ``predictive`` is the target with those sds.
+    tune_noise : bool
+        Choose the known sd of `Gaussian` noise likewise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range; a target with Dropout layers, on a device or
+        without curvature; more than 5,000 parameters in the subset; scales that cannot be tuned.
+
+    References
+    ----------
+    MacKay (1992), "A practical Bayesian framework for backpropagation networks", Neural
+    Computation 4(3); its "Bayesian interpolation" in the same issue for the evidence.
+    Daxberger et al. (2021), "Laplace redux", NeurIPS.
+    Immer, Korzepa and Bauer (2021a), "Improving predictions of Bayesian neural nets via local
+    linearization", AISTATS.
+    Immer et al. (2021b), "Scalable marginal likelihood estimation for model selection in deep
+    learning", ICML.
+
+    Examples
+    --------
+    >>> import ribbit as rb
+    >>> x, y = rb.datasets.toy_regression(100, seed=1)
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (20,), 1, activation="tanh"), x, y, prior=rb.Normal(1.0),
+    ...     likelihood=rb.Gaussian(0.1))
+    >>> options = {"learning_rate": 1e-2, "batch_size": 20}
+    >>> laplace = rb.LaplaceApproximation(target, tune_prior="layers", **options)
+    >>> fit = laplace.fit(300, progress=False)
+    >>> bool((fit.predict(x).std > 0.1).all())
+    True
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        subset: str = "all",
+        learning_rate: float = 1e-3,
+        batch_size: int | None = 128,
+        schedule: schedules.Schedule | None = None,
+        polish: int | None = None,
+        tune_prior: str | None = None,
+        tune_noise: bool = False,
+    ) -> None:
+        name = "LaplaceApproximation"
+        density = Density(target, function=name)
+        if not isinstance(target, GaussNewtonDensity):
+            raise TypeError(
+                f"[{name}] expected a target with gauss_newton, such as Posterior, got "
+                f"{checks.summary(target)}"
+            )
+        options.no_dropout(name, target)
+        checks.choice(name, "subset", subset, ("all", "last_layer"))
+        self._first, self._size = target.subset_size(name, subset)
+        if self._size > _MOST:
+            other = (
+                ": subset='last_layer' takes those of the last layer alone"
+                if subset == "all"
+                else ", those of the last layer"
+            )
+            raise ValueError(
+                f"[{name}] expected at most {_MOST} parameters, got {self._size}{other}"
+            )
+        if polish is not None:
+            polish = checks.integer(name, "polish", polish, minimum=0, maximum=2**31 - 1)
+        if tune_prior is not None:
+            checks.choice(name, "tune_prior", tune_prior, ("shared", "layers"))
+        checks.boolean(name, "tune_noise", tune_noise)
+        if tune_noise and target.noise_scale is None:
+            raise ValueError(
+                f"[{name}] expected tune_noise=False for a likelihood without a known normal "
+                "noise, got True"
+            )
+        if tune_prior is not None or tune_noise:
+            target.prior_groups(name, subset)  # errors for what has no evidence
+        target.prior_curvature(np.zeros(density.dim), subset)  # for priors without a curvature
+        self._subset, self._polish = subset, polish
+        self._tune_prior, self._tune_noise = tune_prior, tune_noise
+        rate = checks.positive(name, "learning_rate", learning_rate)
+        self._stepper = Stepper(
+            name, density, Rule("adam"), step_size=rate, batch_size=batch_size, schedule=schedule
+        )
+        self.settings: dict[str, Any] = {
+            "subset": subset,
+            "learning_rate": rate,
+            "batch_size": self._stepper.batch_size,
+            "schedule": repr(self._stepper.schedule),
+            "polish": polish,
+            "tune_prior": tune_prior,
+            "tune_noise": tune_noise,
+        }
+
+    def __repr__(self) -> str:
+        knobs = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        return f"LaplaceApproximation({type(self._stepper.density.target).__name__}, {knobs})"
+
+    def fit(
+        self,
+        num_epochs: int,
+        *,
+        seed: int = 0,
+        init: Array | None = None,
+        resume: LaplaceFit | None = None,
+        progress: ProgressOption = None,
+    ) -> LaplaceFit:
+        """Find a mode, and the curvature there.
+
+        Parameters
+        ----------
+        num_epochs : int
+            Passes over the data by Adam; 0 where `init` is the mode, or `resume` is trained.
+        seed : int
+            64-bit key of start and batches.
+        init : (P,) or (1, P) array, or a fit, optional
+            Where Adam starts, or with ``num_epochs=0`` the mode; of a fit its mean or first member.
+            Default ``target.init``.
+        resume : LaplaceFit, optional
+            A fit of the same settings whose training goes on, bit for bit; its seed is used.
+        progress : bool or callable, optional
+            Of the training; as for :meth:`ribbit.HMC.sample`.
+
+        Returns
+        -------
+        LaplaceFit
+            ``complete=False`` after Ctrl-C, with a warning; without a covariance where there was
+            none yet.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For bad arguments, before any work; for a curvature at the end that is not finite or
+            not positive definite.
+        NonFiniteError
+            When a parameter is not finite any more; its ``state`` is the fit so far.
+        MemoryError
+            When the matrix does not fit into the memory that is free.
+        SystemExit
+            After SIGTERM, where it would have killed the process: status 143.
+
+        Warns
+        -----
+        FitWarning
+            When the weights are more than half a nat from a mode, or scales did not settle.
+
+        Notes
+        -----
+        Every exception that ends a fit once it has begun carries the fit so far as its attribute
+        ``fit``; ``resume=error.fit`` goes on.
+        """
+        name = "LaplaceApproximation.fit"
+        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+        seed = checks.seed(name, seed)
+        given = resume is None and epochs == 0
+        if given and init is None:
+            raise ValueError(f"[{name}] expected num_epochs >= 1 without init, got 0")
+        start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
+        state, complete, history = None, True, {} if resume is None else resume.history
+        density = self._stepper.density
+        if epochs:
+            state, complete, history = self._train(name, epochs, seed, start, resume, progress)
+            theta = state.position[0]
+        elif resume is not None:
+            _check_progress(progress)
+            state = self._stepper.adopt(name, resume.state)
+            theta = state.position[0]
+        else:
+            _check_progress(progress)
+            theta = _row(name, density, as_position(name, density, start))
+        fit = self._fit(theta, state, seed, history, complete=complete)
+        if not complete:
+            return fit
+        return self._curved(name, fit, theta, given=given)
+
+    def _train(
+        self,
+        name: str,
+        epochs: int,
+        seed: int,
+        start: Any,
+        resume: LaplaceFit | None,
+        progress: ProgressOption,
+    ) -> tuple[StochasticState, bool, History]:
+        """Make the epochs of Adam."""
+        past = {} if resume is None else resume.history
+        try:
+            state, complete, history = train(
+                name,
+                "LaplaceApproximation",
+                self._stepper,
+                epochs,
+                seed=seed,
+                start=start,
+                members=1,
+                resume=None if resume is None else resume.state,
+                progress=progress,
+                fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
+            )
+        except NonFiniteError as error:
+            error.state = error.fit or error.state
+            raise
+        return state, complete, joined(resume, history)
+
+    def _curved(self, name: str, fit: LaplaceFit, theta: Any, *, given: bool) -> LaplaceFit:
+        """Find the mode near theta, scales where that is asked for, and the Gaussian there."""
+        usual = _POLISH if self._size <= SMALL else _POLISH_LARGE
+        steps = (0 if given else usual) if self._polish is None else self._polish
+        state, history = fit.state, fit.history
+        seed = int(fit.settings["seed"])
+
+        def so_far() -> tuple[LaplaceFit, str]:
+            part = self._fit(theta, state, seed, history, complete=False)
+            return part, "the training, before there was a covariance"
+
+        with InterruptGuard() as guard, Carrying(name, "fit", so_far, guard):
+            density = self._stepper.density
+            tuning: dict[str, npt.NDArray[np.float64]] = {}
+            try:
+                mode = mode_near(name, density, self._subset, theta, steps, guard)
+                if self._tune_prior is not None or self._tune_noise:
+                    density, mode, tuning = tuned(
+                        name,
+                        density,
+                        self._subset,
+                        mode,
+                        prior=self._tune_prior,
+                        noise=self._tune_noise,
+                        steps=max(steps, usual),
+                        guard=guard,
+                    )
+            except (Interrupted, KeyboardInterrupt):
+                if not guard.requested:
+                    raise
+                guard.check_terminated()
+                words = "resume=fit" if state is not None else "init=fit.mean"
+                warn(
+                    f"[{name}] interrupted before there was a covariance; returning the weights so "
+                    f"far (go on with fit(0, {words}))",
+                    stacklevel=4,
+                )
+                return so_far()[0]
+            target = density.target
+            fit = dataclasses.replace(
+                fit,
+                mean=mode.theta,
+                factor=mode.factor,
+                log_density=mode.log_density,
+                newton_decrement=mode.decrement,
+                effective_parameters=mode.effective,
+                predictive=target if callable(getattr(target, "predictive", None)) else None,
+                tuning=tuning,
+            )
+        self._warn(name, fit)
+        return fit
+
+    def _warn(self, name: str, fit: LaplaceFit) -> None:
+        if fit.summary().converged:
+            return
+        warn(
+            f"[{name}] expected weights at a mode, got some from which a Newton step gains "
+            f"{fit.newton_decrement:.2g} nats: {fit.advice}",
+            stacklevel=4,
+            category=FitWarning,
+        )
+
+    def _fit(
+        self,
+        theta: Any,
+        state: StochasticState | None,
+        seed: int,
+        history: History,
+        *,
+        complete: bool,
+    ) -> LaplaceFit:
+        """Return the fit before there is a covariance."""
+        target = self._stepper.density.target
+        return LaplaceFit(
+            mean=np.array(theta),
+            factor=np.zeros((0, 0)),
+            first=self._first,
+            log_density=math.nan,
+            newton_decrement=math.nan,
+            effective_parameters=math.nan,
+            complete=complete,
+            settings={
+                "sampler": "LaplaceApproximation",
+                **self.settings,
+                "num_epochs": 0 if state is None else state.step // self._stepper.batches,
+                "num_rows": self._stepper.num_rows,
+                "seed": seed if state is None else state.seed,
+            },
+            predictive=target if callable(getattr(target, "predictive", None)) else None,
+            state=state,
+            history=history,
+        )
+
+
+def _mode_of(init: Any) -> Any:
+    """Return the weights of a fit that stand for its mode; anything else as it is."""
+    if not callable(getattr(init, "starts", None)):
+        return init
+    weights = getattr(init, "mean", None)
+    weights = getattr(init, "theta", None) if weights is None else weights
+    if weights is None:
+        return init
+    return weights if weights.ndim == 1 else weights[0]
+
+
+def _check_progress(progress: ProgressOption) -> None:
+    """Raise TypeError for what is none, where there are no epochs to report."""
+    from ribbit.samplers.run.progress import open_progress
+
+    open_progress(progress, total=1, chains=1, fit=True)
+
+
+def _row(name: str, density: Density, position: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a finite position (P,) that came as (P,) or (1, P)."""
+    if position.shape not in ((density.dim,), (1, density.dim)):
+        raise ShapeError(
+            f"[{name}] expected init ({density.dim},) or (1, {density.dim}), got shape "
+            f"{position.shape}"
+        )
+    checks.finite(name, "init", position)
+    return position.reshape(-1)

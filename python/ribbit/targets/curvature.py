@@ -1,0 +1,212 @@
+"""Gauss-Newton matrices of a posterior, row by row, and the same posterior with other scales.
+
+Shapes: P parameters, Q of them in the subset, N rows, K outputs, J columns of y.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit.models.model import Model
+from ribbit.targets import prior_table
+from ribbit.targets.information import known_likelihoods, noise_information, roots
+from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
+from ribbit.targets.linearized import first_of, jacobian, row_blocks
+from ribbit.targets.prior_curvature import prior_curvature
+from ribbit.targets.priors import LOG_NOISE, Normal, PriorLike
+from ribbit.targets.spec import DensitySpec
+
+__all__ = ["GaussNewton"]
+
+
+class GaussNewton:
+    """What `Posterior` knows of its own curvature; see `protocols.GaussNewtonDensity`."""
+
+    model: Model
+    likelihood: Likelihood
+    x: FloatArray
+    temperature: float
+    likelihood_temperature: float
+    dim: int
+    _spec: DensitySpec
+
+    def subset_size(self, function: str, subset: str) -> tuple[int, int]:
+        """Return the first parameter of a subset, and Q: it holds Q parameters in a row.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For data in device memory, a likelihood or a network that does not have one.
+        """
+        if self._spec.backend.xp is not np:
+            raise TypeError(f"[{function}] expected a target in host memory, got one on a device")
+        if type(self.likelihood) not in known_likelihoods():
+            names = ", ".join(sorted(kind.__name__ for kind in known_likelihoods()))
+            got = type(self.likelihood).__name__
+            raise TypeError(f"[{function}] expected a likelihood among {names}, got {got}")
+        if self.dim != self.model.dim + int(self.likelihood.learns_noise):
+            raise TypeError(
+                f"[{function}] expected a target whose parameters are the network's weights (and "
+                f"log_noise), got {self.dim} parameters for {self.model.dim} weights"
+            )
+        first = first_of(function, self.model, subset)
+        return first, (self.dim if subset == "all" else self.model.dim) - first
+
+    def gauss_newton(
+        self, theta: FloatArray, subset: str, interrupt: Any = None
+    ) -> Iterator[Array64]:
+        """Yield blocks A (n, Q) float64, the sum of whose A^T A is the matrix of the likelihood.
+
+        The generalised Gauss-Newton matrix J^T (Fisher information of the outputs) J (Schraudolph
+        2002), tempered as the target is, computed in float64 whatever the target's dtype. A learned
+        noise of the subset has its own information, 2 N J for Gaussian noise.
+
+        Parameters
+        ----------
+        theta : (P,) array
+        subset : {"all", "last_layer"}
+        interrupt : InterruptFlag, optional
+            Ends the call from another thread.
+
+        References
+        ----------
+        Schraudolph (2002), "Fast curvature matrix-vector products for second-order gradient
+        descent", section 3.
+        """
+        name = "Posterior.gauss_newton"
+        first, size = self.subset_size(name, subset)
+        at = np.asarray(theta, np.float64)
+        noise = float(at[-1]) if self.likelihood.learns_noise else None
+        weight = 1.0 / math.sqrt(self.temperature * self.likelihood_temperature)
+        rows = self.x.reshape((-1, *self.model.input_shape))
+        for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size):
+            f, derivatives = jacobian(name, self.model, at, rows[block], first, interrupt)
+            root = weight * roots(self.likelihood, f, noise)
+            a = root[:, :, None] * derivatives if root.ndim == 2 else root @ derivatives
+            a = a.reshape(-1, derivatives.shape[2])
+            if a.shape[1] == size:
+                yield a
+                continue
+            count = f.shape[0] * self._spec.y.shape[1]
+            more = np.zeros((a.shape[0] + 1, size))
+            more[:-1, :-1] = a
+            more[-1, -1] = weight * math.sqrt(count * noise_information(self.likelihood))
+            yield more
+
+    def prior_curvature(self, theta: FloatArray, subset: str) -> Array64:
+        """Return minus the second derivatives (Q,) of the tempered log prior, 0 where negative.
+
+        Raises
+        ------
+        ValueError
+            For a prior whose curvature is not known.
+        """
+        name = "Posterior.prior_curvature"
+        first, size = self.subset_size(name, subset)
+        table = self._spec.table
+        found = prior_curvature(name, table.rows, table.mean, np.asarray(theta, np.float64))
+        return found[first : first + size] / self.temperature
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The known sd of Gaussian noise, None for any other."""
+        return self.likelihood.scale if isinstance(self.likelihood, Gaussian) else None
+
+    def residuals(self, theta: FloatArray) -> tuple[float, int]:
+        """Return the squared residuals of known Gaussian noise over its variance, and N J."""
+        scale, count = self.noise_scale, int(self._spec.y.size)
+        if scale is None:
+            raise TypeError(
+                f"[Posterior.residuals] expected Gaussian noise that is known, got "
+                f"{self.likelihood!r}"
+            )
+        # log likelihood = -n log(sd) - n log(2 pi) / 2 - residuals / (2 sd^2)
+        value = float(self.log_likelihood(theta))  # type: ignore[attr-defined]
+        constant = count * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
+        return -2.0 * (value + constant), count
+
+    def prior_groups(self, function: str, subset: str) -> dict[str, tuple[slice, float]]:
+        """Return place and prior sd of each array of a subset's weights, by name.
+
+        Raises
+        ------
+        ValueError
+            Unless all of their priors are normal and the target is not tempered.
+        """
+        first, _ = self.subset_size(function, subset)
+        if self.temperature != 1.0 or self.likelihood_temperature != 1.0:
+            raise ValueError(
+                f"[{function}] expected temperatures of 1, whose evidence is the model's, got "
+                f"{self.temperature:g} and {self.likelihood_temperature:g}"
+            )
+        found = {}
+        for parameter, row in zip(self.model.parameters, self._spec.table.rows, strict=False):
+            if parameter.offset < first:
+                continue
+            if int(row[2]) != Normal.kind:
+                raise ValueError(
+                    f"[{function}] expected normal priors, got another of {parameter.name}"
+                )
+            place = slice(parameter.offset, parameter.offset + parameter.size)
+            found[parameter.name] = place, float(row[3])
+        return found
+
+    def rescaled(self, prior_sd: Mapping[str, float], noise_sd: float | None = None) -> Any:
+        """Return this posterior with other sds of normal priors, by name, and of known noise.
+
+        Parameters
+        ----------
+        prior_sd : dict of str to float
+            Names of the network's arrays; the others keep their priors.
+        noise_sd : float, optional
+            Of `Gaussian` noise that is known.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a name that is none, a prior that is not normal, a noise that is not known.
+        """
+        name = "Posterior.rescaled"
+        spec, groups = self._spec, {p.name: p for p in self.model.parameters}
+        for key, value in prior_sd.items():
+            checks.choice(name, "prior_sd", key, tuple(groups))
+            checks.positive(name, "prior_sd", value)
+        priors: dict[str, Any] = {}
+        table, resolved = spec.table, prior_table.patterns_of(spec.prior)
+        for parameter, row in zip(self.model.parameters, table.rows, strict=False):
+            if parameter.name not in prior_sd:
+                priors[parameter.name] = prior_table.chosen(resolved, parameter.name)[1]
+                continue
+            if int(row[2]) != Normal.kind:
+                raise ValueError(
+                    f"[{name}] expected normal priors, got another of {parameter.name}"
+                )
+            place = slice(parameter.offset, parameter.offset + parameter.size)
+            centre = table.mean[place]
+            mean: Any = centre if centre.any() else 0.0
+            priors[parameter.name] = Normal(prior_sd[parameter.name], mean=mean)
+        if LOG_NOISE in resolved:
+            priors[LOG_NOISE] = resolved[LOG_NOISE]
+        likelihood = self.likelihood
+        if noise_sd is not None:
+            if self.noise_scale is None:
+                raise TypeError(
+                    f"[{name}] expected Gaussian noise that is known, got {likelihood!r}"
+                )
+            likelihood = Gaussian(checks.positive(name, "noise_sd", noise_sd))
+        return self._with(spec, priors, likelihood)
+
+    def _with(self, spec: DensitySpec, prior: PriorLike, likelihood: Likelihood) -> Any:
+        table = prior_table.resolve(
+            "Posterior.rescaled", prior, self.model.parameters, log_noise=spec.log_noise
+        )
+        table.spread.flags.writeable = table.mean.flags.writeable = False
+        made = dataclasses.replace(spec, prior=prior, likelihood=likelihood, table=table)
+        return type(self)._of_spec(made)  # type: ignore[attr-defined]

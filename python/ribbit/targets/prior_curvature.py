@@ -1,0 +1,101 @@
+"""How much the log prior bends at a position, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._backends.codes import PRIORS
+from ribbit.targets.likelihoods import Array64
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["prior_curvature"]
+
+
+def prior_curvature(
+    function: str, rows: npt.NDArray[np.float64], mean: Array64, theta: Array64
+) -> Array64:
+    """Return minus the second derivative of the untempered log prior, or 0 where that is negative.
+
+    Of a normal prior 1 / sd^2, of a Laplace prior 0 everywhere.
+
+    Parameters
+    ----------
+    function : str
+        Name for errors.
+    rows : (G, 6) float64 array
+        Prior table: offset, size, kind, a, b, c.
+    mean, theta : (P,) float64 array
+        Centre of the priors, and the position.
+
+    Returns
+    -------
+    (P,) float64 array
+
+    Raises
+    ------
+    ValueError
+        For a prior whose curvature is not known.
+    """
+    found = np.empty(theta.shape, np.float64)
+    for offset, size, kind, a, b, c in rows:
+        part = slice(int(offset), int(offset + size))
+        if int(kind) not in _CURVATURES:
+            raise ValueError(
+                f"[{function}] expected priors among {', '.join(_NAMES)}, got another one on "
+                f"parameters {part.start} to {part.stop - 1}"
+            )
+        found[part] = _CURVATURES[int(kind)](theta[part] - mean[part], a, b, c)
+    return np.maximum(found, 0.0)
+
+
+def _normal(t: Array64, a: float, b: float, c: float) -> Array64:
+    del b, c
+    return np.full(t.shape, 1.0 / (a * a))
+
+
+def _laplace(t: Array64, a: float, b: float, c: float) -> Array64:
+    del a, b, c
+    return np.zeros(t.shape)
+
+
+def _student_t(t: Array64, a: float, b: float, c: float) -> Array64:
+    del c
+    square, width = t * t, a * b * b
+    found: Array64 = (a + 1.0) * (width - square) / (width + square) ** 2
+    return found
+
+
+def _logistic(t: Array64, a: float, b: float, c: float) -> Array64:
+    # sech^2(t / 2a) / (2 a^2)
+    del b, c
+    e = np.exp(-np.abs(t) / a)
+    found: Array64 = 2.0 * e / (1.0 + e) ** 2 / (a * a)
+    return found
+
+
+def _scale_mixture(t: Array64, a: float, b: float, c: float) -> Array64:
+    # The mean of the components' precisions less t^2 times their variance, both over the
+    # probabilities of the components given t.
+    first, second = 1.0 / (b * b), 1.0 / (c * c)
+    square = t * t
+    odds = np.log(a / b) - np.log((1.0 - a) / c) - 0.5 * square * (first - second)
+    share = np.exp(-np.logaddexp(0.0, -odds))
+    mean = share * first + (1.0 - share) * second
+    found: Array64 = mean - square * share * (1.0 - share) * (first - second) ** 2
+    return found
+
+
+_BY_NAME: dict[str, Callable[[Any, float, float, float], Array64]] = {
+    "Normal": _normal,
+    "Laplace": _laplace,
+    "StudentT": _student_t,
+    "Logistic": _logistic,
+    "ScaleMixture": _scale_mixture,
+}
+_NAMES = tuple(_BY_NAME)
+_CURVATURES = {PRIORS[name]: curvature for name, curvature in _BY_NAME.items()}

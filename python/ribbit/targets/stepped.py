@@ -1,0 +1,132 @@
+"""Targets that take whole steps, such as grades: where the noise of a row can vanish.
+
+A network with a noise sd per row can be exactly right for all rows of one value of y at once; its
+sd there then goes to 0 and the density has no bound. Shapes: C chains, D draws, P parameters, N
+rows, J columns of y.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays.namespace import from_host, namespace, to_host
+from ribbit.errors import NoiseWarning
+from ribbit.targets.likelihoods import HeteroscedasticGaussian
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ribbit.targets.spec import DensitySpec
+
+__all__ = ["collapse", "step_of", "warn_of_steps"]
+
+# A value is frequent from so many rows on, and from this share of them on; y takes steps where
+# frequent values have this share of the rows.
+_FEWEST, _SHARE, _ENOUGH = 10, 0.05, 0.25
+_LEAST = 0.01  # of the sd of y: what is advised at least
+_COLLAPSED = 0.01  # of a step: a noise sd below it says that a row is known exactly
+_ROWS, _DRAWS = 256, 32  # that are looked at, evenly spaced
+
+
+def step_of(y: npt.NDArray[Any]) -> tuple[float, int, float]:
+    """Return the typical step between the values of a column (N,), and how much y takes steps.
+
+    Returns
+    -------
+    step : float
+        Distance of a frequent value to its nearest neighbour, the median over the rows of frequent
+        values; where no value is frequent the least distance of two values. NaN for a constant.
+    count : int
+        Frequent values.
+    share : float
+        Share of the rows that have one of them.
+    """
+    values, counts = np.unique(np.asarray(y, np.float64), return_counts=True)
+    if values.size < 2:
+        return math.nan, 0, 0.0
+    gaps = np.diff(values)
+    nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
+    frequent = counts >= max(_FEWEST, _SHARE * y.size)
+    if not frequent.any():
+        return float(gaps.min()), 0, 0.0
+    order = np.argsort(nearest[frequent], kind="stable")
+    weights = np.cumsum(counts[frequent][order])
+    middle = int(np.searchsorted(weights, 0.5 * weights[-1]))
+    step = float(nearest[frequent][order][middle])
+    return step, int(frequent.sum()), float(weights[-1] / y.size)
+
+
+def warn_of_steps(spec: DensitySpec) -> None:
+    """Warn of y that takes few values under a noise sd that has no floor."""
+    likelihood = spec.likelihood
+    if not isinstance(likelihood, HeteroscedasticGaussian) or likelihood.min_sd > 0.0:
+        return
+    y = to_host(spec.y)
+    for column in range(y.shape[1]):
+        step, count, share = step_of(y[:, column])
+        if not (share >= _ENOUGH and math.isfinite(step)):
+            continue
+        advised, units = _advised(step, y[:, column]), _units(spec)
+        name = "y" if y.shape[1] == 1 else f"y column {column}"
+        many = f"{count} value{'' if count == 1 else 's'}"
+        warnings.warn(
+            f"[Posterior] expected targets of many values for a noise sd per row, got {name} with "
+            f"{many} in {share:.0%} of the rows: where the network is exactly right for many rows "
+            "at once its sd goes to 0 and the density has no bound. Give "
+            f"HeteroscedasticGaussian(min_sd={advised:.2g}), the sd of rounding to steps of "
+            f"{step:.3g}{units}",
+            NoiseWarning,
+            stacklevel=3,
+        )
+        return
+
+
+def collapse(spec: DensitySpec, network: Any, positions: Any) -> tuple[float, str] | None:
+    """Return how often the noise sd of the data's rows has vanished, and what to do about it.
+
+    Parameters
+    ----------
+    spec : DensitySpec
+    network : NetworkPredictive
+        What predicts, in the units of the network.
+    positions : (C, D, P) array
+
+    Returns
+    -------
+    (share, advice) or None
+        Share of rows and draws (some, evenly spaced) whose noise sd is below a hundredth of a step
+        of y. None where that cannot be, or nothing can be said.
+    """
+    likelihood = spec.likelihood
+    if not isinstance(likelihood, HeteroscedasticGaussian) or 0 in positions.shape:
+        return None
+    xp = namespace(positions)
+    every = np.linspace(0, spec.num_rows - 1, min(spec.num_rows, _ROWS)).astype(np.int64)
+    x = xp.take(spec.x, from_host(xp, every), axis=0)
+    x = xp.reshape(x, (-1, *spec.model.input_shape))
+    each = max(1, _DRAWS // positions.shape[0])
+    draws = np.linspace(0, positions.shape[1] - 1, min(each, positions.shape[1])).astype(np.int64)
+    theta = xp.take(positions, from_host(xp, draws), axis=1)
+    theta = xp.reshape(theta, (-1, positions.shape[2]))
+    sd = np.asarray(to_host(network.predictive(theta, x).noise_sd))  # (S, N, J)
+    y = to_host(spec.y)
+    steps = np.array([step_of(y[:, j])[0] for j in range(y.shape[1])])
+    if not np.isfinite(steps).any():
+        return None
+    share = (sd < _COLLAPSED * steps).mean(axis=(0, 1))
+    worst = int(np.argmax(share))
+    floor = _advised(float(steps[worst]), y[:, worst])
+    return float(share[worst]), f"HeteroscedasticGaussian(min_sd={floor:.2g}){_units(spec)}"
+
+
+def _advised(step: float, y: npt.NDArray[Any]) -> float:
+    """Sd of rounding to steps, or a hundredth of the sd of y where that is more."""
+    return max(step / math.sqrt(12.0), _LEAST * float(np.std(y, dtype=np.float64)))
+
+
+def _units(spec: DensitySpec) -> str:
+    return "" if spec.units is None else " (in units of the standardised y)"

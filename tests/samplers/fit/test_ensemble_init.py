@@ -1,0 +1,239 @@
+"""``sample(init="ensemble")``: starts that are trained, one for each chain."""
+
+import os
+import signal
+import warnings
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.errors import FitWarning
+from tests.support.targets import Gaussian
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(120, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=120)
+QUICK = rb.EnsembleStart(max_steps=150, every=25, patience=3)
+
+# runs of a few draws, whose starts are looked at
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
+
+def target(rows=120, dtype=np.float32):
+    return rb.Posterior(
+        rb.mlp(2, (8,), 1, activation="tanh"),
+        X[:rows],
+        Y[:rows],
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(0.2),
+        dtype=dtype,
+    )
+
+
+SAMPLERS = {
+    "HMC": lambda t: rb.HMC(t, step_size=1e-3, num_leapfrog_steps=2),
+    "NUTS": lambda t: rb.NUTS(t, step_size=1e-3, max_tree_depth=2),
+    "MCLMC": lambda t: rb.MCLMC(t, step_size=1e-3, decoherence_length=0.5),
+    "SGLD": lambda t: rb.SGLD(t, step_size=1e-8, batch_size=20),
+    "SGHMC": lambda t: rb.SGHMC(t, step_size=1e-9, batch_size=20),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_starts_at_trained_networks(name):
+    """Near the members that are fitted alone, and far better than random weights."""
+    posterior = target()
+    draws = SAMPLERS[name](posterior).sample(
+        2, warmup=0, thin=1, chains=3, seed=4, init=QUICK, progress=False
+    )
+    members = QUICK.fit(posterior, 3, seed=4, progress=False)
+    np.testing.assert_allclose(draws.positions[:, 0], members.theta, atol=0.05)
+    report = draws.settings["start"]
+    assert report["kind"] == "ensemble"
+    assert report["rows_held_out"] == 30
+    assert report["attempts"] == [1, 1, 1]
+    assert members.settings["steps"] == report["steps"]
+    random = posterior.log_likelihood(posterior.init(seed=4, chains=3))
+    assert (posterior.log_likelihood(members.theta) > random + 100.0).all()
+
+
+def test_the_name_means_the_defaults():
+    posterior = target(rows=40)
+    hmc = SAMPLERS["HMC"](posterior)
+    short, long = (
+        hmc.sample(1, warmup=0, chains=1, init=init, progress=False)
+        for init in ("ensemble", rb.EnsembleStart())
+    )
+    np.testing.assert_array_equal(short.positions, long.positions)
+    with pytest.raises(ValueError, match="init as 'ensemble', got str"):
+        hmc.sample(1, init="ensembles")
+
+
+def test_a_start_depends_on_its_own_chain_alone():
+    posterior = target()
+    every = QUICK.fit(posterior, 6, seed=2, progress=False)
+    some = QUICK.fit(posterior, [4, 1], seed=2, progress=False)
+    np.testing.assert_array_equal(some.theta, every.theta[[4, 1]])
+    assert some.settings["steps"] == [every.settings["steps"][c] for c in (4, 1)]
+    other = QUICK.fit(posterior, [4, 1], seed=3, progress=False)
+    assert not (other.theta == some.theta).any(axis=1).any()
+    assert np.unique(every.theta, axis=0).shape[0] == 6
+
+
+def test_threads_change_no_bit():
+    posterior = target()
+    found = []
+    for threads in (1, 2):
+        rb.set_num_threads(threads)
+        found.append(QUICK.fit(posterior, 3, progress=False).theta)
+    rb.set_num_threads(2)
+    np.testing.assert_array_equal(*found)
+
+
+def test_training_stops_early_and_takes_the_best_weights():
+    """On pure noise members end long before the last step, with what the held out rows liked."""
+    noise = RNG.normal(size=120)
+    posterior = rb.Posterior(
+        rb.mlp(2, (32,), 1), X, noise, prior=rb.Normal(5.0), likelihood=rb.Gaussian(0.5)
+    )
+    how = rb.EnsembleStart(max_steps=50_000, every=20, patience=5)
+    fit = how.fit(posterior, 2, progress=False)
+    assert max(fit.settings["steps"]) < 20_000
+    best = np.array(fit.settings["held_out_log_likelihood"])
+    on = rb.EnsembleStart(max_steps=20, every=20, patience=5).fit(posterior, 2, progress=False)
+    assert (best >= np.array(on.settings["held_out_log_likelihood"])).all()
+
+
+def test_few_rows_judge_all_that_there_are():
+    fit = QUICK.fit(target(rows=12), 2, progress=False)
+    assert fit.settings["rows_held_out"] == 0
+    assert np.isfinite(fit.theta).all()
+
+
+def test_members_that_fail_start_again_and_are_named(monkeypatch):
+    """Chain 1 begins at weights whose gradients leave float32; the others do not notice."""
+    posterior = target()
+    right = rb.Posterior.init
+
+    def wrong(self, seed=0, chains=None, **options):
+        theta = right(self, seed, chains, **options)
+        if seed in bad:
+            theta[np.asarray(chains) == 1, -1] = 1e17  # the output's bias
+        return theta
+
+    bad = {5}
+    fine = QUICK.fit(posterior, 3, seed=5, progress=False)
+    monkeypatch.setattr(rb.Posterior, "init", wrong)
+    again = QUICK.fit(posterior, 3, seed=5, progress=False)
+    assert again.settings["attempts"] == [1, 2, 1]
+    np.testing.assert_array_equal(again.theta[[0, 2]], fine.theta[[0, 2]])
+    assert (again.theta[1] != fine.theta[1]).any()
+    assert posterior.log_likelihood(again.theta).min() > -5e3
+    once = rb.EnsembleStart(max_steps=100, every=25, restarts=0)
+    with pytest.warns(FitWarning, match=r"none for chain 1 in 1 attempt:") as caught:
+        once.fit(posterior, 3, seed=5, progress=False)
+    assert caught[0].filename == __file__
+    hmc = SAMPLERS["HMC"](posterior)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # one of chain 1, which is far out, comes too
+        hmc.sample(1, warmup=0, chains=3, init=once, seed=5, progress=False)
+    assert caught[0].category is FitWarning
+    assert caught[0].filename == __file__
+
+
+def test_steps_that_leave_the_finite_numbers_end_at_the_best_weights():
+    how = rb.EnsembleStart(learning_rate=1e30, max_steps=50, every=10, restarts=1)
+    with pytest.warns(FitWarning, match="chain 0, 1 in 2 attempts"):
+        fit = how.fit(target(), 2, progress=False)
+    assert np.isfinite(fit.theta).all()
+
+
+def test_runs_go_on_and_are_saved(tmp_path):
+    posterior = target()
+    hmc = SAMPLERS["HMC"](posterior)
+    options = {"chains": 2, "progress": False, "warmup": 3}
+    whole = hmc.sample(6, init=QUICK, **options)
+    part = hmc.sample(2, init=QUICK, **options)
+    rest = hmc.sample(4, resume=part, progress=False)
+    joined = np.concatenate([part.positions, rest.positions], axis=1)
+    np.testing.assert_array_equal(joined, whole.positions)
+    whole.save(tmp_path / "draws")
+    assert rb.load_draws(tmp_path / "draws").settings["start"] == whole.settings["start"]
+    fit = QUICK.fit(posterior, 2, progress=False)
+    fit.save(tmp_path / "fit")
+    np.testing.assert_array_equal(rb.load_fit(tmp_path / "fit").theta, fit.theta)
+    assert fit.predict(X[:3]).mean.shape == (3,)
+
+
+def test_progress_says_what_is_done():
+    said = []
+    SAMPLERS["HMC"](target()).sample(3, warmup=0, chains=2, init=QUICK, progress=said.append)
+    assert said[0]["title"] == "ensemble start"
+    assert said[0]["phase"] == "fitting"
+    assert said[-1]["title"] == "HMC"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_control_c_ends_the_fit():
+    """It comes during the fit: there are no draws yet."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def press(snapshot):
+        if snapshot["title"] == "ensemble start":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    endless = rb.EnsembleStart(max_steps=10**8, patience=10**6, every=10)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            SAMPLERS["HMC"](target()).sample(3, chains=2, init=endless, progress=press)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+def test_max_seconds_counts_the_fit():
+    endless = rb.EnsembleStart(max_steps=10**8, patience=10**6, every=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draws = SAMPLERS["HMC"](target()).sample(
+            10**6, warmup=0, chains=2, init=endless, max_seconds=0.3, progress=False
+        )
+    assert not draws.complete
+    assert draws.settings["start"]["attempts"] == [1, 1]
+    assert draws.seconds < 30.0  # a shared machine
+
+
+def test_targets_without_rows_are_refused():
+    with pytest.raises(TypeError, match="rows of data for init='ensemble'"):
+        rb.HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=2).sample(2, init="ensemble")
+    dropping = rb.Model([rb.Dense(3), rb.Dropout(0.2), rb.Dense(1)], input_shape=(2,))
+    posterior = rb.Posterior(dropping, X, Y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2))
+    with pytest.raises(TypeError, match="without Dropout layers"):
+        QUICK.fit(posterior)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"learning_rate": 0.0}, {"every": 0}, {"restarts": -1}, {"patience": 1.5}, {"max_steps": 0}],
+)
+def test_bad_settings(options):
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+        rb.EnsembleStart(**options)
+
+
+def test_on_arrays_of_a_device(device):
+    """The same members, as far as rounding goes."""
+    host = target(rows=40, dtype=np.float64)
+    on_device = rb.Posterior(
+        host.model,
+        device.asarray(X[:40]),
+        device.asarray(Y[:40]),
+        prior=host.prior,
+        likelihood=host.likelihood,
+        dtype=np.float64,
+    )
+    how = rb.EnsembleStart(max_steps=20, every=10)
+    found = how.fit(on_device, 2, progress=False)
+    wanted = how.fit(host, 2, progress=False)
+    np.testing.assert_allclose(found.theta.get(), wanted.theta, rtol=1e-9, atol=1e-9)
