@@ -79,6 +79,10 @@ class IntegratedSpec(DensitySpec):
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
 
+    def rows(self, rows: npt.NDArray[np.int64]) -> IntegratedSpec:
+        """Return the same of some rows (n,) alone."""
+        return integrate("Posterior.subset", self.whole.rows(rows))
+
     def init(
         self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
     ) -> FloatArray:
