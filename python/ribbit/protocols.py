@@ -217,7 +217,7 @@ class Completes(Protocol):
         seed, step, chains
             Address of the random numbers; chains (C,) ids.
         interrupt : InterruptFlag, optional
-            As in :class:`NativeTrajectory`.
+            As in :class:`NativeTrajectory`; given when the target is ``interruptible``.
         """
         ...
 

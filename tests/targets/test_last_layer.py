@@ -155,6 +155,15 @@ def test_whole_posterior_is_what_predicts():
     assert plain.reduce is None
 
 
+def test_subset_integrates_over_its_own_rows():
+    target, oracle = made()
+    rows = np.arange(5, 40)
+    some = target.subset(rows)
+    known = dataclasses.replace(oracle, x=oracle.x[rows], y=oracle.y[rows])
+    assert max(errors(some, known)) < 1e-9
+    assert some.joint.num_rows == 35
+
+
 def test_pickled_and_fingerprint():
     target, _ = made()
     again = pickle.loads(pickle.dumps(target))
@@ -228,6 +237,7 @@ FITS = {
     "BBB": rb.BBB,
     "DeepEnsemble": rb.DeepEnsemble,
     "SWAG": rb.SWAG,
+    "LaplaceApproximation": rb.LaplaceApproximation,
     "MCDropout": rb.MCDropout,
 }
 

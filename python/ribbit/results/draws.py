@@ -30,7 +30,8 @@ class Draws:
     Attributes
     ----------
     positions : (C, D, P) array
-        Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``.
+        Where the target's arrays live. D = 0 when sampled with ``keep_draws=False``. Of all
+        parameters, also where the target integrates some out.
     stats : dict of (C, D) arrays
         HMC: lp, acceptance_rate, accepted, diverging, energy, energy_error, n_steps, step_size,
         capped. NUTS: lp, acceptance_rate (mean over the leapfrog steps), diverging, energy,

@@ -346,8 +346,11 @@ def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) ->
         shapes = dict.fromkeys(("first", "sum", "squares"), (*rows, *outputs))
         if kind == "classification":
             shapes["entropy"] = rows
-        else:  # that of all rows may be one
-            shapes["noise"] = (rows if arrays["noise"].shape[:1] == rows else (1,)) + outputs
+        else:  # that of all rows, or of all outputs, may be one
+            found, all_of = arrays["noise"].shape, (*rows, *outputs)
+            shapes["noise"] = tuple(
+                n if found[i : i + 1] == (n,) else 1 for i, n in enumerate(all_of)
+            )
     if "density" in plain:
         if whole("density/count", plain["density"], below=2**63) != count:
             raise ValueError(f"{plain['density']} draws of the density where {count} were made")

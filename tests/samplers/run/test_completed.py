@@ -98,7 +98,7 @@ def test_targets_of_ones_own():
         def value_and_grad(self, theta, rows=None):
             return -0.5 * theta[:, 0] ** 2, -theta
 
-        def complete(self, position, *, seed, step, chains, interrupt=None):
+        def complete(self, position, *, seed, step, chains):
             other = np.array([[1000.0 * seed + step + 0.1 * c] for c in chains])
             return np.concatenate([position, other], axis=1)
 

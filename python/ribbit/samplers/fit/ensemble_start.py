@@ -208,6 +208,8 @@ class EnsembleStart:
         Interrupted
             After Ctrl-C.
         """
+        # Of what is integrated out a member has a value of its own: starts leave it out again.
+        target = getattr(target, "joint", target)
         wanted = ("advance", "subset", "log_likelihood", "init")
         if not all(callable(getattr(target, name, None)) for name in wanted):
             raise TypeError(

@@ -127,6 +127,7 @@ class LaplaceApproximation:
                 f"{checks.summary(target)}"
             )
         options.no_dropout(name, target)
+        options.sums_over_rows(name, target)
         checks.choice(name, "subset", subset, ("all", "last_layer"))
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:

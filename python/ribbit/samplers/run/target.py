@@ -186,9 +186,11 @@ class Density:
         if self._completes is None:
             return state.position
         place: dict[str, Any] = {"seed": state.seed, "step": state.step, "chains": state.chains}
-        if guard is None or self.interruptible:
+        if self.interruptible:
             flag = None if guard is None else guard.flag
             return self._completes(state.position, **place, interrupt=flag)
+        if guard is None:
+            return self._completes(state.position, **place)
         guard.begin_foreign()
         try:
             return self._completes(state.position, **place)

@@ -107,6 +107,7 @@ class BAOAB(Stepping, Sampler):
         name = "BAOAB"
         density = Density(target, function=name)
         options.no_dropout(name, target)
+        options.sums_over_rows(name, target)
         super().__init__(density)
         mass: Any = inverse_mass_matrix
         if isinstance(mass, str):
