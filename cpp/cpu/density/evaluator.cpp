@@ -140,7 +140,9 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
   if (!m.barrier()) return false;  // a chunk needs log scales that another member may have moved
   T* w = m.shared.weights.data();
   const std::int64_t first = m.first(chunk_count()), last = m.last(chunk_count());
-  scales_->weights(theta, std::min(dim_, first * kChunk), std::min(dim_, last * kChunk), w);
+  for (std::int64_t c = first; c < last; ++c) {
+    scales_->weights(theta, c, w, m.shared.multipliers.data());
+  }
   if (!run_weights(m, w, wanted)) return false;
   if (!wanted.gradient) return true;
   for (std::int64_t c = first; c < last; ++c) {
@@ -149,7 +151,7 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
       kernels<T>().tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin,
                             m.grad + begin);
     }
-    scales_->chain_rule(theta, w, c, m.grad, m.shared.scale_sums.data());
+    scales_->chain_rule(w, c, m.shared.multipliers.data(), m.grad, m.shared.scale_sums.data());
   }
   return m.barrier();
 }
