@@ -1,6 +1,7 @@
 // The log posterior of a network.
 
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -30,6 +31,23 @@ std::vector<cpu::PriorSegment> prior_of(const py::object& prior) {
   return segments;
 }
 
+// None, or (bias, alone, sd (K,), mean (K, J)).
+std::optional<cpu::LastLayer> last_layer_of(const py::object& last) {
+  if (last.is_none()) return std::nullopt;
+  const auto parts = last.cast<py::tuple>();
+  if (parts.size() != 4) throw py::value_error("[_core] expected 4 parts of a last layer");
+  const py::array sd = checked<double>(parts[2], "sd", {kAny}),
+                  mean = checked<double>(parts[3], "mean", {sd.shape(0), kAny});
+  cpu::LastLayer layer{};
+  layer.bias = parts[0].cast<bool>();
+  layer.alone = parts[1].cast<bool>();
+  layer.inputs = sd.shape(0) - (layer.bias ? 1 : 0);
+  layer.outputs = mean.shape(1);
+  layer.sd.assign(data<double>(sd), data<double>(sd) + sd.size());
+  layer.mean.assign(data<double>(mean), data<double>(mean) + mean.size());
+  return layer;
+}
+
 // Keeps the arrays alive that the native object points into.
 template <class T>
 class Density {
@@ -37,7 +55,7 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, double shape, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
-          const py::object& scales) {
+          const py::object& last, const py::object& scales) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
@@ -47,7 +65,7 @@ class Density {
         std::move(network), prior_of(prior), likelihood_kind(kind),
         LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
-        centre.is_none() ? nullptr : data<T>(centre_), scales_of(scales));
+        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last), scales_of(scales));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -61,6 +79,29 @@ class Density {
   std::int64_t dim() const { return native_->dim(); }
   std::int64_t rows() const { return native_->rows(); }
   std::int64_t workspace_bytes() const { return native_->workspace_bytes(); }
+
+  // theta with the weights of the layer that is integrated out, (chains, dim + K J).
+  FloatArray complete(const py::object& theta, std::uint64_t seed, std::uint64_t step,
+                      const py::object& chain_ids, const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(theta);
+    const py::array at = checked<T>(theta, "theta", {chains, dim()}),
+                    ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
+    const cpu::LastLayer* last = native_->last();
+    if (last == nullptr || step >> 40 != 0) {
+      throw py::value_error("[_core] expected a last layer integrated out, and step < 2^40");
+    }
+    py::array_t<T> out = empty<T>({chains, dim() + last->terms() * last->outputs});
+    T* to = out.mutable_data();
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const WithoutGil release;
+      done =
+          native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to, &poll);
+    }
+    if (!done) poll.rethrow();
+    return out;
+  }
 
   Arrays<double, double, FloatArray> value_and_grad(const py::object& theta, const py::object& rows,
                                                     const InterruptFlag* interrupt) const {
@@ -101,6 +142,7 @@ class Density {
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array factor = checked<double>(noise, "noise", {eps.shape(0)});
     const auto count = static_cast<std::uint64_t>(eps.shape(0));
+    needs_rows();
     if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
         (first_step + count) >> 40 != 0) {
       throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
@@ -164,6 +206,7 @@ class Density {
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
     const auto count = static_cast<std::int64_t>(eps.shape(0));
+    needs_rows();
     if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
         estimator >= static_cast<int>(cpu::Estimator::kCount) ||
         (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
@@ -355,6 +398,12 @@ class Density {
   }
 
  private:
+  // Where the last layer is integrated out the density is no sum over rows.
+  void needs_rows() const {
+    if (native_->last() != nullptr) {
+      throw py::value_error("[_core] expected all rows where the last layer is integrated out");
+    }
+  }
   std::int64_t chains_of(const py::object& theta) const {
     return checked<T>(theta, "theta", {kAny, dim()}).shape(0);
   }
@@ -368,6 +417,7 @@ class Density {
     const std::int64_t* numbers = nullptr;
     std::int64_t count = 0;
     if (!rows.is_none()) {
+      needs_rows();
       subset = checked<std::int64_t>(rows, "rows", {kAny});
       numbers = data<std::int64_t>(subset);
       count = subset.shape(0);
@@ -401,11 +451,11 @@ using LogDensity = Either<Density>;
 LogDensity log_density(const py::object& table, const py::object& rates, const py::object& prior,
                        int kind, double scale, double shape, const py::object& x,
                        const py::object& y, double temperature, double likelihood_temperature,
-                       bool masks, bool concrete, const py::object& centre,
+                       bool masks, bool concrete, const py::object& centre, const py::object& last,
                        const py::object& scales) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
     return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
-                                   likelihood_temperature, masks, concrete, centre, scales);
+                                   likelihood_temperature, masks, concrete, centre, last, scales);
   });
 }
 
@@ -440,7 +490,7 @@ void bind_density(py::module_& module) {
            py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
            py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
            py::arg("concrete") = false, py::arg("centre") = py::none(),
-           py::arg("scales") = py::none())
+           py::arg("last") = py::none(), py::arg("scales") = py::none())
       .def_property_readonly("dim", method(&D32::dim, &D64::dim))
       .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
       .def_property_readonly("workspace_bytes",
@@ -453,6 +503,8 @@ void bind_density(py::module_& module) {
            py::arg("interrupt") = nullptr)
       .def("value", method(&D32::value, &D64::value), py::arg("theta"),
            py::arg("rows") = py::none(), py::arg("interrupt") = nullptr)
+      .def("complete", method(&D32::complete, &D64::complete), py::arg("theta"), py::arg("seed"),
+           py::arg("step"), py::arg("chains"), py::arg("interrupt") = nullptr)
       .def("advance", method(&D32::advance, &D64::advance), py::arg("theta"), py::arg("first"),
            py::arg("second"), py::arg("seed"), py::arg("chains"), py::arg("first_step"),
            py::arg("batch_rows"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),

@@ -26,6 +26,7 @@ enum Purpose : Word {
   kPurposeSigns = 16,           // flipout
   kPurposeRefresh = 17,         // of a direction: microcanonical dynamics
   kPurposeTree = 18,            // of the no-U-turn sampler; layers: no_u_turn_hd.h
+  kPurposeLastLayer = 19,       // its weights, drawn anew where it is integrated out
   kPurposeCount
 };
 #if !defined(__CUDACC__)
@@ -47,7 +48,8 @@ constexpr const char* kPurposeNames[] = {nullptr,
                                          "row_noise",
                                          "signs",
                                          "refresh",
-                                         "tree"};
+                                         "tree",
+                                         "last_layer"};
 static_assert(sizeof kPurposeNames == kPurposeCount * sizeof *kPurposeNames);
 #endif
 

@@ -67,6 +67,7 @@ class LogDensity:
         masks: bool = False,
         concrete: bool = False,
         centre: typing.Any = None,
+        last: typing.Any = None,
         scales: typing.Any = None,
     ) -> None: ...
     def advance(
@@ -117,6 +118,14 @@ class LogDensity:
         int,
         float,
     ]: ...
+    def complete(
+        self,
+        theta: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        interrupt: InterruptFlag | None = None,
+    ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
     def isokinetic(
         self,
         position: typing.Any,

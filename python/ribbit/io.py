@@ -167,7 +167,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         positions=positions,
         stats=stats,
         complete=_flag(header["complete"]),
-        state=archive.state_of(header, arrays, positions),
+        state=archive.state_of(header, arrays, _sampled(header, positions)),
         settings=_settings(header["settings"], positions.shape[0]),
         predictive=predictive,
         prediction=prediction,
@@ -188,6 +188,14 @@ def _positions(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> n
     if kept != 1:
         raise ValueError(f"positions {positions.shape} repeated {repeated} times")
     return np.broadcast_to(positions, (chains, repeated, dim))
+
+
+def _sampled(header: dict[str, Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Positions (C, D, R) of the size of a state's: without what was integrated out."""
+    described = header["predictive"]
+    part = 0 if described is None else described.get("integrated", 0)
+    part = whole("integrated", part, below=positions.shape[2])
+    return positions[:, :, : positions.shape[2] - part]
 
 
 def _collected(counts: Any, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:

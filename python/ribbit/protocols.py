@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array",
+    "Completes",
     "InterruptFlag",
     "LogDensity",
     "MaskedDensity",
@@ -73,6 +74,11 @@ class LogDensity(Protocol):
         :class:`NativeIsokinetic`.
     ``no_u_turn(...)``
         See :class:`NativeTree`; None is as good as missing.
+    ``complete(...)``, ``reduce(...)``, ``full_dim``
+        See :class:`Completes`; None is as good as missing.
+    ``integrated``
+        What is integrated out of the density, None (default) for nothing. A density that says
+        something here is no sum over rows: samplers and fits that need one refuse it.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
     ``prior_mean``
@@ -173,6 +179,45 @@ class NativeTrajectory(Protocol):
         grad : (C, P) array
             Gradient at the end, a new array.
         """
+        ...
+
+
+@runtime_checkable
+class Completes(Protocol):
+    """A target whose density is that of a part of its parameters, the rest integrated out.
+
+    Samplers move the part (C, P), P = ``dim``; of every draw that is kept the rest is drawn anew.
+    Starts may be of both sizes.
+    """
+
+    @property
+    def full_dim(self) -> int:
+        """Q, the number of all parameters: those of kept draws."""
+        ...
+
+    def complete(
+        self,
+        position: Array,
+        *,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        interrupt: InterruptFlag | None = None,
+    ) -> Array:
+        """Return all parameters (C, Q): the rest drawn from its law given position (C, P).
+
+        Parameters
+        ----------
+        position : (C, P) array
+        seed, step, chains
+            Address of the random numbers; chains (C,) ids.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
+        """
+        ...
+
+    def reduce(self, function: str, position: Array) -> Array:
+        """Leave the part (..., P) of all parameters (..., Q); `function` stands in errors."""
         ...
 
 

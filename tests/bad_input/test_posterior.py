@@ -3,6 +3,7 @@
 200 cases each, 2,000 in the slow set.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ from tests.support.rubbish import (
 )
 
 TARGET = target()
+INTEGRATED: Any = rb.Posterior(
+    MODEL,
+    X,
+    Y,
+    prior=rb.Normal(1),
+    likelihood=rb.Gaussian(),
+    dtype=np.float64,
+    marginalize="last_layer",
+)
 
 labels = some(arrays((ROWS,), (ROWS, 1), dtype=np.float64), arrays((ROWS,), dtype=np.int64))
 priors = some(
@@ -80,8 +90,29 @@ ENTRIES: dict[str, Entry] = {
             "likelihood_temperature": things,
             "dtype": options,
             "precision": options,
+            "marginalize": some(st.none()),
         },
-        lambda r: r.dim >= DIM and bool(np.isfinite(r.x).all()),
+        lambda r: r.full_dim >= DIM and bool(np.isfinite(r.x).all()),
+    ),
+    "Posterior(marginalize)": (
+        functools.partial(posterior, marginalize="last_layer"),
+        {"model": some(st.just(MODEL)), "x": inputs, "prior": priors, "likelihood": likelihoods},
+        lambda r: r.dim < r.full_dim >= DIM,
+    ),
+    "Posterior.complete": (
+        INTEGRATED.complete,
+        {
+            "position": some(arrays((2, INTEGRATED.dim), dtype=np.float64)),
+            "seed": seeds,
+            "step": seeds,
+            "chains": some(hnp.arrays(np.int64, (2,), elements=st.integers(-1, 3))),
+        },
+        lambda r: r.shape == (2, INTEGRATED.full_dim),
+    ),
+    "Posterior.reduce": (
+        functools.partial(INTEGRATED.reduce, "Posterior.reduce"),
+        {"position": some(arrays((2, INTEGRATED.full_dim), dtype=np.float64))},
+        lambda r: r.shape[-1] == INTEGRATED.dim,
     ),
     "Posterior.init": (
         target(rb.Gaussian()).init,
@@ -162,6 +193,13 @@ ENTRIES: dict[str, Entry] = {
 # arguments that are right; {} where the call fills them in
 RIGHT: dict[str, dict[str, Any]] = {
     "Posterior": {},
+    "Posterior(marginalize)": {},
+    "Posterior.complete": {
+        "position": np.zeros((2, INTEGRATED.dim)),
+        "seed": 0,
+        "step": 0,
+        "chains": np.arange(2),
+    },
     "Posterior.leapfrog": {},
     "Posterior.value_and_grad": {"theta": np.zeros(DIM)},
     "Posterior.log_likelihood(x, y)": {"theta": np.zeros((2, DIM)), "x": X, "y": Y},

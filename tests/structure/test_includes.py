@@ -30,7 +30,7 @@ RULES["tests"] = set(RULES) - {"bindings", "cuda/host", "cuda/kernels"}
 TABLE = "cpu/isa/kernel_table-inl.h"
 
 # Stems of cpu/isa that are no layer's; all others are.
-SHARED = {"concrete", "interleave", "isokinetic", "kernel_table", "lanes", "likelihood"}
+SHARED = {"concrete", "gram", "interleave", "isokinetic", "kernel_table", "lanes", "likelihood"}
 SHARED |= {"moments", "no_u_turn", "ops"}
 SHARED |= {"prior", "random", "reduce", "row_noise", "tile", "transpose", "update", "variational"}
 SHARED |= {"vec", "vec_arithmetic", "vec_lanes", "vec_types", "weight_gradient"}

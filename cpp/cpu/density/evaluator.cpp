@@ -11,8 +11,10 @@ template <class T>
 Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
                         const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
                         std::int64_t rows, Temperatures temperatures, bool masks, bool concrete,
-                        const T* centre, std::vector<ScaleSegment> scales)
+                        const T* centre, std::optional<LastLayer> last,
+                        std::vector<ScaleSegment> scales)
     : network_(std::move(network)),
+      last_(std::move(last)),
       masked_(masks),
       concrete_(concrete),
       pass_(make_network_pass<T>(network_, masks, concrete)),
@@ -24,8 +26,8 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       x_(x),
       y_(y),
       rows_(rows),
-      dim_(network_.dim() + (traits_.learns_noise ? 1 : 0) + pass_->rates()),
-      targets_(columns_of(traits_.shape, network_.output_size())),
+      dim_(noise_at() + (traits_.learns_noise ? 1 : 0) + pass_->rates()),
+      targets_(last_ ? last_->outputs : columns_of(traits_.shape, network_.output_size())),
       temperatures_(temperatures) {
   if (traits_.shape == LikelihoodShape::kMeanAndScale && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
@@ -38,13 +40,24 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
     throw std::invalid_argument("[LogDensity] expected priors of mean 0 to learn rates");
   }
   if (!scales.empty()) {
-    if (masks) throw std::invalid_argument("[LogDensity] expected no masks with learned scales");
+    if (masks || last_) {
+      throw std::invalid_argument("[LogDensity] expected learned scales alone");
+    }
     const std::int64_t before = dim_;
     for (const ScaleSegment& s : scales) {
       dim_ =
           std::max({dim_, before + s.first + s.count, before + s.global + 1, before + s.slab + 1});
     }
     scales_ = std::make_unique<const Scales<T>>(std::move(scales), network_.dim(), dim_);
+  }
+  if (last_) {
+    const std::int64_t size = last_->alone ? network_.input_size() : network_.output_size();
+    const auto terms = static_cast<std::size_t>(last_->terms());
+    if (traits_.shape != LikelihoodShape::kQuadratic || masks || dim_ < 1 || last_->outputs < 1 ||
+        last_->inputs != size || last_->sd.size() != terms ||
+        last_->mean.size() != terms * static_cast<std::size_t>(last_->outputs)) {
+      throw std::invalid_argument("[LogDensity] expected a last layer that can be integrated out");
+    }
   }
   std::int64_t end = 0;
   for (const PriorSegment& segment : prior_) {
@@ -126,6 +139,21 @@ bool Evaluator<T>::packs(const Member<T>& m) const {
          panel_count(m.batch.x.rows) > kFewPanels;
 }
 
+// By all members, where theta may have been written just before; ends with a barrier, false when
+// cancelled.
+template <class T>
+bool Evaluator<T>::pack_weights(const Member<T>& m, const T* theta, bool backward) const {
+  T* packed = m.shared.packed.data();
+  if (chunk_count() == 1) {
+    // Member<T> 0 owns all of theta: packing the little there is costs less than another barrier.
+    if (m.index == 0) pass_->pack(theta, backward, 0, 1, packed);
+  } else {
+    if (!m.barrier()) return false;
+    pass_->pack(theta, backward, m.index, m.team.size(), packed);
+  }
+  return m.barrier();
+}
+
 // Fills the team's shards; theta may have been written by its owner just before. Ends with a
 // barrier; false when cancelled.
 template <class T>
@@ -158,19 +186,12 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
 
 template <class T>
 bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted) const {
-  T* packed = m.shared.packed.data();
+  if (last_) return integrated_shards(m, theta, wanted);
   if (!packs(m)) {
     run_shard(m, theta, 0, wanted);
     return !m.team.cancel().cancelled();
   }
-  if (chunk_count() == 1) {
-    // Member<T> 0 owns all of theta: packing the little there is costs less than another barrier.
-    if (m.index == 0) pass_->pack(theta, wanted.gradient, 0, 1, packed);
-  } else {
-    if (!m.barrier()) return false;
-    pass_->pack(theta, wanted.gradient, m.index, m.team.size(), packed);
-  }
-  if (!m.barrier()) return false;
+  if (!pack_weights(m, theta, wanted.gradient)) return false;
   if (m.splits()) return split_shard(m, theta, wanted);
   for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
     if (m.team.cancel().cancelled()) return false;

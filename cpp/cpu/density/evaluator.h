@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/likelihood_hd.h"
 #include "core/network.h"
 #include "core/prior_hd.h"
+#include "cpu/density/last_layer.h"
 #include "cpu/density/workspaces.h"
 #include "cpu/network/scales.h"
 #include "cpu/system/shards.h"
@@ -61,12 +63,16 @@ class Evaluator {
   // A rate p of K units before weights W with prior N(0, sd^2) adds K H(p), H the binary entropy,
   // and makes the prior's part -|W|^2 / (2 (1 - p) sd^2), without the constants (Gal, Hron and
   // Kendall 2017, eq. 3 and 4, with W divided by 1 - p). centre: (dim,), what the
-  // prior is centred at; must outlive this object; null: 0, as learned rates need. scales: those
-  // that are learned, the last parameters; the prior is of positions, not of the weights.
+  // prior is centred at; must outlive this object; null: 0, as learned rates need. last: the layer
+  // behind the network is integrated out (last_layer.h): likelihood is a Gaussian, and neither
+  // theta nor the prior's segments have its weights. Where it is alone, the network is that layer.
+  // scales: those that are learned, the last parameters, without masks and with all layers; the
+  // prior is of positions, not of the weights.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
             const LikelihoodParameters& parameters, const Rows<T>& x, const T* y, std::int64_t rows,
             Temperatures temperatures, bool masks = false, bool concrete = false,
-            const T* centre = nullptr, std::vector<ScaleSegment> scales = {});
+            const T* centre = nullptr, std::optional<LastLayer> last = std::nullopt,
+            std::vector<ScaleSegment> scales = {});
 
   const Network& network() const { return network_; }
   const NetworkPass<T>& network_pass() const { return *pass_; }
@@ -81,6 +87,7 @@ class Evaluator {
   const T* y() const { return y_; }
   bool masked() const { return masked_; }
   bool concrete() const { return concrete_; }
+  const LastLayer* last() const { return last_ ? &*last_ : nullptr; }
   std::int64_t dim() const { return dim_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t targets() const { return targets_; }
@@ -91,7 +98,7 @@ class Evaluator {
     return drawn_[static_cast<std::size_t>(estimator)];
   }
   // Where in theta the log noise and the logits of learned rates lie.
-  std::int64_t noise_at() const { return network_.dim(); }
+  std::int64_t noise_at() const { return last_ && last_->alone ? 0 : network_.dim(); }
   std::int64_t logits_at() const { return dim_ - pass_->rates(); }
 
   // How batches are cut, by shapes alone.
@@ -101,8 +108,9 @@ class Evaluator {
   std::int64_t chunk_count() const { return (dim_ + kChunk - 1) / kChunk; }
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;  // threads a chain is worth
   double gradient_flops(std::int64_t rows) const {                    // of one gradient
-    return 6.0 * static_cast<double>(rows) *
-           static_cast<double>(std::max(dim_, network_.multiplications()));
+    const auto products = static_cast<double>(last_ ? last_->products() : 0);
+    return static_cast<double>(rows) *
+           (4.0 * products + 6.0 * static_cast<double>(std::max(dim_, network_.multiplications())));
   }
 
   // All rows: built on first use.
@@ -134,6 +142,10 @@ class Evaluator {
   // and, after a barrier and by one member, the untempered terms.
   void sum_terms(const Member<T>& m, double* log_likelihood, double* log_prior) const;
 
+  // By all members of a team: weights (K, J) of the layer that is integrated out, given theta, from
+  // normals (K, J); by its first member's hand. Ends with a barrier, false when cancelled.
+  bool draw_last(const Member<T>& m, const T* theta, const double* normals, T* weights) const;
+
   // What the prior sees of the parameters [begin, end) of theta, at most kChunk: theta + begin, or
   // their distances from the centre, written to space (end - begin,).
   const T* from_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const {
@@ -149,10 +161,16 @@ class Evaluator {
   bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
   bool packs(const Member<T>& m) const;
+  bool pack_weights(const Member<T>& m, const T* theta, bool backward) const;
+  // Of a last layer that is integrated out.
+  LastLayerNoise last_layer_noise(const T* theta) const;
+  bool sum_products(const Member<T>& m, const T* theta, bool gradient) const;
+  bool integrated_shards(const Member<T>& m, const T* theta, Wanted wanted) const;
   double keep_of(const T* theta, std::int64_t offset) const;
   void subtract_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const;
 
   Network network_;
+  std::optional<LastLayer> last_;
   bool masked_, concrete_;
   std::unique_ptr<const NetworkPass<T>> pass_;
   std::vector<PriorSegment> prior_;

@@ -1,5 +1,10 @@
 #include "cpu/density/log_density.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "core/philox_hd.h"
+
 namespace ribbit::cpu {
 
 template <class T>
@@ -29,6 +34,30 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                                if (m.index == 0)
                                  evaluator.sum_terms(m, log_likelihood + chain, log_prior + chain);
                                return true;
+                             });
+}
+
+template <class T>
+bool LogDensity<T>::complete(const T* theta, std::int64_t chains, std::uint64_t seed,
+                             std::uint64_t step, const std::uint32_t* chain_ids, T* out,
+                             Poll* poll) const {
+  const Evaluator<T>& evaluator = evaluator_;
+  const LastLayer& layer = *evaluator.last();
+  const std::int64_t below = evaluator.noise_at(), weights = layer.terms() * layer.outputs;
+  return evaluator.on_chains(chains, evaluator.full_batch(), static_cast<double>(chains), nullptr,
+                             poll, [&](const Member<T>& m, std::int64_t chain) {
+                               const T* at = theta + chain * evaluator.dim();
+                               T* to = out + chain * (evaluator.dim() + weights);
+                               std::vector<double> normals;
+                               if (m.index == 0) {
+                                 normals.resize(static_cast<std::size_t>(weights));
+                                 kernels<double>().fill_normal(
+                                     normals.data(), weights, 0, seed, counter_step(step),
+                                     chain_ids[chain], counter_purpose(kPurposeLastLayer, 0, step));
+                                 std::copy(at, at + below, to);
+                                 std::copy(at + below, at + evaluator.dim(), to + below + weights);
+                               }
+                               return evaluator.draw_last(m, at, normals.data(), to + below);
                              });
 }
 

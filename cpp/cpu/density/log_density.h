@@ -18,9 +18,9 @@ class LogDensity {
              const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
              std::int64_t rows, Temperatures temperatures, bool masks = false,
              bool concrete = false, const T* centre = nullptr,
-             std::vector<ScaleSegment> scales = {})
+             std::optional<LastLayer> last = std::nullopt, std::vector<ScaleSegment> scales = {})
       : evaluator_(std::move(network), std::move(prior), likelihood, parameters, x, y, rows,
-                   temperatures, masks, concrete, centre, std::move(scales)) {}
+                   temperatures, masks, concrete, centre, std::move(last), std::move(scales)) {}
 
   std::int64_t dim() const { return evaluator_.dim(); }
   std::int64_t rows() const { return evaluator_.rows(); }
@@ -36,6 +36,13 @@ class LogDensity {
   bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset, std::int64_t count,
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll,
                 const Masks* masks = nullptr) const;
+
+  // theta: (chains, dim), without the layer that is integrated out -> out: (chains, dim + K J), its
+  // weights drawn given all else (last_layer.h) before a learned log noise. The normals have the
+  // address (seed, last layer, step, chain, weight). False when cancelled.
+  bool complete(const T* theta, std::int64_t chains, std::uint64_t seed, std::uint64_t step,
+                const std::uint32_t* chain_ids, T* out, Poll* poll) const;
+  const LastLayer* last() const { return evaluator_.last(); }
 
   // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h and nuts.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,

@@ -13,7 +13,7 @@ namespace ribbit::cpu {
 // How many threads a chain is worth.
 template <class T>
 std::int64_t Evaluator<T>::pieces(std::int64_t rows, std::int64_t shards) const {
-  if (shards > 1 || pass_->mlp_plan() == nullptr) return shards;
+  if (shards > 1 || pass_->mlp_plan() == nullptr || last_) return shards;
   return std::min(panel_count(rows),
                   1 + static_cast<std::int64_t>(gradient_flops(rows) / kWorthThread));
 }

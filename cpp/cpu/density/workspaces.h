@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "cpu/density/last_layer.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/mlp_row_noise.h"
 #include "cpu/network/network_pass.h"
@@ -61,6 +62,9 @@ struct TeamSpace {
   Buffer<T> noise, second, second_gradient, packed_second, row_noise_grads;
   std::unique_ptr<RowNoiseSpace<T>> row_noise;  // of a whole small batch
   double shard_noise[kMostShards];
+
+  // Where the last layer is integrated out only.
+  LastLayerSpace<T> last;
 };
 
 template <class T>

@@ -300,6 +300,18 @@ struct KernelTable {
                              std::int64_t n);
   double (*sum_log)(const T* x, std::int64_t n);
 
+  // Sums of products of the columns z = (features, 1 where `ones`, targets) of the `valid` rows of
+  // a panel, in double: gram[i, j] += sum over rows of z[i] z[j], i <= j; what lies below is not
+  // meant. gram: (columns, width), width: columns rounded up to whole vectors of doubles.
+  // f: (features, kPanel), y: (targets, kPanel); scratch: (columns + width) kPanel.
+  void (*gram)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
+               int valid, double* scratch, double* gram);
+  // a: (n, stride), the lower triangle of a positive definite matrix: becomes that of minus its
+  // inverse; what lies above is overwritten. stride: whole vectors; column: (stride,) to
+  // work in. pivots: (n,), their product is the determinant; one is not positive where the matrix
+  // was not positive definite.
+  void (*sweep)(double* a, std::int64_t n, std::int64_t stride, double* column, double* pivots);
+
   // Runs `count` independent fused multiply-adds on registers; returns the flops done.
   double (*fma_loop)(std::int64_t count, T* sink);
 };

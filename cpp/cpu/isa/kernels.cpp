@@ -5,6 +5,7 @@
 #include "cpu/isa/conv-inl.h"
 #include "cpu/isa/dropout-inl.h"
 #include "cpu/isa/elementwise-inl.h"
+#include "cpu/isa/gram-inl.h"
 #include "cpu/isa/isokinetic-inl.h"
 #include "cpu/isa/kernel_table-inl.h"
 #include "cpu/isa/lanes-inl.h"
@@ -99,6 +100,8 @@ constexpr KernelTable<T> kTable = {
     .noise_gradient = noise_gradient<T>,
     .variational_update = variational_update<T>,
     .sum_log = sum_log<T>,
+    .gram = gram_panel<T>,
+    .sweep = sweep_matrix,
     .fma_loop = fma_loop<T>,
 };
 

@@ -32,7 +32,7 @@ MASK, PREDICTIVE_MASK = _PURPOSES["mask"], _PURPOSES["predictive_mask"]
 ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
 TREE = _PURPOSES["tree"]
 UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
-REFRESH = _PURPOSES["refresh"]
+REFRESH, LAST_LAYER = _PURPOSES["refresh"], _PURPOSES["last_layer"]
 
 _chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 

@@ -90,7 +90,7 @@ class Cpu:
         The constants of rows are the core's own.
         """
         del constants
-        masked = tables.rates is not None
+        masked, last = tables.rates is not None, tables.integrated
         return _core.LogDensity(
             tables.table,
             np.zeros(len(tables.table)) if tables.rates is None else tables.rates,
@@ -104,6 +104,7 @@ class Cpu:
             masked,
             bool(tables.learned),
             tables.centre,
+            None if last is None else (last.bias, last.alone, last.sd, last.mean),
             tables.scales,
         )
 

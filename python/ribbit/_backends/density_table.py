@@ -10,7 +10,14 @@ import numpy.typing as npt
 
 from ribbit import _core
 
-__all__ = ["DensityTable", "LikelihoodTable", "NetworkTable", "merged", "prior_constants"]
+__all__ = [
+    "DensityTable",
+    "IntegratedLayer",
+    "LikelihoodTable",
+    "NetworkTable",
+    "merged",
+    "prior_constants",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,29 @@ class LikelihoodTable:
         return _core.likelihood_constants(self.kind, *self.parameters)
 
 
+@dataclass(frozen=True, eq=False)
+class IntegratedLayer:
+    """A last dense layer that is integrated out; ``cpp/cpu/density/last_layer.h``.
+
+    Attributes
+    ----------
+    bias : bool
+        Whether it has one: the last of its K inputs, always 1.
+    alone : bool
+        Whether no layer lies below it. The layer table is then its own, else that of the layers
+        below.
+    sd : (K,) float64 array
+        Of the normal prior of the weights of each input.
+    mean : (K, J) float64 array
+        Of the prior.
+    """
+
+    bias: bool
+    alone: bool
+    sd: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class DensityTable:
     """What a log density is made of, as tables.
@@ -93,6 +123,8 @@ class DensityTable:
         How products of float32 numbers are computed; ``precision.py``.
     centre : (P,) array of the backend, optional
         Means of the priors in the dtype of positions. None: 0 for all.
+    integrated : IntegratedLayer, optional
+        The last layer, whose weights are no parameters: the others and the prior leave it out.
     scales : (K, 8) float64 array, optional
         Learned scales of weights, on the CPU alone: ``targets/scales.py``.
     """
@@ -107,6 +139,7 @@ class DensityTable:
     learned: tuple[int, ...] = ()
     precision: str = "float32"
     centre: Any = None
+    integrated: IntegratedLayer | None = None
     scales: npt.NDArray[np.float64] | None = None
 
     @property

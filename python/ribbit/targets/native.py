@@ -101,6 +101,8 @@ class NativeDensity:
     x: FloatArray
     temperature: float
     likelihood_temperature: float
+    integrated: str | None
+    joint: Any
     _native: Any
     _predictive: NetworkPredictive
     _spec: DensitySpec
@@ -148,6 +150,8 @@ class NativeDensity:
             If `theta` or `rows` has the wrong dtype or shape, or an index is out of range.
         """
         function = "Posterior.value_and_grad"
+        if rows is not None:
+            self._needs_rows(function)
         theta, single = self._position(function, theta)
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
@@ -380,7 +384,8 @@ class NativeDensity:
         Parameters
         ----------
         theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
+            (P,) or (C, P) in the target's dtype; all P parameters also where some are integrated
+            out.
         x, y : array, optional
             New rows (N', *input_shape) and their targets: both or neither.
 
@@ -400,6 +405,8 @@ class NativeDensity:
         function = "Posterior.log_likelihood"
         if x is not None or y is not None:
             raise TypeError(f"[{function}] expected both x and y or neither, got one of them")
+        if self.integrated is not None:
+            return self.joint.log_likelihood(theta)
         theta, single = self._position(function, theta)
         value, _ = self._native.value(theta, None)
         return value[0] if single else value
@@ -410,7 +417,8 @@ class NativeDensity:
         Parameters
         ----------
         theta : numpy.ndarray
-            (P,) or (C, P) in the target's dtype.
+            (P,) or (C, P) in the target's dtype; all P parameters also where some are integrated
+            out.
 
         Raises
         ------
@@ -418,6 +426,8 @@ class NativeDensity:
             If `theta` has the wrong dtype or shape.
         """
         function = "Posterior.log_prior"
+        if self.integrated is not None:
+            return self.joint.log_prior(theta)
         theta, single = self._position(function, theta)
         # The prior does not depend on the rows: one is enough.
         _, value = self._native.value(theta, _FIRST_ROW)
@@ -427,6 +437,14 @@ class NativeDensity:
         return positions_.position(
             self.array_namespace, function, "theta", theta, self.dtype, self.dim
         )
+
+    def _needs_rows(self, function: str) -> None:
+        """Raise where the density is no sum over rows."""
+        if self.integrated is not None:
+            raise ValueError(
+                f"[{function}] expected a density that is a sum over rows, got one with its "
+                f"{self.integrated} integrated out (marginalize=)"
+            )
 
     def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         return checks.integer_array(function, "rows", rows, below=self.num_rows)

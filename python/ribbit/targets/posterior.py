@@ -6,6 +6,7 @@ Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,9 +17,11 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
+from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.dropout import MaskedPosterior
+from ribbit.targets.last_layer import IntegratedSpec, integrate
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
@@ -79,13 +82,29 @@ class Posterior(NativeDensity, NativeSteps):
         gives means, intervals and log likelihoods in the units of the data passed here, also from
         saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
         are in the standardised units.
+    marginalize : {"last_layer"} or None, default None
+        "last_layer": the weights of the last Dense layer, its bias too, are integrated out in
+        closed form, for a `Gaussian` likelihood, a `Normal` prior of that layer and data in host
+        memory. HMC, NUTS and MCLMC then sample the other parameters, R of the P, from their exact
+        marginal density under the temperatures: the integral of what is divided by them. For
+        every kept draw the weights of the last layer are drawn anew from their normal law given all
+        else, also where a proposal was rejected, so that ``draws.positions`` (C, D, P), predictions
+        and files are those of the whole posterior; states and the statistic "lp" are those of what
+        was sampled. A gradient costs about five times the plain one of a single layer of 50 units
+        (products and an inverse of 51 columns, in float64); steps are several times longer. The
+        density is no sum over rows: `rows`, minibatches and fits are refused.
 
     Attributes
     ----------
     dim : int
         Number of parameters P; one more than the model's when the noise is learned ("log_noise",
         behind them, the logarithm of the noise sd), and one for each learned scale of weights, the
-        last ones.
+        last ones. With `marginalize` the number R of those that are left; `full_dim` is P then and
+        always.
+    integrated : str or None
+        What is integrated out: "last layer".
+    joint : Posterior
+        The posterior of all P parameters: this one without `marginalize`.
     x, y : array
         The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
         read-only: changing the arrays that were passed does not change the target. Standardised
@@ -127,7 +146,22 @@ class Posterior(NativeDensity, NativeSteps):
     References
     ----------
     Wenzel et al. (2020), "How good is the Bayes posterior in deep neural networks really?",
-    section 2.
+    section 2. Of `marginalize`: Rasmussen and Williams (2006), "Gaussian processes for machine
+    learning", section 2.1, with features that are sampled.
+
+    Examples
+    --------
+    The last layer integrated out: 11 parameters are sampled, draws have all 17.
+
+    >>> import numpy as np, ribbit as rb
+    >>> x = np.linspace(-1.0, 1.0, 40)[:, None]
+    >>> options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian()}
+    >>> model = rb.mlp(1, (5,), 1, activation="tanh")
+    >>> target = rb.Posterior(model, x, np.sin(3 * x), marginalize="last_layer", **options)
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> state, info = hmc.step(hmc.init(target.init(seed=1)))
+    >>> state.position.shape, target.full_dim
+    ((1, 11), 17)
     """
 
     model: Model
@@ -138,6 +172,8 @@ class Posterior(NativeDensity, NativeSteps):
     dtype: np.dtype[Any]
     precision: str
     dim: int
+    full_dim: int
+    integrated: str | None
     x: FloatArray
     y: FloatArray
     normal_prior: bool
@@ -164,6 +200,7 @@ class Posterior(NativeDensity, NativeSteps):
         dtype: npt.DTypeLike | None = None,
         precision: Precision | None = None,
         standardize: bool = False,
+        marginalize: Literal["last_layer"] | None = None,
     ) -> None:
         name, units = "Posterior", None
         if checks.boolean(name, "standardize", standardize):
@@ -173,7 +210,10 @@ class Posterior(NativeDensity, NativeSteps):
             x, y = units.inputs(name, x), units.targets(name, y)
         data = model, x, y, prior, likelihood
         how = temperature, likelihood_temperature, dtype, precision
-        self._fill(DensitySpec.of(name, *data, *how, units))
+        if marginalize is not None:
+            checks.choice(name, "marginalize", marginalize, ("last_layer",))
+        spec = DensitySpec.of(name, *data, *how, units)
+        self._fill(spec if marginalize is None else integrate(name, spec))
         _precision.warn(name, self.precision)
         if units is None:
             warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
@@ -191,6 +231,8 @@ class Posterior(NativeDensity, NativeSteps):
             "dtype": spec.dtype,
             "precision": spec.precision,
             "dim": spec.dim,
+            "full_dim": spec.whole.dim if isinstance(spec, IntegratedSpec) else spec.dim,
+            "integrated": "last layer" if isinstance(spec, IntegratedSpec) else None,
             "x": spec.x,
             "y": spec.y,
             "normal_prior": bool((table.rows[:, 2] == Normal.kind).all()),
@@ -211,7 +253,8 @@ class Posterior(NativeDensity, NativeSteps):
             f"Posterior({self.model!r}, {self.num_rows} rows, prior={self.prior!r}, "
             f"likelihood={self.likelihood!r}, temperature={self.temperature:g}, "
             f"likelihood_temperature={self.likelihood_temperature:g}, dtype={self.dtype}, "
-            f"precision={self.precision!r})"
+            f"precision={self.precision!r}"
+            f"{', marginalize=' + repr('last_layer') if self.integrated else ''})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -264,7 +307,7 @@ class Posterior(NativeDensity, NativeSteps):
         Returns
         -------
         numpy.ndarray
-            (P,), or (chains, P), in the target's dtype.
+            (dim,), or (chains, dim), in the target's dtype.
 
         Raises
         ------
@@ -272,6 +315,43 @@ class Posterior(NativeDensity, NativeSteps):
             If an argument is out of its range.
         """
         return self._spec.init(seed, chains, scheme=scheme)
+
+    @property
+    def joint(self) -> Posterior:
+        """The posterior of all P parameters; the same object where nothing is integrated out."""
+        spec = self._spec
+        return _of_spec(spec.whole) if isinstance(spec, IntegratedSpec) else self
+
+    @property
+    def reduce(self) -> Callable[..., FloatArray] | None:
+        """See `protocols.Completes`; None where nothing is integrated out."""
+        return self._spec.reduce if isinstance(self._spec, IntegratedSpec) else None
+
+    @property
+    def complete(self) -> Callable[..., FloatArray] | None:
+        """See `protocols.Completes`; None where nothing is integrated out."""
+        return self._complete if isinstance(self._spec, IntegratedSpec) else None
+
+    def _complete(
+        self,
+        position: FloatArray,
+        *,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        interrupt: Any = None,
+    ) -> FloatArray:
+        name = "Posterior.complete"
+        theta, single = self._position(name, position)
+        place = (
+            checks.seed(name, seed),
+            checks.integer(name, "step", step, minimum=0, maximum=2**40 - 1),
+            checks.chain_ids(name, chains),
+        )
+        if len(place[2]) != len(theta):
+            raise ShapeError(f"[{name}] expected {len(theta)} chains, got {len(place[2])}")
+        whole: FloatArray = self._native.complete(theta, *place, interrupt)
+        return whole[0] if single else whole
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).
@@ -321,8 +401,10 @@ class Posterior(NativeDensity, NativeSteps):
         Raises
         ------
         TypeError, ValueError
-            Without Dropout layers, or for arguments that do not fit.
+            Without Dropout layers, for arguments that do not fit, or where a layer is integrated
+            out.
         """
+        self._needs_rows("Posterior.masked")
         return MaskedPosterior(
             self._spec, rate=rate, length_scale=length_scale, precision=precision
         )

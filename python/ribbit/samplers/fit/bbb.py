@@ -98,6 +98,7 @@ class BBB:
                 f"{checks.summary(target)}: a plain log density has no likelihood to average"
             )
         options.no_dropout(name, target)
+        options.sums_over_rows(name, target)
         self._density = Density(target, function=name)
         self._learning_rate = checks.positive(name, "learning_rate", learning_rate)
         self._num_samples = checks.integer(

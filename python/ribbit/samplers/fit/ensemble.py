@@ -60,6 +60,7 @@ class DeepEnsemble:
         name = "DeepEnsemble"
         density = Density(target, function=name)
         options.no_dropout(name, target)
+        options.sums_over_rows(name, target)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         checks.choice(name, "objective", objective, ("map", "likelihood"))
         learning_rate = checks.positive(name, "learning_rate", learning_rate)

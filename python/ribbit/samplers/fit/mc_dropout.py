@@ -15,6 +15,7 @@ from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
 from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
+from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -73,6 +74,7 @@ class MCDropout:
                 f"[{name}] expected a target with masks, such as Posterior, "
                 f"got {checks.summary(target)}"
             )
+        options.sums_over_rows(name, target)
         self._masked = target.masked(rate=rate, length_scale=length_scale, precision=precision)
         learning_rate = checks.positive(name, "learning_rate", learning_rate)
         self._stepper = Stepper(

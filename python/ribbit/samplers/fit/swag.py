@@ -95,6 +95,7 @@ class SWAG:
         name = "SWAG"
         density = Density(target, function=name)
         options.no_dropout(name, target)
+        options.sums_over_rows(name, target)
         self._members = checks.integer(name, "members", members, minimum=1, maximum=2**32 - 1)
         rate = checks.positive(name, "learning_rate", learning_rate)
         late = rate

@@ -116,6 +116,8 @@ class Sampler(ABC):
             Start of all chains or of each. A :class:`MeanField` gives a draw for each chain, a
             :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain, a
             :class:`SWAGFit` a draw of each member in turn. Default: ``target.init`` per chain.
+            Where the target integrates a part out (``marginalize=``), P may leave it out or not:
+            it is not looked at.
         resume : State or Draws, optional
             Go on from there, bit-exactly. Seed, chains and the planned warmup come from the state
             (`seed` and `warmup` are not looked at, `chains` and `init` are errors); warmup steps it
@@ -187,8 +189,8 @@ class Sampler(ABC):
                         "state"
                     )
             self._check_end(name, state, num_draws, thin)
-            if running is not None:
-                running.prepare(state.position, num_draws, guard)  # bad x or y: before any work
+            if running is not None:  # bad x or y: before any work
+                running.prepare(self._density.completed(state), num_draws, guard)
             calendar = self._calendar(thin)
             run = Run(self, state, num_draws, calendar, keep_draws, keep_warmup, running)
             return run.complete(name, guard, progress, max_seconds)
@@ -276,6 +278,7 @@ class Sampler(ABC):
         else:
             host = checks.numeric(name, "position", position)
             array = from_host(xp, np.array(host, dtype=np.float64))
+        array = density.reduced(name, array)
         if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
             model = getattr(density.target, "model", None)
             short = (array.ndim > 0 and array.shape[-1] + 1 == density.dim) and (
@@ -334,7 +337,7 @@ class Sampler(ABC):
             self._density.target,
             x,
             y,
-            dim=self._density.dim,
+            dim=self._density.full_dim,
             quantiles=None if keep_draws else quantiles,
             function=name,
         )

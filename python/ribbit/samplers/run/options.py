@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 
-__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind", "same_target"]
+__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind", "same_target", "sums_over_rows"]
 
 
 def no_dropout(function: str, target: Any) -> None:
@@ -26,6 +26,16 @@ def no_dropout(function: str, target: Any) -> None:
         raise TypeError(
             f"[{function}] expected a target without Dropout layers, got "
             f"{', '.join(map(str, layers))} (use MCDropout, or take the layer out)"
+        )
+
+
+def sums_over_rows(function: str, target: Any) -> None:
+    """Raise TypeError for a density that is no sum over rows: something is integrated out."""
+    part = getattr(target, "integrated", None)
+    if part is not None:
+        raise TypeError(
+            f"[{function}] expected a density that is a sum over rows, got one with its {part} "
+            "integrated out (marginalize=): use HMC, NUTS or MCLMC, or the posterior without it"
         )
 
 

@@ -19,10 +19,16 @@ class Record:
     """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
 
     def __init__(
-        self, state: AnyState, size: int, statistics: Mapping[str, str], *, positions: bool
+        self,
+        state: AnyState,
+        dim: int,
+        size: int,
+        statistics: Mapping[str, str],
+        *,
+        positions: bool,
     ) -> None:
         self.xp = namespace(state.position)
-        self.chains, dim = state.position.shape
+        self.chains = state.position.shape[0]
         self.size = size
         each = sum(np.dtype(dtype).itemsize for dtype in statistics.values())
         require_memory(
@@ -46,10 +52,10 @@ class Record:
             for name, dtype in statistics.items()
         }
 
-    def put(self, index: int, state: AnyState, info: Mapping[str, Array]) -> None:
-        """Write entry `index`."""
+    def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
+        """Write entry `index`; position (C, P)."""
         if self.keep_positions:
-            self.positions[:, index, :] = state.position
+            self.positions[:, index, :] = position
         for name, value in info.items():
             self.stats[name][:, index] = value
 

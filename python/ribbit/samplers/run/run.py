@@ -80,8 +80,9 @@ class Run:
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         statistics = sampler.statistics
-        self.draws = Record(state, num_draws, statistics, positions=keep_draws)
-        self.warmup = Record(state, owed, statistics, positions=True) if keep_warmup else None
+        dim = sampler._density.full_dim
+        self.draws = Record(state, dim, num_draws, statistics, positions=keep_draws)
+        self.warmup = Record(state, dim, owed, statistics, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
         self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
@@ -125,9 +126,11 @@ class Run:
                     state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
                     after = state.step - warmup
                     keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
-                    batch = None
+                    batch, position = None, state.position
+                    if keep or self.warmup is not None:
+                        position = sampler._density.completed(state, guard)
                     if keep and running is not None:
-                        batch = running.evaluate(state.position, guard)
+                        batch = running.evaluate(position, guard)
                 except (Interrupted, KeyboardInterrupt, SystemExit) as error:
                     ours = SystemExit if guard.terminated else KeyboardInterrupt
                     if not guard.requested or not isinstance(error, (Interrupted, ours)):
@@ -137,10 +140,10 @@ class Run:
                 if keep:
                     if batch is not None and running is not None:
                         running.add(batch, guard)
-                    self.draws.put(self.kept, state, info)
+                    self.draws.put(self.kept, position, info)
                     self.kept += 1
                 elif self.warmup is not None and state.step <= warmup:
-                    self.warmup.put(self.warm, state, info)
+                    self.warmup.put(self.warm, position, info)
                     self.warm += 1
                 chunk.made(state.step - self.state.step)
                 self.state = state

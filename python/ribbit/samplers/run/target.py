@@ -12,6 +12,7 @@ from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array, TreeDraw
+from ribbit.results.state import AnyState
 from ribbit.samplers.run.interrupt import InterruptGuard
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Density:
         Whether its native trajectory polls an interrupt flag.
     has_native_tree : bool
         Whether it is a `protocols.NativeTree`.
+    full_dim : int
+        Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
     """
 
     def __init__(self, target: Any, *, function: str) -> None:
@@ -63,6 +66,8 @@ class Density:
         self._tree = getattr(target, "no_u_turn", None)
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
+        self._completes = getattr(target, "complete", None)
+        self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -169,6 +174,26 @@ class Density:
                 f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
             )
         return q, p, terms, g
+
+    def reduced(self, function: str, position: Array) -> Array:
+        """Return a start (.., P) without what a `protocols.Completes` adds; others as they are."""
+        if self._completes is None or position.ndim == 0 or position.shape[-1] != self.full_dim:
+            return position
+        return self.target.reduce(function, position)
+
+    def completed(self, state: AnyState, guard: InterruptGuard | None = None) -> Array:
+        """Return what is kept of a state: its positions (C, P), completed where the target can."""
+        if self._completes is None:
+            return state.position
+        place: dict[str, Any] = {"seed": state.seed, "step": state.step, "chains": state.chains}
+        if guard is None or self.interruptible:
+            flag = None if guard is None else guard.flag
+            return self._completes(state.position, **place, interrupt=flag)
+        guard.begin_foreign()
+        try:
+            return self._completes(state.position, **place)
+        finally:
+            guard.foreign = False
 
     def native_tree(
         self, *vectors: Array, guard: InterruptGuard | None = None, **options: Any

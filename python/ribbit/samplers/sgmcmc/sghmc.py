@@ -67,6 +67,7 @@ class SGHMC(Stepping, Sampler):
     ) -> None:
         density = Density(target, function="SGHMC")
         options.no_dropout("SGHMC", target)
+        options.sums_over_rows("SGHMC", target)
         super().__init__(density)
         rule = Rule("friction", friction=checks.fraction("SGHMC", "friction", friction))
         self._stepper = Stepper(

@@ -69,6 +69,7 @@ class SGLD(Stepping, Sampler):
     ) -> None:
         density = Density(target, function="SGLD")
         options.no_dropout("SGLD", target)
+        options.sums_over_rows("SGLD", target)
         super().__init__(density)
         if preconditioner is not None:
             checks.choice("SGLD", "preconditioner", preconditioner, ("rmsprop",))

@@ -1,0 +1,70 @@
+// Sums of products of the columns of panels, and the inverse of such a matrix, in double: what a
+// last layer that is integrated out needs (cpu/density/last_layer.h).
+#pragma once
+
+#include "cpu/isa/weight_gradient-inl.h"
+
+namespace ribbit::cpu {
+namespace {
+
+RIBBIT_INLINE void widen_row(const double* from, double* to) {
+  for (int r = 0; r < kPanel; ++r) to[r] = from[r];
+}
+RIBBIT_INLINE void widen_row(const float* from, double* to) {
+  constexpr int lanes = kLanes<float>;
+  RIBBIT_UNROLL for (int r = 0; r < kPanel; r += lanes) {
+    const VecF32 v = load<float>(from + r);
+    store<double>(to + r, widen_low(v));
+    store<double>(to + r + lanes / 2, widen_high(v));
+  }
+}
+
+// See the table. Products of floats are exact; a row is added after the other.
+template <class T>
+static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
+                       std::int64_t targets, int valid, double* scratch, double* gram) {
+  constexpr int lanes = kLanes<double>;
+  const std::int64_t columns = features + (ones ? 1 : 0) + targets;
+  const std::int64_t width = (columns + lanes - 1) / lanes * lanes;
+  double *z = scratch, *row = scratch, *transposed = scratch + columns * kPanel;
+  for (std::int64_t i = 0; i < features; ++i, row += kPanel) widen_row(f + i * kPanel, row);
+  for (int r = 0; ones && r < kPanel; ++r) row[r] = 1.0;
+  if (ones) row += kPanel;
+  for (std::int64_t j = 0; j < targets; ++j, row += kPanel) widen_row(y + j * kPanel, row);
+  transpose_delta<double>(z, 1, columns, columns, width, transposed);
+  const Sites sites{1, 1, 0, 0, 0, 0, valid};
+  // Of each vector of columns the rows down to the diagonal.
+  for (std::int64_t first = 0; first < width; first += lanes) {
+    const std::int64_t end = first + lanes;
+    outer_columns<double, 1>(z, transposed, sites, end < columns ? end : columns, width, width,
+                             first, gram);
+  }
+}
+
+// The symmetric sweep operator (Dempster 1969, "Elements of continuous multivariate analysis",
+// section 4.3) on every row in turn: the pivots are those of a Cholesky factorisation, squared.
+static void sweep_matrix(double* a, std::int64_t n, std::int64_t stride, double* column,
+                         double* pivots) {
+  constexpr int lanes = kLanes<double>;
+  for (std::int64_t j = n; j < stride; ++j) column[j] = 0.0;
+  for (std::int64_t k = 0; k < n; ++k) {
+    double* own = a + k * stride;
+    const double pivot = own[k], inverse = 1.0 / pivot;
+    pivots[k] = pivot;
+    for (std::int64_t j = 0; j < k; ++j) column[j] = own[j];
+    for (std::int64_t j = k; j < n; ++j) column[j] = a[j * stride + k];
+    for (std::int64_t i = 0; i < n; ++i) {
+      double* row = a + i * stride;
+      const VecF64 factor = broadcast(-column[i] * inverse);
+      for (std::int64_t j = 0; j <= i; j += lanes) {
+        store<double>(row + j, mul_add(factor, load<double>(column + j), load<double>(row + j)));
+      }
+    }
+    for (std::int64_t j = 0; j < k; ++j) own[j] = column[j] * inverse;
+    own[k] = -inverse;
+    for (std::int64_t i = k + 1; i < n; ++i) a[i * stride + k] = column[i] * inverse;
+  }
+}
+
+}  // namespace
+}  // namespace ribbit::cpu

@@ -1,0 +1,177 @@
+"""A posterior whose last layer is integrated out: what is left of it, and what comes back.
+
+With a Gaussian likelihood and a normal prior the weights of the last dense layer, given all other
+parameters, are normal: their integral is a closed form (``cpp/cpu/density/last_layer.h``), and
+exact draws of them complete a position. Shapes: C chains, P parameters of the whole posterior, R of
+what is left, H units below the last layer, J outputs, K = H + 1 with a bias, else H.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.checks import FloatArray
+from ribbit._backends.codes import COLUMNS, OPS
+from ribbit._backends.density_table import DensityTable, IntegratedLayer, prior_constants
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.targets.likelihoods import Gaussian
+from ribbit.targets.prior_table import PriorTable
+from ribbit.targets.priors import Normal
+from ribbit.targets.spec import DensitySpec, digest
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["IntegratedSpec", "integrate"]
+
+
+@dataclass(frozen=True, eq=False)
+class IntegratedSpec(DensitySpec):
+    """The arguments of a posterior with its last layer integrated out.
+
+    Attributes
+    ----------
+    table : PriorTable
+        The priors of the R parameters that are left: those below the last layer, then "log_noise".
+    whole : DensitySpec
+        The posterior of all P parameters.
+    layer : IntegratedLayer
+        What is integrated out.
+    """
+
+    whole: DensitySpec
+    layer: IntegratedLayer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return integrate, ("Posterior", self.whole)
+
+    @property
+    def below(self) -> int:
+        """Parameters of the layers below the last one; the first ones of a position."""
+        return self.model.dim - self.layer.mean.size
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters R that are left, a learned noise included."""
+        return self.whole.dim - self.layer.mean.size
+
+    def density(self, **options: Any) -> Any:
+        """Return the native log density; no option of `DensitySpec.density` fits here."""
+        if options:
+            raise TypeError(f"[Posterior] expected no {next(iter(options))} of an integrated layer")
+        table = self.model.table if self.layer.alone else self.model.table[:-1]
+        rows = self.table.rows
+        tables = DensityTable(
+            table,
+            rows,
+            prior_constants(rows),
+            self.likelihood.table("Posterior", self.model.output_shape),
+            self.temperature,
+            self.likelihood_temperature,
+            precision=self.precision,
+            centre=self.centre(),
+            integrated=self.layer,
+        )
+        return self.backend.density(tables, self.x, self.y, self.constants)
+
+    def init(
+        self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
+    ) -> FloatArray:
+        """Draw a starting position: that of the whole posterior, without the last layer."""
+        start: FloatArray = self.reduce(
+            "Posterior.init", self.whole.init(seed, chains, scheme=scheme)
+        )
+        return start
+
+    def reduce(self, function: str, position: Any) -> Any:
+        """Return a position (..., R) as it is, and (..., P) without the last layer."""
+        shape = getattr(position, "shape", None)
+        if not isinstance(shape, tuple):
+            raise DTypeError(
+                f"[{function}] expected a position as array, got {checks.summary(position)}"
+            )
+        if shape and shape[-1] == self.whole.dim:
+            end = self.model.dim
+            return np.concatenate([position[..., : self.below], position[..., end:]], axis=-1)
+        if not shape or shape[-1] != self.dim:
+            raise ShapeError(
+                f"[{function}] expected a position (..., {self.dim}), or (..., {self.whole.dim}) "
+                f"with the last layer, got shape {shape}"
+            )
+        return position
+
+    def describe(self) -> dict[str, Any]:
+        """Return that of the whole posterior, and how many weights are integrated out."""
+        return {**self.whole.describe(), "integrated": self.layer.mean.size}
+
+    @functools.cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """As that of the whole posterior, which it differs from."""
+        table = self.whole.table
+        own = {"prior": digest(table.rows, table.mean, "last layer"), "integrated": "last layer"}
+        return self.whole.fingerprint | own
+
+
+def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
+    """Return what is left of a posterior once its last layer is integrated out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a likelihood that is no Gaussian, a last layer that is not Dense or whose prior is not
+        normal, data on a device, or when nothing would be left to sample.
+    """
+    what = f"[{name}] expected marginalize='last_layer' with"
+    model, layer = spec.model, spec.model.layers[-1]
+    if type(spec.likelihood) is not Gaussian:
+        raise TypeError(f"{what} a Gaussian likelihood, got {spec.likelihood!r}")
+    if spec.backend.device is not None:
+        raise TypeError(f"{what} data in host memory, got data on a device")
+    if spec.table.scales is not None:
+        raise ValueError(f"{what} priors of known scales, got {spec.prior!r}")
+    row, last = dict(zip(COLUMNS, model.table[-1].tolist(), strict=True)), len(model.table) - 1
+    if row["op"] != OPS["dense"] or row["input"] != last:
+        raise ValueError(f"{what} a model that ends in a Dense layer, got {layer!r} at its end")
+    inputs, outputs, below = row["in_size"], row["out_size"], row["weight"]
+    bias = row["bias"] >= 0
+    alone = last == 0
+    if not alone and below == 0:
+        raise ValueError(f"{what} parameters below the last layer, or no layer at all, got none")
+    size = (inputs + bias) * outputs
+    segments = spec.table.rows
+    offsets = segments[:, 0]
+    own = (offsets >= below) & (offsets < model.dim)
+    if not (segments[own, 2] == Normal.kind).all():
+        raise ValueError(f"{what} a Normal prior of the last layer, got {spec.prior!r}")
+    if spec.dim == size:
+        raise ValueError(
+            f"{what} something left to sample, got a model of one layer with known noise: its "
+            "posterior is normal"
+        )
+    end = below + size
+    spread, mean = spec.table.spread, spec.table.mean
+    rows = segments[~own].copy()
+    rows[rows[:, 0] >= end, 0] -= size
+    spreads = spread[:below]
+    keep = np.r_[0:below, end : spec.dim]
+    table = PriorTable(
+        rows,
+        spread[keep],
+        mean[keep],
+        spec.table.centre[keep],
+        float(spreads[0]) if below and (spreads == spreads[0]).all() else None,
+    )
+    table.spread.flags.writeable = table.mean.flags.writeable = False
+    integrated = IntegratedLayer(
+        bias,
+        alone,
+        np.ascontiguousarray(spread[below:end].reshape(-1, outputs)[:, 0]),
+        np.ascontiguousarray(mean[below:end].reshape(-1, outputs)),
+    )
+    given = {f.name: getattr(spec, f.name) for f in fields(DensitySpec)}
+    return IntegratedSpec(**given | {"table": table}, whole=spec, layer=integrated)

@@ -1,0 +1,275 @@
+"""A last layer that is integrated out: density, gradient and redraws against the oracle."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from tests.oracle import reference
+from tests.support.integrated import CASES, made, positions
+
+LAST_LAYER = 19  # purpose
+cases = pytest.mark.parametrize("name", CASES)
+
+
+def errors(target, oracle):
+    """Largest relative errors of value and gradient (by its norm) over three positions."""
+    theta = positions(target)
+    values, grads = target.value_and_grad(theta)
+    found = []
+    for t, value, grad in zip(theta.astype(float), values, grads, strict=True):
+        known, slope = oracle.value_and_grad(t)
+        found.append((abs(value / known - 1), np.linalg.norm(grad - slope) / np.linalg.norm(slope)))
+    return np.max(found, axis=0)
+
+
+@cases
+def test_density_and_gradient(name):
+    assert max(errors(*made(**CASES[name]))) < 1e-9
+
+
+@cases
+def test_float32_features(name):
+    value, grad = errors(*made(**CASES[name], dtype=np.float32))
+    assert value < 1e-6
+    assert grad < 2e-5
+
+
+FAULTS = {
+    "sd of the last layer": lambda o: dataclasses.replace(o, sd=o.sd * 1.01),
+    "prior mean": lambda o: dataclasses.replace(o, mean=o.mean + 0.01),
+    "temperature of the prior": lambda o: dataclasses.replace(
+        o, temperature=1.0, likelihood_temperature=o.tau
+    ),
+    "no bias": lambda o: dataclasses.replace(o, bias=False, sd=o.sd[:-1], mean=o.mean[:-1]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_noticed(fault):
+    target, oracle = made(temperature=0.5, likelihood_temperature=2.0, outputs=2)
+    assert max(errors(target, oracle)) < 1e-9
+    assert min(errors(target, FAULTS[fault](oracle))) > 1e-5
+
+
+def test_missing_log_determinant_is_noticed():
+    """Control of the gate: the quadratic part alone is another density."""
+    target, oracle = made(noise=0.4)
+
+    class Faulty(type(oracle)):
+        def integral(self, phi, sigma):
+            value, by_phi, by_noise = super().integral(phi, sigma)
+            wide = (phi * self.sd**2) @ phi.T + sigma**2 * np.eye(len(phi))
+            return value + 0.5 * np.linalg.slogdet(wide)[1], by_phi, by_noise
+
+    faulty = Faulty(**{f.name: getattr(oracle, f.name) for f in dataclasses.fields(oracle)})
+    assert errors(target, faulty)[0] > 1e-3
+
+
+@cases
+def test_redraws_have_the_conditional_law(name):
+    """The whitened weights are the normals of their address: mean and covariance are exact."""
+    target, oracle = made(**CASES[name])
+    theta, ids = positions(target, 2), np.array([4, 9], np.uint32)
+    whole = target.complete(theta, seed=3, step=11, chains=ids)
+    below = target.dim - (CASES[name].get("noise") is None)
+    assert whole.shape == (2, target.full_dim)
+    assert np.array_equal(np.delete(whole, np.s_[below : below + oracle.mean.size], 1), theta)
+    assert np.array_equal(target.reduce("test", whole), theta)
+    for t, one, chain in zip(theta, whole, ids, strict=True):
+        mean, covariance = oracle.conditional(t)
+        factor = np.linalg.cholesky(np.linalg.inv(covariance))
+        away = one[below : below + mean.size].reshape(mean.shape) - mean
+        z = reference.normal(mean.size, seed=3, step=11, chain=int(chain), purpose=LAST_LAYER)
+        np.testing.assert_allclose(factor.T @ away, z.reshape(mean.shape), atol=1e-6)
+        # control: a variance that is a tenth too large
+        assert np.max(np.abs(np.sqrt(1.1) * factor.T @ away - z.reshape(mean.shape))) > 1e-3
+
+
+def test_oracle_against_differences():
+    _, oracle = made(outputs=2, temperature=0.5, likelihood_temperature=2.0, centred=True)
+    theta = np.random.default_rng(2).normal(size=21) * 0.5
+    grad = oracle.value_and_grad(theta)[1]
+    for i, step in enumerate(np.eye(len(theta)) * 1e-5):
+        up, down = (oracle.value_and_grad(theta + s * step)[0] for s in (1, -1))
+        assert abs((up - down) / 2e-5 - grad[i]) < 1e-6 * np.linalg.norm(grad)
+
+
+def test_joint_density_is_marginal_times_conditional():
+    """Against the ordinary posterior: log p(all) = log p(rest) + log p(last layer | rest)."""
+    options = {"outputs": 2, "temperature": 0.7, "likelihood_temperature": 1.5, "centred": True}
+    target, oracle = made(**options)
+    theta = positions(target, 4)
+    whole = target.complete(theta, seed=1, step=1, chains=np.arange(4, dtype=np.uint32))
+    joint = target.joint.value_and_grad(whole)[0]
+    marginal = target.value_and_grad(theta)[0]
+    for c in range(4):
+        mean, covariance = oracle.conditional(theta[c])
+        away = whole[c, 20 : 20 + mean.size].reshape(mean.shape) - mean
+        log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
+        squares = np.sum(away * np.linalg.solve(covariance, away))
+        conditional = -0.5 * squares - 0.5 * mean.shape[1] * log_det
+        assert abs(joint[c] - marginal[c] - conditional) < 1e-8 * abs(joint[c])
+
+
+def test_networks_of_other_layers():
+    """A convolution below: value and gradient against differences of the marginal density."""
+    model = rb.Model(
+        [rb.Conv2D(2, 3), rb.Activation("tanh"), rb.Flatten(), rb.Dense(2)],
+        input_shape=(5, 5, 1),
+    )
+    rng = np.random.default_rng(1)
+    target = rb.Posterior(
+        model,
+        rng.normal(size=(40, 5, 5, 1)),
+        rng.normal(size=(40, 2)),
+        prior=rb.Normal(0.7),
+        likelihood=rb.Gaussian(),
+        dtype=np.float64,
+        marginalize="last_layer",
+    )
+    theta = target.init(1)
+    grad = target.value_and_grad(theta)[1]
+    for i, step in enumerate(np.eye(target.dim) * 1e-5):
+        up, down = (target.value_and_grad(theta + s * step)[0] for s in (1, -1))
+        assert abs((up - down) / 2e-5 - grad[i]) < 1e-6 * np.linalg.norm(grad)
+
+
+def test_whole_posterior_is_what_predicts():
+    target, _ = made(outputs=2)
+    plain = target.joint
+    assert plain.integrated is None
+    assert plain.joint is plain
+    assert target.integrated == "last layer"
+    assert target.full_dim == plain.dim == plain.full_dim
+    whole = plain.init(3, 2)
+    x = np.zeros((2, 3))
+    assert np.array_equal(target.outputs(whole, x), plain.outputs(whole, x))
+    assert np.array_equal(target.log_likelihood(whole), plain.log_likelihood(whole))
+    assert np.array_equal(target.log_prior(whole), plain.log_prior(whole))
+    assert target.unravel(whole).keys() == plain.unravel(whole).keys()
+    assert np.array_equal(target.init(3, 2), target.reduce("test", whole))
+    assert plain.complete is None
+    assert plain.reduce is None
+
+
+def test_pickled_and_fingerprint():
+    target, _ = made()
+    again = pickle.loads(pickle.dumps(target))
+    theta = positions(target)
+    assert np.array_equal(again.value_and_grad(theta)[0], target.value_and_grad(theta)[0])
+    assert again.fingerprint == target.fingerprint != target.joint.fingerprint
+    assert "marginalize='last_layer'" in repr(target)
+    other = made(temperature=0.5)[0]
+    assert other.fingerprint != target.fingerprint
+
+
+def test_prior_of_the_last_layer_counts_in_the_fingerprint():
+    x, y = np.zeros((5, 3)), np.arange(5.0)
+    found = [
+        rb.Posterior(
+            rb.mlp(3, (2,), 1),
+            x,
+            y,
+            prior={"2.*": rb.Normal(sd), "*": rb.Normal(1)},
+            likelihood=rb.Gaussian(),
+            marginalize="last_layer",
+        ).fingerprint
+        for sd in (0.5, 0.6)
+    ]
+    assert found[0] != found[1]
+
+
+REFUSED = {
+    "likelihood": ({"likelihood": rb.StudentTNoise(4.0)}, TypeError, "a Gaussian likelihood"),
+    "prior": ({"prior": rb.Laplace(1)}, ValueError, "a Normal prior of the last layer"),
+    "word": ({"marginalize": "first_layer"}, ValueError, "marginalize"),
+    "number": ({"marginalize": 1}, TypeError, "marginalize"),
+    "activation": (
+        {"model": rb.Model([rb.Dense(1), rb.Activation("tanh")], input_shape=(3,))},
+        ValueError,
+        "ends in a Dense layer",
+    ),
+    "nothing left": (
+        {"model": rb.mlp(3, (), 1), "likelihood": rb.Gaussian(0.1)},
+        ValueError,
+        "something left to sample",
+    ),
+    "no parameters below": (
+        {"model": rb.Model([rb.Activation("tanh"), rb.Dense(1)], input_shape=(3,))},
+        ValueError,
+        "parameters below the last layer",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_integrated_is_refused(name):
+    changes, error, text = REFUSED[name]
+    options = {
+        "model": rb.mlp(3, (4,), 1),
+        "prior": rb.Normal(1.0),
+        "likelihood": rb.Gaussian(),
+        "marginalize": "last_layer",
+    } | changes
+    with pytest.raises(error, match=text):
+        rb.Posterior(options.pop("model"), np.eye(3), np.arange(3.0), **options)
+
+
+ROWS = {
+    "value_and_grad": lambda t: t.value_and_grad(t.init(), np.arange(3)),
+    "masked": lambda t: t.masked(),
+}
+FITS = {
+    "SGLD": rb.SGLD,
+    "SGHMC": rb.SGHMC,
+    "BBB": rb.BBB,
+    "DeepEnsemble": rb.DeepEnsemble,
+    "SWAG": rb.SWAG,
+    "MCDropout": rb.MCDropout,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_refused(name):
+    with pytest.raises(ValueError, match="a sum over rows"):
+        ROWS[name](made()[0])
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_samplers_of_rows_refuse(name):
+    with pytest.raises(TypeError, match=rf"\[{name}\] expected a density that is a sum over rows"):
+        FITS[name](made()[0])
+
+
+def test_what_is_not_finite_is_nan_and_no_crash():
+    target, _ = made()
+    theta = positions(target)
+    theta[0, -1] = -1000.0  # the precision of the noise overflows
+    theta[1, 0] = np.nan
+    values, grads = target.value_and_grad(theta)
+    assert not np.isfinite(values[:2]).any()
+    assert np.isfinite(values[2])
+    assert np.isfinite(grads[2]).all()
+    with pytest.raises(ValueError, match="finite log density at the initial positions"):
+        rb.HMC(target, step_size=0.1, num_leapfrog_steps=2).init(theta[0])
+
+
+def test_float32_is_as_good_as_its_features():
+    """Collinear features, many rows and little noise: errors stay far below HMC's own."""
+    options = {"hidden": (20,), "rows": 4000, "noise": 0.03}
+    fine, coarse = (made(**options, dtype=d)[0] for d in (np.float64, np.float32))
+    theta = positions(coarse, 4)
+    exact = fine.value_and_grad(theta.astype(np.float64))[0]
+    # That of the ordinary posterior, from outputs in float32, is 0.1 here.
+    assert np.all(np.abs(coarse.value_and_grad(theta)[0] - exact) < 0.03)
+
+
+def test_wrong_sizes_are_named():
+    target, _ = made()
+    with pytest.raises(ValueError, match=r"expected a position \(\.\.\., 21\), or \(\.\.\., 27\)"):
+        target.reduce("test", np.zeros(5))
+    with pytest.raises(ValueError, match="position"):
+        rb.HMC(target).sample(2, warmup=2, init=np.zeros(5), progress=False)
