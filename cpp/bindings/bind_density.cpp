@@ -145,9 +145,9 @@ class Density {
     needs_rows();
     if (batch_rows < 1 || batch_rows > rows() || rule < 0 || rule >= cpu::kRuleCount || count < 1 ||
         (first_step + count) >> 40 != 0) {
-      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..3, steps < 2^40");
+      throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
     }
-    const bool wants_first = rule != 0, wants_second = rule >= 2;
+    const bool wants_first = rule != 0, wants_second = rule == 2;
     if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
       throw py::value_error("[_core] expected the moments of the rule, got None");
     }
@@ -451,8 +451,8 @@ using LogDensity = Either<Density>;
 LogDensity log_density(const py::object& table, const py::object& rates, const py::object& prior,
                        int kind, double scale, double shape, const py::object& x,
                        const py::object& y, double temperature, double likelihood_temperature,
-                       bool masks, bool concrete, const py::object& centre,
-                       const py::object& last, const py::object& scales) {
+                       bool masks, bool concrete, const py::object& centre, const py::object& last,
+                       const py::object& scales) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
     return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
                                    likelihood_temperature, masks, concrete, centre, last, scales);

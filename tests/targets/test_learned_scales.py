@@ -192,6 +192,8 @@ def test_refused_uses():
         bbb = rb.BBB(t, kl="sampled", estimator=estimator)
         with pytest.raises(ValueError, match=r"^\[BBB\] expected estimator='reparam'"):
             bbb.fit(1, progress=False)
+    with pytest.raises(ValueError, match="'last_layer' with priors of known scales"):
+        native(case, marginalize="last_layer")
     dropped = rb.Model([rb.Dense(4), rb.Dropout(0.1), rb.Dense(2)], input_shape=(3,))
     masked = rb.Posterior(dropped, *case[1][1:], **case[2])
     with pytest.raises(ValueError, match=r"^\[MCDropout\] expected priors of known scales"):

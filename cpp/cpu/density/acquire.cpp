@@ -34,12 +34,13 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
       if (!leads_team(t, threads, chains)) continue;
       const auto number = static_cast<std::size_t>(t);
       // Two paths have two of each, and sums of them.
-      shared += row_noise ? 2 * (shards * dim_ + packed) + 7 * dim_ : shards * dim_ + packed;
+      shared += row_noise ? 2 * (shards * dim_ + packed) + 7 * dim_
+                          : shards * dim_ + packed + (scaled() ? dim_ : 0);
       if (number >= space->teams.size()) continue;
       const TeamSpace<T>& team = *space->teams[number];
       shared -= row_noise
                     ? team.row_noise_grads.size() + team.packed_second.size() + team.packed.size()
-                    : team.shard_grads.size() + team.packed.size();
+                    : team.shard_grads.size() + team.packed.size() + team.weights.size();
     }
     require_memory(
         missing * each + std::max<std::int64_t>(0, shared) * static_cast<std::int64_t>(sizeof(T)),
@@ -56,6 +57,7 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     if (scaled()) {
       team.weights.resize(dim_);
+      team.multipliers.resize(static_cast<std::size_t>(scales_->sums()));
       team.scale_sums.resize(static_cast<std::size_t>(scales_->sums()));
     }
     if (row_noise) continue;

@@ -39,6 +39,17 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
   if (concrete && centre != nullptr) {
     throw std::invalid_argument("[LogDensity] expected priors of mean 0 to learn rates");
   }
+  if (!scales.empty()) {
+    if (masks || last_) {
+      throw std::invalid_argument("[LogDensity] expected learned scales alone");
+    }
+    const std::int64_t before = dim_;
+    for (const ScaleSegment& s : scales) {
+      dim_ =
+          std::max({dim_, before + s.first + s.count, before + s.global + 1, before + s.slab + 1});
+    }
+    scales_ = std::make_unique<const Scales<T>>(std::move(scales), network_.dim(), dim_);
+  }
   if (last_) {
     const std::int64_t size = last_->alone ? network_.input_size() : network_.output_size();
     const auto terms = static_cast<std::size_t>(last_->terms());
@@ -47,18 +58,6 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
         last_->mean.size() != terms * static_cast<std::size_t>(last_->outputs)) {
       throw std::invalid_argument("[LogDensity] expected a last layer that can be integrated out");
     }
-  }
-  if (!scales.empty()) {
-    if (masks || last_) {
-      throw std::invalid_argument(
-          "[LogDensity] expected no masks and no integrated layer with learned scales");
-    }
-    const std::int64_t before = dim_;
-    for (const ScaleSegment& s : scales) {
-      dim_ =
-          std::max({dim_, before + s.first + s.count, before + s.global + 1, before + s.slab + 1});
-    }
-    scales_ = std::make_unique<const Scales<T>>(std::move(scales), network_.dim(), dim_);
   }
   std::int64_t end = 0;
   for (const PriorSegment& segment : prior_) {
@@ -159,7 +158,6 @@ bool Evaluator<T>::pack_weights(const Member<T>& m, const T* theta, bool backwar
 // barrier; false when cancelled.
 template <class T>
 bool Evaluator<T>::run_shards(const Member<T>& m, const T* theta, Wanted wanted) const {
-  if (last_) return integrated_shards(m, theta, wanted);
   return scales_ != nullptr ? run_scaled(m, theta, wanted) : run_weights(m, theta, wanted);
 }
 
@@ -170,7 +168,9 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
   if (!m.barrier()) return false;  // a chunk needs log scales that another member may have moved
   T* w = m.shared.weights.data();
   const std::int64_t first = m.first(chunk_count()), last = m.last(chunk_count());
-  scales_->weights(theta, std::min(dim_, first * kChunk), std::min(dim_, last * kChunk), w);
+  for (std::int64_t c = first; c < last; ++c) {
+    scales_->weights(theta, c, w, m.shared.multipliers.data());
+  }
   if (!run_weights(m, w, wanted)) return false;
   if (!wanted.gradient) return true;
   for (std::int64_t c = first; c < last; ++c) {
@@ -179,13 +179,14 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
       kernels<T>().tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin,
                             m.grad + begin);
     }
-    scales_->chain_rule(theta, w, c, m.grad, m.shared.scale_sums.data());
+    scales_->chain_rule(w, c, m.shared.multipliers.data(), m.grad, m.shared.scale_sums.data());
   }
   return m.barrier();
 }
 
 template <class T>
 bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted) const {
+  if (last_) return integrated_shards(m, theta, wanted);
   if (!packs(m)) {
     run_shard(m, theta, 0, wanted);
     return !m.team.cancel().cancelled();

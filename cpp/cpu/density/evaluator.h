@@ -66,8 +66,8 @@ class Evaluator {
   // prior is centred at; must outlive this object; null: 0, as learned rates need. last: the layer
   // behind the network is integrated out (last_layer.h): likelihood is a Gaussian, and neither
   // theta nor the prior's segments have its weights. Where it is alone, the network is that layer.
-  // scales: those that are learned, the last parameters; the prior is of positions, not of the
-  // weights.
+  // scales: those that are learned, the last parameters, without masks and with all layers; the
+  // prior is of positions, not of the weights.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
             const LikelihoodParameters& parameters, const Rows<T>& x, const T* y, std::int64_t rows,
             Temperatures temperatures, bool masks = false, bool concrete = false,

@@ -29,9 +29,10 @@ struct TeamSpace {
   double shard_ll[kMostShards];
   std::vector<double> chunk_prior;  // (chunks of theta,)
 
-  // Learned scales only: weights (dim,), and what each scale gets of their gradient, by chunks.
+  // Learned scales only: weights (dim,), what multiplies them, and what each scale gets of their
+  // gradient, by chunks.
   Buffer<T> weights;
-  std::vector<double> scale_sums;
+  std::vector<double> multipliers, scale_sums;
 
   // A shard that is split over the team only.
   std::unique_ptr<Workspace<T>> whole;  // values and deltas of the panels that are on their way

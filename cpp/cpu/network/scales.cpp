@@ -1,9 +1,8 @@
 #include "cpu/network/scales.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
-
-#include "core/math_hd.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -13,6 +12,10 @@ template <class Body>
 void for_runs(std::int64_t block, std::int64_t at, std::int64_t begin, std::int64_t end,
               std::int64_t groups, const Body& body) {
   std::int64_t j = 0;
+  if (block == 1) {  // neighbours have scales of their own
+    for (std::int64_t i = begin; i < end; j = j + 1 == groups ? 0 : j + 1, ++i) body(i, i + 1, j);
+    return;
+  }
   for (std::int64_t i = begin; i < end; j = j + 1 == groups ? 0 : j + 1) {
     const std::int64_t stop = std::min(end, i + block - (i - at) % block);
     body(i, stop, j);
@@ -23,6 +26,7 @@ void for_runs(std::int64_t block, std::int64_t at, std::int64_t begin, std::int6
 // In eight partial sums, whatever the instruction set.
 template <class T>
 double dot(const T* a, const T* b, std::int64_t n) {
+  if (n == 1) return static_cast<double>(*a) * static_cast<double>(*b);
   double parts[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -90,76 +94,84 @@ typename Scales<T>::Piece Scales<T>::piece(const ScaleSegment& s, std::int64_t b
   return {&s, b, e, first % s.count, std::min(s.count, last - first + 1), 0};
 }
 
-// Of the scales group (modulo count) of a segment. A slab c makes log m the soft minimum
-// -1/2 log(exp(-2 a) + exp(-2 log c)) of a, the log of the product of the scales.
+// A slab c bounds the product t of the scales: m = t / sqrt(1 + (t / c)^2).
 template <class T>
-typename Scales<T>::Multiplier Scales<T>::multiplier(const ScaleSegment& s, const T* theta,
-                                                     std::int64_t group) const {
+void Scales<T>::multipliers_of(const Piece& p, const T* theta, double* out) const {
+  constexpr double kMost = 1e100;  // of t / c, whose square is finite
+  const ScaleSegment& s = *p.segment;
   const T* u = theta + first();
-  double a = static_cast<double>(u[s.first + group % s.count]);
-  if (s.global >= 0) a += static_cast<double>(u[s.global]);
-  if (s.slab < 0) return {s.factor * exp<double>(a), 1.0};
-  const double over = 2.0 * (a - static_cast<double>(u[s.slab]));
-  return {s.factor * exp<double>(a - 0.5 * softplus<double>(over)), sigmoid<double>(-over)};
+  const auto scale = [u](std::int64_t number) { return std::exp(static_cast<double>(u[number])); };
+  const double shared = s.global >= 0 ? scale(s.global) : 1.0;
+  const double slab = s.slab >= 0 ? scale(s.slab) : 0.0;
+  for (std::int64_t j = 0, k = p.group; j < p.groups; ++j) {
+    double m = shared * scale(s.first + k), share = 1.0;
+    if (s.slab >= 0) {
+      const double ratio = m / slab, some = ratio > kMost ? kMost : ratio;
+      share = 1.0 / (1.0 + some * some);
+      m = slab * (some * std::sqrt(share));
+    }
+    out[2 * j] = s.factor * m;
+    out[2 * j + 1] = share;
+    if (++k == s.count) k = 0;
+  }
 }
 
 template <class T>
-void Scales<T>::of_piece(const Piece& p, const T* theta, T* w) const {
+void Scales<T>::of_piece(const Piece& p, const T* theta, const double* multipliers, T* w) const {
   const ScaleSegment& s = *p.segment;
-  if (s.block > 1) {
-    for_runs(s.block, s.offset, p.begin, p.end, p.groups,
-             [&](std::int64_t b, std::int64_t e, std::int64_t j) {
-               const T m = static_cast<T>(multiplier(s, theta, p.group + j).m);
-               for (std::int64_t i = b; i < e; ++i) w[i] = m * theta[i];
-             });
-    return;
-  }
-  T m[kScaleChunk];  // the scales of neighbours differ: each is needed again after the others
-  for (std::int64_t j = 0; j < p.groups; ++j) {
-    m[j] = static_cast<T>(multiplier(s, theta, p.group + j).m);
-  }
-  for (std::int64_t i = p.begin; i < p.end; i += p.groups) {
-    const std::int64_t n = std::min(p.groups, p.end - i);
-    for (std::int64_t j = 0; j < n; ++j) w[i + j] = m[j] * theta[i + j];
-  }
+  for_runs(s.block, s.offset, p.begin, p.end, p.groups,
+           [&](std::int64_t b, std::int64_t e, std::int64_t j) {
+             const T m = static_cast<T>(multipliers[2 * j]);
+             for (std::int64_t i = b; i < e; ++i) w[i] = m * theta[i];
+           });
 }
 
 template <class T>
 void Scales<T>::weights(const T* theta, std::int64_t begin, std::int64_t end, T* w) const {
+  double multipliers[2 * kScaleChunk];
   for (std::int64_t at = begin; at < end; at += kScaleChunk) {
     const std::int64_t stop = std::min(end, at + kScaleChunk);
     std::copy(theta + at, theta + stop, w + at);
     for (const ScaleSegment& s : segments_) {
       const Piece p = piece(s, at, stop);
-      if (p.begin < p.end) of_piece(p, theta, w);
+      if (p.begin >= p.end) continue;
+      multipliers_of(p, theta, multipliers);
+      of_piece(p, theta, multipliers, w);
     }
   }
 }
 
 template <class T>
-void Scales<T>::chain_rule(const T* theta, const T* w, std::int64_t c, T* grad,
+void Scales<T>::weights(const T* theta, std::int64_t c, T* w, double* multipliers) const {
+  const std::int64_t begin = c * kScaleChunk, end = std::min(dim_, begin + kScaleChunk);
+  std::copy(theta + begin, theta + end, w + begin);
+  const auto chunk = static_cast<std::size_t>(c);
+  for (std::int64_t number = of_chunk_[chunk]; number < of_chunk_[chunk + 1]; ++number) {
+    const Piece& p = pieces_[static_cast<std::size_t>(number)];
+    multipliers_of(p, theta, multipliers + p.at);
+    of_piece(p, theta, multipliers + p.at, w);
+  }
+}
+
+template <class T>
+void Scales<T>::chain_rule(const T* w, std::int64_t c, const double* multipliers, T* grad,
                            double* sums) const {
   const auto chunk = static_cast<std::size_t>(c);
   for (std::int64_t number = of_chunk_[chunk]; number < of_chunk_[chunk + 1]; ++number) {
     const Piece& p = pieces_[static_cast<std::size_t>(number)];
     const ScaleSegment& s = *p.segment;
-    double* of = sums + p.at;
-    std::fill_n(of, 2 * p.groups, 0.0);
-    T m[kScaleChunk];
-    double share[kScaleChunk];
-    for (std::int64_t j = 0; j < p.groups; ++j) {
-      const Multiplier found = multiplier(s, theta, p.group + j);
-      m[j] = static_cast<T>(found.m);
-      share[j] = found.share;
-    }
+    const double* of = multipliers + p.at;
+    double* sum = sums + p.at;
+    std::fill_n(sum, 2 * p.groups, 0.0);
     for_runs(s.block, s.offset, p.begin, p.end, p.groups,
              [&](std::int64_t b, std::int64_t e, std::int64_t j) {
-               of[2 * j] += dot(grad + b, w + b, e - b);
-               for (std::int64_t i = b; i < e; ++i) grad[i] *= m[j];
+               sum[2 * j] += dot(grad + b, w + b, e - b);
+               const T m = static_cast<T>(of[2 * j]);
+               for (std::int64_t i = b; i < e; ++i) grad[i] *= m;
              });
     for (std::int64_t j = 0; j < p.groups; ++j) {
-      of[2 * j + 1] = (1.0 - share[j]) * of[2 * j];
-      of[2 * j] *= share[j];
+      sum[2 * j + 1] = (1.0 - of[2 * j + 1]) * sum[2 * j];
+      sum[2 * j] *= of[2 * j + 1];
     }
   }
 }

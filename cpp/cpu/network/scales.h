@@ -27,15 +27,18 @@ class Scales {
 
   std::int64_t count() const { return count_; }
   std::int64_t first() const { return dim_ - count_; }  // where the log scales lie
-  // Of the array that chain_rule fills.
+  // Numbers in the arrays `multipliers` and `sums` of a gradient.
   std::int64_t sums() const { return sums_; }
 
   // What the network sees of the parameters [begin, end) of theta (dim,): weights, and the rest as
   // it is.
   void weights(const T* theta, std::int64_t begin, std::int64_t end, T* w) const;
+  // The same of chunk c, with what chain_rule needs of it.
+  void weights(const T* theta, std::int64_t c, T* w, double* multipliers) const;
   // Chunk c of kScaleChunk parameters: the gradient by w becomes that by z, and what each scale
   // gets of it is noted in sums.
-  void chain_rule(const T* theta, const T* w, std::int64_t c, T* grad, double* sums) const;
+  void chain_rule(const T* w, std::int64_t c, const double* multipliers, T* grad,
+                  double* sums) const;
   // After chain_rule of all chunks: the gradient by the log scales among the parameters of chunk c,
   // added up in the order of the chunks.
   void gather(const double* sums, std::int64_t c, T* grad) const;
@@ -46,12 +49,10 @@ class Scales {
     const ScaleSegment* segment;
     std::int64_t begin, end, group, groups, at;  // at: place in sums
   };
-  struct Multiplier {
-    double m, share;  // share: d log m / d log scale; the slab has the rest
-  };
-  Multiplier multiplier(const ScaleSegment& s, const T* theta, std::int64_t group) const;
+  // (groups, 2): m without a weight's z, and d log m / d log of its scale; the slab has the rest.
+  void multipliers_of(const Piece& p, const T* theta, double* out) const;
   Piece piece(const ScaleSegment& s, std::int64_t begin, std::int64_t end) const;
-  void of_piece(const Piece& p, const T* theta, T* w) const;
+  void of_piece(const Piece& p, const T* theta, const double* multipliers, T* w) const;
 
   std::vector<ScaleSegment> segments_;
   std::int64_t dim_, count_ = 0, sums_ = 0;

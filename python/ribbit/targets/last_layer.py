@@ -79,10 +79,6 @@ class IntegratedSpec(DensitySpec):
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
 
-    def rows(self, chosen: npt.NDArray[np.int64]) -> IntegratedSpec:
-        """Return the same with the rows `chosen` (n,) alone, a copy of them."""
-        return integrate("Posterior.subset", self.whole.rows(chosen))
-
     def init(
         self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
     ) -> FloatArray:
@@ -137,7 +133,7 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
     if spec.backend.device is not None:
         raise TypeError(f"{what} data in host memory, got data on a device")
     if spec.table.scales is not None:
-        raise ValueError(f"{what} known scales of the weights, got {spec.prior!r}")
+        raise ValueError(f"{what} priors of known scales, got {spec.prior!r}")
     row, last = dict(zip(COLUMNS, model.table[-1].tolist(), strict=True)), len(model.table) - 1
     if row["op"] != OPS["dense"] or row["input"] != last:
         raise ValueError(f"{what} a model that ends in a Dense layer, got {layer!r} at its end")
@@ -170,8 +166,7 @@ def integrate(name: str, spec: DensitySpec) -> IntegratedSpec:
         spec.table.centre[keep],
         float(spreads[0]) if below and (spreads == spreads[0]).all() else None,
     )
-    for array in (table.spread, table.mean, table.centre):
-        array.flags.writeable = False
+    table.spread.flags.writeable = table.mean.flags.writeable = False
     integrated = IntegratedLayer(
         bias,
         alone,

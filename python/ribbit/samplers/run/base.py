@@ -316,7 +316,9 @@ class Sampler(ABC):
         array = density.reduced(name, array)
         if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
             model = getattr(density.target, "model", None)
-            short = array.ndim > 0 and array.shape[-1] == getattr(model, "dim", None)
+            short = (array.ndim > 0 and array.shape[-1] + 1 == density.dim) and (
+                array.shape[-1] == getattr(model, "dim", None)
+            )
             hint = ": the model's parameters without log_noise, which stands last" if short else ""
             raise ShapeError(
                 f"[{name}] expected a position ({density.dim},) or (C, {density.dim}), "
