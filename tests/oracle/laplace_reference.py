@@ -30,7 +30,7 @@ def jacobian(table, theta, x):
 
 def support(kind, f, scale, shape):
     """Values of y (M, J) with weights (M,) whose sum over a function is its expectation given f."""
-    name = LIKELIHOODS[kind].removesuffix("-learned")
+    name = LIKELIHOODS[kind].removesuffix("-learned").removesuffix("-floored")
     if name == "categorical":
         y = np.arange(len(f))[:, None].astype(float)
         return y, np.ones(len(y))

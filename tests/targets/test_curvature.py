@@ -15,8 +15,13 @@ from tests.support.problems import NOISE, PRIOR_PARAMETERS, build_native, build_
 
 KINDS = dict(zip(LIKELIHOODS, range(len(LIKELIHOODS)), strict=True))
 # Outputs of the information by quadrature: a regression has one column of y there.
-OUTPUTS = {"categorical": 4, "bernoulli": 3, "poisson": 2}
-OUTPUTS |= {"heteroscedastic": 2, "heteroscedastic-floored": 2}
+OUTPUTS = {
+    "heteroscedastic": 2,
+    "heteroscedastic-floored": 2,
+    "categorical": 4,
+    "bernoulli": 3,
+    "poisson": 2,
+}
 
 
 def matrix(target, theta, subset="all"):
@@ -176,6 +181,41 @@ def test_curvature_of_priors(kind):
     if kind in (2, 4):  # the clip is at work
         assert (found == 0.0).any()
         assert (found > 0.0).any()
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        rb.GammaPrecision(2.0, 0.5),
+        rb.HalfNormal(0.4),
+        rb.HalfCauchy(0.3),
+        rb.InverseGamma(2.0, 0.5),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_curvature_of_priors_of_the_noise(prior):
+    reference, theta = build_reference(likelihood=KINDS["learned"], num_out=1)
+    target = build_native(reference, likelihood=rb.Gaussian(log_noise_prior=prior))
+    h = 1e-4
+    for noise in (-1.5, -0.2, 0.6):
+        theta[-1] = noise
+        away = h * np.eye(target.dim)[-1]
+        values = [target.log_prior(theta + s * away) for s in (-1.0, 0.0, 1.0)]
+        expected = -(values[0] - 2.0 * values[1] + values[2]) / h**2
+        found = target.prior_curvature(theta, "all")[-1]
+        np.testing.assert_allclose(found, max(expected, 0.0), rtol=1e-5, atol=1e-5)
+
+
+def test_scales_that_are_learned_and_layers_integrated_out_are_refused():
+    reference, _ = build_reference(num_out=1)
+    for density in (
+        build_native(reference, prior=rb.Normal(rb.HalfNormal(1.0), per="layer")),
+        build_native(reference, marginalize="last_layer"),
+    ):
+        with pytest.raises(TypeError, match=r"\[LaplaceApproximation\] .* the network's weights"):
+            rb.LaplaceApproximation(density, batch_size=None)
+        with pytest.raises(TypeError, match=r"\[Posterior.rescaled\] .* the network's weights"):
+            density.rescaled({})
 
 
 def test_priors_of_other_means_bend_around_them():

@@ -111,7 +111,7 @@ class GaussNewton:
         name = "Posterior.prior_curvature"
         first, size = self.subset_size(name, subset)
         table = self._spec.table
-        found = prior_curvature(name, table.rows, table.mean, np.asarray(theta, np.float64))
+        found = prior_curvature(name, table.rows, table.centre, np.asarray(theta, np.float64))
         return found[first : first + size] / self.temperature
 
     @property
@@ -174,6 +174,7 @@ class GaussNewton:
             For a name that is none, a prior that is not normal, a noise that is not known.
         """
         name = "Posterior.rescaled"
+        self.subset_size(name, "all")
         spec, groups = self._spec, {p.name: p for p in self.model.parameters}
         for key, value in prior_sd.items():
             checks.choice(name, "prior_sd", key, tuple(groups))

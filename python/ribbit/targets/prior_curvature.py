@@ -17,7 +17,7 @@ __all__ = ["prior_curvature"]
 
 
 def prior_curvature(
-    function: str, rows: npt.NDArray[np.float64], mean: Array64, theta: Array64
+    function: str, rows: npt.NDArray[np.float64], centre: Array64, theta: Array64
 ) -> Array64:
     """Return minus the second derivative of the untempered log prior, or 0 where that is negative.
 
@@ -29,8 +29,8 @@ def prior_curvature(
         Name for errors.
     rows : (G, 6) float64 array
         Prior table: offset, size, kind, a, b, c.
-    mean, theta : (P,) float64 array
-        Centre of the priors, and the position.
+    centre, theta : (P,) float64 array
+        What the priors are about, and the position.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def prior_curvature(
                 f"[{function}] expected priors among {', '.join(_NAMES)}, got another one on "
                 f"parameters {part.start} to {part.stop - 1}"
             )
-        found[part] = _CURVATURES[int(kind)](theta[part] - mean[part], a, b, c)
+        found[part] = _CURVATURES[int(kind)](theta[part] - centre[part], a, b, c)
     return np.maximum(found, 0.0)
 
 
@@ -90,12 +90,34 @@ def _scale_mixture(t: Array64, a: float, b: float, c: float) -> Array64:
     return found
 
 
+def _gamma_precision(u: Array64, a: float, b: float, c: float) -> Array64:
+    del a, c
+    return 4.0 * b * np.exp(-2.0 * u)
+
+
+def _half_normal(u: Array64, a: float, b: float, c: float) -> Array64:
+    del b, c
+    return 2.0 * np.exp(2.0 * u) / (a * a)
+
+
+def _half_cauchy(u: Array64, a: float, b: float, c: float) -> Array64:
+    # sech^2(u - log a)
+    del b, c
+    e = np.exp(-2.0 * np.abs(u - np.log(a)))
+    found: Array64 = 4.0 * e / (1.0 + e) ** 2
+    return found
+
+
 _BY_NAME: dict[str, Callable[[Any, float, float, float], Array64]] = {
     "Normal": _normal,
     "Laplace": _laplace,
     "StudentT": _student_t,
     "Logistic": _logistic,
     "ScaleMixture": _scale_mixture,
+    # of the logarithm of a scale
+    "GammaPrecision": _gamma_precision,
+    "HalfNormal": _half_normal,
+    "HalfCauchy": _half_cauchy,
 }
 _NAMES = tuple(_BY_NAME)
 _CURVATURES = {PRIORS[name]: curvature for name, curvature in _BY_NAME.items()}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SMALL", "Mode", "factor_of", "mode_near"]
 
-# Columns of a step of the factorisation, so few that LAPACK starts no threads for them (where others
-# work too they cost a hundred times the work), and of an update of what is left.
+# Columns of a step of the factorisation, so few that LAPACK starts no threads for them (where much
+# else runs they cost a hundred times the work), and of an update of what is left.
 _PANEL, _WIDE = 64, 1024
 SMALL = 1000  # parameters, up to which a Newton step costs next to nothing
 # Damping: how often it is raised, by what, what it begins with, and what lets it fall.
