@@ -19,7 +19,7 @@ SAMPLERS = {
     "nuts": rb.NUTS(PLAIN, step_size=1e-2, max_tree_depth=3),
     "sgld": rb.SGLD(PLAIN, batch_size=7),
     "sghmc": rb.SGHMC(PLAIN, batch_size=7),
-    "baoab": rb.BAOAB(PLAIN, step_size="auto", batch_size=7),
+    "baoab": rb.BAOAB(PLAIN, step_size=1e-2, batch_size=7),
     "mclmc": rb.MCLMC(PLAIN, step_size=0.01, decoherence_length=1.0),
 }
 FITS = {

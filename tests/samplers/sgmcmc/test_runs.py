@@ -35,13 +35,14 @@ def test_a_cyclical_run_keeps_one_draw_per_cycle():
         sampler.sample(3, warmup=40, thin=50)
 
 
-def test_a_cycle_gives_several_draws_from_its_end():
+@pytest.mark.parametrize("make", [rb.SGLD, rb.BAOAB])
+def test_a_cycle_gives_several_draws_from_its_end(make):
     """Those of a run that keeps every step, at the places that the schedule names."""
     options = {"step_size": 1e-3, "batch_size": 20}
     cycles = schedules.cyclical(3, 30, exploration=0.5, draws_per_cycle=3, sampling=0.4)
     assert cycles.gap == 4
     places = [22, 26, 30, 52, 56, 60, 82, 86, 90]
-    sampler = rb.SGLD(target(), **options, schedule=cycles)
+    sampler = make(target(), **options, schedule=cycles)
     draws = sampler.sample(9, warmup=7, chains=2, seed=3, progress=False)
     assert draws.state.step == 97
     assert "draws_per_cycle=3, sampling=0.4" in draws.settings["schedule"]
@@ -59,7 +60,7 @@ def test_a_cycle_gives_several_draws_from_its_end():
     assert first.state.step == 7 + 52
     rest = sampler.sample(5, resume=first, progress=False)
     assert rest.positions.tobytes() == draws.positions[:, 4:].tobytes()
-    longer = rb.SGLD(
+    longer = make(
         target(),
         **options,
         schedule=schedules.cyclical(4, 30, exploration=0.5, draws_per_cycle=3, sampling=0.4),
