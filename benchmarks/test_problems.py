@@ -12,7 +12,7 @@ import pytest
 
 import ribbit as rb
 from benchmarks.harness import machine
-from benchmarks.ours.effective import posterior
+from benchmarks.ours.effective import Ours, posterior
 from benchmarks.ours.entries import NETWORKS as MODELS
 from benchmarks.studies.roofline_counts import (
     COUNTS,
@@ -201,3 +201,14 @@ def test_every_entry_names_what_it_is() -> None:
         module = entry.made_by.split(":")[0].replace(".", "/")
         assert (machine.ROOT / f"{module}.py").is_file()
         assert entry.settings
+
+
+@pytest.mark.parametrize(("sampler", "each"), [("MCLMC", 50), ("HMC", 1)])
+def test_gradients_of_thinned_draws_are_counted(sampler: str, each: int) -> None:
+    """A draw of MCLMC is 50 steps of one gradient; HMC's are its leapfrogs."""
+    run = Ours(stated("bnn-normal"), 0, 1, sampler=sampler)
+    run.draw(50)
+    before = run.gradients
+    run.draw(50)
+    spent = run.gradients - before
+    assert spent == 8 * 50 * each if sampler == "MCLMC" else spent > 8 * 50

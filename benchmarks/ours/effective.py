@@ -85,12 +85,14 @@ class Ours(Run):
             warnings.simplefilter("ignore")  # of chains that do not agree yet: this judges them
             draws = self.sampler.sample(count, progress=False, **how)
         self.state = draws.state
-        self.gradients += self._spent(draws.stats, count)
+        # Statistics of a draw are of its last step: of several, each costs as much.
+        thin = int(self.sampler.default_thin)
+        self.gradients += thin * self._spent(draws.stats)
         if draws.warmup_stats:
-            self.gradients += self._spent(draws.warmup_stats, 0)
+            self.gradients += self._spent(draws.warmup_stats)
         return np.asarray(draws.positions)
 
-    def _spent(self, stats: Any, count: int) -> float:
+    def _spent(self, stats: Any) -> float:
         """Gradients of all chains: a leapfrog is one.
 
         Not in it: those of finding a first step size, some ten per chain, on no side.
