@@ -79,6 +79,10 @@ class IntegratedSpec(DensitySpec):
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
 
+    def rows(self, chosen: npt.NDArray[np.int64]) -> IntegratedSpec:
+        """Return the same with the rows `chosen` (n,) alone, a copy of them."""
+        return integrate("Posterior.subset", self.whole.rows(chosen))
+
     def init(
         self, seed: int = 0, chains: int | npt.ArrayLike | None = None, *, scheme: str = "he"
     ) -> FloatArray:

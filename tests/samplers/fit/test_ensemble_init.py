@@ -213,6 +213,39 @@ def test_targets_without_rows_are_refused():
         QUICK.fit(posterior)
 
 
+def test_a_layer_that_is_integrated_out_is_trained_too():
+    whole = target(dtype=np.float64)
+    left = rb.Posterior(
+        whole.model,
+        X,
+        Y,
+        prior=whole.prior,
+        likelihood=whole.likelihood,
+        dtype=np.float64,
+        marginalize="last_layer",
+    )
+    members = QUICK.fit(whole, 2, progress=False)
+    np.testing.assert_array_equal(QUICK.fit(left, 2, progress=False).theta, members.theta)
+    draws = rb.HMC(left, step_size=1e-6, num_leapfrog_steps=1).sample(
+        1, warmup=0, chains=2, init=QUICK, progress=False
+    )
+    below = left.dim
+    np.testing.assert_allclose(draws.positions[:, 0, :below], members.theta[:, :below], atol=1e-3)
+    some = left.subset([3, 1, 4])
+    theta = left.init(chains=2)
+    again = rb.Posterior(
+        whole.model,
+        X[[3, 1, 4]],
+        Y[[3, 1, 4]],
+        prior=whole.prior,
+        likelihood=whole.likelihood,
+        dtype=np.float64,
+        marginalize="last_layer",
+    )
+    np.testing.assert_array_equal(some.value_and_grad(theta)[0], again.value_and_grad(theta)[0])
+    assert some.fingerprint == again.fingerprint
+
+
 @pytest.mark.parametrize(
     "options",
     [{"learning_rate": 0.0}, {"every": 0}, {"restarts": -1}, {"patience": 1.5}, {"max_steps": 0}],
