@@ -187,7 +187,7 @@ class DensitySpec:
             learned,
             precision or self.precision,
             self.centre(),
-            None if self.table.scales is None else self.table.scales.rows,
+            scales=None if self.table.scales is None else self.table.scales.rows,
         )
         return self.backend.density(tables, self.x, self.y, self.constants)
 
