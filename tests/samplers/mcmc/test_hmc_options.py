@@ -193,7 +193,7 @@ def test_unknown_option_and_bad_targets():
         ({"init": np.zeros(4)}, ValueError, "position"),
         ({"init": np.zeros((0, 3))}, ValueError, "position"),
         ({"init": np.zeros(3) * 1j}, TypeError, "real numbers"),
-        ({"init": "start"}, TypeError, "real numbers"),
+        ({"init": "start"}, ValueError, "init as 'ensemble', got str 'start'"),
         ({"max_seconds": 0}, ValueError, "max_seconds > 0"),
         ({"keep_draws": 1}, TypeError, "keep_draws"),
         ({"quantiles": [0.5]}, ValueError, "predict_at"),

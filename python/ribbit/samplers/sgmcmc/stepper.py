@@ -411,6 +411,11 @@ class Stepping:
         warmup: int,
         guard: InterruptGuard | None,
     ) -> StochasticState:
+        if self._stepper.rule.preconditioned and warmup == 0:
+            raise ValueError(
+                f"[{function}] expected warmup >= 1 for preconditioner='rmsprop', which moves in "
+                "warmup, got 0"
+            )
         start, ids = self._start_arrays(function, position, seed, chains, warmup)
         state = self._stepper.start(function, start, seed, ids, warmup, guard)
         if self._stepper.report is not None:
