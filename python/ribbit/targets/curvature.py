@@ -19,8 +19,9 @@ from ribbit.targets import prior_table
 from ribbit.targets.information import known_likelihoods, noise_information, roots
 from ribbit.targets.likelihoods import Array64, Gaussian, Likelihood
 from ribbit.targets.linearized import first_of, jacobian, row_blocks
+from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.prior_curvature import prior_curvature
-from ribbit.targets.priors import LOG_NOISE, Normal, PriorLike
+from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 
 __all__ = ["GaussNewton"]

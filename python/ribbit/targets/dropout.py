@@ -20,7 +20,8 @@ from ribbit.targets import likelihoods
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.native import NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
-from ribbit.targets.priors import Normal, PriorLike
+from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec, digest
 
 if TYPE_CHECKING:

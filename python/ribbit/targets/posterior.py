@@ -27,7 +27,8 @@ from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
-from ribbit.targets.priors import Normal, PriorLike
+from ribbit.targets.prior_base import PriorLike
+from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale

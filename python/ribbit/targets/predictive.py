@@ -25,7 +25,7 @@ from ribbit.protocols import PredictiveTerms
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.linearized import LinearizedNetwork, NormalNetwork, first_of
-from ribbit.targets.priors import LOG_NOISE
+from ribbit.targets.prior_base import LOG_NOISE
 from ribbit.targets.scales import ScaleTable
 from ribbit.targets.units import Units
 

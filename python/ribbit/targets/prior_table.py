@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ribbit.targets.priors import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
+from ribbit.targets.prior_base import LOG_NOISE, Parameter, Prior, PriorLike, ScalePrior
 from ribbit.targets.scales import ScaleBuilder, ScaleTable
 
 if TYPE_CHECKING:

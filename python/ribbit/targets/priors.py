@@ -6,20 +6,19 @@ offset, size, kind, a, b, c.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._backends.codes import PRIORS
 from ribbit.errors import ShapeError
-from ribbit.targets import gamma_functions
+from ribbit.targets.prior_base import LearnedScales, Parameter, Prior, PriorLike, ScalePrior
+from ribbit.targets.scale_priors import GammaPrecision, HalfCauchy, HalfNormal, InverseGamma
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,92 +37,6 @@ __all__ = [
     "ScalePrior",
     "StudentT",
 ]
-
-LOG_NOISE = "log_noise"
-"""Name of the extra parameter of a likelihood that learns its noise."""
-
-
-@dataclass(frozen=True)
-class LearnedScales:
-    """Scales that are learned with the weights: w = scale z / divisor(fan_in), z ~ N(0, 1).
-
-    Attributes
-    ----------
-    scale : ScalePrior
-        Of each.
-    per : str
-        What has one of its own, as in `Normal`.
-    divisor : callable
-        Of the fan-in.
-    shared, slab : ScalePrior, optional
-        Of a scale that multiplies all those of an array, and of one that none of the products
-        goes much beyond.
-    """
-
-    scale: ScalePrior
-    per: str
-    divisor: Callable[[int], float]
-    shared: ScalePrior | None = None
-    slab: ScalePrior | None = None
-
-    def factor(self, fan_in: int) -> float:
-        """Return what multiplies the scales of weights of this fan-in."""
-        return 1.0 / self.divisor(fan_in)
-
-
-class Prior:
-    """Base of the priors.
-
-    With ``fan_in=True`` the scales are divided by sqrt(fan-in) of each parameter array; a bias has
-    fan-in 1 and keeps its scale.
-    """
-
-    kind: ClassVar[int]  # code in the prior table
-    fan_in: bool
-
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (a, b, c) of the prior table for a parameter with this fan-in."""
-        raise NotImplementedError
-
-    def spread(self, fan_in: int = 1) -> float:
-        """Return the sd for a parameter with this fan-in; its scale where the sd is infinite."""
-        raise NotImplementedError
-
-    @property
-    def sd(self) -> float:
-        """Marginal standard deviation at fan-in 1; infinite when there is none."""
-        return self.spread()
-
-    def named(self) -> tuple[str, ...]:
-        """Return the names of parameters that the prior says something of; a target has them."""
-        return ()
-
-    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return the mean of each number of a parameter (size,), of a model of `dim` in all."""
-        del function, dim
-        return np.zeros(parameter.size)
-
-    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return what the core subtracts before it takes the density (size,): the mean."""
-        return self.means(function, parameter, dim)
-
-    def learned_scales(self) -> LearnedScales | None:
-        """Return the scales that are learned with the weights, None where the prior is fixed."""
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-able description from which `from_description` rebuilds the prior."""
-        return {"prior": type(self).__name__, **dataclasses.asdict(self)}  # type: ignore[call-overload]
-
-    def _set_positive(self, *names: str) -> None:
-        owner = type(self).__name__
-        for name in names:
-            object.__setattr__(self, name, checks.positive(owner, name, getattr(self, name)))
-        if "fan_in" in self.__dict__:
-            object.__setattr__(self, "fan_in", checks.boolean(owner, "fan_in", self.fan_in))
-
-    def _divisor(self, fan_in: int) -> float:
-        return math.sqrt(fan_in) if self.fan_in else 1.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -470,219 +383,6 @@ class ScaleMixture(Prior):
         return sd / self._divisor(fan_in)
 
 
-class ScalePrior(Prior):
-    """Base of the priors of a scale, a positive number that a target has as its logarithm.
-
-    Their density is that of u = log(scale), the Jacobian included. They go where a target has such
-    a parameter: the noise sd (``log_noise_prior=``, or the entry "log_noise" of a dict of priors),
-    and learned scales of weights, ``Normal(scale=...)``.
-    """
-
-    fan_in = False
-
-    @property
-    def log_mean(self) -> float:
-        """Mean of the logarithm of the scale."""
-        raise NotImplementedError
-
-    @property
-    def log_median(self) -> float:
-        """Median of the logarithm of the scale."""
-        raise NotImplementedError
-
-    @property
-    def root_mean_square(self) -> float:
-        """Root of the mean of scale**2, infinite when there is none."""
-        return math.inf
-
-    def means(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return the mean of the log scale (size,)."""
-        del function, dim
-        return np.full(parameter.size, self.log_mean)
-
-    def centres(self, function: str, parameter: Parameter, dim: int) -> npt.NDArray[np.float64]:
-        """Return zeros (size,): the density is of the log scale itself."""
-        del function, dim
-        return np.zeros(parameter.size)
-
-
-@dataclass(frozen=True)
-class GammaPrecision(ScalePrior):
-    """Gamma prior of the precision scale**-2, with density b**a x**(a - 1) exp(-b x) / Gamma(a).
-
-    The prior of the noise in NumPyro's Bayesian neural network: ``prec_obs ~ Gamma(3, 1)``,
-    ``sigma = 1 / sqrt(prec_obs)``.
-
-    Parameters
-    ----------
-    concentration : float
-        a > 0.
-    rate : float
-        b > 0, in units of the variance: the mean of the precision is a / b.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not a positive finite number; a target, for a prior of weights.
-
-    Examples
-    --------
-    >>> import numpy as np, ribbit as rb
-    >>> noise = rb.Gaussian(log_noise_prior=rb.GammaPrecision(3.0, 1.0))
-    >>> target = rb.Posterior(rb.mlp(1, (5, 5), 1, activation="tanh"), np.zeros((4, 1)),
-    ...                       np.zeros(4), prior=rb.Normal(1.0), likelihood=noise)
-    >>> target.unravel(target.init(seed=0))["log_noise"].shape
-    ()
-    """
-
-    kind: ClassVar[int] = PRIORS["GammaPrecision"]
-    concentration: float
-    rate: float
-
-    def __post_init__(self) -> None:
-        self._set_positive("concentration", "rate")
-
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (concentration, rate, 0)."""
-        del fan_in
-        return self.concentration, self.rate, 0.0
-
-    def spread(self, fan_in: int = 1) -> float:
-        """Return the sd of the log scale, sqrt(trigamma(a)) / 2."""
-        del fan_in
-        return 0.5 * math.sqrt(gamma_functions.trigamma(self.concentration))
-
-    @property
-    def log_mean(self) -> float:
-        """Mean of the logarithm of the scale, (log b - digamma(a)) / 2."""
-        return 0.5 * (math.log(self.rate) - gamma_functions.digamma(self.concentration))
-
-    @property
-    def log_median(self) -> float:
-        """Median of the logarithm of the scale."""
-        median = gamma_functions.gamma_log_median(self.concentration)
-        return 0.5 * (math.log(self.rate) - median)
-
-    @property
-    def root_mean_square(self) -> float:
-        """Root of the mean variance, b / (a - 1); infinite for a <= 1."""
-        above = self.concentration - 1.0
-        return math.sqrt(self.rate / above) if above > 0.0 else math.inf
-
-
-class InverseGamma(GammaPrecision):
-    """Inverse gamma prior of the variance scale**2: `GammaPrecision` by its other name.
-
-    The variance has the density b**a v**(-a - 1) exp(-b / v) / Gamma(a); v is inverse gamma where
-    1 / v is gamma, with the same two numbers.
-
-    Parameters
-    ----------
-    concentration : float
-        a > 0.
-    rate : float
-        b > 0, in units of the variance.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `GammaPrecision`.
-    """
-
-
-@dataclass(frozen=True)
-class HalfNormal(ScalePrior):
-    """Half-normal prior of a scale: the absolute value of N(0, scale**2).
-
-    Parameters
-    ----------
-    scale : float
-        Its own scale, > 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the scale is not a positive finite number; a target, for a prior of weights.
-    """
-
-    kind: ClassVar[int] = PRIORS["HalfNormal"]
-    scale: float
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        del fan_in
-        return self.scale, 0.0, 0.0
-
-    def spread(self, fan_in: int = 1) -> float:
-        """Return the sd of the log scale, pi / sqrt(8): half that of the log of a chi-square."""
-        del fan_in
-        return math.pi / math.sqrt(8.0)
-
-    @property
-    def log_mean(self) -> float:
-        """Mean of the logarithm of the scale."""
-        return math.log(self.scale) + 0.5 * (math.log(2.0) + gamma_functions.digamma(0.5))
-
-    @property
-    def log_median(self) -> float:
-        """Median of the logarithm of the scale: the upper quartile of a normal variate."""
-        return math.log(self.scale) + math.log(NormalDist().inv_cdf(0.75))
-
-    @property
-    def root_mean_square(self) -> float:
-        """Root of the mean of tau**2, the scale."""
-        return self.scale
-
-
-@dataclass(frozen=True)
-class HalfCauchy(ScalePrior):
-    """Half-Cauchy prior of a scale, with density 2 / (pi s (1 + (tau / s)**2)), tau > 0.
-
-    Parameters
-    ----------
-    scale : float
-        s > 0, the median of tau.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the scale is not a positive finite number; a target, for a prior of weights.
-
-    References
-    ----------
-    Gelman (2006), "Prior distributions for variance parameters in hierarchical models", section 3.
-    """
-
-    kind: ClassVar[int] = PRIORS["HalfCauchy"]
-    scale: float
-
-    def __post_init__(self) -> None:
-        self._set_positive("scale")
-
-    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
-        """Return (scale, 0, 0)."""
-        del fan_in
-        return self.scale, 0.0, 0.0
-
-    def spread(self, fan_in: int = 1) -> float:
-        """Return the sd of the log scale, pi / 2: that of a hyperbolic secant."""
-        del fan_in
-        return math.pi / 2.0
-
-    @property
-    def log_mean(self) -> float:
-        """Mean of the logarithm of the scale, log s."""
-        return math.log(self.scale)
-
-    @property
-    def log_median(self) -> float:
-        """Median of the logarithm of the scale, log s."""
-        return math.log(self.scale)
-
-
 @dataclass(frozen=True)
 class Horseshoe(Prior):
     """Regularised horseshoe: most weights near 0, few far from it, none beyond a slab.
@@ -764,22 +464,6 @@ class Horseshoe(Prior):
         """Return the local scales, the global one and the slab."""
         shared = HalfCauchy(self.global_scale)
         return LearnedScales(HalfCauchy(1.0), self.per, self._divisor, shared, self._slab)
-
-
-PriorLike: TypeAlias = Prior | Mapping[str, Prior]
-
-
-class Parameter(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def fan_in(self) -> int: ...
 
 
 def check(function: str, prior: object) -> PriorLike:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._backends import dispatch
-from ribbit.targets.priors import LearnedScales, Parameter, ScalePrior
+from ribbit.targets.prior_base import LearnedScales, Parameter, ScalePrior
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -23,8 +23,9 @@ from ribbit._backends.density_table import DensityTable, prior_constants
 from ribbit.models.model import Model
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import PriorTable
-from ribbit.targets.priors import Normal, Prior, PriorLike
+from ribbit.targets.priors import Normal
 from ribbit.targets.units import Units
 
 if TYPE_CHECKING:

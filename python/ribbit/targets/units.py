@@ -25,7 +25,7 @@ from ribbit._arrays.namespace import (
 from ribbit.errors import ScaleWarning
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.likelihoods import Array64, Likelihood
-from ribbit.targets.priors import Prior
+from ribbit.targets.prior_base import Prior
 
 if TYPE_CHECKING:
     from ribbit.models.model import Model

@@ -1,0 +1,191 @@
+"""Priors of a scale: of the noise sd, and of the sds of weights that are learned with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+from ribbit._backends.codes import PRIORS
+from ribbit.targets import gamma_functions
+from ribbit.targets.prior_base import ScalePrior
+
+__all__ = ["GammaPrecision", "HalfCauchy", "HalfNormal", "InverseGamma"]
+
+
+@dataclass(frozen=True)
+class GammaPrecision(ScalePrior):
+    """Gamma prior of the precision scale**-2, with density b**a x**(a - 1) exp(-b x) / Gamma(a).
+
+    The prior of the noise in NumPyro's Bayesian neural network: ``prec_obs ~ Gamma(3, 1)``,
+    ``sigma = 1 / sqrt(prec_obs)``.
+
+    Parameters
+    ----------
+    concentration : float
+        a > 0.
+    rate : float
+        b > 0, in units of the variance: the mean of the precision is a / b.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not a positive finite number; a target, for a prior of weights.
+
+    Examples
+    --------
+    >>> import numpy as np, ribbit as rb
+    >>> noise = rb.Gaussian(log_noise_prior=rb.GammaPrecision(3.0, 1.0))
+    >>> target = rb.Posterior(rb.mlp(1, (5, 5), 1, activation="tanh"), np.zeros((4, 1)),
+    ...                       np.zeros(4), prior=rb.Normal(1.0), likelihood=noise)
+    >>> target.unravel(target.init(seed=0))["log_noise"].shape
+    ()
+    """
+
+    kind: ClassVar[int] = PRIORS["GammaPrecision"]
+    concentration: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("concentration", "rate")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (concentration, rate, 0)."""
+        del fan_in
+        return self.concentration, self.rate, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, sqrt(trigamma(a)) / 2."""
+        del fan_in
+        return 0.5 * math.sqrt(gamma_functions.trigamma(self.concentration))
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale, (log b - digamma(a)) / 2."""
+        return 0.5 * (math.log(self.rate) - gamma_functions.digamma(self.concentration))
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale."""
+        median = gamma_functions.gamma_log_median(self.concentration)
+        return 0.5 * (math.log(self.rate) - median)
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root of the mean variance, b / (a - 1); infinite for a <= 1."""
+        above = self.concentration - 1.0
+        return math.sqrt(self.rate / above) if above > 0.0 else math.inf
+
+
+class InverseGamma(GammaPrecision):
+    """Inverse gamma prior of the variance scale**2: `GammaPrecision` by its other name.
+
+    The variance has the density b**a v**(-a - 1) exp(-b / v) / Gamma(a); v is inverse gamma where
+    1 / v is gamma, with the same two numbers.
+
+    Parameters
+    ----------
+    concentration : float
+        a > 0.
+    rate : float
+        b > 0, in units of the variance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `GammaPrecision`.
+    """
+
+
+@dataclass(frozen=True)
+class HalfNormal(ScalePrior):
+    """Half-normal prior of a scale: the absolute value of N(0, scale**2).
+
+    Parameters
+    ----------
+    scale : float
+        Its own scale, > 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number; a target, for a prior of weights.
+    """
+
+    kind: ClassVar[int] = PRIORS["HalfNormal"]
+    scale: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        del fan_in
+        return self.scale, 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, pi / sqrt(8): half that of the log of a chi-square."""
+        del fan_in
+        return math.pi / math.sqrt(8.0)
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale."""
+        return math.log(self.scale) + 0.5 * (math.log(2.0) + gamma_functions.digamma(0.5))
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale: the upper quartile of a normal variate."""
+        return math.log(self.scale) + math.log(NormalDist().inv_cdf(0.75))
+
+    @property
+    def root_mean_square(self) -> float:
+        """Root of the mean of tau**2, the scale."""
+        return self.scale
+
+
+@dataclass(frozen=True)
+class HalfCauchy(ScalePrior):
+    """Half-Cauchy prior of a scale, with density 2 / (pi s (1 + (tau / s)**2)), tau > 0.
+
+    Parameters
+    ----------
+    scale : float
+        s > 0, the median of tau.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the scale is not a positive finite number; a target, for a prior of weights.
+
+    References
+    ----------
+    Gelman (2006), "Prior distributions for variance parameters in hierarchical models", section 3.
+    """
+
+    kind: ClassVar[int] = PRIORS["HalfCauchy"]
+    scale: float
+
+    def __post_init__(self) -> None:
+        self._set_positive("scale")
+
+    def table_values(self, fan_in: int = 1) -> tuple[float, float, float]:
+        """Return (scale, 0, 0)."""
+        del fan_in
+        return self.scale, 0.0, 0.0
+
+    def spread(self, fan_in: int = 1) -> float:
+        """Return the sd of the log scale, pi / 2: that of a hyperbolic secant."""
+        del fan_in
+        return math.pi / 2.0
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the scale, log s."""
+        return math.log(self.scale)
+
+    @property
+    def log_median(self) -> float:
+        """Median of the logarithm of the scale, log s."""
+        return math.log(self.scale)
