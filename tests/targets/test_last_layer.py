@@ -283,3 +283,39 @@ def test_wrong_sizes_are_named():
         target.reduce("test", np.zeros(5))
     with pytest.raises(ValueError, match="position"):
         rb.HMC(target).sample(2, warmup=2, init=np.zeros(5), progress=False)
+
+
+def posterior(hidden=(5,), likelihood=None, outputs=1, inputs=8, **options):
+    rng = np.random.default_rng(0)
+    model = rb.mlp(inputs, hidden, outputs, activation="tanh")
+    likelihood = likelihood or rb.Gaussian()
+    x, y = rng.normal(size=(600, inputs)), rng.normal(size=600)
+    options = {"prior": rb.Normal(1.0), **options}
+    return rb.Posterior(model, x, y, likelihood=likelihood, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ({}, True),
+        ({"hidden": (30,)}, True),  # 3.8 plain gradients by count
+        ({"hidden": (50,)}, False),  # 5.4
+        ({"hidden": (50, 50)}, True),  # 1.8
+        ({"hidden": ()}, False),
+        ({"marginalize": None}, False),
+        ({"marginalize": "last_layer"}, False),  # it is one
+        ({"prior": rb.Laplace(1.0)}, False),
+        ({"prior": rb.Normal(rb.HalfNormal(1.0))}, False),
+        ({"likelihood": rb.StudentTNoise(4.0)}, False),
+        ({"likelihood": rb.HeteroscedasticGaussian(), "outputs": 2}, False),
+    ],
+)
+def test_what_is_integrated_out_where_nobody_asks(options, taken):
+    target = posterior(**options)
+    assert (target.marginal is not None) == taken
+    again = pickle.loads(pickle.dumps(target))
+    assert (again.marginal is not None) == taken
+    if taken:
+        assert target.marginal.integrated == "last layer"
+        assert target.marginal is target.marginal
+        assert target.marginal.dim == target.dim - options.get("hidden", (5,))[-1] - 1

@@ -6,6 +6,7 @@ Shapes: C chains, S draws, P = dim parameters, N rows, D inputs, K outputs, J co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -22,7 +23,7 @@ from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms
 from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
-from ribbit.targets.last_layer import IntegratedSpec, integrate
+from ribbit.targets.last_layer import IntegratedSpec, integrate, pays
 from ribbit.targets.likelihoods import Array64, Kind, Likelihood
 from ribbit.targets.likelihoods import check as check_likelihood
 from ribbit.targets.native import NativeDensity, NativeSteps
@@ -85,7 +86,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         gives means, intervals and log likelihoods in the units of the data passed here, also from
         saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
         are in the standardised units.
-    marginalize : {"last_layer"} or None, default None
+    marginalize : {"auto", "last_layer"} or None, default "auto"
         "last_layer": the weights of the last Dense layer, its bias too, are integrated out in
         closed form, for a `Gaussian` likelihood, a `Normal` prior of that layer and data in host
         memory. HMC, NUTS and MCLMC then sample the other parameters, R of the P, from their exact
@@ -94,8 +95,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         else, also where a proposal was rejected, so that ``draws.positions`` (C, D, P), predictions
         and files are those of the whole posterior; states and the statistic "lp" are those of what
         was sampled. A gradient costs about five times the plain one of a single layer of 50 units
-        (products and an inverse of 51 columns, in float64); steps are several times longer. The
-        density is no sum over rows: `rows`, minibatches and fits are refused.
+        (products and an inverse of 51 columns, in float64), twice that of two such layers; steps
+        are several times longer. The density is no sum over rows: `rows`, minibatches and fits are
+        refused. "auto": the posterior itself is whole, and `HMC.sample` with nothing set moves
+        :attr:`marginal` where that fits and costs little. None: never.
 
     Attributes
     ----------
@@ -106,6 +109,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         always.
     integrated : str or None
         What is integrated out: "last layer".
+    marginal : Posterior or None
+        This one with ``marginalize="last_layer"``, where "auto" takes it.
     joint : Posterior
         The posterior of all P parameters: this one without `marginalize`.
     x, y : array
@@ -206,7 +211,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         dtype: npt.DTypeLike | None = None,
         precision: Precision | None = None,
         standardize: bool = False,
-        marginalize: Literal["last_layer"] | None = None,
+        marginalize: Literal["auto", "last_layer"] | None = "auto",
     ) -> None:
         name, units = "Posterior", None
         if checks.boolean(name, "standardize", standardize):
@@ -217,9 +222,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         data = model, x, y, prior, likelihood
         how = temperature, likelihood_temperature, dtype, precision
         if marginalize is not None:
-            checks.choice(name, "marginalize", marginalize, ("last_layer",))
-        spec = DensitySpec.of(name, *data, *how, units)
-        self._fill(spec if marginalize is None else integrate(name, spec))
+            checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
+        spec = DensitySpec.of(name, *data, *how, units, marginalize is not None)
+        self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
         _precision.warn(name, self.precision)
         if units is None:
             warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
@@ -326,6 +331,21 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             If an argument is out of its range.
         """
         return self._spec.init(seed, chains, scheme=scheme)
+
+    @functools.cached_property
+    def marginal(self) -> Posterior | None:
+        """The same posterior with its last layer integrated out, where that is told to pay.
+
+        None where `marginalize` is None, where it is done already or does not fit, or where a
+        gradient would cost more than four of this one by count; see `last_layer.pays`.
+        """
+        spec = self._spec
+        if isinstance(spec, IntegratedSpec) or not spec.integrates or not pays(spec):
+            return None
+        try:
+            return _of_spec(integrate("Posterior", spec))
+        except (TypeError, ValueError):  # it does not fit: nobody asked for it
+            return None
 
     @property
     def joint(self) -> Posterior:

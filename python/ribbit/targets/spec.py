@@ -71,6 +71,7 @@ class DensitySpec:
     flat: bool  # one output, whose y was (N,): predictions are (N,) too
     constants: Array64 | None = field(repr=False)
     units: Units | None  # of the user's data, where x and y are standardised; else None
+    integrates: bool  # whether a sampler may integrate the last layer out where that pays
 
     @staticmethod
     def of(
@@ -85,10 +86,12 @@ class DensitySpec:
         dtype: npt.DTypeLike | None,
         precision: str | None,
         units: Units | None = None,
+        integrates: bool = True,
     ) -> DensitySpec:
         """Check the arguments of `Posterior`; `name` stands in its errors.
 
-        units: those that x and y were in before they were standardised.
+        units: those that x and y were in before they were standardised. integrates: whether a
+        sampler may integrate the last layer out.
         """
         if not isinstance(model, Model):
             raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
@@ -134,6 +137,7 @@ class DensitySpec:
             flat and targets.shape[1] == 1,
             likelihood.constants(host),
             units,
+            integrates,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,7 +145,7 @@ class DensitySpec:
         x = self.x.reshape((-1, *self.model.input_shape))
         y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
-        how = None, self.precision, self.units
+        how = None, self.precision, self.units, self.integrates
         return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how)
 
     @property

@@ -89,6 +89,38 @@ def test_a_state_of_the_ordinary_posterior_is_refused():
         SAMPLERS["HMC"](target).sample(2, resume=state, progress=False)
 
 
+def test_hmc_with_nothing_set_moves_the_marginal():
+    target, options = made()[0].joint, {"warmup": 30, "seed": 3, "chains": 2, "progress": False}
+    hmc = rb.HMC(target)
+    draws = hmc.sample(6, **options)
+    assert draws.state.position.shape == (2, target.marginal.dim) == (2, 21)
+    assert draws.positions.shape == (2, 6, target.dim) == (2, 6, 27)
+    assert same(draws.positions, rb.HMC(target.marginal).sample(6, **options).positions)
+    first = hmc.sample(2, **options)
+    rest = rb.HMC(target).sample(4, resume=first, progress=False)
+    assert same(np.concatenate([first.positions, rest.positions], axis=1), draws.positions)
+    state, _ = hmc.step(first.state, num_steps=4)
+    assert same(state.position, draws.state.position)
+    fit = hmc.sample(2, init=target.init(1, 2), **options)
+    assert fit.state.position.shape == (2, 21)
+
+
+def test_hmc_moves_the_whole_where_something_is_set():
+    target, options = made()[0].joint, {"warmup": 30, "chains": 2, "progress": False}
+    mass = np.ones(target.dim)
+    for given in (
+        {"step_size": 0.01},
+        {"num_leapfrog_steps": 3},
+        {"trajectory_length": 0.1},
+        {"inverse_mass_matrix": mass},
+    ):
+        draws = rb.HMC(target, **given).sample(2, **options)
+        assert draws.state.position.shape == (2, target.dim)
+    hmc = rb.HMC(target)
+    whole = rb.HMC(target, step_size=0.01, num_leapfrog_steps=3).sample(2, **options)
+    assert hmc.sample(2, resume=whole, progress=False).state.position.shape == (2, target.dim)
+
+
 def test_targets_of_ones_own():
     """The protocol without the native code: half of a normal pair, the other half drawn anew."""
 

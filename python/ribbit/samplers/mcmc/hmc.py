@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array
+from ribbit.results.draws import Draws
 from ribbit.results.state import State
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
@@ -35,7 +36,10 @@ class HMC(Sampler):
     a Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
     length of every trajectory is random (Mackenzie 1989), unless ``randomize=None``.
 
-    With nothing set, warmup finds the step size; trajectories are one prior sd long on average.
+    With nothing set, warmup finds the step size; trajectories are one prior sd long on average. The
+    last layer of a regression is then integrated out where that pays (`Posterior`, `marginalize`):
+    :meth:`sample` moves the other parameters and draws that layer from its exact law for every kept
+    draw; states and "lp" are those of what moves.
 
     Parameters
     ----------
@@ -126,7 +130,20 @@ class HMC(Sampler):
         super().__init__(density)
         self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        if inverse_mass_matrix is None and trajectory_length is None and num_leapfrog_steps is None:
+        self._marginal: HMC | None = None
+        no_length = trajectory_length is None and num_leapfrog_steps is None
+        no_mass = inverse_mass_matrix is None
+        if no_length and no_mass and isinstance(step_size, str):
+            self._marginal = self._of_marginal(
+                target,
+                step_size=step_size,
+                randomize=randomize,
+                jitter=jitter,
+                target_acceptance=target_acceptance,
+                max_num_leapfrog_steps=max_num_leapfrog_steps,
+                divergence_threshold=divergence_threshold,
+            )
+        if no_length and no_mass:
             inverse_mass_matrix = mass_of_default(density)
         self._tuning = tuning = Tuning(
             density,
@@ -154,6 +171,18 @@ class HMC(Sampler):
             "max_num_leapfrog_steps": tuning.max_steps,
             "divergence_threshold": self._threshold,
         }
+
+    @staticmethod
+    def _of_marginal(target: Any, **options: Any) -> HMC | None:
+        marginal = getattr(target, "marginal", None)
+        return None if marginal is None else HMC(marginal, **options)
+
+    def _sampler_of(self, resume: Any) -> HMC:
+        state = resume.state if isinstance(resume, Draws) else resume
+        inner = self._marginal
+        if inner is None or (state is not None and not options.same_density(inner._density, state)):
+            return self
+        return inner
 
     def init(
         self,
@@ -246,7 +275,8 @@ class HMC(Sampler):
             energy_error, n_steps, step_size, capped.
         """
         count = checks.integer("HMC.step", "num_steps", num_steps, minimum=1, maximum=2**39)
-        return self._advance(self._adopt("HMC.step", state, None), count, None)
+        sampler = self._sampler_of(state)
+        return sampler._advance(sampler._adopt("HMC.step", state, None), count, None)
 
     def _advance(
         self, state: Any, num_steps: int, guard: InterruptGuard | None

@@ -161,6 +161,23 @@ class Sampler(ABC):
         Every exception that ends a run once it has begun, those of a callable or of a signal too,
         carries the draws so far as its attribute ``draws``; ``resume=error.draws`` goes on.
         """
+        inner = self._sampler_of(resume)
+        if inner is not self:
+            return inner.sample(
+                num_draws,
+                warmup=warmup,
+                thin=thin,
+                chains=chains,
+                seed=seed,
+                init=init,
+                resume=resume,
+                progress=progress,
+                predict_at=predict_at,
+                quantiles=quantiles,
+                keep_draws=keep_draws,
+                keep_warmup=keep_warmup,
+                max_seconds=max_seconds,
+            )
         name = f"{type(self).__name__}.sample"
         num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
         warmup = self.default_warmup if warmup is None else warmup
@@ -216,6 +233,10 @@ class Sampler(ABC):
                 begin=begin if origin and "kind" in origin else None,
             )
             return run.complete(name, guard, progress, max_seconds)
+
+    def _sampler_of(self, resume: Any) -> Sampler:
+        """Return who makes a run: this sampler, or its form for a target's marginal density."""
+        return self
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     pass
 
 
-__all__ = ["batch_size", "no_dropout", "num_rows", "same_kind", "same_target", "sums_over_rows"]
+__all__ = [
+    "batch_size",
+    "no_dropout",
+    "num_rows",
+    "same_density",
+    "same_kind",
+    "same_target",
+    "sums_over_rows",
+]
 
 
 def no_dropout(function: str, target: Any) -> None:
@@ -80,6 +88,12 @@ def same_kind(function: str, density: Density, position: Array) -> None:
             f"[{function}] expected a state of {xp.__name__} {density.dtype} arrays, "
             f"got {checks.summary(position)}"
         )
+
+
+def same_density(density: Density, state: Any) -> bool:
+    """Return whether a state says that it is of the same part of a target's parameters."""
+    now, before = density.fingerprint or {}, getattr(state, "target", None) or {}
+    return now.get("integrated") == before.get("integrated")
 
 
 def same_target(function: str, density: Density, before: dict[str, str] | None) -> None:
