@@ -280,6 +280,7 @@ def draw(path: Path, lines: list[Line]) -> bool:
         return False
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, LogLocator
 
     problems = [name for name in PROBLEMS if by_entry(lines, name)]
     if not problems:
@@ -303,6 +304,9 @@ def draw(path: Path, lines: list[Line]) -> bool:
                         axis.plot(x, y, label=entry if k == 0 else None, **style)
                         ends += y[len(y) // 2 :]
             axis.set(xscale="log", xlabel=label)
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axis.minorticks_off()
             if ends:  # what is far above the rest is cut
                 low, high = min(ends), float(np.quantile(ends, 0.9))
                 spread = max(high - low, 0.02)
