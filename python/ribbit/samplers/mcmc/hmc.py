@@ -39,7 +39,8 @@ class HMC(Sampler):
     With nothing set, warmup finds the step size; trajectories are one prior sd long on average. The
     last layer of a regression is then integrated out where that pays (`Posterior`, `marginalize`):
     :meth:`sample` moves the other parameters and draws that layer from its exact law for every kept
-    draw; states and "lp" are those of what moves.
+    draw; states and "lp" are those of what moves, and ``draws.settings["integrated"]`` says so. A
+    step size, length or mass that is given keeps the whole posterior.
 
     Parameters
     ----------

@@ -227,6 +227,7 @@ class Run:
                 "chains": state.chains.tolist(),
                 "seed": state.seed,
                 **({} if self.origin is None else {"start": self.origin}),
+                **_integrated(target),
                 "dtype": sampler._density.dtype.name,
                 **_kernels(target),
                 "keep_draws": self.keep_draws,
@@ -273,6 +274,12 @@ class Run:
                 stacklevel=5,
             )
         return bool(stuck.any())
+
+
+def _integrated(target: Any) -> dict[str, str]:
+    """Return what a target completes but does not move: states and "lp" are those of the rest."""
+    part = getattr(target, "integrated", None)
+    return {} if part is None else {"integrated": part}
 
 
 def _kernels(target: Any) -> dict[str, str]:
