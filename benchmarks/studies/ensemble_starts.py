@@ -30,6 +30,7 @@ PRIOR_SD = 1.0
 STEPPED = {"wine": 1.0}
 WANTED = {"concrete": 0.3, "energy": 0.3, "yacht": 0.3, "wine": 0.0}
 EPOCHS = 500  # of the deep ensemble on all rows, its learning rate falling from 0.01 to 0
+TIMES_HELP = "also HMC from the same starts, with so many times MCLMC's gradients (10)"
 PREAMBLE = """
 Written by `python -m benchmarks.ensemble_starts --write`. Test negative log likelihood per row, y
 standardised by its training rows, of networks of four hidden layers of 16 tanh with an sd output
@@ -37,7 +38,9 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
 `sample(init="ensemble")` fits and the chains begin at, a tenth of the rows held out to stop them;
 "all rows" is `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
 `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 60,000 steps a chain.
-Wine takes six values; its noise sd has the floor that the warning names.
+Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
+`rb.HMC(target).sample(init="ensemble", chains=10)` for as many draws as make ten times MCLMC's
+gradients, warmup included.
 """
 
 
@@ -64,6 +67,8 @@ class Found:
         Of the starts alone, and of the whole run.
     named : str
         Chains that the summary calls far below the others.
+    hmc, hmc_seconds, hmc_gradients : float, optional
+        Test NLL per row of HMC from the same starts, its time, and its gradients of all chains.
     """
 
     name: str
@@ -75,6 +80,9 @@ class Found:
     start_seconds: float
     seconds: float
     named: str
+    hmc: float | None = None
+    hmc_seconds: float = 0.0
+    hmc_gradients: float = 0.0
 
     @property
     def gain(self) -> float:
@@ -86,11 +94,14 @@ class Found:
         values = (self.starts, self.everything, self.mclmc, self.gain)
         texts = [f"{v:.3f}" for v in values]
         times = [f"{self.start_seconds:.1f}", f"{self.seconds:.1f}"]
-        return [self.name, str(self.split), str(self.rows), *texts, *times, self.named or "-"]
+        cells = [self.name, str(self.split), str(self.rows), *texts, *times, self.named or "-"]
+        if self.hmc is None:
+            return [*cells, "-", "-", "-"]
+        return [*cells, f"{self.hmc:.3f}", f"{self.hmc_gradients:.3g}", f"{self.hmc_seconds:.0f}"]
 
 
 HEAD = ["set", "split", "N", "starts", "all rows", "MCLMC", "gain"]
-HEAD += ["start s", "total s", "far below"]
+HEAD += ["start s", "total s", "far below", "HMC", "its gradients", "its s"]
 
 
 def load(name: str, split: int) -> Split:
@@ -117,8 +128,38 @@ def posterior(name: str, data: Split) -> rb.Posterior:
     )
 
 
-def run(name: str, split: int, *, draws: int = DRAWS, chains: int = CHAINS, seed: int = 0) -> Found:
-    """Fit and sample one split."""
+def long_hmc(target: rb.Posterior, gradients: int, chains: int, seed: int) -> tuple[rb.Draws, int]:
+    """Return HMC's draws from an ensemble, nothing set, and the gradients that all chains took.
+
+    The first fifty draws say how many more make `gradients` of one chain.
+    """
+    sampler, first = rb.HMC(target), 50
+
+    def taken(draws: rb.Draws) -> int:
+        return int(np.sum(draws.stats["n_steps"]))
+
+    begun = sampler.sample(
+        first, init="ensemble", chains=chains, seed=seed, progress=False, keep_warmup=True
+    )
+    assert begun.warmup_stats is not None
+    used = taken(begun) + int(np.sum(begun.warmup_stats["n_steps"]))
+    more = int((gradients * chains - used) / (taken(begun) / first))
+    if more <= 0:
+        return begun, used
+    draws = sampler.sample(more, resume=begun, progress=False)
+    return draws, used + taken(draws)
+
+
+def run(
+    name: str,
+    split: int,
+    *,
+    draws: int = DRAWS,
+    chains: int = CHAINS,
+    seed: int = 0,
+    times: int = 0,
+) -> Found:
+    """Fit and sample one split; with HMC at `times` the gradients beside it where that is not 0."""
     data = load(name, split)
     target = posterior(name, data)
 
@@ -143,6 +184,13 @@ def run(name: str, split: int, *, draws: int = DRAWS, chains: int = CHAINS, seed
             draws, init="ensemble", chains=chains, seed=seed, progress=False
         )
         seconds = time.perf_counter() - begin
+        hmc: dict[str, float] = {}
+        if times:
+            begin = time.perf_counter()
+            steps = int(found.settings["warmup"]) + draws * int(found.settings["thin"])
+            far, gradients = long_hmc(target, times * steps, chains, seed)
+            hmc = {"hmc": nll(far.predict(data.x_test)), "hmc_gradients": gradients}
+            hmc["hmc_seconds"] = time.perf_counter() - begin
     rows = [row for row in found.summary().rows if row.name == "chains far below the others"]
     return Found(
         name,
@@ -154,6 +202,7 @@ def run(name: str, split: int, *, draws: int = DRAWS, chains: int = CHAINS, seed
         start_seconds,
         seconds,
         rows[0].value if rows else "",
+        **hmc,
     )
 
 
@@ -182,6 +231,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ensemble_starts")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--splits", type=int, default=5, help="first splits of each set")
+    parser.add_argument(
+        "--hmc", type=int, nargs="?", const=10, default=0, metavar="TIMES", help=TIMES_HELP
+    )
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--chains", type=int, default=CHAINS)
     parser.add_argument("--write", type=Path, nargs="?", const=DOCUMENT)
@@ -190,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     results = []
     for split in range(given.splits):
         for name in given.sets:
-            one = run(name, split, draws=given.draws, chains=given.chains)
+            one = run(name, split, draws=given.draws, chains=given.chains, times=given.hmc)
             results.append(one)
             print("  ".join(one.cells()), flush=True)
     summary = means(results)
