@@ -2,35 +2,42 @@
 
 Every UCI set of the development data, its first splits: a network of four hidden layers of 16 tanh
 and an sd output, ten chains, ``rb.MCLMC(target).sample(1000, init="ensemble", chains=10)`` with
-nothing else set. Printed as it goes and written with ``--write``: test NLL per row (y of sd 1) of
-the ensemble that the chains start at, of a deep ensemble of ten on all rows, and of MCLMC.
+nothing else set. Test NLL per row (y of sd 1) of the ensemble that the chains start at, of a deep
+ensemble of ten on all rows, of MCLMC, and (``--parts hmc``) of HMC with ten times its gradients.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import itertools
+import json
 import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.pages import Table, facts, markdown
-from benchmarks.workloads.effective_problems import data_folder
+from benchmarks.studies import effective_lines as lines_of
+from benchmarks.workloads.digits import data_folder
 
 DOCUMENT = machine.ROOT / "docs" / "ensemble_starts.md"
+RESULTS = machine.ROOT / "benchmarks" / "results" / "ensemble_starts.jsonl"
+Line: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[str, int, str]
 SETS = ("concrete", "energy", "yacht", "wine")
 HIDDEN, CHAINS, DRAWS = (16, 16, 16, 16), 10, 1000
+STEPS = 10_000 + 50 * DRAWS  # of a chain, by default
+HMC_TIMES = 10
 PRIOR_SD = 1.0
 # What the warning for wine's six values advises: a step over the root of 12, in sds of y.
 STEPPED = {"wine": 1.0}
 WANTED = {"concrete": 0.3, "energy": 0.3, "yacht": 0.3, "wine": 0.0}
 EPOCHS = 500  # of the deep ensemble on all rows, its learning rate falling from 0.01 to 0
-TIMES_HELP = "also HMC from the same starts, with so many times MCLMC's gradients (10)"
 PREAMBLE = """
 Written by `python -m benchmarks.ensemble_starts --write`. Test negative log likelihood per row, y
 standardised by its training rows, of networks of four hidden layers of 16 tanh with an sd output
@@ -53,55 +60,6 @@ class Split:
     x_test: np.ndarray
     y_test: np.ndarray
     y_sd: float
-
-
-@dataclass(frozen=True)
-class Found:
-    """Figures of one split.
-
-    Attributes
-    ----------
-    starts, everything, mclmc : float
-        Test NLL per row: of the starts, of an ensemble on all rows, of the chains.
-    start_seconds, seconds : float
-        Of the starts alone, and of the whole run.
-    named : str
-        Chains that the summary calls far below the others.
-    hmc, hmc_seconds, hmc_gradients : float, optional
-        Test NLL per row of HMC from the same starts, its time, and its gradients of all chains.
-    """
-
-    name: str
-    split: int
-    rows: int
-    starts: float
-    everything: float
-    mclmc: float
-    start_seconds: float
-    seconds: float
-    named: str
-    hmc: float | None = None
-    hmc_seconds: float = 0.0
-    hmc_gradients: float = 0.0
-
-    @property
-    def gain(self) -> float:
-        """Nats per row that MCLMC is better than its starts."""
-        return self.starts - self.mclmc
-
-    def cells(self) -> list[str]:
-        """Return the row of the table."""
-        values = (self.starts, self.everything, self.mclmc, self.gain)
-        texts = [f"{v:.3f}" for v in values]
-        times = [f"{self.start_seconds:.1f}", f"{self.seconds:.1f}"]
-        cells = [self.name, str(self.split), str(self.rows), *texts, *times, self.named or "-"]
-        if self.hmc is None:
-            return [*cells, "-", "-", "-"]
-        return [*cells, f"{self.hmc:.3f}", f"{self.hmc_gradients:.3g}", f"{self.hmc_seconds:.0f}"]
-
-
-HEAD = ["set", "split", "N", "starts", "all rows", "MCLMC", "gain"]
-HEAD += ["start s", "total s", "far below", "HMC", "its gradients", "its s"]
 
 
 def load(name: str, split: int) -> Split:
@@ -128,102 +86,136 @@ def posterior(name: str, data: Split) -> rb.Posterior:
     )
 
 
-def long_hmc(target: rb.Posterior, gradients: int, chains: int, seed: int) -> tuple[rb.Draws, int]:
-    """Return HMC's draws from an ensemble, nothing set, and the gradients that all chains took.
+def run_mclmc(name: str, split: int, seed: int) -> Line:
+    """Fit and sample one split; NLL per row of the starts, an ensemble on all rows, the chains."""
+    data = load(name, split)
+    target = posterior(name, data)
+    begin = time.perf_counter()
+    starts = rb.EnsembleStart().fit(target, CHAINS, seed=seed, progress=False)
+    start_seconds = time.perf_counter() - begin
+    whole = rb.DeepEnsemble(
+        target,
+        members=CHAINS,
+        learning_rate=1e-2,
+        batch_size=min(128, len(data.y)),
+        schedule=rb.schedules.cosine(EPOCHS * -(-len(data.y) // 128)),
+    ).fit(EPOCHS, seed=seed, progress=False)
+    begin = time.perf_counter()
+    found = rb.MCLMC(target).sample(
+        DRAWS, init="ensemble", chains=CHAINS, seed=seed, progress=False
+    )
+    seconds = time.perf_counter() - begin
+    named = [r.value for r in found.summary().rows if r.name == "chains far below the others"]
+    return {
+        "starts": nll(starts, data),
+        "everything": nll(whole, data),
+        "nll": nll(found, data),
+        "start_seconds": round(start_seconds, 2),
+        "seconds": round(seconds, 2),
+        "gradients": CHAINS * STEPS,
+        "far below": named[0] if named else "",
+    }
 
-    The first fifty draws say how many more make `gradients` of one chain.
+
+def run_hmc(name: str, split: int, seed: int) -> Line:
+    """NLL of HMC from the same kind of start with ten times the gradients, nothing set.
+
+    The first fifty draws say how many more make that many.
     """
-    sampler, first = rb.HMC(target), 50
+    data = load(name, split)
+    sampler, first = rb.HMC(posterior(name, data)), 50
 
     def taken(draws: rb.Draws) -> int:
         return int(np.sum(draws.stats["n_steps"]))
 
-    begun = sampler.sample(
-        first, init="ensemble", chains=chains, seed=seed, progress=False, keep_warmup=True
-    )
-    assert begun.warmup_stats is not None
-    used = taken(begun) + int(np.sum(begun.warmup_stats["n_steps"]))
-    more = int((gradients * chains - used) / (taken(begun) / first))
-    if more <= 0:
-        return begun, used
-    draws = sampler.sample(more, resume=begun, progress=False)
-    return draws, used + taken(draws)
-
-
-def run(
-    name: str,
-    split: int,
-    *,
-    draws: int = DRAWS,
-    chains: int = CHAINS,
-    seed: int = 0,
-    times: int = 0,
-) -> Found:
-    """Fit and sample one split; with HMC at `times` the gradients beside it where that is not 0."""
-    data = load(name, split)
-    target = posterior(name, data)
-
-    def nll(predictive: rb.Prediction) -> float:
-        return -float(predictive.log_likelihood(data.y_test))
-
     begin = time.perf_counter()
-    starts = rb.EnsembleStart().fit(target, chains, seed=seed, progress=False)
-    start_seconds = time.perf_counter() - begin
-    steps = EPOCHS * -(-len(data.y) // 128)
-    whole = rb.DeepEnsemble(
-        target,
-        members=chains,
-        learning_rate=1e-2,
-        batch_size=min(128, len(data.y)),
-        schedule=rb.schedules.cosine(steps),
-    ).fit(EPOCHS, seed=seed, progress=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rb.errors.ConvergenceWarning)  # chains stay in their modes
-        begin = time.perf_counter()
-        found = rb.MCLMC(target).sample(
-            draws, init="ensemble", chains=chains, seed=seed, progress=False
-        )
-        seconds = time.perf_counter() - begin
-        hmc: dict[str, float] = {}
-        if times:
-            begin = time.perf_counter()
-            steps = int(found.settings["warmup"]) + draws * int(found.settings["thin"])
-            far, gradients = long_hmc(target, times * steps, chains, seed)
-            hmc = {"hmc": nll(far.predict(data.x_test)), "hmc_gradients": gradients}
-            hmc["hmc_seconds"] = time.perf_counter() - begin
-    rows = [row for row in found.summary().rows if row.name == "chains far below the others"]
-    return Found(
-        name,
-        split,
-        len(data.y),
-        nll(starts.predict(data.x_test)),
-        nll(whole.predict(data.x_test)),
-        nll(found.predict(data.x_test)),
-        start_seconds,
-        seconds,
-        rows[0].value if rows else "",
-        **hmc,
+    draws = sampler.sample(
+        first, init="ensemble", chains=CHAINS, seed=seed, progress=False, keep_warmup=True
     )
+    assert draws.warmup_stats is not None
+    used = taken(draws) + int(np.sum(draws.warmup_stats["n_steps"]))
+    more = int((HMC_TIMES * CHAINS * STEPS - used) / (taken(draws) / first))
+    if more > 0:
+        draws = sampler.sample(more, resume=draws, progress=False)
+        used += taken(draws)
+    seconds = time.perf_counter() - begin
+    return {
+        "nll": nll(draws, data),
+        "seconds": round(seconds, 2),
+        "gradients": used,
+        "draws": len(draws),
+    }
 
 
-def means(results: list[Found]) -> Table:
+PARTS = {"mclmc": run_mclmc, "hmc": run_hmc}
+
+
+def nll(found: Any, data: Split) -> float:
+    """Test NLL per row of draws or a fit."""
+    return -float(found.predict(data.x_test).log_likelihood(data.y_test))
+
+
+def read(path: Path) -> dict[Key, Line]:
+    """Last line of each set, split and part."""
+    if not path.is_file():
+        return {}
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    return {(line["set"], line["split"], line["part"]): line for line in lines}
+
+
+def table(lines: dict[Key, Line]) -> Table:
+    """One row per split."""
+    rows = []
+    for (name, split, part), line in sorted(lines.items(), key=lambda item: _order(item[0])):
+        if part != "mclmc":
+            continue
+        hmc = lines.get((name, split, "hmc"))
+        figures = (line["starts"], line["everything"], line["nll"], line["starts"] - line["nll"])
+        cells = [name, str(split), *(f"{value:.3f}" for value in figures)]
+        cells += [f"{line['seconds']:.1f}{_loaded(line)}", line["far below"] or "-"]
+        if hmc is None:
+            cells += ["-", "-", "-"]
+        else:
+            times = hmc["gradients"] / line["gradients"]
+            cells += [f"{hmc['nll']:.3f}", f"{times:.1f}x", f"{hmc['seconds']:.0f}{_loaded(hmc)}"]
+        rows.append(cells)
+    head = ["set", "split", "starts", "all rows", "MCLMC", "gain", "seconds", "far below"]
+    return "Every split", [*head, "HMC", "its gradients", "its seconds"], rows
+
+
+def means(lines: dict[Key, Line]) -> Table:
     """Means over the splits, and whether they are what was wanted."""
     rows = []
-    for name in dict.fromkeys(one.name for one in results):
-        own = [one for one in results if one.name == name]
-        gain = float(np.mean([one.gain for one in own]))
+    for name in SETS:
+        own = [line for (at, _, part), line in lines.items() if (at, part) == (name, "mclmc")]
+        if not own:
+            continue
+        gains = [line["starts"] - line["nll"] for line in own]
+        gain = float(np.mean(gains))
+        both = [
+            lines[name, split, "mclmc"]["nll"] - line["nll"]
+            for (at, split, part), line in lines.items()
+            if (at, part) == (name, "hmc") and (name, split, "mclmc") in lines
+        ]
         cells = [name, str(len(own))]
         cells += [
-            f"{np.mean([getattr(one, what) for one in own]):.3f}"
-            for what in ("starts", "everything", "mclmc")
+            f"{np.mean([line[what] for line in own]):.3f}" for what in ("starts", "everything")
         ]
-        spread = float(np.std([one.gain for one in own]))
-        wanted = f">= {WANTED[name]}"
-        rows.append(
-            [*cells, f"{gain:.3f} +- {spread:.3f}", wanted, "yes" if gain >= WANTED[name] else "no"]
-        )
+        cells += [f"{np.mean([line['nll'] for line in own]):.3f}"]
+        cells += [f"{gain:.3f} +- {float(np.std(gains)):.3f}", f">= {WANTED[name]}"]
+        cells += ["yes" if gain >= WANTED[name] else "no"]
+        cells += [f"{np.mean(both):+.3f} ({len(both)} splits)" if both else "-"]
+        rows.append(cells)
     head = ["set", "splits", "starts", "all rows", "MCLMC", "gain", "wanted", "met"]
-    return "Means over the splits", head, rows
+    return "Means over the splits", [*head, "MCLMC - HMC"], rows
+
+
+def _order(key: Key) -> tuple[int, int]:
+    return SETS.index(key[0]), key[1]
+
+
+def _loaded(line: Line) -> str:
+    return " (loaded)" if lines_of.loaded(line) else ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -232,25 +224,37 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--splits", type=int, default=5, help="first splits of each set")
     parser.add_argument(
-        "--hmc", type=int, nargs="?", const=10, default=0, metavar="TIMES", help=TIMES_HELP
+        "--parts", nargs="+", choices=list(PARTS), default=["mclmc"], help="hmc takes ten times it"
     )
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--chains", type=int, default=CHAINS)
+    parser.add_argument("--again", action="store_true", help="also what is there")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", type=Path, nargs="?", const=DOCUMENT)
     given = parser.parse_args(arguments)
-    print("  ".join(HEAD), flush=True)
-    results = []
-    for split in range(given.splits):
-        for name in given.sets:
-            one = run(name, split, draws=given.draws, chains=given.chains, times=given.hmc)
-            results.append(one)
-            print("  ".join(one.cells()), flush=True)
-    summary = means(results)
+    lines = read(given.results)
+    wanted = itertools.product(range(given.splits), given.sets, given.parts)
+    for split, name, part in wanted:
+        if not given.again and (name, split, part) in lines:
+            continue
+        begin = lines_of.header(name, part, given.seed)
+        with warnings.catch_warnings():
+            # Chains stay in their modes; a rate that has fallen to 0 ends the ensemble's fit.
+            warnings.simplefilter("ignore", rb.errors.RibbitWarning)
+            found = PARTS[part](name, split, given.seed)
+        line = {**begin, "set": name, "split": split, "part": part, **found}
+        line["load"] = [begin["load"][0], lines_of.load()]
+        lines_of.append(line, given.results)
+        lines[name, split, part] = line
+        print(name, split, part, json.dumps(found), flush=True)
+    summary = means(lines)
     for row in summary[2]:
         print("  ".join(row))
     if given.write is not None:
-        tables = [summary, ("Every split", HEAD, [one.cells() for one in results])]
-        command = " ".join(["python -m benchmarks.ensemble_starts", *(arguments or sys.argv[1:])])
-        lines = facts({"ribbit": rb.__version__, "numpy": np.__version__}, command)
-        given.write.write_text(markdown("Ensemble starts", PREAMBLE, tables, lines))
-    return 0 if all(row[-1] == "yes" for row in summary[2]) else 1
+        last = list(lines.values())[-1]
+        command = "python -m benchmarks.ensemble_starts --parts mclmc hmc --write"
+        about = facts({"ribbit": rb.__version__, "numpy": np.__version__}, command)
+        about.append(f"Runs: {len(lines)}, the last of commit {last['commit']}")
+        given.write.write_text(
+            markdown("Ensemble starts", PREAMBLE, [summary, table(lines)], about)
+        )
+    return 0 if all("no" not in row for row in summary[2]) else 1
