@@ -1,7 +1,8 @@
-"""Run the statistical gates and write their figures: ``python -m tools.results [gate ...]``.
+"""Run the statistical gates and record their figures: ``python -m tools.results [gate ...]``.
 
-Without names all gates run, which takes about two hours on two idle cores, and docs/results.md
-is written; with names only those run and their tables are printed.
+Without names all gates run, about two hours on two idle cores; with names only those. Each gate's
+tables go to tools/results.json as soon as they are there, with the commit and machine that made
+them, and docs/results.md is written from that file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -37,23 +39,47 @@ GATES = {  # name: (module, whether it needs the development data)
 }
 
 
-def write(tables: list[Table]) -> None:
-    """Write docs/results.md with the tables so far."""
+RECORD = ROOT / "tools" / "results.json"
+PAGE = ROOT / "docs" / "results.md"
+HEAD = """# Results of the statistical gates
+
+Each gate's tables are those of the run that stands above them. Written by:
+
+```
+python -m tools.results
+```
+
+"""
+
+
+def made(name: str) -> str:
+    """Return what made a gate's tables."""
     import ribbit as rb
     from benchmarks.harness import machine
     from ribbit import _core
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    head = (
-        "# Results of the statistical gates\n\n"
-        f"Ribbit {rb.__version__}, commit {machine.commit()}, {now}, {machine.processor()}, "
-        f"instruction set {_core.isa()}, {_core.num_threads()} threads. Written by:\n\n"
-        "```\npython -m tools.results\n```\n\n"
+    return (
+        f"`python -m tools.results {name}`: Ribbit {rb.__version__}, commit {machine.commit()}, "
+        f"{now}, {machine.processor()}, instruction set {_core.isa()}, {_core.num_threads()} "
+        "threads."
     )
-    path = ROOT / "docs" / "results.md"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(head + "\n".join(table.markdown() for table in tables))
-    print(f"wrote {path.relative_to(ROOT)}", flush=True)
+
+
+def record(name: str, tables: list[Table]) -> None:
+    """Put a gate's tables into the file, and write the page from it."""
+    kept = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+    kept[name] = {"made": made(name), "text": "\n".join(table.markdown() for table in tables)}
+    kept = {gate: kept[gate] for gate in GATES if gate in kept}
+    RECORD.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(HEAD + "\n".join(section(**one) for one in kept.values()))
+    print(f"wrote {PAGE.relative_to(ROOT)}", flush=True)
+
+
+def section(made: str, text: str) -> str:
+    """Return a gate's tables, the line on what made them below the first title."""
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{made}\n{rest}"
 
 
 def main() -> int:
@@ -63,7 +89,7 @@ def main() -> int:
     if unknown := set(chosen) - set(GATES):
         parser.error(f"unknown gates: {', '.join(sorted(unknown))}")
 
-    tables: list[Table] = []
+    holds = True
     for name in chosen:
         module, needs_data = GATES[name]
         folder = data_folder()
@@ -73,10 +99,9 @@ def main() -> int:
         gate = importlib.import_module(f"tests.{module}")
         found = gate.results(folder) if needs_data else gate.results()
         print("\n".join(table.markdown() for table in found), flush=True)
-        tables += found
-        if chosen == list(GATES):
-            write(tables)  # after every gate: an interrupted run leaves what it found
-    return 0 if all(table.holds for table in tables) else 1
+        record(name, found)
+        holds = holds and all(table.holds for table in found)
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":
