@@ -62,7 +62,10 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     }
     if (row_noise) continue;
     team.shard_grads.resize(shards * dim_);
-    if (last_) team.last.resize(*last_, shards, threads);
+    if (last_) {
+      team.last.resize(*last_, shards, threads);
+      keep_shards(team, rows, shards);
+    }
     if (has_team(threads, chains) && shards == 1 && pieces(rows, 1) > 1) {
       prepare_split(team, rows, threads);
     }

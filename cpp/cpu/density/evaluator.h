@@ -166,6 +166,11 @@ class Evaluator {
   LastLayerNoise last_layer_noise(const T* theta) const;
   bool sum_products(const Member<T>& m, const T* theta, bool gradient) const;
   bool integrated_shards(const Member<T>& m, const T* theta, Wanted wanted) const;
+  void keep_shards(TeamSpace<T>& space, std::int64_t rows, std::int64_t shards) const;
+  bool kept_forward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
+                    PanelLoss<T>& loss) const;
+  void kept_backward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
+                     PanelLoss<T>& loss, T* grad) const;
   double keep_of(const T* theta, std::int64_t offset) const;
   void subtract_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const;
 

@@ -1,10 +1,12 @@
 // Gradients where the last layer is integrated out, in three parts: the products of all features,
 // shard by shard; what follows from their sum, by one member; and the layers below once more, with
-// the deltas that this gives to the features.
+// the deltas that this gives to the features. What the way forwards leaves is kept where it fits in
+// a core's cache: then the third part is the way back alone.
 
 #include <cmath>
 
 #include "cpu/density/evaluator.h"
+#include "cpu/network/mlp_pass.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -46,6 +48,78 @@ LastLayerNoise Evaluator<T>::last_layer_noise(const T* theta) const {
   return {log_scale, temperatures_.likelihood * posterior, posterior};
 }
 
+// Room for what the way forwards leaves, of all shards of a chain or of none.
+template <class T>
+void Evaluator<T>::keep_shards(TeamSpace<T>& space, std::int64_t rows, std::int64_t shards) const {
+  constexpr std::int64_t kCacheBytes = 8 << 20;  // a share of the last-level cache
+  const MlpPlan* plan = pass_->mlp_plan();
+  const std::int64_t panels = panel_count(rows);
+  if (plan == nullptr || last_->alone || plan->kept_bytes(panels, sizeof(T)) > kCacheBytes) {
+    space.kept.clear();
+    return;
+  }
+  space.kept.resize(static_cast<std::size_t>(shards));
+  for (std::int64_t s = 0; s < shards; ++s) {
+    KeptShard<T>& kept = space.kept[static_cast<std::size_t>(s)];
+    const std::int64_t own = panels * (s + 1) / shards - panels * s / shards;
+    if (kept.space && kept.space->block() == own) continue;
+    kept.space = std::make_unique<Workspace<T>>(*plan, own);
+    kept.features.resize(static_cast<std::size_t>(own));
+  }
+}
+
+// As NetworkPass::run_shard, as far as the loss; false when cancelled.
+template <class T>
+bool Evaluator<T>::kept_forward(const Member<T>& m, std::int64_t shard, const T* theta,
+                                const T* packed, PanelLoss<T>& loss) const {
+  const MlpPlan& plan = *pass_->mlp_plan();
+  KeptShard<T>& kept = m.shared.kept[static_cast<std::size_t>(shard)];
+  const std::int64_t first = m.first_panel(shard), panels = m.last_panel(shard) - first;
+  const std::int64_t width = last_->inputs * kPanel;
+  for (std::int64_t at = 0; at < panels; at += kGroupPanels) {
+    const std::int64_t count = std::min(kGroupPanels, panels - at);
+    const T* f =
+        forward_group(plan, theta, packed, m.batch.x.panel(first + at), at, count, true,
+                      *kept.space, nullptr, 0, 0, {}, between(plan, m.team.cancel()));
+    if (f == nullptr) return false;
+    for (std::int64_t i = 0; i < count; ++i) {
+      kept.features[static_cast<std::size_t>(at + i)] = f + i * width;
+      loss(first + at + i, f + i * width, nullptr);
+    }
+  }
+  return true;
+}
+
+// The rest of it, its sums in the same order.
+template <class T>
+void Evaluator<T>::kept_backward(const Member<T>& m, std::int64_t shard, const T* theta,
+                                 const T* packed, PanelLoss<T>& loss, T* grad) const {
+  const MlpPlan& plan = *pass_->mlp_plan();
+  const KeptShard<T>& kept = m.shared.kept[static_cast<std::size_t>(shard)];
+  Workspace<T>& space = *kept.space;
+  Cancel* const asked = between(plan, m.team.cancel());
+  const std::int64_t first = m.first_panel(shard), panels = m.last_panel(shard) - first;
+  const std::int64_t step = plan.block_panels(sizeof(T)), width = last_->inputs * kPanel;
+  clear_narrow_sums(plan, space);
+  for (std::int64_t block = 0; block < panels; block += step) {
+    const std::int64_t stop = std::min(panels, block + step);
+    for (std::int64_t at = block; at < stop; at += kGroupPanels) {
+      const std::int64_t count = std::min(kGroupPanels, stop - at);
+      T* delta = output_delta(plan, at, space);
+      for (std::int64_t i = 0; i < count; ++i) {
+        loss(first + at + i, kept.features[static_cast<std::size_t>(at + i)], delta + i * width);
+      }
+      backward_group<T>(plan, theta, packed, m.batch.x.panel(first + at), at, count, true, space,
+                        nullptr, asked);
+    }
+    const std::int64_t begin = (first + block) * kPanel;
+    const std::int64_t rows = std::min((first + stop) * kPanel, m.batch.x.rows) - begin;
+    block_gradient(plan, m.batch.x.panel(first + block), block, rows, 0, 1, space, space.scratch(),
+                   grad, asked);
+  }
+  add_narrow_sums(plan, space, grad);
+}
+
 template <class T>
 bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradient) const {
   LastLayerSpace<T>& s = m.shared.last;
@@ -66,6 +140,8 @@ bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradien
     const std::int64_t first = m.first_panel(shard), end = m.last_panel(shard);
     if (last_->alone) {
       for (std::int64_t p = first; p < end; ++p) products(p, m.batch.x.panel(p), nullptr);
+    } else if (gradient && !m.shared.kept.empty()) {
+      if (!kept_forward(m, shard, theta, packed, products)) return false;
     } else {
       pass_->run_shard({m.batch.x, first, end, theta, packed, nullptr, nullptr}, m.own, products,
                        m.team.cancel());
@@ -96,7 +172,9 @@ bool Evaluator<T>::integrated_shards(const Member<T>& m, const T* theta, Wanted 
     if (m.team.cancel().cancelled()) return false;
     T* grad = m.shard_grad(shard, dim_);
     std::fill(grad, grad + dim_, T(0));
-    if (!last_->alone) {
+    if (!m.shared.kept.empty()) {
+      kept_backward(m, shard, theta, packed, deltas, grad);
+    } else if (!last_->alone) {
       pass_->run_shard(
           {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, nullptr, grad},
           m.own, deltas, m.team.cancel());
@@ -116,10 +194,15 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                              \
-  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                  \
-  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;        \
-  template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const; \
+#define RIBBIT_INSTANTIATE(T)                                                                  \
+  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                      \
+  template void Evaluator<T>::keep_shards(TeamSpace<T>&, std::int64_t, std::int64_t) const;    \
+  template bool Evaluator<T>::kept_forward(const Member<T>&, std::int64_t, const T*, const T*, \
+                                           PanelLoss<T>&) const;                               \
+  template void Evaluator<T>::kept_backward(const Member<T>&, std::int64_t, const T*,          \
+                                            const T*, PanelLoss<T>&, T*) const;                \
+  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;            \
+  template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const;     \
   template bool Evaluator<T>::draw_last(const Member<T>&, const T*, const double*, T*) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

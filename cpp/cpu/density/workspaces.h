@@ -21,6 +21,12 @@ struct Batch {
   double constant = 0.0;  // unscaled sum of the rows' constants
 };
 
+template <class T>
+struct KeptShard {
+  std::unique_ptr<Workspace<T>> space;
+  std::vector<const T*> features;  // (panels,)
+};
+
 // What the threads of a team share.
 template <class T>
 struct TeamSpace {
@@ -63,8 +69,10 @@ struct TeamSpace {
   std::unique_ptr<RowNoiseSpace<T>> row_noise;  // of a whole small batch
   double shard_noise[kMostShards];
 
-  // Where the last layer is integrated out only.
+  // Where the last layer is integrated out only; of each shard what its way forwards left, and
+  // where the features of each of its panels lie; {}: it goes forwards twice.
   LastLayerSpace<T> last;
+  std::vector<KeptShard<T>> kept;
 };
 
 template <class T>

@@ -92,6 +92,14 @@ std::int64_t MlpPlan::block_panels(std::int64_t scalar_bytes) const {
   return per_panel == 0 ? kFewest : std::clamp(kCacheBytes / per_panel, kFewest, kMost);
 }
 
+std::int64_t MlpPlan::kept_bytes(std::int64_t panels, std::int64_t scalar_bytes) const {
+  std::int64_t per_row = 0;
+  for (std::size_t v = 1; v < value_width.size(); ++v) per_row += value_width[v];
+  for (const std::int64_t width : derivative_width) per_row += width;
+  for (const std::int64_t width : delta_width) per_row += width;
+  return per_row * panels * kPanel * scalar_bytes;
+}
+
 bool MlpPlan::packs_small(std::int64_t scalar_bytes) const {
   constexpr std::int64_t kCacheBytes = 64 << 10;
   return packed_size * scalar_bytes <= kCacheBytes;

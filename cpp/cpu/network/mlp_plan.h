@@ -29,6 +29,8 @@ struct MlpPlan {
   // many as fit in the second-level cache, but enough rows that loading and storing a weight
   // gradient is cheap beside its multiplications.
   std::int64_t block_panels(std::int64_t scalar_bytes) const;
+  // What values, derivatives and deltas of so many panels take, if all are kept.
+  std::int64_t kept_bytes(std::int64_t panels, std::int64_t scalar_bytes) const;
   // Whether the packed weights stay in a core's caches.
   bool packs_small(std::int64_t scalar_bytes) const;
 };

@@ -24,7 +24,7 @@ class Cancel {
   // True when the call is to end early. The thread that made this object asks the poll, whatever
   // part of the work it does; the others read the flag.
   bool check() {
-    if (poll_ != nullptr && std::this_thread::get_id() == caller_) ask();
+    if (poll_ != nullptr && std::this_thread::get_id() == caller_ && ++passed_ >= often_) ask();
     return cancelled_.load(std::memory_order_relaxed);
   }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
@@ -34,7 +34,8 @@ class Cancel {
   void ask();
   Poll* poll_;
   const std::thread::id caller_ = std::this_thread::get_id();
-  std::chrono::steady_clock::time_point last_;
+  std::chrono::steady_clock::time_point last_, asked_ = last_;
+  int passed_ = 0, often_ = 1;  // the clock is read at every so many checks
   std::atomic<bool> cancelled_{false};
 };
 
