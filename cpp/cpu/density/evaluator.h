@@ -126,10 +126,12 @@ class Evaluator {
   std::int64_t workspace_bytes() const { return pass_->space_bytes(PassUse::kGradient); }
 
   // Runs body(member, chain) on the threads of each chain; passes: gradients in all. prepare: told
-  // of the space of each team before. False when cancelled.
+  // of the space of each team before. order (chains,): which chain comes first; null: 0, 1, ...
+  // False when cancelled.
   template <class Body, class Prepare = NoPreparation>
   bool on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad, Poll* poll,
-                 const Body& body, const Prepare& prepare = {}) const;
+                 const Body& body, const Prepare& prepare = {},
+                 const std::int64_t* order = nullptr) const;
 
   // By all members of a team, in this order: fills the team's shards (theta may have been written
   // by its owner just before; ends with a barrier, false when cancelled),
@@ -279,7 +281,8 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
 template <class T>
 template <class Body, class Prepare>
 bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad,
-                             Poll* poll, const Body& body, const Prepare& prepare) const {
+                             Poll* poll, const Body& body, const Prepare& prepare,
+                             const std::int64_t* order) const {
   const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
   const double flops = passes * gradient_flops(batch.x.rows);
   Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
@@ -289,7 +292,8 @@ bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double 
   }
   Cancel cancel(poll);
   for_each_chain(crew, chains, cancel,
-                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+                 [&](Team& team, int index, int thread, std::int64_t place, int first_thread) {
+                   const std::int64_t chain = order != nullptr ? order[place] : place;
                    Member<T> member{team,
                                     index,
                                     *space->teams[static_cast<std::size_t>(first_thread)],

@@ -78,9 +78,8 @@ bool Evaluator<T>::kept_forward(const Member<T>& m, std::int64_t shard, const T*
   const std::int64_t width = last_->inputs * kPanel;
   for (std::int64_t at = 0; at < panels; at += kGroupPanels) {
     const std::int64_t count = std::min(kGroupPanels, panels - at);
-    const T* f =
-        forward_group(plan, theta, packed, m.batch.x.panel(first + at), at, count, true,
-                      *kept.space, nullptr, 0, 0, {}, between(plan, m.team.cancel()));
+    const T* f = forward_group(plan, theta, packed, m.batch.x.panel(first + at), at, count, true,
+                               *kept.space, nullptr, 0, 0, {}, between(plan, m.team.cancel()));
     if (f == nullptr) return false;
     for (std::int64_t i = 0; i < count; ++i) {
       kept.features[static_cast<std::size_t>(at + i)] = f + i * width;
@@ -194,15 +193,15 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   return m.barrier();
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                  \
-  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                      \
-  template void Evaluator<T>::keep_shards(TeamSpace<T>&, std::int64_t, std::int64_t) const;    \
-  template bool Evaluator<T>::kept_forward(const Member<T>&, std::int64_t, const T*, const T*, \
-                                           PanelLoss<T>&) const;                               \
-  template void Evaluator<T>::kept_backward(const Member<T>&, std::int64_t, const T*,          \
-                                            const T*, PanelLoss<T>&, T*) const;                \
-  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;            \
-  template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const;     \
+#define RIBBIT_INSTANTIATE(T)                                                                   \
+  template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                       \
+  template void Evaluator<T>::keep_shards(TeamSpace<T>&, std::int64_t, std::int64_t) const;     \
+  template bool Evaluator<T>::kept_forward(const Member<T>&, std::int64_t, const T*, const T*,  \
+                                           PanelLoss<T>&) const;                                \
+  template void Evaluator<T>::kept_backward(const Member<T>&, std::int64_t, const T*, const T*, \
+                                            PanelLoss<T>&, T*) const;                           \
+  template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;             \
+  template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const;      \
   template bool Evaluator<T>::draw_last(const Member<T>&, const T*, const double*, T*) const;
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

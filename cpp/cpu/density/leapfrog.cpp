@@ -1,6 +1,8 @@
 #include "cpu/density/leapfrog.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 namespace ribbit::cpu {
 
@@ -9,6 +11,12 @@ bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* p
   const KernelTable<T>& k = kernels<T>();
   double passes = all.grad == nullptr ? static_cast<double>(all.chains) : 0.0;
   for (std::int64_t c = 0; c < all.chains; ++c) passes += static_cast<double>(all.num_steps[c]);
+  // The longest first, so that the threads end together.
+  std::vector<std::int64_t> order(static_cast<std::size_t>(all.chains));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return all.num_steps[a] > all.num_steps[b];
+  });
   return evaluator.on_chains(
       all.chains, evaluator.full_batch(), passes, all.end_grad, poll,
       [&](const Member<T>& m, std::int64_t chain) {
@@ -44,7 +52,8 @@ bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* p
         if (!m.barrier()) return false;
         if (m.index == 0) evaluator.sum_terms(m, all.log_likelihood + chain, all.log_prior + chain);
         return true;
-      });
+      },
+      NoPreparation{}, order.data());
 }
 
 #define RIBBIT_INSTANTIATE(T) \
