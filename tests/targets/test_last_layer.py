@@ -137,6 +137,34 @@ def test_networks_of_other_layers():
         assert abs((up - down) / 2e-5 - grad[i]) < 1e-6 * np.linalg.norm(grad)
 
 
+def test_more_rows_than_are_kept():
+    """29 MB of values go forwards twice: r copies of rows at noise sd s are one at s / sqrt(r)."""
+    rng, copies, noise = np.random.default_rng(0), 30, 0.7
+    x = rng.standard_normal((300, 8))
+    y = np.sin(2.0 * x[:, 0]) + 0.1 * rng.standard_normal(300)
+
+    def posterior(count, sd):
+        rows = np.tile(x, (count, 1)), np.tile(y, count)
+        return rb.Posterior(
+            rb.mlp(8, (64, 64), 1, activation="tanh"),
+            *rows,
+            prior=rb.Normal(0.3),
+            likelihood=rb.Gaussian(sd),
+            marginalize="last_layer",
+            dtype=np.float64,
+        )
+
+    few, many = posterior(1, noise / copies**0.5), posterior(copies, noise)
+    theta = few.init(seed=1, chains=2)
+    (value, grad), (twice, other) = few.value_and_grad(theta), many.value_and_grad(theta)
+    spare = (copies - 1) * len(y) * (np.log(noise) + 0.5 * np.log(2.0 * np.pi))
+    spare += len(y) * 0.5 * np.log(copies)
+    assert np.allclose(value - spare, twice, rtol=1e-11)
+    assert np.linalg.norm(grad - other) < 1e-9 * np.linalg.norm(grad)
+    wrong = posterior(copies, 1.01 * noise).value_and_grad(theta)[1]
+    assert np.linalg.norm(grad - wrong) > 1e-4 * np.linalg.norm(grad)  # control
+
+
 def test_whole_posterior_is_what_predicts():
     target, _ = made(outputs=2)
     plain = target.joint
