@@ -179,6 +179,13 @@ def chain_ids(function: str, chains: object, *, each: int = 0) -> npt.NDArray[np
 
     `each` is the size of a chain in bytes: more chains than fit into memory are a MemoryError.
     """
+    if (
+        type(chains) is np.ndarray
+        and chains.dtype == np.uint32
+        and chains.ndim == 1
+        and chains.size
+    ):
+        return chains.copy()  # what samplers pass, at every draw
     if isinstance(chains, np.ndarray | list | tuple):
         ids = integer_array(function, "chains", chains, below=2**32)
         return ids.astype(np.uint32)
