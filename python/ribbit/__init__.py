@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ribbit import errors, protocols, random, samplers, schedules
 from ribbit._arrays.threads import set_num_threads
-from ribbit.io import load_draws, load_fit
+from ribbit.io import load_draws, load_fit, open_run
 from ribbit.models import layers, zoo
 from ribbit.models.layers import *
 from ribbit.models.model import Model
@@ -16,6 +16,7 @@ from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.state import State
+from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers import *
 from ribbit.targets import likelihoods, priors
@@ -62,6 +63,7 @@ __all__ = [
     "Posterior",
     "Prediction",
     "SWAGFit",
+    "Store",
     "__version__",
     "datasets",
     "diagnostics",
@@ -71,6 +73,7 @@ __all__ = [
     "load_draws",
     "load_fit",
     "metrics",
+    "open_run",
     "plots",
     "priors",
     "protocols",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit._arrays import checks
 from ribbit.errors import DataError
 from ribbit.results import archive
 from ribbit.results.contents import check_array, check_chains, check_statistics, whole
@@ -15,13 +17,15 @@ from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
+from ribbit.results.store import checkpoint, chunks
+from ribbit.results.store.stored import StoredArray, StoredStatistics
 from ribbit.results.swag import SWAGFit
 from ribbit.targets.predictive import predictive_from_description
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["load_draws", "load_fit"]
+__all__ = ["load_draws", "load_fit", "open_run"]
 
 Fit: TypeAlias = MeanField | DropoutFit | EnsembleFit | SWAGFit | LaplaceFit
 
@@ -91,6 +95,118 @@ def load_fit(
         if "fit" not in header:
             raise DataError("[load_fit] expected a file of a fit, got draws: use rb.load_draws")
         return _build_fit(header, arrays)
+
+
+def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | Fit:
+    """Open the folder of a run, also while the run goes on.
+
+    What the last checkpoint counts is there; later draws are seen when it is opened again.
+    ``draws.positions`` and ``draws.stats`` are read from the folder as they are used, and every
+    file is checked against its checksum.
+
+    Parameters
+    ----------
+    path
+        What ``sample(store=)`` or ``fit(store=)`` was given.
+    rescue : bool
+        Of a damaged run, return the draws before the damage.
+
+    Returns
+    -------
+    Draws, or the fit so far
+        With ``complete=False`` where the run has not ended. Rescued draws that are not all have no
+        state to go on from.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no run.
+    DataError
+        A ValueError: a file that is named is damaged, missing or of another version. Damage to
+        draws that are never read is not looked for.
+    ImportError
+        Without ``pip install "ribbit[store]"``.
+
+    Examples
+    --------
+    >>> draws = rb.open_run("runs/a")  # doctest: +SKIP
+    >>> draws.predict(x_new).mean  # doctest: +SKIP
+    """
+    name = "open_run"
+    folder = Path(os.path.abspath(checks.path(name, path)))
+    rescue = checks.boolean(name, "rescue", rescue)
+    chunks.need_crc(name)
+    if not checkpoint.exists(folder):
+        raise FileNotFoundError(
+            f"[{name}] expected the folder of a run, got {folder} without a checkpoint"
+        )
+    for part in (checkpoint.NAME, checkpoint.PREVIOUS):
+        try:
+            with checkpoint.opened(name, folder, part) as (header, arrays):
+                if header["run"]["kind"] == "fit":
+                    return _build_fit(header, arrays)
+                return _build_run(folder, header, arrays, rescue)
+        except DataError:
+            if not rescue or part == checkpoint.PREVIOUS or not _has_previous(folder):
+                raise
+    raise AssertionError
+
+
+def _has_previous(folder: Path) -> bool:
+    return (folder / checkpoint.PREVIOUS).exists()
+
+
+def _build_run(
+    folder: Path, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], rescue: bool
+) -> Draws:
+    """Draws of a checkpoint, on the disk; ValueError or KeyError for what no run can have left."""
+    stored = checkpoint.stored_layouts(header, arrays)
+    if not rescue:
+        checkpoint.check_metadata("open_run", folder, header["run"]["metadata"])
+    state = checkpoint.state_of(header, arrays)
+    counted = header["run"]["kept"], header["run"]["warm"]
+    kept, warm = counted
+    if rescue:
+        kept, warm = map(min, checkpoint.valid_prefix("open_run", folder, stored), counted)
+    whole_run = (kept, warm) == counted
+    found = {
+        name: StoredArray(folder, layout, warm if name.startswith("warmup_") else kept, digests)
+        for name, (layout, _, digests) in stored.items()
+    }
+    chains, dim = state.position.shape
+    predictive: Any = None
+    if header["predictive"] is not None:
+        predictive = predictive_from_description(header["predictive"])
+        dim = predictive.dim
+    positions: Any = found.get("posterior/theta", np.empty((chains, 0, dim), state.position.dtype))
+    prediction = None
+    if header["prediction"] is not None and predictive is not None and whole_run:
+        gathered = archive.get(arrays, "prediction")
+        predictive.check_inputs(gathered["x"])
+        running = RunningPrediction.unpack(
+            predictive, header["prediction"], gathered, arrays.get("traced")
+        )
+        there = positions if positions.shape[1] else None
+        prediction = Prediction(predictive, running.x, positions=there, running=running)
+    warmup = found.get("warmup_posterior/theta")
+    return Draws(
+        positions=positions,
+        stats=_statistics(found, "sample_stats/"),
+        complete=_flag(header["complete"]) and whole_run,
+        state=state if whole_run else None,
+        settings=_settings(header["settings"], chains),
+        predictive=predictive,
+        prediction=prediction,
+        warmup_positions=warmup,
+        warmup_stats=None if warmup is None else _statistics(found, "warmup_sample_stats/"),
+        seconds=_seconds(header.get("seconds")),
+    )
+
+
+def _statistics(found: dict[str, StoredArray], group: str) -> Any:
+    return StoredStatistics(
+        {k.removeprefix(group): v for k, v in found.items() if k.startswith(group)}
+    )
 
 
 def _build_fit(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Fit:

@@ -314,27 +314,42 @@ class RunningPrediction:
 
     @staticmethod
     def unpack(
-        predictive: Predictive, plain: dict[str, Any], arrays: dict[str, Array]
+        predictive: Predictive,
+        plain: dict[str, Any],
+        arrays: dict[str, Array],
+        traced: Array | None = None,
     ) -> RunningPrediction:
         """Rebuild from :meth:`pack`; ValueError for what it cannot have returned."""
-        _check_packed(predictive.kind, plain, arrays)
         running = RunningPrediction(
             predictive, arrays["x"], None, dim=1, quantiles=None, function="load_draws"
         )
-        moments = running.moments
+        running.restore(plain, arrays, traced)
+        return running
+
+    def restore(
+        self, plain: dict[str, Any], arrays: dict[str, Array], traced: Array | None
+    ) -> None:
+        """Go on from :meth:`pack`, in place of a fresh start; ValueError as in `unpack`."""
+        _check_packed(self.predictive.kind, plain, arrays)
+        xp = namespace(self.x)
+        self._put_back(plain, {name: from_host(xp, value) for name, value in arrays.items()})
+        if traced is not None:
+            self._traced = [from_host(xp, traced[:, i, :]) for i in range(traced.shape[1])]
+
+    def _put_back(self, plain: dict[str, Any], arrays: dict[str, Array]) -> None:
+        moments = self.moments
         moments.count, moments._binary = int(plain["count"]), bool(plain["binary"])
         for name in _MOMENTS:
             setattr(moments, f"_{name}", arrays.get(name))
         if "density" in plain:
-            running.density = LogMeanExp()
-            running.density.count = int(plain["density"])
-            running.density._top = arrays.get("density/top")
-            running.density._sum = arrays.get("density/sum")
+            self.density = LogMeanExp()
+            self.density.count = int(plain["density"])
+            self.density._top = arrays.get("density/top")
+            self.density._sum = arrays.get("density/sum")
         if "sketch" in plain:
             start = "sketch/"
             own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
-            running.sketch = QuantileSketch.unpack(np, plain["sketch"], own)
-        return running
+            self.sketch = QuantileSketch.unpack(namespace(self.x), plain["sketch"], own)
 
 
 def _check_packed(kind: str, plain: dict[str, Any], arrays: dict[str, Array]) -> None:

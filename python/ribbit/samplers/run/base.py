@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.results.store.options import Store
+from ribbit.results.store.run_store import RunStore, folder_opened
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run
@@ -95,6 +98,7 @@ class Sampler(ABC):
         keep_draws: bool = True,
         keep_warmup: bool = False,
         max_seconds: float | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> Draws:
         """Run chains and keep their draws.
 
@@ -143,6 +147,10 @@ class Sampler(ABC):
             ``draws.warmup_stats``.
         max_seconds : float, optional
             End the run after the step during which this time is over, with ``complete=False``.
+        store : path or Store, optional
+            A folder that draws and a checkpoint go to as they come; ``draws.positions`` is read
+            from there. Calling the same line again goes on where it stopped, with the bits of a run
+            that never did. Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -177,6 +185,7 @@ class Sampler(ABC):
                 keep_draws=keep_draws,
                 keep_warmup=keep_warmup,
                 max_seconds=max_seconds,
+                store=store,
             )
         name = f"{type(self).__name__}.sample"
         num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
@@ -191,8 +200,27 @@ class Sampler(ABC):
         running = self._running(name, predict_at, quantiles, keep_draws)
         begin = time.perf_counter()
         origin: dict[str, Any] | None = None
-        with InterruptGuard() as guard:
-            if resume is None:
+        with folder_opened(name, store) as folder, InterruptGuard() as guard:
+            kept: RunStore | None = None
+            if folder is not None:
+                request = self._request(
+                    num_draws=num_draws,
+                    warmup=warmup,
+                    thin=thin,
+                    chains=chains,
+                    seed=seed,
+                    init=init,
+                    resume=resume.state if isinstance(resume, Draws) else resume,
+                    predict_at=predict_at,
+                    quantiles=quantiles,
+                    keep_draws=keep_draws,
+                    keep_warmup=keep_warmup,
+                )
+                kept = RunStore(name, folder, request)
+            if kept is not None and kept.begun:
+                origin = kept.origin
+                state = self._adopt(name, kept.state, guard)
+            elif resume is None:
                 try:
                     state, origin = self._start(
                         name, warmup, chains, seed, init, guard, progress, max_seconds
@@ -217,9 +245,12 @@ class Sampler(ABC):
                         f"[{name}] expected resume without {other}, got both: they come from the "
                         "state"
                     )
-            self._check_end(name, state, num_draws, thin)
+            done = 0 if kept is None else kept.kept
+            self._check_end(name, state, num_draws - done, thin)
             if running is not None:  # bad x or y: before any work
                 running.prepare(self._density.completed(state), num_draws, guard)
+                if kept is not None:
+                    kept.restore(running)
             calendar = self._calendar(thin)
             run = Run(
                 self,
@@ -231,8 +262,20 @@ class Sampler(ABC):
                 running,
                 origin=origin,
                 begin=begin if origin and "kind" in origin else None,
+                store=kept,
             )
             return run.complete(name, guard, progress, max_seconds)
+
+    def _request(self, **call: Any) -> dict[str, Any]:
+        """Return what decides the draws of a call, to tell it from another one's."""
+        density = self._density
+        return {
+            "sampler": type(self).__name__,
+            "target": density.fingerprint or type(density.target).__name__,
+            "dim": density.dim,
+            "settings": self.settings,
+            **call,
+        }
 
     def _sampler_of(self, resume: Any) -> Sampler:
         """Return who makes a run: this sampler, or its form for a target's marginal density."""

@@ -18,6 +18,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.results.store.run_store import Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
@@ -73,8 +74,12 @@ class Run:
         *,
         origin: dict[str, Any] | None = None,
         begin: float | None = None,
+        store: RunStore | None = None,
     ) -> None:
-        """Make buffers; `origin`: how the start was found, by a fit that began at `begin`."""
+        """Make buffers; `origin`: how the start was found, by a fit that began at `begin`.
+
+        With a `store` they are on the disk, and what was kept there before counts.
+        """
         self.origin, self.begin = origin, begin
         self.sampler, self.state = sampler, state
         self.num_draws, self.calendar = num_draws, calendar
@@ -86,11 +91,28 @@ class Run:
         owed = max(0, state.warmup - state.step)
         statistics = sampler.statistics
         dim = sampler._density.full_dim
-        self.draws = Record(state, dim, num_draws, statistics, positions=keep_draws)
-        self.warmup = Record(state, dim, owed, statistics, positions=True) if keep_warmup else None
+        self.store = store
+        self.draws: Record | StoredRecord
+        self.warmup: Record | StoredRecord | None = None
+        if store is None:
+            self.draws = Record(state, dim, num_draws, statistics, positions=keep_draws)
+            if keep_warmup:
+                self.warmup = Record(state, dim, owed, statistics, positions=True)
+        else:
+            self.kept, self.warm, store.origin = store.kept, store.warm, origin
+            self.draws, self.warmup = store.records(
+                state,
+                dim,
+                (num_draws, owed),
+                statistics,
+                positions=keep_draws,
+                warmup=keep_warmup,
+                settings=self._settings(),
+                predictive=self._described(),
+            )
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
-        self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
+        self.total = owed + calendar.step(calendar.count(past) + num_draws - self.kept) - past
 
     def complete(
         self,
@@ -101,7 +123,11 @@ class Run:
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
         with Carrying(name, "draws", self._done, guard):
-            self.loop(guard, progress, max_seconds)
+            if self.store is None:
+                self.loop(guard, progress, max_seconds)
+            else:
+                with self.store.finishing(self._place):
+                    self.loop(guard, progress, max_seconds)
             guard.check_terminated()
             return self.finish(name, guard.requested)
 
@@ -114,6 +140,8 @@ class Run:
         sampler, state, running = self.sampler, self.state, self.running
         first, warmup, calendar = state.step, state.warmup, self.calendar
         begin = time.perf_counter() if self.begin is None else self.begin
+        self.begin = begin
+        store = self.store
         end = None if max_seconds is None else begin + max_seconds
         reporter = open_progress(
             progress,
@@ -153,10 +181,22 @@ class Run:
                 chunk.made(state.step - self.state.step)
                 self.state = state
                 report.update(state.step - first, info)
-                if end is not None and time.perf_counter() >= end:
-                    break
+                if store is not None:
+                    store.after_step(self._place)
+                if end is not None:
+                    late = 0.0 if store is None else store.reserve()
+                    if time.perf_counter() >= end - late:
+                        break
             report.flush()
-        self.seconds = time.perf_counter() - begin
+        self.seconds = self._elapsed()
+
+    def _elapsed(self) -> float:
+        """Return the seconds of this call, and of those before that filled the same folder."""
+        before = 0.0 if self.store is None else self.store.seconds
+        return before + (0.0 if self.begin is None else time.perf_counter() - self.begin)
+
+    def _place(self) -> Place:
+        return self.kept, self.warm, self.state, self.running, self._elapsed()
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
@@ -218,27 +258,40 @@ class Run:
             stats=stats,
             complete=self.kept == self.num_draws,
             state=state,
-            settings={
-                "sampler": type(sampler).__name__,
-                **sampler.settings,
-                "num_draws": self.num_draws,
-                "warmup": state.warmup,
-                "thin": self.calendar.period,
-                "chains": state.chains.tolist(),
-                "seed": state.seed,
-                **({} if self.origin is None else {"start": self.origin}),
-                **_integrated(target),
-                "dtype": sampler._density.dtype.name,
-                **_kernels(target),
-                "keep_draws": self.keep_draws,
-                "versions": _versions(),
-            },
+            settings=self._settings(),
             predictive=predictive,
             prediction=prediction,
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
             seconds=self.seconds,
         )
+
+    def _settings(self) -> dict[str, Any]:
+        sampler, state = self.sampler, self.state
+        target = sampler._density.target
+        return {
+            "sampler": type(sampler).__name__,
+            **sampler.settings,
+            "num_draws": self.num_draws,
+            "warmup": state.warmup,
+            "thin": self.calendar.period,
+            "chains": state.chains.tolist(),
+            "seed": state.seed,
+            **({} if self.origin is None else {"start": self.origin}),
+            **_integrated(target),
+            "dtype": sampler._density.dtype.name,
+            **_kernels(target),
+            "keep_draws": self.keep_draws,
+            "versions": _versions(),
+        }
+
+    def _described(self) -> dict[str, Any] | None:
+        """Return what predicts, as a file describes it."""
+        target = self.sampler._density.target
+        if not callable(getattr(target, "predictive", None)):
+            return None
+        describe = getattr(target, "describe", None)
+        return describe() if callable(describe) else None
 
     def _warn_far(self, name: str) -> bool:
         """Warn of chains that are where the prior has no mass: a step size that is too large."""

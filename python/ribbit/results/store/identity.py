@@ -1,0 +1,86 @@
+"""Whether a folder is of the run that is asked for: settings as plain values, compared one by one.
+
+Arrays are compared by a digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ribbit._arrays.namespace import is_array, to_host
+
+__all__ = ["plain", "refuse_other"]
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON knows: numbers, texts, lists and dicts as they are, arrays as digests."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return repr(value)  # NaN and infinity too
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if is_array(value):
+        host = np.ascontiguousarray(to_host(value))
+        digest = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
+        return f"{host.dtype} {host.shape} {digest}"
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(v) for v in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        # What a state, draws or a fit are made of; not the target behind them, nor the clock.
+        skipped = ("predictive", "prediction", "target", "settings", "seconds", "history", "stats")
+        return {
+            "kind": type(value).__name__,
+            **{k: plain(v) for k, v in own.items() if k not in skipped},
+        }
+    return type(value).__name__
+
+
+def refuse_other(function: str, folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise ValueError that names the first value of `now` that differs from that of the folder."""
+    before, now = json.loads(json.dumps(before)), json.loads(json.dumps(now))
+    for key in [*now, *(k for k in before if k not in now)]:
+        old, new = before.get(key), now.get(key)
+        if old == new:
+            continue
+        if key == "target" and isinstance(old, dict) and isinstance(new, dict):
+            _refuse_target(function, folder, old, new)
+        name, old, new = _first(key, old, new)
+        raise ValueError(
+            f"[{function}] expected the run in {folder}, got another one with {name}="
+            f"{new!r:.80} where it was {old!r:.80}: give it a folder of its own"
+        )
+
+
+def _first(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """Return the name and both values of the first difference inside."""
+    while isinstance(old, dict) and isinstance(new, dict):
+        inner = next(k for k in [*new, *old] if old.get(k) != new.get(k))
+        key = inner if key == "settings" else f"{key}.{inner}"
+        old, new = old.get(inner), new.get(inner)
+    return key, old, new
+
+
+def _refuse_target(function: str, folder: Path, old: dict[str, str], new: dict[str, str]) -> None:
+    names = [k for k in [*new, *old] if old.get(k) != new.get(k)]
+    other = [name for name in names if name != "instruction set"]
+    if other:
+        raise ValueError(
+            f"[{function}] expected the target of the run in {folder}, got one with another "
+            f"{other[0]}: give it a folder of its own"
+        )
+    raise ValueError(
+        f"[{function}] expected the instruction set of the run in {folder}, "
+        f"{old['instruction set']}, got {new['instruction set']}: the draws would not be those of "
+        f"one run. RIBBIT_ISA={old['instruction set']} in the environment goes on with the same "
+        "bits where the processor has it"
+    )

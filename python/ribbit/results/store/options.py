@@ -1,0 +1,72 @@
+"""What a user chooses of a run's folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ribbit._arrays import checks
+
+__all__ = ["Store"]
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a run keeps its draws, and how: what ``sample(store=)`` and ``fit(store=)`` take.
+
+    A path alone means ``Store(path)``. The folder is made; calling the same line again goes on
+    where it stopped, with the bits of a run that never did.
+
+    Parameters
+    ----------
+    path : str or path
+        A folder that is new, empty, or of the same run.
+    flush_seconds : float
+        Seconds between two checkpoints: the most that a kill or a power cut costs.
+    flush_bytes : int
+        Bytes of draws after which a checkpoint comes sooner.
+    keep : {"draws", "predictions"}
+        "predictions": what each draw predicts at ``predict_at`` instead of its weights.
+    dtype : {"float16", "bfloat16", "float32", "float64"}, optional
+        Of the stored weights; default: that of the target. Draws come back in the target's dtype,
+        rounded to this one; how the run goes on does not depend on it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments of another kind or out of range.
+
+    Examples
+    --------
+    >>> store = rb.Store("runs/a", flush_seconds=60.0)
+    >>> draws = hmc.sample(1000, store=store)  # doctest: +SKIP
+    """
+
+    path: str | os.PathLike[str]
+    flush_seconds: float = 30.0
+    flush_bytes: int = 1 << 27
+    keep: str = "draws"
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        name = "Store"
+        checks.path(name, self.path)
+        checks.positive(name, "flush_seconds", self.flush_seconds)
+        checks.integer(name, "flush_bytes", self.flush_bytes, minimum=1, maximum=2**62)
+        checks.choice(name, "keep", self.keep, ("draws", "predictions"))
+        if self.dtype is not None:
+            checks.choice(name, "dtype", self.dtype, _DTYPES)
+
+    @staticmethod
+    def of(function: str, value: Any) -> Store:
+        """Return a Store as it is, a path as one."""
+        return value if isinstance(value, Store) else Store(checks.path(function, value))
+
+    @property
+    def folder(self) -> Path:
+        """Where it is, whatever the working directory becomes."""
+        return Path(os.path.abspath(self.path))
