@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn", "save_weights"]
+__all__ = ["DropoutFit", "EnsembleFit", "MeanField", "drawn", "packed_weights", "save_weights"]
 
 
 def _nothing() -> npt.NDArray[np.float64]:
@@ -134,6 +134,10 @@ class MeanField:
         OSError
             When the folder is missing or cannot be written to.
         """
+        archive.write("MeanField.save", path, *self.packed())
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a file holds: header and arrays."""
         fields = ("mean", "scale", "elbo", "expected_log_likelihood", "kl")
         arrays: dict[str, Any] = {name: to_host(getattr(self, name)) for name in fields}
         header = _header(self, "MeanField", self.predictive)
@@ -141,7 +145,7 @@ class MeanField:
             moments, step, seed, records = self.state
             arrays |= {"state/arrays": to_host(moments), "state/records": records}
             header["steps"] = {"step": step, "seed": seed}
-        archive.write("MeanField.save", path, header, arrays)
+        return header, arrays
 
     def sample(self, num_samples: int, seed: int = 0) -> Array:
         """Draw weights mean + scale * eps (Blundell et al. 2015, section 3.2).
@@ -251,20 +255,23 @@ def _header(fit: Any, kind: str, predictive: Any) -> dict[str, Any]:
     }
 
 
-def save_weights(
-    fit: Any,
-    path: str | os.PathLike[str],
-    predictive: Any,
-    arrays: dict[str, Any],
-    **more: Any,
-) -> None:
-    """Write a fit of weights, its history and the state to go on from; `more` into the header."""
-    kind = type(fit).__name__
-    header = {**_header(fit, kind, predictive), **more}
+def packed_weights(
+    fit: Any, predictive: Any, arrays: dict[str, Any], **more: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return header and arrays of a fit of weights, with its history and the state to go on from.
+
+    `more` goes into the header.
+    """
+    header = {**_header(fit, type(fit).__name__, predictive), **more}
     archive.put(arrays, "history", fit.history)
     if fit.state is not None:
         archive.put_state(arrays, header, fit.state)
-    archive.write(f"{kind}.save", path, header, arrays)
+    return header, arrays
+
+
+def save_weights(fit: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fit of weights."""
+    archive.write(f"{type(fit).__name__}.save", path, *fit.packed())
 
 
 def drawn(
@@ -317,8 +324,12 @@ class DropoutFit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
+        save_weights(self, path)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a file holds: header and arrays."""
         arrays = {"theta": to_host(self.theta), "rates": self.rates}
-        save_weights(self, path, self.target.network_predictive, arrays)
+        return packed_weights(self, self.target.network_predictive, arrays)
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{r:g}" for r in self.rates)
@@ -396,7 +407,11 @@ class EnsembleFit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
-        save_weights(self, path, self.predictive, {"theta": to_host(self.theta)})
+        save_weights(self, path)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a file holds: header and arrays."""
+        return packed_weights(self, self.predictive, {"theta": to_host(self.theta)})
 
     def __repr__(self) -> str:
         members, dim = self.theta.shape

@@ -17,7 +17,7 @@ from ribbit._arrays.namespace import refuse_device_array, require_memory
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
 from ribbit.results.fit_verdicts import History, summary_of_fit
-from ribbit.results.fits import drawn, save_weights
+from ribbit.results.fits import drawn, packed_weights, save_weights
 from ribbit.results.normal_prediction import NormalPrediction
 from ribbit.results.prediction import Prediction
 from ribbit.results.summary import Row, Summary
@@ -147,6 +147,10 @@ class LaplaceFit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
+        save_weights(self, path)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a file holds: header and arrays."""
         arrays: dict[str, Any] = {"mean": self.mean, "factor": self.factor}
         arrays |= {f"tuning/{name}": values for name, values in self.tuning.items()}
         curvature = {
@@ -155,7 +159,7 @@ class LaplaceFit:
             "newton_decrement": self.newton_decrement,
             "effective_parameters": self.effective_parameters,
         }
-        save_weights(self, path, self.predictive, arrays, curvature=curvature)
+        return packed_weights(self, self.predictive, arrays, curvature=curvature)
 
     def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return draw c (C, P) for each chain id c; four draws when None."""

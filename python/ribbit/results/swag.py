@@ -17,7 +17,7 @@ from ribbit._arrays.namespace import host_dtype, namespace, require_memory, to_h
 from ribbit.protocols import Array, Predictive
 from ribbit.results.draws import Draws
 from ribbit.results.fit_verdicts import History, summary_of_fit
-from ribbit.results.fits import drawn, save_weights
+from ribbit.results.fits import drawn, packed_weights, save_weights
 from ribbit.results.prediction import Prediction
 from ribbit.results.summary import Summary
 
@@ -98,10 +98,14 @@ class SWAGFit:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
+        save_weights(self, path)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what a file holds: header and arrays."""
         names = ("mean", "squares", "deviations")
         arrays = {name: to_host(getattr(self, name)) for name in names}
         collected = {"count": self.count, "first_step": self.first_step}
-        save_weights(self, path, self.predictive, arrays, collected=collected)
+        return packed_weights(self, self.predictive, arrays, collected=collected)
 
     def starts(self, chains: npt.NDArray[np.uint32] | None, seed: int) -> Array:
         """Return draw c (C, P) for each chain id c; a draw per member, at least four, when None."""

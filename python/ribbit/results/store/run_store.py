@@ -5,42 +5,33 @@ Shapes: C chains, D draws, P parameters.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ribbit._arrays.namespace import host_dtype, to_host
-from ribbit.errors import DataError
 from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.results.store import checkpoint
-from ribbit.results.store.chunks import need_crc, sync_folder
+from ribbit.results.store.chunks import sync_folder
 from ribbit.results.store.columns import Column
-from ribbit.results.store.identity import plain, refuse_other
+from ribbit.results.store.folder import RunFolder
 from ribbit.results.store.layout import Layout, create, record_layouts
-from ribbit.results.store.lock import Lock
 from ribbit.results.store.options import Store
 from ribbit.results.store.stored import StoredArray, StoredStatistics
-from ribbit.results.store.writer import Writer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RunStore", "StoredRecord", "failure", "folder_opened"]
+__all__ = ["RunStore", "StoredRecord"]
 
 _MOST_WAITING = 1 << 25  # bytes of draws that wait beside those being written
-# What a folder may hold that a run was killed in before its first checkpoint.
-_OURS = {"zarr.json", "lock", "posterior", "sample_stats", "warmup_posterior"}
-_OURS |= {"warmup_sample_stats", "predictions"}
-
 # Draws, warmup draws, state, statistics of predictions, seconds: where a run is.
 Place: TypeAlias = "tuple[int, int, AnyState, RunningPrediction | None, float]"
 
@@ -82,56 +73,36 @@ def _array(column: Column, count: int) -> StoredArray:
     return StoredArray(column.folder, column.layout, count, column.digests, column.held)
 
 
-class RunStore:
-    """One folder while one call of ``sample`` writes it.
+class RunStore(RunFolder):
+    """One folder while one call of ``sample`` writes it; see RunFolder.
 
     Attributes
     ----------
-    begun : bool
-        Whether the folder holds a run that goes on.
     kept, warm : int
         Draws and warmup draws that count already.
     origin : dict or None
         How the start was found.
-    seconds : float
-        What the calls before took.
     """
 
-    def __init__(self, function: str, options: Store, request: dict[str, Any]) -> None:
-        self.function, self.options, self.folder = function, options, options.folder
-        self.begun, self.kept, self.warm, self.seconds = False, 0, 0, 0.0
-        self.origin: dict[str, Any] | None = None
-        request["store"] = {"keep": options.keep, "dtype": options.dtype}
-        self._request = {key: plain(value) for key, value in request.items()}
-        self._writer, self._records = Writer(), list[StoredRecord]()
-        self._fixed: dict[str, Any] = {}
-        self._predictions: Column | None = None
-        self._is_ready, self._since, self._told = False, 0, False
-        self._due = time.perf_counter() + options.flush_seconds
-        self._took = 0.0
-        self._header: dict[str, Any] = {}
-        self._metadata: dict[str, int] = {}
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
-        if checkpoint.exists(self.folder):
-            self._read()
+    kind = "draws"
 
-    def _read(self) -> None:
-        """Take up the checkpoint of a run of the same request."""
-        with checkpoint.opened(self.function, self.folder) as (header, arrays):
-            run = header["run"]
-            if run["kind"] != "draws":
-                raise DataError(
-                    f"[{self.function}] expected the folder of a sampler's run, got that of a fit: "
-                    f"{self.folder}"
-                )
-            refuse_other(self.function, self.folder, run["request"], self._request)
-            self._layouts = checkpoint.stored_layouts(header, arrays)
-            self.kept, self.warm = run["kept"], run["warm"]
-            self.origin, self.seconds = run["origin"], float(run["seconds"])
-            self._header, self._arrays, self._metadata = header, arrays, run["metadata"]
-            checkpoint.check_metadata(self.function, self.folder, self._metadata)
-            self._state = checkpoint.state_of(header, arrays)
-        self.begun = True
+    def __init__(self, function: str, options: Store, request: dict[str, Any]) -> None:
+        self.kept, self.warm = 0, 0
+        self.origin: dict[str, Any] | None = None
+        self._records: list[StoredRecord] = []
+        self._fixed: dict[str, Any] = {}
+        self._metadata: dict[str, int] = {}
+        self._is_ready, self._since = False, 0
+        chosen = {"keep": options.keep, "dtype": options.dtype}
+        super().__init__(function, options, {**request, "store": chosen})
+
+    def _read(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+        run = header["run"]
+        self._layouts = checkpoint.stored_layouts(header, arrays)
+        self.kept, self.warm, self.origin = run["kept"], run["warm"], run["origin"]
+        self._metadata = run["metadata"]
+        checkpoint.check_metadata(self.function, self.folder, self._metadata)
+        self._state = checkpoint.state_of(header, arrays)
 
     @property
     def state(self) -> AnyState:
@@ -189,7 +160,7 @@ class RunStore:
     @property
     def _columns(self) -> list[Column]:
         found = [column for record in self._records for column in record.columns]
-        return found + ([] if self._predictions is None else [self._predictions])
+        return found
 
     def _begin(self, state: AnyState) -> None:
         """Make the folder's arrays, or take up those that are there."""
@@ -211,10 +182,6 @@ class RunStore:
     def ready(self, size: int) -> None:
         """Say that `size` bytes of full chunks wait."""
         self._is_ready, self._since = True, self._since + size
-
-    def reserve(self) -> float:
-        """Return seconds that the last flush will take, as far as one knows."""
-        return 1.5 * self._took
 
     def after_step(self, place: Callable[[], Place]) -> None:
         """Leave to the thread what is due.
@@ -241,55 +208,31 @@ class RunStore:
                 job = functools.partial(column.write, chunk, column.layout.rows(chunk))
                 self._writer.submit(job, column.held[chunk].nbytes, _MOST_WAITING)
 
-    @contextlib.contextmanager
-    def finishing(self, place: Callable[[], Place]) -> Iterator[None]:
-        """Write what there is when the block ends, however it ends.
+    def finishing_at(self, place: Callable[[], Place]) -> AbstractContextManager[None]:
+        """Write what there is when the block ends; see :meth:`RunFolder.finishing`."""
+        return self.finishing(lambda: self._checkpoint(place()))
 
-        Raises
-        ------
-        OSError
-            When that fails; where the block ends with an exception that one gets a note instead.
-        """
-        try:
-            yield
-        except BaseException as error:
-            self._finish(place)
-            if self._writer.error is not None and not self._told:
-                error.add_note(str(failure(self.function, self.folder, self._writer.error)))
-            raise
-        self._finish(place)
-        self._raise()
-
-    def _finish(self, place: Callable[[], Place]) -> None:
+    def _finish(self, job: Callable[[], Callable[[], None]]) -> None:
         if self._writer.error is None:
             self._hand_over()
-            self._writer.submit(self._checkpoint(place()), 0, _MOST_WAITING)
-        self._writer.close()
+        super()._finish(job)
         if self._writer.error is None:
             for column in self._columns:
                 column.held.clear()
-
-    def _raise(self) -> None:
-        if self._writer.error is not None:
-            self._told = True
-            raise failure(self.function, self.folder, self._writer.error)
 
     def _checkpoint(self, place: Place) -> Callable[[], None]:
         """Return a job that makes draws up to here count: all that changes later is copied now."""
         kept, warm, state, running, seconds = place
         layouts = [column.layout.describe() for column in self._columns]
         header: dict[str, Any] = {**self._fixed, "prediction": None, "seconds": seconds}
-        header["run"] = {
-            "version": checkpoint.VERSION,
-            "kind": "draws",
-            "request": self._request,
-            "layouts": layouts,
-            "metadata": self._metadata,
-            "kept": kept,
-            "warm": warm,
-            "origin": self.origin,
-            "seconds": seconds,
-        }
+        header["run"] = self._run(
+            seconds,
+            layouts=layouts,
+            metadata=self._metadata,
+            kept=kept,
+            warm=warm,
+            origin=self.origin,
+        )
         planned = self._records[0].columns[0].layout.shape[1]
         header["complete"] = kept == planned
         arrays: dict[str, Any] = {}
@@ -340,64 +283,3 @@ def _attributes(settings: dict[str, Any]) -> dict[str, Any]:
         "seed": str(settings.get("seed")),
         "ribbit_run_version": checkpoint.VERSION,
     }
-
-
-def failure(function: str, folder: Path, error: BaseException) -> BaseException:
-    """Return the error that says why a folder could not be written."""
-    if not isinstance(error, OSError):
-        return error
-    place = error.filename or folder
-    text = (
-        f"[{function}] expected to write the run in {folder}, got {error.strerror or error}: "
-        f"{place} (the folder is whole up to its last checkpoint; the same call goes on from there)"
-    )
-    found = OSError(error.errno or 5, text)
-    found.__cause__ = error
-    return found
-
-
-@contextlib.contextmanager
-def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
-    """Give the options of a folder that nobody else writes meanwhile; None for None.
-
-    Raises
-    ------
-    ImportError
-        Without the extra "store".
-    ValueError
-        When the folder holds something else, or another run writes it.
-    OSError
-        When it cannot be made.
-    """
-    if value is None:
-        yield None
-        return
-    options = Store.of(function, value)
-    need_crc(function)
-    folder = options.folder
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"[{function}] expected a folder for store, got a file: {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not checkpoint.exists(folder):
-        other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(entry)]
-        if other:
-            hint = (
-                f": its checkpoint is gone, {checkpoint.PREVIOUS} in its place goes on earlier"
-                if checkpoint.PREVIOUS in other
-                else ""
-            )
-            raise ValueError(
-                f"[{function}] expected a new or empty folder, or that of a run, got {folder} with "
-                f"{other[0]} in it{hint}"
-            )
-    lock = Lock(function, folder)
-    try:
-        yield options
-    finally:
-        lock.release()
-        with contextlib.suppress(OSError):  # a run that never began leaves nothing
-            os.rmdir(folder)
-
-
-def _is_ours(entry: str) -> bool:
-    return entry in _OURS or (entry.startswith(".") and entry.endswith(".tmp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,9 @@ from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
+from ribbit.results.store.fit_store import FitStore, fit_store
+from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, run_epochs, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
@@ -145,6 +149,7 @@ class BBB:
         init: MeanField | Array | None = None,
         resume: MeanField | None = None,
         progress: ProgressOption = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> MeanField:
         """Fit the approximation.
 
@@ -162,6 +167,9 @@ class BBB:
             seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
+        store : path or Store, optional
+            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
+            bit. Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -194,13 +202,25 @@ class BBB:
         if resume is not None or not isinstance(init, MeanField):
             start = begin(name, init, resume, MeanField, self.settings, 1, seed)
         fit = self._resumed(name, resume) if resume is not None else None
-        with InterruptGuard() as guard:
-            if fit is None:
+        request = {
+            "sampler": "BBB",
+            "target": self._density.fingerprint,
+            "settings": self.settings,
+            "num_epochs": epochs,
+            "seed": seed,
+            "init": init,
+            "resume": resume,
+        }
+        with folder_opened(name, store) as folder, InterruptGuard() as guard:
+            kept = fit_store(name, folder, request)
+            if kept is not None and kept.begun:
+                arrays, step, seed, records = self._stored(kept)
+            elif fit is None:
                 arrays, step = self._start(name, seed, start), 0
                 records = np.zeros((3, 0))
             else:
                 arrays, step, seed, records = fit
-            found = self._run(name, epochs, seed, arrays, step, records, guard, progress)
+            found = self._run(name, epochs, seed, arrays, step, records, guard, progress, kept)
         if found.complete:
             warn_of_rise(name, found.history, self._num_rows)
         return found
@@ -215,8 +235,11 @@ class BBB:
         records: npt.NDArray[np.float64],
         guard: InterruptGuard,
         progress: ProgressOption,
+        store: FitStore | None,
     ) -> MeanField:
         held, found, last = arrays, [records], step
+        first = int(store.loop["first"]) if store is not None and store.begun else step
+        end = (first // self._batches.count + epochs) * self._batches.count
 
         def fit(complete: bool) -> MeanField:
             return self._fit(held, seed, last, found, complete=complete)
@@ -246,7 +269,7 @@ class BBB:
         complete = run_epochs(
             name,
             "BBB",
-            first=step,
+            first=first,
             epochs=epochs,
             batches=self._batches.count,
             members=1,
@@ -255,8 +278,17 @@ class BBB:
             fit=lambda: fit(complete=False),
             guard=guard,
             progress=progress,
+            at=step,
+            store=store,
+            packed=lambda: (fit(last >= end), {"first": first}),
         )
         return fit(complete)
+
+    def _stored(self, store: FitStore) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
+        """Return where a stored fit goes on; as `_resumed`."""
+        arrays = from_host(self._density.xp, store.arrays["state/arrays"])
+        steps = store.header["steps"]
+        return arrays, steps["step"], steps["seed"], store.arrays["state/records"]
 
     def _rates(self, step: int, count: int) -> npt.NDArray[np.float64]:
         return self._learning_rate * self._schedule.factors(step, count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ribbit._arrays.namespace import errstate, namespace
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState, Welford
+from ribbit.results.store.fit_store import FitStore
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
@@ -44,6 +45,22 @@ class Collection:
             kept = before.deviations
             self._deviations = [kept[:, k, :] for k in range(kept.shape[1])]
         self._taken = 0
+
+    @property
+    def taken(self) -> int:
+        """Iterates of this call."""
+        return self._taken
+
+    def restore(self, store: FitStore) -> None:
+        """Go on from a stored fit."""
+        self._taken = int(store.loop["taken"])
+        counts = store.header["collected"]
+        if not counts["count"]:
+            return
+        self.first_step = counts["first_step"]
+        self.moments = Welford(store.arrays["mean"], store.arrays["squares"], counts["count"])
+        kept = store.arrays["deviations"]
+        self._deviations = [kept[:, k, :] for k in range(kept.shape[1])]
 
     def take(self, state: StochasticState, first_step: int) -> None:
         """Keep the weights (M, P) of a state at the end of an epoch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ribbit import schedules
@@ -11,6 +12,9 @@ from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
+from ribbit.results.store.fit_store import fit_store
+from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
@@ -92,6 +96,7 @@ class DeepEnsemble:
         init: Array | None = None,
         resume: EnsembleFit | None = None,
         progress: ProgressOption = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> EnsembleFit:
         """Train the members.
 
@@ -108,6 +113,9 @@ class DeepEnsemble:
             A fit of the same settings to go on with, bit for bit; its seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
+        store : path or Store, optional
+            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
+            bit. Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -135,20 +143,32 @@ class DeepEnsemble:
         """
         name = "DeepEnsemble.fit"
         start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
+        request = {
+            "sampler": "DeepEnsemble",
+            "target": self._stepper.density.fingerprint,
+            "settings": self.settings,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "init": init,
+            "resume": resume,
+        }
         try:
-            state, complete, history = train(
-                name,
-                "DeepEnsemble",
-                self._stepper,
-                num_epochs,
-                seed=seed,
-                start=start,
-                members=self._members,
-                resume=None if resume is None else resume.state,
-                progress=progress,
-                likelihood_alone=self._stepper.rule.prior == 0.0,
-                fit=lambda state: self._fit(state, complete=False),
-            )
+            with folder_opened(name, store) as folder:
+                kept = fit_store(name, folder, request)
+                state, complete, history = train(
+                    name,
+                    "DeepEnsemble",
+                    self._stepper,
+                    num_epochs,
+                    seed=seed,
+                    start=start,
+                    members=self._members,
+                    resume=None if resume is None else resume.state,
+                    progress=progress,
+                    likelihood_alone=self._stepper.rule.prior == 0.0,
+                    fit=lambda state: self._fit(state, complete=False),
+                    store=kept,
+                )
         except NonFiniteError as error:
             error.state = error.fit or error.state
             raise

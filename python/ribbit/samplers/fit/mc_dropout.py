@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,9 @@ from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
+from ribbit.results.store.fit_store import fit_store
+from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
@@ -107,6 +111,7 @@ class MCDropout:
         init: Array | None = None,
         resume: DropoutFit | None = None,
         progress: ProgressOption = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> DropoutFit:
         """Train the weights.
 
@@ -122,6 +127,9 @@ class MCDropout:
             A fit of the same settings to go on with, bit for bit; its seed is used.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
+        store : path or Store, optional
+            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
+            bit. Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -153,19 +161,31 @@ class MCDropout:
         if not self._masked.learns_rates:
             settings["rates"] = self._masked.rates.tolist()
         start = begin(name, init, resume, DropoutFit, settings, 1, seed)
+        request = {
+            "sampler": "MCDropout",
+            "target": self._stepper.density.fingerprint,
+            "settings": self.settings,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "init": init,
+            "resume": resume,
+        }
         try:
-            state, complete, history = train(
-                name,
-                "MCDropout",
-                self._stepper,
-                num_epochs,
-                seed=seed,
-                start=self._start(name, start),
-                members=1,
-                resume=None if resume is None else resume.state,
-                progress=progress,
-                fit=lambda state: self._fit(state, complete=False),
-            )
+            with folder_opened(name, store) as folder:
+                kept = fit_store(name, folder, request)
+                state, complete, history = train(
+                    name,
+                    "MCDropout",
+                    self._stepper,
+                    num_epochs,
+                    seed=seed,
+                    start=self._start(name, start),
+                    members=1,
+                    resume=None if resume is None else resume.state,
+                    progress=progress,
+                    fit=lambda state: self._fit(state, complete=False),
+                    store=kept,
+                )
         except NonFiniteError as error:
             error.state = error.fit or error.state
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ribbit import schedules
@@ -11,6 +12,9 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.state import StochasticState
+from ribbit.results.store.fit_store import fit_store
+from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
 from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
@@ -139,6 +143,7 @@ class SWAG:
         init: Array | None = None,
         resume: SWAGFit | None = None,
         progress: ProgressOption = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> SWAGFit:
         """Train the members, then collect their weights.
 
@@ -159,6 +164,9 @@ class SWAG:
             collected iterates collects more: `num_epochs` is 0 then.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
+        store : path or Store, optional
+            A folder for checkpoints: calling the same line again goes on where it stopped, bit for
+            bit. Needs ``pip install "ribbit[store]"``.
 
         Returns
         -------
@@ -199,20 +207,33 @@ class SWAG:
             )
         self._check_memory(name, more, resume)
         collected = Collection(self._collector, more, self._max_rank, resume)
+        request = {
+            "sampler": "SWAG",
+            "target": self._stepper.density.fingerprint,
+            "settings": self.settings,
+            "num_epochs": num_epochs,
+            "swag_epochs": swag_epochs,
+            "seed": seed,
+            "init": init,
+            "resume": resume,
+        }
         try:
-            state, complete, history = train(
-                name,
-                "SWAG",
-                self._stepper,
-                epochs,
-                seed=seed,
-                start=start,
-                members=self._members,
-                resume=None if resume is None else resume.state,
-                progress=progress,
-                fit=lambda state: self._fit(state, collected, complete=False),
-                collect=collected,
-            )
+            with folder_opened(name, store) as folder:
+                kept = fit_store(name, folder, request)
+                state, complete, history = train(
+                    name,
+                    "SWAG",
+                    self._stepper,
+                    epochs,
+                    seed=seed,
+                    start=start,
+                    members=self._members,
+                    resume=None if resume is None else resume.state,
+                    progress=progress,
+                    fit=lambda state: self._fit(state, collected, complete=False),
+                    collect=collected,
+                    store=kept,
+                )
         except NonFiniteError as error:
             error.state = error.fit or error.state
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,10 @@ from ribbit._arrays.namespace import dtype_in, from_host, is_array, namespace, t
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, FitWarning, NonFiniteError, ShapeError
 from ribbit.protocols import Array
+from ribbit.results import archive
 from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.state import StochasticState
+from ribbit.results.store.fit_store import FitStore
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk
@@ -85,6 +89,7 @@ def train(
     fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
     collect: Collection | None = None,
+    store: FitStore | None = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
@@ -110,6 +115,8 @@ def train(
     collect : Collection, optional
         What keeps the weights at the ends of the epochs that follow `num_epochs` (which may then
         be 0), and whose stepper makes their steps.
+    store : FitStore, optional
+        Where checkpoints go, and where the fit goes on.
 
     Returns
     -------
@@ -124,7 +131,10 @@ def train(
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
     with InterruptGuard() as guard:
-        if resume is not None:
+        stored = store is not None and store.begun
+        if store is not None and stored:
+            state = stepper.adopt(function, _state_of(store))
+        elif resume is not None:
             state = stepper.adopt(function, resume)
         else:
             density = stepper.density
@@ -142,10 +152,16 @@ def train(
                 _distinct(function, to_host(position))
             state = stepper.start(function, position, seed, ids, 0, guard)
         first, held = state.step, [state]
+        if store is not None and stored:
+            first = int(store.loop["first"])
         batches = stepper.batches
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
         watch = _Watch(stepper, epochs + more, without_prior=likelihood_alone)
+        if store is not None and stored:
+            watch.restore(store)
+            if collect is not None:
+                collect.restore(store)
 
         def advance(step: int, count: int) -> Any:
             now = stepper if collect is None or step < turn else collect.stepper
@@ -164,13 +180,28 @@ def train(
             # The turn from training to collecting, and the end of each epoch after it.
             return min(found, turn) if step < turn else (step // batches + 1) * batches
 
-        def look(step: int) -> None:
+        def note(step: int) -> None:
             due = step % (watch.every * batches) == 0
+            if collect is not None and step > turn:
+                due = step % batches == 0 and collect.looks()
+            if due and not watch.noted(step):
+                watch.look(step, held[0].position, guard)
+
+        def look(step: int) -> None:
             if collect is not None and step > turn:  # the end of an epoch
                 collect.take(held[0], turn)
-                due = collect.looks()
-            if due:
-                watch.look(step, held[0].position, guard)
+            note(step)
+
+        def packed() -> tuple[Any, dict[str, Any]]:
+            last = first + (epochs + more) * batches - first % batches
+            found = dataclasses.replace(
+                fit(held[0]), history=watch.history, complete=held[0].step >= last
+            )
+            taken = 0 if collect is None else collect.taken
+            return found, {"first": first, "taken": taken}
+
+        if stored and state.step > first:
+            note(state.step)  # Ctrl-C may have come before it
 
         complete = run_epochs(
             function,
@@ -186,8 +217,16 @@ def train(
             progress=progress,
             watch=look,
             stop=stop,
+            at=state.step,
+            store=store,
+            packed=packed,
         )
     return held[0], complete, watch.history
+
+
+def _state_of(store: FitStore) -> Any:
+    members = store.arrays["state/position"][:, None, :]
+    return archive.state_of(store.header, store.arrays, members)
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:
@@ -217,6 +256,9 @@ def run_epochs(
     progress: ProgressOption,
     watch: Callable[[int], None] | None = None,
     stop: Callable[[int], int] | None = None,
+    at: int | None = None,
+    store: FitStore | None = None,
+    packed: Callable[[], tuple[Any, dict[str, Any]]] | None = None,
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
 
@@ -241,6 +283,10 @@ def run_epochs(
         Called at every stop.
     stop : function of step, optional
         The next step behind this one where a call ends.
+    at : int, optional
+        The step where a stored fit goes on; default `first`.
+    store : FitStore, optional
+        Where checkpoints go, with what `packed` returns: the fit so far, and plain values.
 
     Returns
     -------
@@ -249,7 +295,8 @@ def run_epochs(
     """
     from ribbit.samplers.run.progress import open_progress
 
-    step, end = first, (first // batches + epochs) * batches
+    step, end = first if at is None else at, (first // batches + epochs) * batches
+    begun = step
     chunk = Chunk()
 
     def done() -> tuple[Any, str]:
@@ -258,8 +305,11 @@ def run_epochs(
     with (
         Carrying(function, "fit", done, guard),
         open_progress(
-            progress, total=end - first, chains=members, title=title, fit=True
+            progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,
+        contextlib.nullcontext()
+        if store is None or packed is None
+        else store.finishing_with(packed),
     ):
         while step < end and not guard.requested:
             left = end - step
@@ -273,12 +323,14 @@ def run_epochs(
                     raise
                 break  # the steps of this call are discarded
             step += count
-            steps = step - first
+            steps = step - begun
             if reporter.wanted:
                 reporter.update(steps, {"step_size": to_host(rates)}, float(steps * gradients))
             chunk.made(count)
             if watch is not None and step == halt:
                 watch(step)
+            if store is not None and packed is not None:
+                store.after_call(packed)
         guard.check_terminated()
         if step < end:
             warn(
@@ -334,6 +386,16 @@ class _Watch:
         finally:
             guard.foreign = False
         self._found.append((step / self._stepper.batches, value))
+
+    def noted(self, step: int) -> bool:
+        """Whether the objective of this step is there."""
+        return bool(self._found) and self._found[-1][0] == step / self._stepper.batches
+
+    def restore(self, store: FitStore) -> None:
+        """Put back what a stored fit has noted."""
+        found = archive.get(store.arrays, "history")
+        if found:
+            self._found = list(zip(found["epoch"].tolist(), found["objective"], strict=True))
 
     @property
     def history(self) -> History:

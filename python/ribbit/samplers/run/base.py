@@ -20,8 +20,9 @@ from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
-from ribbit.results.store.run_store import RunStore, folder_opened
+from ribbit.results.store.run_store import RunStore
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run

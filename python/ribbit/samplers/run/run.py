@@ -126,7 +126,7 @@ class Run:
             if self.store is None:
                 self.loop(guard, progress, max_seconds)
             else:
-                with self.store.finishing(self._place):
+                with self.store.finishing_at(self._place):
                     self.loop(guard, progress, max_seconds)
             guard.check_terminated()
             return self.finish(name, guard.requested)

@@ -1,0 +1,184 @@
+"""A folder that one call fills: opened, compared with what is asked for, closed.
+
+What runs of samplers and fits share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ribbit.errors import DataError
+from ribbit.results.store import checkpoint
+from ribbit.results.store.chunks import need_crc
+from ribbit.results.store.identity import plain, refuse_other
+from ribbit.results.store.lock import Lock
+from ribbit.results.store.options import Store
+from ribbit.results.store.writer import Writer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["RunFolder", "folder_opened"]
+
+# What a folder may hold that a run was killed in before its first checkpoint.
+_OURS = {"zarr.json", "lock", "posterior", "sample_stats", "warmup_posterior"}
+_OURS |= {"warmup_sample_stats", "predictions"}
+
+
+class RunFolder:
+    """One folder while one call writes it.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether the folder holds a run that goes on.
+    seconds : float
+        What the calls before took.
+    """
+
+    kind: str  # "draws" or "fit"
+
+    def __init__(self, function: str, options: Store, request: dict[str, Any]) -> None:
+        self.function, self.options, self.folder = function, options, options.folder
+        self.begun, self.seconds = False, 0.0
+        self._request = {key: plain(value) for key, value in request.items()}
+        self._writer = Writer()
+        self._told = False
+        self._due = time.perf_counter() + options.flush_seconds
+        self._took = 0.0
+        self._header: dict[str, Any] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        if checkpoint.exists(self.folder):
+            with checkpoint.opened(function, self.folder) as (header, arrays):
+                self._header, self._arrays = header, arrays
+                self._compare(header["run"])
+                self.seconds = float(header["run"]["seconds"])
+                self._read(header, arrays)
+            self.begun = True
+
+    def _compare(self, run: dict[str, Any]) -> None:
+        if run["kind"] != self.kind:
+            raise DataError(
+                f"[{self.function}] expected the folder of {_of(self.kind)}, got that of "
+                f"{_of(run['kind'])}: {self.folder}"
+            )
+        refuse_other(self.function, self.folder, run["request"], self._request)
+
+    def _read(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Take up the checkpoint of the same run."""
+
+    def _run(self, seconds: float, **more: Any) -> dict[str, Any]:
+        """Return what every checkpoint says of the run."""
+        return {
+            "version": checkpoint.VERSION,
+            "kind": self.kind,
+            "request": self._request,
+            "seconds": seconds,
+            **more,
+        }
+
+    def reserve(self) -> float:
+        """Return seconds that the last flush will take, as far as one knows."""
+        return 1.5 * self._took
+
+    @contextlib.contextmanager
+    def finishing(self, job: Callable[[], Callable[[], None]]) -> Iterator[None]:
+        """Write what there is when the block ends, however it ends.
+
+        `job` returns what writes the last checkpoint.
+
+        Raises
+        ------
+        OSError
+            When that fails; where the block ends with an exception that one gets a note instead.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self._finish(job)
+            if self._writer.error is not None and not self._told:
+                error.add_note(str(failure(self.function, self.folder, self._writer.error)))
+            raise
+        self._finish(job)
+        self._raise()
+
+    def _finish(self, job: Callable[[], Callable[[], None]]) -> None:
+        if self._writer.error is None:
+            self._writer.submit(job(), 0, 0)
+        self._writer.close()
+
+    def _raise(self) -> None:
+        """Raise what stopped the thread."""
+        if self._writer.error is not None:
+            self._told = True
+            raise failure(self.function, self.folder, self._writer.error)
+
+
+def _of(kind: str) -> str:
+    return "a sampler's run" if kind == "draws" else "a fit"
+
+
+def failure(function: str, folder: Path, error: BaseException) -> BaseException:
+    """Return the error that says why a folder could not be written."""
+    if not isinstance(error, OSError):
+        return error
+    place = error.filename or folder
+    text = (
+        f"[{function}] expected to write the run in {folder}, got {error.strerror or error}: "
+        f"{place} (the folder is whole up to its last checkpoint; the same call goes on from there)"
+    )
+    found = OSError(error.errno or 5, text)
+    found.__cause__ = error
+    return found
+
+
+@contextlib.contextmanager
+def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
+    """Give the options of a folder that nobody else writes meanwhile; None for None.
+
+    Raises
+    ------
+    ImportError
+        Without the extra "store".
+    ValueError
+        When the folder holds something else, or another run writes it.
+    OSError
+        When it cannot be made.
+    """
+    if value is None:
+        yield None
+        return
+    options = Store.of(function, value)
+    need_crc(function)
+    folder = options.folder
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"[{function}] expected a folder for store, got a file: {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not checkpoint.exists(folder):
+        other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(entry)]
+        if other:
+            hint = (
+                f": its checkpoint is gone, {checkpoint.PREVIOUS} in its place goes on earlier"
+                if checkpoint.PREVIOUS in other
+                else ""
+            )
+            raise ValueError(
+                f"[{function}] expected a new or empty folder, or that of a run, got {folder} with "
+                f"{other[0]} in it{hint}"
+            )
+    lock = Lock(function, folder)
+    try:
+        yield options
+    finally:
+        lock.release()
+        with contextlib.suppress(OSError):  # a run that never began leaves nothing
+            os.rmdir(folder)
+
+
+def _is_ours(entry: str) -> bool:
+    return entry in _OURS or (entry.startswith(".") and entry.endswith(".tmp"))
