@@ -1,0 +1,1 @@
+"""Runs in folders: killed, damaged, on full disks, watched by others."""

@@ -1,0 +1,90 @@
+"""Kills at random moments, from a process that has not computed anything itself.
+
+Each attempt is a fork with everything imported, so that 300 of them take minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+import ribbit as rb
+from tests.durability.lines import difference, quick, result
+
+
+def _child(name: str, store: object, out: Path, threads: int) -> int:
+    """Run a line in a fork, its arrays into a file; returns the fork's process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        rb.set_num_threads(threads)
+        found = result(name, store)
+        np.savez(out, **{str(i): value for i, value in enumerate(found.values())})
+        out.with_suffix(".txt").write_text("\n".join(found))
+        status = 0
+    except SystemExit as error:
+        status = int(error.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _arrays(out: Path) -> dict[str, np.ndarray]:
+    with np.load(out) as file:
+        values = [file[str(i)] for i in range(len(file.files))]
+    return dict(zip(out.with_suffix(".txt").read_text().split("\n"), values, strict=True))
+
+
+def kill_often(
+    name: str, folder: Path, kills: int, seed: int, how: signal.Signals = signal.SIGKILL
+) -> int:
+    """Kill a line `kills` times at random moments, runs begun anew as they end; returns how many.
+
+    Raises
+    ------
+    AssertionError
+        When a run that went on ends with other bits than one that was left alone.
+    """
+    import zarr  # noqa: F401  (once, before the forks)
+
+    rng = random.Random(f"{name} {seed}")
+    out, store = folder / "out.npz", folder / "run"
+    begin = time.monotonic()
+    _, status = os.waitpid(_child(name, None, out, 1), 0)
+    assert status == 0, name
+    alone = _arrays(out)
+    begin = time.monotonic()
+    _, status = os.waitpid(_child(name, quick(store), out, 2), 0)
+    seconds = time.monotonic() - begin
+    assert status == 0, name
+    assert difference(alone, _arrays(out)) == "", f"{name}: {difference(alone, _arrays(out))}"
+    shutil.rmtree(store)
+    done = 0
+    while done < kills:
+        out.unlink(missing_ok=True)
+        pid = _child(name, quick(store), out, rng.choice((1, 2)))
+        time.sleep(rng.uniform(0.0, 1.1 * seconds))
+        os.kill(pid, how)
+        _, status = os.waitpid(pid, 0)
+        ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        assert ended in (0, -how, 128 + how), f"{name}: ended with {ended}"
+        done += ended != 0
+        if ended == 0 or done == kills:
+            _, status = (0, 0) if ended == 0 else os.waitpid(_child(name, quick(store), out, 2), 0)
+            assert status == 0, f"{name}: does not go on"
+            found = difference(alone, _arrays(out))
+            assert found == "", f"{name}: other bits after a kill: {found}"
+            shutil.rmtree(store)
+    return done
