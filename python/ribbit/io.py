@@ -187,7 +187,13 @@ def _build_run(
             predictive, header["prediction"], gathered, arrays.get("traced")
         )
         there = positions if positions.shape[1] else None
-        prediction = Prediction(predictive, running.x, positions=there, running=running)
+        prediction = Prediction(
+            predictive,
+            running.x,
+            positions=there,
+            running=running,
+            samples=found.get("predictions/mean"),
+        )
     warmup = found.get("warmup_posterior/theta")
     return Draws(
         positions=positions,

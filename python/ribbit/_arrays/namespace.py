@@ -111,7 +111,7 @@ def _no_device_array(function: str, name: str, value: object, why: str) -> DType
 
 def refuse_device_array(function: str, name: str, value: object, positions: Array) -> None:
     """Raise DTypeError for a `value` in device memory where `positions` are NumPy's."""
-    if isinstance(positions, np.ndarray) and is_device_array(value):
+    if not is_device_array(positions) and is_device_array(value):
         raise DTypeError(
             f"[{function}] expected {name} in host memory, where the draws are, "
             f"got {checks.summary(value)}"

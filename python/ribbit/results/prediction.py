@@ -24,6 +24,7 @@ from ribbit.results.running import (
     join,
     same_rows,
 )
+from ribbit.results.store.stored import StoredArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,6 +56,8 @@ class Prediction:
         Keep the predictions of every draw, (C, D, N, K), as :attr:`samples`.
     running : RunningPrediction, optional
         Statistics gathered while sampling, used instead of a pass.
+    samples : StoredArray, optional
+        What each draw predicted while sampling, on the disk.
     """
 
     def __init__(
@@ -65,12 +68,13 @@ class Prediction:
         positions: Array | None = None,
         keep: bool = False,
         running: RunningPrediction | None = None,
+        samples: StoredArray | None = None,
     ) -> None:
         self._predictive = predictive
         self._x = inputs("Draws.predict", x)
         self._positions = positions
         self._keep = checks.boolean("Draws.predict", "keep", keep)
-        self.running = running
+        self.running, self._stored = running, samples
         self._moments = None if running is None else running.moments
         self._kept: PredictiveTerms | None = None
         self._flat = bool(getattr(predictive, "flat", False))
@@ -133,7 +137,12 @@ class Prediction:
 
     @property
     def samples(self) -> Array:
-        """What each draw predicts, (C, D, N, K): means, or probabilities. Needs ``keep=True``."""
+        """What each draw predicts, (C, D, N, K): means, or probabilities.
+
+        Needs ``keep=True``, or a run with ``Store(keep="predictions")``, from which it is read.
+        """
+        if self._stored is not None:
+            return self._stored
         if not self._keep:
             raise MissingError(
                 "[Prediction.samples] expected predict(x, keep=True), got keep=False"
@@ -413,9 +422,10 @@ class Prediction:
         if self._moments is None:
             moments = Moments(self.kind)
             native = getattr(self._predictive, "predictive_moments", None)
+            on_disk = isinstance(self._positions, StoredArray)  # a chunk at a time
             if self._keep:
                 moments.add(self._all_kept())
-            elif native is not None and self.num_draws > 0:
+            elif native is not None and self.num_draws > 0 and not on_disk:
                 sums, binary = native(self._positions, self._x)
                 moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:

@@ -200,6 +200,8 @@ class RunningPrediction:
         self._dim, self._size = dim, 1
         self._traced: list[Array] = []
         self._function = function
+        self.shape: tuple[int, ...] = ()  # of what a draw predicts, (N, K)
+        self.dtype = ""
 
     def prepare(self, theta: Array, num_draws: int, guard: _Guard | None = None) -> None:
         """Say that `num_draws` of each chain (C, P) will come; wrong inputs are an error now.
@@ -213,6 +215,7 @@ class RunningPrediction:
         self._size = chains * num_draws
         one = self._terms(theta[:1, :], self.x[:1, ...], guard).values
         outputs = self.x.shape[0] * math.prod(one.shape[2:])
+        self.shape, self.dtype = (self.x.shape[0], *one.shape[2:]), host_dtype(one).name
         # Moments, and what a step of all chains predicts.
         require_memory(
             self._function, namespace(one), (4 + chains) * outputs, np.float64, "predictive moments"

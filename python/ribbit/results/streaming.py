@@ -5,7 +5,7 @@ Shapes: C chains, D draws, P parameters, N rows, K outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ribbit._arrays import checks, interfaces
 from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.errors import DTypeError, ShapeError
+from ribbit.results.store.stored import StoredArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,6 +23,7 @@ __all__ = ["as_host", "by_block", "by_row", "positions_of"]
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 _BLOCK_ELEMENTS = 1 << 16  # draws in one block of quantities: 512 KiB, scratch stays in cache
+_STORED_ELEMENTS = 1 << 22  # of draws on the disk, all of which each block reads
 _ROW_ELEMENTS = 1 << 21  # predictions held at once, draws x rows: 16 MiB
 
 
@@ -42,18 +44,22 @@ def by_block(
             f"[{name}] expected an array (C, D, ...), got {type(a).__name__}: give its positions, "
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
-    draws = as_host(a, name)
+    # What is on the disk stays there but for a block of its quantities.
+    draws = a if isinstance(a, StoredArray) and a.ndim == 3 else as_host(a, name)
     if draws.ndim < 2:
         raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {draws.shape}")
     chains, length, *rest = draws.shape
-    if not draws.flags.c_contiguous:  # it is copied
-        checks.memory(name, draws.size, draws.dtype, f"a of shape {draws.shape}")
-    flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
+    flat: Any = draws
+    if not isinstance(draws, StoredArray):
+        if not draws.flags.c_contiguous:  # it is copied
+            checks.memory(name, draws.size, draws.dtype, f"a of shape {draws.shape}")
+        flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
     count = int(np.prod(rest, dtype=np.int64))
     result = np.full(count, np.nan)
     if chains < min_chains or length < min_draws:
         return result.reshape(rest)
-    block = max(1, _BLOCK_ELEMENTS // (chains * length))
+    most = _BLOCK_ELEMENTS if flat is not a else _STORED_ELEMENTS
+    block = max(1, most // (chains * length))
     for begin in range(0, count, block):
         part = np.ascontiguousarray(flat[:, :, begin : begin + block].transpose(2, 0, 1))
         values = part.astype(np.float64, copy=False)
@@ -93,16 +99,33 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
     if len(x.shape) == 0 or x.shape[0] == 0:
         raise ShapeError(f"[{name}] expected x of shape (N, ...) with rows, got {x.shape}")
     chains, length, dim = positions.shape
-    theta = positions.reshape((chains * length, dim))
+
+    def theta() -> Iterator[Any]:
+        """Draws (C * n, P): all at once, from the disk some at a time."""
+        size = length
+        if isinstance(positions, StoredArray):
+            size = max(1, _ROW_ELEMENTS // (chains * dim))
+        for low in range(0, length, size):
+            part = positions if size >= length else positions[:, low : low + size, :]
+            yield part.reshape((-1, dim))
+
     block = max(1, _ROW_ELEMENTS // max(1, chains * length))
     parts = []
     for begin in range(0, x.shape[0], block):
         numbers = {"first": 0, "row": begin} if getattr(predictive, "numbered", False) else {}
-        terms = predictive.predictive(theta, x[begin : begin + block], **numbers)
-        values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
-        parts.append(function(values.reshape((chains, length, *values.shape[1:]))))
+        rows = x[begin : begin + block]
+        values = [
+            _values(name, predictive.predictive(part, rows, **numbers), chains) for part in theta()
+        ]
+        parts.append(function(values[0] if len(values) == 1 else np.concatenate(values, axis=1)))
     found = np.concatenate(parts)
     return found[:, 0] if getattr(predictive, "flat", False) and found.shape[1] == 1 else found
+
+
+def _values(name: str, terms: Any, chains: int) -> npt.NDArray[Any]:
+    """Return predictions of draws, chain by chain, as (C, n, N, K)."""
+    values = as_host(terms.probs if terms.probs is not None else terms.mean, name)
+    return values.reshape((chains, -1, *values.shape[1:]))
 
 
 def as_host(a: Any, function: str = "ribbit") -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from ribbit.results.contents import whole
 from ribbit.results.store.chunks import checksum
 
-__all__ = ["Layout", "create", "record_layouts"]
+__all__ = ["Layout", "create", "prediction_layout", "record_layouts"]
 
 _CHUNK_BYTES = 1 << 25  # of all chains: what waits in memory, twice
 _FEWEST_STATISTICS = 1024  # draws in a chunk of statistics, of which each is a few bytes
@@ -135,6 +135,14 @@ def record_layouts(
         for name, kind in statistics.items()
     }
     return positions, stats
+
+
+def prediction_layout(shape: tuple[int, ...], dtype: str) -> Layout:
+    """Return the array of what each draw predicts, (C, D, N) or (C, D, N, K)."""
+    each = int(np.prod(shape, dtype=np.int64)) // shape[1] * np.dtype(dtype).itemsize
+    length = _chunk_length(each, shape[1])
+    dims = ("chain", "draw", "row", "output")[: len(shape)]
+    return Layout("predictions/mean", shape, dtype, dtype, length, True, dims)
 
 
 def create(

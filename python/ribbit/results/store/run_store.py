@@ -22,7 +22,7 @@ from ribbit.results.store import checkpoint
 from ribbit.results.store.chunks import sync_folder
 from ribbit.results.store.columns import Column
 from ribbit.results.store.folder import RunFolder
-from ribbit.results.store.layout import Layout, create, record_layouts
+from ribbit.results.store.layout import Layout, create, prediction_layout, record_layouts
 from ribbit.results.store.options import Store
 from ribbit.results.store.stored import StoredArray, StoredStatistics
 
@@ -92,6 +92,7 @@ class RunStore(RunFolder):
         self._records: list[StoredRecord] = []
         self._fixed: dict[str, Any] = {}
         self._metadata: dict[str, int] = {}
+        self._predictions: Column | None = None
         self._is_ready, self._since = False, 0
         chosen = {"keep": options.keep, "dtype": options.dtype}
         super().__init__(function, options, {**request, "store": chosen})
@@ -127,13 +128,14 @@ class RunStore(RunFolder):
         warmup: bool,
         settings: dict[str, Any],
         predictive: Any,
+        running: RunningPrediction | None,
     ) -> tuple[StoredRecord, StoredRecord | None]:
         """Return where draws and warmup go, `sizes` of them planned; what is there counts."""
         chains, dtype = state.position.shape[0], host_dtype(state.position).name
         if self.begun and self._layouts:
             sizes = _planned(self._layouts)
         stored = self.options.dtype or dtype
-        planned = [("", sizes[0], positions and self.options.keep == "draws")]
+        planned = [("", sizes[0], positions)]
         planned += [("warmup_", sizes[1], True)] if warmup and sizes[1] else []
         for prefix, size, own in planned:
             shape = (chains, size, dim) if own else None
@@ -148,6 +150,13 @@ class RunStore(RunFolder):
             record = StoredRecord(self, prefix, own_column, columns)
             record._empty = np.empty((chains, 0, dim), dtype)
             self._records.append(record)
+        if self.options.keep == "predictions" and running is not None:
+            flat = bool(getattr(running.predictive, "flat", False)) and running.shape[1:] == (1,)
+            inner = running.shape[:1] if flat else running.shape
+            one = prediction_layout((chains, sizes[0], *inner), running.dtype)
+            if self.begun:
+                one = self._layouts[one.name][0]
+            self._predictions = Column(self.folder, one)
         self._fixed = {
             "settings": settings,
             "predictive": predictive,
@@ -160,7 +169,19 @@ class RunStore(RunFolder):
     @property
     def _columns(self) -> list[Column]:
         found = [column for record in self._records for column in record.columns]
-        return found
+        return found + ([] if self._predictions is None else [self._predictions])
+
+    def put_predictions(self, index: int, values: Array) -> None:
+        """Take what draw `index` predicts, (C, N, K), where that is kept."""
+        if self._predictions is not None:
+            shape = self._predictions.layout.shape
+            ready = self._predictions.put(index, values.reshape((shape[0], *shape[2:])))
+            if ready:
+                self.ready(ready)
+
+    def predictions(self, count: int) -> StoredArray | None:
+        """Return what the first draws predict, where that is kept."""
+        return None if self._predictions is None else _array(self._predictions, count)
 
     def _begin(self, state: AnyState) -> None:
         """Make the folder's arrays, or take up those that are there."""

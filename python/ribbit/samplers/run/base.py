@@ -198,6 +198,11 @@ class Sampler(ABC):
         if max_seconds is not None:
             max_seconds = checks.positive(name, "max_seconds", max_seconds)
         thin = self._thin(name, num_draws, thin)
+        if store is not None:
+            store = Store.of(name, store)
+            if store.keep == "predictions" and predict_at is None:
+                raise ValueError(f"[{name}] expected predict_at= for keep='predictions', got none")
+            keep_draws = keep_draws and store.keep == "draws"
         running = self._running(name, predict_at, quantiles, keep_draws)
         begin = time.perf_counter()
         origin: dict[str, Any] | None = None

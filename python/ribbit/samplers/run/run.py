@@ -27,6 +27,7 @@ from ribbit.samplers.run.target import Density
 
 __all__ = ["ProgressOption", "Run"]
 
+_LOOKED_AT = 1 << 33  # numbers in kept draws: reading more from a disk would take a minute
 _FAR = 20.0  # prior standard deviations
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
@@ -109,6 +110,7 @@ class Run:
                 warmup=keep_warmup,
                 settings=self._settings(),
                 predictive=self._described(),
+                running=running,
             )
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
@@ -174,6 +176,8 @@ class Run:
                     if batch is not None and running is not None:
                         running.add(batch, guard)
                     self.draws.put(self.kept, position, info)
+                    if store is not None and batch is not None:
+                        store.put_predictions(self.kept, batch[0].values)
                     self.kept += 1
                 elif self.warmup is not None and state.step <= warmup:
                     self.warmup.put(self.warm, position, info)
@@ -226,9 +230,11 @@ class Run:
         explained = self._warn_stuck(name, draws.stats)
         explained |= self._warn_far(name)
         if not (explained or interrupted):
-            noise = verdicts.log_noise_of(draws.predictive, draws.positions)
             traced = None if self.running is None else self.running.traced
-            own = verdicts.parameters_of(draws.predictive, draws.positions)
+            noise = own = None
+            if draws.positions.size < _LOOKED_AT:
+                noise = verdicts.log_noise_of(draws.predictive, draws.positions)
+                own = verdicts.parameters_of(draws.predictive, draws.positions)
             text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
             if text is not None:
                 warn(text, stacklevel=4, category=ConvergenceWarning)
@@ -252,6 +258,7 @@ class Run:
                 self.running.x,
                 positions=positions if self.keep_draws else None,
                 running=self.running,
+                samples=None if self.store is None else self.store.predictions(self.kept),
             )
         return Draws(
             positions=positions,
