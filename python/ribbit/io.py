@@ -170,8 +170,14 @@ def _build_run(
         kept, warm = map(min, checkpoint.valid_prefix("open_run", folder, stored), counted)
     whole_run = (kept, warm) == counted
     found = {
-        name: StoredArray(folder, layout, warm if name.startswith("warmup_") else kept, digests)
-        for name, (layout, _, digests) in stored.items()
+        name: StoredArray(
+            folder,
+            layout,
+            warm if name.startswith("warmup_") else kept,
+            digests,
+            checked=count,
+        )
+        for name, (layout, count, digests) in stored.items()
     }
     chains, dim = state.position.shape
     predictive: Any = None

@@ -36,7 +36,7 @@ RULES["ribbit"] = RULES["__main__"] = set(RULES)
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
-OUTSIDE |= {"torch"}
+OUTSIDE |= {"torch", "zarr", "google_crc32c"}
 
 
 def room(module: str) -> str:

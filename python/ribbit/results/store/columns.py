@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
+from ribbit.errors import DataError
 from ribbit.protocols import Array
 from ribbit.results.store.chunks import checksum, read_chunk, write_chunk
 from ribbit.results.store.layout import Layout
@@ -105,8 +106,6 @@ def read_rows(
     DataError
         With the name of a file that is damaged, or that holds other draws than its checkpoint says.
     """
-    from ribbit.errors import DataError
-
     parts = []
     for piece in range(layout.pieces):
         path = layout.path(folder, chunk, piece)

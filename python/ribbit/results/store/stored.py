@@ -43,6 +43,8 @@ class StoredArray:
         Checksums by stretch and piece.
     held : dict of arrays
         Stretches that are in memory alone, after the disk has failed.
+    checked : int, optional
+        Draws that the checksums are of, where these are more than count.
     """
 
     def __init__(
@@ -52,8 +54,11 @@ class StoredArray:
         count: int,
         digests: Any,
         held: Mapping[int, npt.NDArray[Any]] | None = None,
+        *,
+        checked: int | None = None,
     ) -> None:
         self._folder, self._layout = folder, layout
+        self._checked = count if checked is None else checked
         self._digests, self._held = digests, dict(held or {})
         self._cache: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self.shape: tuple[int, ...] = (layout.shape[0], count, *layout.shape[2:])
@@ -150,11 +155,13 @@ class StoredArray:
         if cached is not None:
             self._cache.move_to_end(chunk)
             return cached
-        rows = min(layout.rows(chunk), self.shape[1] - chunk * layout.length)
+        low = chunk * layout.length
+        rows = min(layout.rows(chunk), self.shape[1] - low)
         if chunk in self._held:
             raw = self._held[chunk][:, :rows]
         else:
-            raw = read_rows(_NAME, self._folder, layout, chunk, rows, list(self._digests[chunk]))
+            digests, all_rows = list(self._digests[chunk]), min(layout.length, self._checked - low)
+            raw = read_rows(_NAME, self._folder, layout, chunk, all_rows, digests)[:, :rows]
         found = decoded(raw, layout.stored, layout.dtype)
         self._cache[chunk] = found
         while len(self._cache) > 1 and sum(a.nbytes for a in self._cache.values()) > _CACHED:

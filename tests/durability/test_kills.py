@@ -1,0 +1,42 @@
+"""A handful of kills; ``python -m tests.durability --kills 300`` makes them all."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.durability.lines import LINES
+from tests.support.paths import ROOT
+
+pytest.importorskip("zarr")
+
+
+def _kills(*arguments: str) -> str:
+    # In a process of its own: only one without threads may fork.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.durability", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_line_goes_on_after_a_kill() -> None:
+    """With the bits of a run left alone, on one thread or two."""
+    kills = 2 * len(LINES)
+    assert f"{kills} of {kills} went on" in _kills("--kills", str(kills))
+
+
+def test_sigterm_ends_in_order_and_goes_on() -> None:
+    assert "4 of 4 went on" in _kills(
+        "--kills", "4", "--signal", "TERM", "--of", "hmc", "--of", "swag"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "kills"), [("KILL", 300), ("TERM", 100)])
+def test_all_kills(how: str, kills: int) -> None:
+    assert f"{kills} of {kills} went on" in _kills("--kills", str(kills), "--signal", how)

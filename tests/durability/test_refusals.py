@@ -1,0 +1,158 @@
+"""Folders of other runs, of other things, and of runs that go on."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.errors import DataError
+from tests.durability.lines import X, Y, posterior
+
+pytest.importorskip("zarr")
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
+
+CALL = {"warmup": 5, "chains": 2, "seed": 1, "progress": False}
+
+
+def _hmc(**options: object) -> rb.HMC:
+    return rb.HMC(posterior(), **{"step_size": 0.02, "num_leapfrog_steps": 3, **options})
+
+
+OTHERS = {
+    "num_draws=21": lambda s: _hmc().sample(21, store=s, **CALL),
+    "seed=2": lambda s: _hmc().sample(20, store=s, **{**CALL, "seed": 2}),
+    "chains=3": lambda s: _hmc().sample(20, store=s, **{**CALL, "chains": 3}),
+    "thin=2": lambda s: _hmc().sample(20, store=s, thin=2, **CALL),
+    "keep_warmup=True": lambda s: _hmc().sample(20, store=s, keep_warmup=True, **CALL),
+    "step_size='0.03'": lambda s: _hmc(step_size=0.03).sample(20, store=s, **CALL),
+    "sampler='NUTS'": lambda s: rb.NUTS(posterior(), step_size=0.02).sample(20, store=s, **CALL),
+    "init=": lambda s: _hmc().sample(20, store=s, init=posterior().init(seed=7), **CALL),
+    "predict_at=": lambda s: _hmc().sample(20, store=s, predict_at=X, **CALL),
+    "store.dtype='float16'": lambda s: _hmc().sample(
+        20, store=rb.Store(s, dtype="float16"), **CALL
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("refusals") / "run"
+    _hmc().sample(20, store=path, **CALL)
+    return path
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_run_is_refused_by_name(folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"with {name}")):
+        OTHERS[name](folder)
+
+
+def test_another_target_is_refused_by_name(folder: Path) -> None:
+    other = rb.Posterior(
+        rb.mlp(1, (6,), 1),
+        X,
+        Y + 1.0,
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(),
+        dtype=np.float64,
+    )
+    hmc = rb.HMC(other, step_size=0.02, num_leapfrog_steps=3)
+    with pytest.raises(ValueError, match=r"expected the target of the run in .*got one with"):
+        hmc.sample(20, store=folder, **CALL)
+
+
+def test_another_instruction_set_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rb.Posterior.fingerprint.fget
+    fake = property(lambda self: {**real(self), "instruction set": "other"})
+    monkeypatch.setattr(rb.Posterior, "fingerprint", fake)
+    with pytest.raises(ValueError, match="RIBBIT_ISA="):
+        _hmc().sample(20, store=folder, **CALL)
+
+
+def test_the_same_line_is_not(folder: Path) -> None:
+    again = _hmc().sample(20, store=rb.Store(folder, flush_seconds=2.0, flush_bytes=5), **CALL)
+    assert again.complete
+    assert np.array_equal(again.positions, _hmc().sample(20, **CALL).positions)
+
+
+def test_another_release_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ribbit.samplers.run.run.version", lambda: "9.9")
+    assert _hmc().sample(20, store=folder, **CALL).settings["versions"]["ribbit"] == "9.9"
+
+
+def test_a_fit_and_a_sampler_do_not_share(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected the folder of a fit"):
+        rb.BBB(posterior()).fit(2, store=folder, progress=False)
+    rb.BBB(posterior()).fit(2, store=tmp_path / "fit", progress=False)
+    with pytest.raises(DataError, match="expected the folder of a sampler's run"):
+        _hmc().sample(20, store=tmp_path / "fit", **CALL)
+    with pytest.raises(ValueError, match="num_epochs=3 where it was 2"):
+        rb.BBB(posterior()).fit(3, store=tmp_path / "fit", progress=False)
+    with pytest.raises(ValueError, match="without keep= and dtype="):
+        rb.BBB(posterior()).fit(2, store=rb.Store(tmp_path / "a", dtype="float16"))
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(ValueError, match=r"expected a new or empty folder.*thesis\.tex"):
+        _hmc().sample(20, store=tmp_path, **CALL)
+    with pytest.raises(NotADirectoryError, match="got a file"):
+        _hmc().sample(20, store=tmp_path / "thesis.tex", **CALL)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+    with pytest.raises(FileNotFoundError, match="without a checkpoint"):
+        rb.open_run(tmp_path)
+
+
+def test_a_call_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected distinct chain ids"):
+        _hmc().sample(20, store=tmp_path / "a", **{**CALL, "chains": [1, 1]})
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_second_process_is_refused(folder: Path) -> None:
+    from ribbit.results.store.lock import Lock
+
+    lock = Lock("test", folder)
+    try:
+        with pytest.raises(ValueError, match=f"process {os.getpid()} on {socket.gethostname()}"):
+            _hmc().sample(20, store=folder, **CALL)
+        code = (
+            "import sys; from pathlib import Path; from ribbit.results.store.lock import Lock\n"
+            "try: Lock('test', Path(sys.argv[1]))\nexcept ValueError as e: print(e)"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+        )
+        assert f"process {os.getpid()} on" in told.stdout
+        assert rb.open_run(folder).complete  # readers need no lock
+    finally:
+        lock.release()
+    assert not (folder / "lock").exists()
+
+
+def test_a_lock_of_a_dead_process_is_taken(folder: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    holder = {"host": socket.gethostname(), "pid": gone.pid, "started": "then"}
+    (folder / "lock").write_text(json.dumps(holder))
+    assert _hmc().sample(20, store=folder, **CALL).complete
+
+
+def test_a_lock_of_another_machine_is_not_judged(folder: Path) -> None:
+    (folder / "lock").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "then"}))
+    with pytest.raises(ValueError, match=r"process 1 on elsewhere.*remove .*lock"):
+        _hmc().sample(20, store=folder, **CALL)
+    (folder / "lock").unlink()
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r'pip install "ribbit\[store\]"'):
+        _hmc().sample(20, store=tmp_path / "a", **CALL)
