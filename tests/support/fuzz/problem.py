@@ -79,6 +79,7 @@ np.savez(FOLDER / "arrays.npz", x=X, y=Y)
 (FOLDER / "images").write_bytes(b"\0\0\x08\x01\0\0\0\x03abc")
 DRAWS.save(FOLDER / "draws")
 FITS["B"].save(FOLDER / "fit")
+rb.BBB(TARGET).fit(1, progress=False, store=FOLDER / "run")
 
 SEED: Argument = (0, m.integers(0, 2**64 - 1))
 THETAS: Argument = (THETA, m.arrays((P,), exact=True, finite=False))

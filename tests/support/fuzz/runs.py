@@ -78,6 +78,7 @@ def sample(sampler, draws, state):
         "keep_draws": flag(True),
         "keep_warmup": flag(),
         "max_seconds": positive(5.0, none=True),
+        "store": (None, m.without(m.paths(), "None"), ("path", "folder")),
     }
     more = {
         "num_draws": count(1),
@@ -393,6 +394,23 @@ RESULTS: dict[str, Call] = {
     ),
     "load_fit": Call(
         rb.load_fit, {"path": (FOLDER / "fit", [*m.paths(), ("none", FOLDER / "none")])}
+    ),
+    "open_run": Call(
+        rb.open_run,
+        {
+            "path": (FOLDER / "run", [*m.paths(), ("none", FOLDER / "none")], ("folder",)),
+            "rescue": flag(),
+        },
+    ),
+    "Store": Call(
+        rb.Store,
+        {
+            "path": (FOLDER / "run", m.without(m.paths(), "folder", "below a file")),
+            "flush_seconds": positive(30.0),
+            "flush_bytes": count(1000, 1, 2**62),
+            "keep": choice("draws"),
+            "dtype": choice("float16", none=True),
+        },
     ),
     "Prediction.quantile": Call(PREDICTION.quantile, {"q": LEVELS}),
     "Prediction.mean_quantile": Call(PREDICTION.mean_quantile, {"q": LEVELS}),
