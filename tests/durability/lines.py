@@ -56,15 +56,15 @@ LINES: dict[str, Any] = {
     ),
     "sghmc": lambda s: _sample(rb.SGHMC(posterior(), step_size=1e-5, batch_size=8), s, thin=5),
     "baoab": lambda s: _sample(rb.BAOAB(posterior(), batch_size=8), s, warmup=200, thin=5),
-    "bbb": lambda s: rb.BBB(posterior(), batch_size=8).fit(300, progress=False, store=s),
+    "bbb": lambda s: rb.BBB(posterior(), batch_size=8).fit(1500, progress=False, store=s),
     "dropout": lambda s: rb.MCDropout(dropout_posterior(), batch_size=8).fit(
-        400, progress=False, store=s
+        1500, progress=False, store=s
     ),
     "concrete dropout": lambda s: rb.MCDropout(
         dropout_posterior(), rate="concrete", batch_size=8
-    ).fit(400, progress=False, store=s),
+    ).fit(1500, progress=False, store=s),
     "ensemble": lambda s: rb.DeepEnsemble(posterior(), members=2, batch_size=8).fit(
-        400, progress=False, store=s
+        1500, progress=False, store=s
     ),
     "swag": lambda s: rb.SWAG(posterior(), members=2, batch_size=8).fit(
         200, swag_epochs=200, progress=False, store=s

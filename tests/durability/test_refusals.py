@@ -101,7 +101,7 @@ def test_a_fit_and_a_sampler_do_not_share(folder: Path, tmp_path: Path) -> None:
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(ValueError, match=r"expected a new or empty folder.*thesis\.tex"):
+    with pytest.raises(ValueError, match=r"expected a new or empty folder for store.*thesis\.tex"):
         _hmc().sample(20, store=tmp_path, **CALL)
     with pytest.raises(NotADirectoryError, match="got a file"):
         _hmc().sample(20, store=tmp_path / "thesis.tex", **CALL)

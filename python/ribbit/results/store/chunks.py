@@ -49,7 +49,7 @@ def write_chunk(path: Path, data: npt.NDArray[Any]) -> int:
     crc = checksum(data)
     temporary = path.with_name(f".{path.name}.tmp")  # one run writes a folder: a fixed name will do
     with open(temporary, "wb", buffering=0) as file:
-        _write_all(file.fileno(), memoryview(data.reshape(-1).view(np.uint8)))
+        _write_all(file.fileno(), data.reshape(-1).view(np.uint8).data)
         _write_all(file.fileno(), memoryview(crc.to_bytes(_TRAILER, "little")))
         os.fsync(file.fileno())
     os.replace(temporary, path)

@@ -168,8 +168,8 @@ def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
                 else ""
             )
             raise ValueError(
-                f"[{function}] expected a new or empty folder, or that of a run, got {folder} with "
-                f"{other[0]} in it{hint}"
+                f"[{function}] expected a new or empty folder for store, or that of a run, got "
+                f"{folder} with {other[0]} in it{hint}"
             )
     lock = Lock(function, folder)
     try:

@@ -159,6 +159,7 @@ def create(
     """
     try:
         import zarr
+        from zarr.codecs import Crc32cCodec
 
         if int(zarr.__version__.partition(".")[0]) < 3:
             raise ImportError(f"zarr {zarr.__version__}")
@@ -178,7 +179,7 @@ def create(
                 chunks=one.chunk_shape,
                 dtype=one.zarr_dtype.newbyteorder("<"),
                 fill_value=one.fill,
-                compressors=[zarr.codecs.Crc32cCodec()],
+                compressors=[Crc32cCodec()],
                 filters=None,
                 chunk_key_encoding={"name": "default", "separator": "."},
                 dimension_names=one.dims,

@@ -98,7 +98,7 @@ class StoredArray:
             named = sum(part is not None for part in parts) - 1
             parts[at : at + 1] = [slice(None)] * (self.ndim - named)
         if any(part is None for part in parts) or len(parts) > self.ndim:
-            return np.asarray(self)[key]
+            return self._all(key)
         parts += [slice(None)] * (self.ndim - len(parts))
         chains, draws, *rest = parts
         if isinstance(draws, int | np.integer):
@@ -107,10 +107,14 @@ class StoredArray:
                 raise IndexError(f"[{_NAME}] expected a draw below {self.shape[1]}, got {draws}")
             chunk, place = divmod(row, self._layout.length)
             found: npt.NDArray[Any] = self._stretch(chunk)[(chains, place, *rest)]
-            return found.copy() if isinstance(found, np.ndarray) else found
+            return found.copy()
         if not isinstance(draws, slice) or not isinstance(chains, slice | int | np.integer):
-            return np.asarray(self)[key]
+            return self._all(key)
         return self._sliced(chains, draws, tuple(rest))
+
+    def _all(self, key: Any) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = np.asarray(self)[key]
+        return found
 
     def reshape(self, *shape: Any) -> npt.NDArray[Any]:
         """Return all of it in memory in another shape."""

@@ -5,7 +5,9 @@ Shapes: M members, P parameters, K deviations.
 
 from __future__ import annotations
 
-from ribbit._arrays.namespace import errstate, namespace
+from types import ModuleType
+
+from ribbit._arrays.namespace import errstate, from_host, namespace
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState, Welford
 from ribbit.results.store.fit_store import FitStore
@@ -51,15 +53,17 @@ class Collection:
         """Iterates of this call."""
         return self._taken
 
-    def restore(self, store: FitStore) -> None:
+    def restore(self, store: FitStore, xp: ModuleType) -> None:
         """Go on from a stored fit."""
         self._taken = int(store.loop["taken"])
         counts = store.header["collected"]
         if not counts["count"]:
             return
         self.first_step = counts["first_step"]
-        self.moments = Welford(store.arrays["mean"], store.arrays["squares"], counts["count"])
-        kept = store.arrays["deviations"]
+        mean, squares, kept = (
+            from_host(xp, store.arrays[name]) for name in ("mean", "squares", "deviations")
+        )
+        self.moments = Welford(mean, squares, counts["count"])
         self._deviations = [kept[:, k, :] for k in range(kept.shape[1])]
 
     def take(self, state: StochasticState, first_step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ribbit.results import archive
 from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore
+from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk
@@ -133,7 +135,7 @@ def train(
     with InterruptGuard() as guard:
         stored = store is not None and store.begun
         if store is not None and stored:
-            state = stepper.adopt(function, _state_of(store))
+            state = stepper.adopt(function, _state_of(store, stepper.density.xp))
         elif resume is not None:
             state = stepper.adopt(function, resume)
         else:
@@ -161,7 +163,7 @@ def train(
         if store is not None and stored:
             watch.restore(store)
             if collect is not None:
-                collect.restore(store)
+                collect.restore(store, stepper.density.xp)
 
         def advance(step: int, count: int) -> Any:
             now = stepper if collect is None or step < turn else collect.stepper
@@ -224,9 +226,11 @@ def train(
     return held[0], complete, watch.history
 
 
-def _state_of(store: FitStore) -> Any:
+def _state_of(store: FitStore, xp: ModuleType) -> Any:
     members = store.arrays["state/position"][:, None, :]
-    return archive.state_of(store.header, store.arrays, members)
+    state = archive.state_of(store.header, store.arrays, members)
+    assert state is not None  # a fit that has begun has one
+    return placed(xp, state)
 
 
 def _distinct(function: str, starts: npt.NDArray[Any]) -> None:

@@ -22,6 +22,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
+from ribbit.results.store.placing import placed
 from ribbit.results.store.run_store import RunStore
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
@@ -225,7 +226,7 @@ class Sampler(ABC):
                 kept = RunStore(name, folder, request)
             if kept is not None and kept.begun:
                 origin = kept.origin
-                state = self._adopt(name, kept.state, guard)
+                state = self._adopt(name, placed(self._density.xp, kept.state), guard)
             elif resume is None:
                 try:
                     state, origin = self._start(
