@@ -82,6 +82,15 @@ class Moments:
             moments._noise = extra
         return moments
 
+    def copy(self) -> Moments:
+        """Return the same, which does not change as more draws come."""
+        other = copy.copy(self)
+        if self.count:  # what is added to in place
+            xp = namespace(self._sum)
+            other._sum = xp.asarray(self._sum, copy=True)
+            other._squares = xp.asarray(self._squares, copy=True)
+        return other
+
     def add(self, terms: PredictiveTerms) -> None:
         """Take S more draws."""
         values = terms.values
@@ -312,9 +321,9 @@ class RunningPrediction:
     def copy(self) -> RunningPrediction:
         """Return the same, which does not change as more draws come."""
         other = copy.copy(self)
-        keep = {id(self.predictive): self.predictive, id(self.x): self.x, id(self.y): self.y}
-        for name in ("moments", "density", "sketch"):
-            setattr(other, name, copy.deepcopy(getattr(self, name), dict(keep)))
+        other.moments = self.moments.copy()
+        other.density = copy.copy(self.density)  # its arrays are replaced, not changed
+        other.sketch = None if self.sketch is None else self.sketch.copy()
         other._traced = list(self._traced)
         return other
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run
@@ -264,6 +266,42 @@ class Sampler(ABC):
                 watch=watch,
             )
             return run.complete(name, guard, progress, max_seconds)
+
+    def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
+        """Begin a run in the background, so that the program, or the notebook, goes on.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+        **options
+            As for :meth:`sample`. ``progress=None`` is silent here (``run.progress`` tells), True
+            prints a plain line every five seconds, a callable is called in the run's thread.
+
+        Returns
+        -------
+        BackgroundRun
+            ``run.progress``, ``run.draws()`` so far, ``run.stop()``, ``run.wait(timeout)``.
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError
+            For unknown options, and for bad arguments where they are found within a second, else
+            by ``run.wait()``; for a target that has a run in the background.
+
+        Examples
+        --------
+        >>> run = hmc.start(2_000, predict_at=x)  # doctest: +SKIP
+        >>> print(run.draws().summary())  # doctest: +SKIP
+        >>> draws = run.stop()  # doctest: +SKIP
+        """
+        inspect.signature(self.sample).bind(num_draws, **options)
+        progress = options.pop("progress", None)
+        return begin(
+            type(self).__name__,
+            self._density.target,
+            lambda note: self.sample(num_draws, progress=note, **options),
+            progress,
+        )
 
     def _sampler_of(self, resume: Any) -> Sampler:
         """Return who makes a run: this sampler, or its form for a target's marginal density."""

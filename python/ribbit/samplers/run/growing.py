@@ -5,6 +5,7 @@ Shapes: C chains, D draws, P parameters.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ class GrowingRecord:
     """A :class:`Record` in blocks: each makes a quarter more, so that little lies empty.
 
     Blocks are joined when they are asked for, one after another, and each is let go once it is
-    copied: draws are never in memory twice.
+    copied: draws are never in memory twice. Another thread may ask while no draw is put.
     """
 
     def __init__(
@@ -37,12 +38,16 @@ class GrowingRecord:
         self._state, self._dim, self._most = state, dim, most
         self._statistics, self.keep_positions = dict(statistics), positions
         self._begin, self._size = 0, 0  # of the last block
+        self._lock = threading.RLock()  # blocks are opened, read and joined one at a time
         self._blocks: list[Record] = [self._block(0)]
 
     def room(self, index: int) -> None:
         """Make place for entry `index`, the next one; MemoryError before anything is written."""
-        if index < self._begin + self._size:
-            return
+        with self._lock:
+            if index >= self._begin + self._size:
+                self._open(index)
+
+    def _open(self, index: int) -> None:
         each = self._state.position.shape[0] * self._dim * self._state.position.dtype.itemsize
         least = max(1, min(_BLOCK, _BYTES // max(1, each)))
         size = min(max(least, index // 4), self._most - index)
@@ -51,14 +56,17 @@ class GrowingRecord:
 
     def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
         """Write entry `index`; position (C, P)."""
-        self._blocks[-1].put(index - self._begin, position, info)
+        with self._lock:
+            self.room(index)  # a join in between has let an empty block go
+            self._blocks[-1].put(index - self._begin, position, info)
 
     def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
         """Return the first `count` entries, which are all there are."""
-        filled = [block for block in self._blocks if block.size]
-        if len(filled) > 1 or (filled and filled[0].size != count):
-            self._join(count)
-        return self._blocks[-1].upto(count)
+        with self._lock:
+            filled = [block for block in self._blocks if block.size]
+            if len(filled) > 1 or (filled and filled[0].size != count):
+                self._join(count)
+            return self._blocks[-1].upto(count)
 
     def kept(self, count: int) -> Kept:
         """Return the first `count` positions as what columns can be taken of; nothing is copied."""
@@ -74,10 +82,11 @@ class GrowingRecord:
 
     def _parts(self, count: int) -> list[tuple[Array, dict[str, Array]]]:
         found, done = [], 0
-        for block in self._blocks:
-            if block.size:
-                found.append(block.upto(min(block.size, count - done)))
-                done += block.size
+        with self._lock:
+            for block in self._blocks:
+                if block.size and done < count:
+                    found.append(block.upto(min(block.size, count - done)))
+                    done += block.size
         return found
 
     def _join(self, count: int) -> None:
@@ -85,8 +94,9 @@ class GrowingRecord:
         joined.make(count)
         while self._blocks:
             block = self._blocks.pop(0)
-            joined.copy(done, block, min(block.size, count - done))
-            done += block.size
+            part = min(block.size, count - done)
+            joined.copy(done, block, part)
+            done += part
         self._blocks = [joined]
         self._begin, self._size = 0, count
 

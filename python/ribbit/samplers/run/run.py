@@ -100,8 +100,7 @@ class Run:
         self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
         self.running = running
-        self.kept = 0
-        self.warm = 0
+        self.first, self.kept, self.warm = state.step, 0, 0
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         statistics = sampler.statistics

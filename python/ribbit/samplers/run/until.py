@@ -207,7 +207,8 @@ class Watch:
     @property
     def judged(self) -> Array | None:
         """Predictions that were looked at, (C, D', M); None where there are none."""
-        return np.stack(self._traced, axis=1) if self._traced else None
+        traced = self._traced
+        return np.stack(traced, axis=1) if traced else None
 
     def settings(self) -> dict[str, Any]:
         """Return the rule as plain values."""
@@ -326,7 +327,8 @@ class Watch:
             values = self._values(theta, self._x)
         finally:
             guard.foreign = False
-        self._traced += list(values.reshape(len(self._pending), self._chains, -1))
+        traced = self._traced + list(values.reshape(len(self._pending), self._chains, -1))
         self._pending, self._waiting = [], 0
-        while len(self._traced) * self._chains > 2 * self._cap:
-            self._traced, self._every = self._traced[::2], 2 * self._every
+        while len(traced) * self._chains > 2 * self._cap:
+            traced, self._every = traced[::2], 2 * self._every
+        self._traced = traced  # in one piece: another thread may look
