@@ -212,7 +212,14 @@ def _build_run(
         warmup_positions=warmup,
         warmup_stats=None if warmup is None else _statistics(found, "warmup_sample_stats/"),
         seconds=_seconds(header.get("seconds")),
+        judged=_judged(header, arrays) if whole_run else None,
     )
+
+
+def _judged(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Any | None:
+    """Return the predictions that ``until=`` was looking at, (C, D', M)."""
+    traced = arrays.get("watch/traced")
+    return None if traced is None else np.moveaxis(traced, 0, 1)
 
 
 def _statistics(found: dict[str, StoredArray], group: str) -> Any:
@@ -281,6 +288,8 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         check_array("warmup_positions", warmup_positions, name, shape, "finite")
         warmup_stats = archive.get(arrays, "warmup_stats")
         check_statistics("warmup_stats", warmup_stats, warmup_positions)
+    if (judged := arrays.get("judged")) is not None:
+        check_array("judged", judged, "float64", (positions.shape[0], None, None))
     predictive: Any = None
     if header["predictive"] is not None:
         predictive = predictive_from_description(header["predictive"])
@@ -308,6 +317,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         warmup_positions=warmup_positions,
         warmup_stats=warmup_stats,
         seconds=_seconds(header.get("seconds")),
+        judged=judged,
     )
 
 

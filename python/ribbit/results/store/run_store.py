@@ -9,7 +9,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,33 @@ if TYPE_CHECKING:
 __all__ = ["RunStore", "StoredRecord"]
 
 _MOST_WAITING = 1 << 25  # bytes of draws that wait beside those being written
-# Draws, warmup draws, state, statistics of predictions, seconds: where a run is.
-Place: TypeAlias = "tuple[int, int, AnyState, RunningPrediction | None, float]"
+
+
+class Place(NamedTuple):
+    """Where a run is: what a checkpoint says.
+
+    Attributes
+    ----------
+    kept, warm : int
+        Draws and warmup draws.
+    state : State
+    running : RunningPrediction or None
+        Statistics of predictions.
+    seconds : float
+    settings : dict
+    watch : (dict, dict of arrays) or None
+        What ``until=`` remembers.
+    complete : bool
+    """
+
+    kept: int
+    warm: int
+    state: AnyState
+    running: RunningPrediction | None
+    seconds: float
+    settings: dict[str, Any]
+    watch: tuple[dict[str, Any], dict[str, Any]] | None
+    complete: bool
 
 
 class StoredRecord:
@@ -55,6 +80,17 @@ class StoredRecord:
             ready += self._stats[name].put(index, value)
         if ready:
             self._store.ready(ready)
+
+    def room(self, index: int) -> None:
+        """Do nothing: there is room on the disk, or `after_step` says so."""
+
+    def kept(self, count: int) -> Any:
+        """Return the first `count` positions."""
+        return self.upto(count)[0]
+
+    def statistics(self, count: int) -> dict[str, Array]:
+        """Return the first `count` entries of the statistics, (C, D) each, in memory."""
+        return dict(self.upto(count)[1])
 
     def upto(self, count: int) -> tuple[Any, Any]:
         """Return the first `count` entries, on the disk."""
@@ -110,6 +146,11 @@ class RunStore(RunFolder):
         """Where the run goes on."""
         return self._state
 
+    def watched(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+        """Return what ``until=`` remembers of a run that goes on; None where it has not begun."""
+        found = self._header.get("run", {}).get("watch")
+        return None if found is None else (found, archive.get(self._arrays, "watch"))
+
     def restore(self, running: RunningPrediction | None) -> None:
         """Put back what was gathered of the draws before."""
         if running is None or not self.begun or self._header["prediction"] is None:
@@ -158,12 +199,11 @@ class RunStore(RunFolder):
                 one = self._layouts[one.name][0]
             self._predictions = Column(self.folder, one)
         self._fixed = {
-            "settings": settings,
             "predictive": predictive,
             "repeated": 0,
             "state": None,
         }
-        self._begin(state)
+        self._begin(Place(0, 0, state, None, 0.0, settings, None, False))
         return self._records[0], self._records[1] if len(self._records) > 1 else None
 
     @property
@@ -183,7 +223,7 @@ class RunStore(RunFolder):
         """Return what the first draws predict, where that is kept."""
         return None if self._predictions is None else _array(self._predictions, count)
 
-    def _begin(self, state: AnyState) -> None:
+    def _begin(self, place: Place) -> None:
         """Make the folder's arrays, or take up those that are there."""
         if self.begun:
             for column in self._columns:
@@ -191,14 +231,12 @@ class RunStore(RunFolder):
                 column.go_on(self.function, count, digests)
             return
         layouts = [column.layout for column in self._columns]
-        self._metadata = create(
-            self.function, self.folder, layouts, _attributes(self._fixed["settings"])
-        )
+        self._metadata = create(self.function, self.folder, layouts, _attributes(place.settings))
         for folder in sorted({self.folder / one.name for one in layouts}):
             sync_folder(folder)
             sync_folder(folder.parent)
         sync_folder(self.folder)
-        self._checkpoint((0, 0, state, None, 0.0))()
+        self._checkpoint(place)()
 
     def ready(self, size: int) -> None:
         """Say that `size` bytes of full chunks wait."""
@@ -243,9 +281,15 @@ class RunStore(RunFolder):
 
     def _checkpoint(self, place: Place) -> Callable[[], None]:
         """Return a job that makes draws up to here count: all that changes later is copied now."""
-        kept, warm, state, running, seconds = place
+        kept, warm, running, seconds = place.kept, place.warm, place.running, place.seconds
         layouts = [column.layout.describe() for column in self._columns]
-        header: dict[str, Any] = {**self._fixed, "prediction": None, "seconds": seconds}
+        header: dict[str, Any] = {
+            **self._fixed,
+            "settings": place.settings,
+            "complete": place.complete,
+            "prediction": None,
+            "seconds": seconds,
+        }
         header["run"] = self._run(
             seconds,
             layouts=layouts,
@@ -254,10 +298,11 @@ class RunStore(RunFolder):
             warm=warm,
             origin=self.origin,
         )
-        planned = self._records[0].columns[0].layout.shape[1]
-        header["complete"] = kept == planned
         arrays: dict[str, Any] = {}
-        archive.put_state(arrays, header, state)
+        archive.put_state(arrays, header, place.state)
+        if place.watch is not None:
+            header["run"]["watch"], found = place.watch
+            archive.put(arrays, "watch", found)
         if running is not None and running.moments.count:
             header["prediction"], found = running.pack()
             archive.put(arrays, "prediction", {k: _copied(v) for k, v in found.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from abc import ABC, abstractmethod
@@ -24,10 +25,12 @@ from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
 from ribbit.results.store.placing import placed
 from ribbit.results.store.run_store import RunStore
+from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.until import Converged, Watch, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,7 +89,7 @@ class Sampler(ABC):
 
     def sample(
         self,
-        num_draws: int,
+        num_draws: int | None = None,
         *,
         warmup: int | None = None,
         thin: int | None = None,
@@ -99,6 +102,8 @@ class Sampler(ABC):
         quantiles: Sequence[float] | None = None,
         keep_draws: bool = True,
         keep_warmup: bool = False,
+        until: Converged | None = None,
+        max_draws: int | None = None,
         max_seconds: float | None = None,
         store: Store | str | os.PathLike[str] | None = None,
     ) -> Draws:
@@ -109,8 +114,8 @@ class Sampler(ABC):
 
         Parameters
         ----------
-        num_draws : int
-            Draws to keep per chain, D.
+        num_draws : int, optional
+            Draws to keep per chain, D; with `until` the least number of them, else required.
         warmup : int, optional
             Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
             (MCLMC, whose steps cost one gradient, and BAOAB: 10,000).
@@ -147,8 +152,17 @@ class Sampler(ABC):
         keep_warmup : bool
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
+        until : Converged, optional
+            Go on until the draws are what :class:`ribbit.Converged` asks for, such as
+            ``rb.Converged(rhat=1.01, ess=400, at=x)``; ``draws.settings["stopped"]`` and the
+            summary say why the run has ended. The draws are the first ones of any longer run. With
+            `resume` the new draws alone are judged.
+        max_draws : int, optional
+            With `until`: draws per chain after which the run ends anyway, default 100,000. No
+            memory is taken before it is needed.
         max_seconds : float, optional
-            End the run after the step during which this time is over, with ``complete=False``.
+            End the run after the step during which this time, counted from the call, is over, with
+            ``complete=False``.
         store : path or Store, optional
             A folder that draws and a checkpoint go to as they come; ``draws.positions`` is read
             from there. Calling the same line again goes on where it stopped, with the bits of a run
@@ -186,11 +200,14 @@ class Sampler(ABC):
                 quantiles=quantiles,
                 keep_draws=keep_draws,
                 keep_warmup=keep_warmup,
+                until=until,
+                max_draws=max_draws,
                 max_seconds=max_seconds,
                 store=store,
             )
+        begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
-        num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
+        first, num_draws = counts(name, num_draws, until, max_draws)
         warmup = self.default_warmup if warmup is None else warmup
         thin = self.default_thin if thin is None else thin
         thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
@@ -205,7 +222,6 @@ class Sampler(ABC):
                 raise ValueError(f"[{name}] expected predict_at= for keep='predictions', got none")
             keep_draws = keep_draws and store.keep == "draws"
         running = self._running(name, predict_at, quantiles, keep_draws)
-        begin = time.perf_counter()
         origin: dict[str, Any] | None = None
         with folder_opened(name, store) as folder, InterruptGuard() as guard:
             kept: RunStore | None = None
@@ -222,6 +238,8 @@ class Sampler(ABC):
                     quantiles=quantiles,
                     keep_draws=keep_draws,
                     keep_warmup=keep_warmup,
+                    until=until,
+                    first=first,
                 )
                 kept = RunStore(name, folder, request)
             if kept is not None and kept.begun:
@@ -255,9 +273,28 @@ class Sampler(ABC):
             done = 0 if kept is None else kept.kept
             self._check_end(name, state, num_draws - done, thin)
             if running is not None:  # bad x or y: before any work
-                running.prepare(self._density.completed(state), num_draws, guard)
+                theta = self._density.completed(state)
+                running.prepare(theta, num_draws, guard, at_most=until is not None)
                 if kept is not None:
                     kept.restore(running)
+            watch = None
+            if until is not None:
+                watch = Watch(
+                    name,
+                    until,
+                    self._density,
+                    self._density.completed(state),
+                    first,
+                    num_draws,
+                    running=running,
+                    origin=origin,
+                    tracked=self._reports_lp(),
+                    keeps=keep_draws,
+                    guard=guard,
+                )
+                found = None if kept is None else kept.watched()
+                if found is not None:
+                    watch.restore(*found, self._density.xp)
             calendar = self._calendar(thin)
             run = Run(
                 self,
@@ -268,10 +305,47 @@ class Sampler(ABC):
                 keep_warmup,
                 running,
                 origin=origin,
-                begin=begin if origin and "kind" in origin else None,
+                begin=begin,
+                watch=watch,
                 store=kept,
             )
             return run.complete(name, guard, progress, max_seconds)
+
+    def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
+        """Begin a run in the background, so that the program, or the notebook, goes on.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+        **options
+            As for :meth:`sample`. ``progress=None`` is silent here (``run.progress`` tells), True
+            prints a plain line every five seconds, a callable is called in the run's thread.
+
+        Returns
+        -------
+        BackgroundRun
+            ``run.progress``, ``run.draws()`` so far, ``run.stop()``, ``run.wait(timeout)``.
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError
+            For unknown options, and for bad arguments where they are found within a second, else
+            by ``run.wait()``; for a target that has a run in the background.
+
+        Examples
+        --------
+        >>> run = hmc.start(2_000, predict_at=x)  # doctest: +SKIP
+        >>> print(run.draws().summary())  # doctest: +SKIP
+        >>> draws = run.stop()  # doctest: +SKIP
+        """
+        inspect.signature(self.sample).bind(num_draws, **options)
+        progress = options.pop("progress", None)
+        return begin(
+            type(self).__name__,
+            self._density.target,
+            lambda note: self.sample(num_draws, progress=note, **options),
+            progress,
+        )
 
     def _request(self, **call: Any) -> dict[str, Any]:
         """Return what decides the draws of a call, to tell it from another one's."""
@@ -287,6 +361,10 @@ class Sampler(ABC):
     def _sampler_of(self, resume: Any) -> Sampler:
         """Return who makes a run: this sampler, or its form for a target's marginal density."""
         return self
+
+    def _reports_lp(self) -> bool:
+        """Return whether the statistic lp is one."""
+        return True
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
