@@ -39,6 +39,15 @@ LINES: dict[str, Any] = {
         keep_warmup=True,
         predict_at=(AT, np.zeros(3)),
     ),
+    "hmc, until": lambda s: rb.HMC(posterior(), step_size=0.01, num_leapfrog_steps=20).sample(
+        until=rb.Converged(rhat=1.1, ess=60, at=AT),
+        max_draws=3000,
+        warmup=50,
+        chains=2,
+        seed=5,
+        progress=False,
+        store=s,
+    ),
     "hmc, quantiles": lambda s: _sample(
         rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=5),
         s,
@@ -97,6 +106,9 @@ def arrays_of(found: Any) -> dict[str, np.ndarray]:
         arrays |= {f"prediction/{k}": v for k, v in gathered.items()}
         arrays["prediction"] = np.array(repr(plain))
         arrays["traced"] = found.prediction.running.traced
+    if found.judged is not None:
+        arrays["judged"] = found.judged
+        arrays["stopped"] = np.array(repr(found.settings["stopped"]))
     assert found.complete
     return arrays
 
