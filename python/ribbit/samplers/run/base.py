@@ -230,6 +230,7 @@ class Sampler(ABC):
                 keep_warmup,
                 running,
                 origin=origin,
+                found=self._found(state, resume),
                 begin=begin if origin and "kind" in origin else None,
             )
             return run.complete(name, guard, progress, max_seconds)
@@ -237,6 +238,10 @@ class Sampler(ABC):
     def _sampler_of(self, resume: Any) -> Sampler:
         """Return who makes a run: this sampler, or its form for a target's marginal density."""
         return self
+
+    def _found(self, state: Any, resume: Any) -> dict[str, Any]:
+        """Return settings that a run has beside its sampler's: found when its state was made."""
+        return {}
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""

@@ -72,10 +72,15 @@ class Run:
         running: RunningPrediction | None,
         *,
         origin: dict[str, Any] | None = None,
+        found: dict[str, Any] | None = None,
         begin: float | None = None,
     ) -> None:
-        """Make buffers; `origin`: how the start was found, by a fit that began at `begin`."""
-        self.origin, self.begin = origin, begin
+        """Make buffers.
+
+        `origin`: how the start was found, by a fit that began at `begin`; `found`: settings of this
+        run beside the sampler's.
+        """
+        self.origin, self.found, self.begin = origin, found or {}, begin
         self.sampler, self.state = sampler, state
         self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
@@ -221,6 +226,7 @@ class Run:
             settings={
                 "sampler": type(sampler).__name__,
                 **sampler.settings,
+                **self.found,
                 "num_draws": self.num_draws,
                 "warmup": state.warmup,
                 "thin": self.calendar.period,
