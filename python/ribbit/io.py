@@ -153,6 +153,8 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         check_array("warmup_positions", warmup_positions, name, shape, "finite")
         warmup_stats = archive.get(arrays, "warmup_stats")
         check_statistics("warmup_stats", warmup_stats, warmup_positions)
+    if (judged := arrays.get("judged")) is not None:
+        check_array("judged", judged, "float64", (positions.shape[0], None, None))
     predictive: Any = None
     if header["predictive"] is not None:
         predictive = predictive_from_description(header["predictive"])
@@ -180,6 +182,7 @@ def _build(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Draws
         warmup_positions=warmup_positions,
         warmup_stats=warmup_stats,
         seconds=_seconds(header.get("seconds")),
+        judged=judged,
     )
 
 

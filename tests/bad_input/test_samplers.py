@@ -99,6 +99,8 @@ ENTRIES = {
             "quantiles": levels,
             "keep_draws": flags,
             "keep_warmup": flags,
+            "until": some(st.just(rb.Converged(rhat=1.9, ess=1.0)), st.none()),
+            "max_draws": some(st.integers(1, 9), st.none()),
             "max_seconds": some(st.just(0.05)),
         },
         finite,
@@ -186,7 +188,7 @@ def _elsewhere(tmp_path_factory):
         yield
 
 
-COUNTS = {"num_draws", "num_steps", "warmup", "thin", "num_leapfrog_steps", "chains"}
+COUNTS = {"num_draws", "max_draws", "num_steps", "warmup", "thin", "num_leapfrog_steps", "chains"}
 
 
 def _huge(value):
@@ -199,6 +201,7 @@ def _huge(value):
 @pytest.mark.filterwarnings("ignore:.*expected at most:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_s:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_rubbish(name, data):
     call, strategies, check = ENTRIES[name]
     required = name not in (

@@ -54,6 +54,8 @@ class Draws:
         Statistics of warmup, with ``keep_warmup=True``.
     seconds : float or None
         What the run took.
+    judged : (C, D', M) array or None
+        Predictions that ``until=`` was looking at, of all draws or of some, evenly spaced.
     """
 
     positions: Array
@@ -66,6 +68,7 @@ class Draws:
     warmup_positions: Array | None = None
     warmup_stats: dict[str, Array] | None = None
     seconds: float | None = None
+    judged: Array | None = None
 
     def __len__(self) -> int:
         """Draws per chain, D."""
@@ -97,8 +100,9 @@ class Draws:
         x : (N, ...) array, optional
             Inputs whose predictions are judged: what matters, and may have converged where single
             weights have not. Of many rows some, evenly spaced (`diagnostics.predictive_rhat` takes
-            all). Without x, some predictions of ``sample(predict_at=...)``, else the log
-            density and the log of a learned noise alone.
+            all). Without x, the predictions that ``sample(until=...)`` was looking at, else some
+            of ``sample(predict_at=...)``, else the log density and the log of a learned noise
+            alone.
 
         Returns
         -------
@@ -129,6 +133,8 @@ class Draws:
             most = max(1, _JUDGED // (self.positions.shape[0] * self.positions.shape[1]))
             rows = rows[:: -(-rows.shape[0] // most), ...]
             predictions = self.predict(rows, keep=True).samples
+        elif self.judged is not None:
+            predictions = self.judged
         elif self.prediction is not None and self.prediction.running is not None:
             predictions = self.prediction.running.traced
         return verdicts.summary_of_draws(self, predictions)
@@ -204,6 +210,8 @@ class Draws:
         if self.warmup_positions is not None:
             arrays["warmup_positions"] = to_host(self.warmup_positions)
             archive.put(arrays, "warmup_stats", self.warmup_stats or {})
+        if self.judged is not None:
+            arrays["judged"] = to_host(self.judged)
         running = None if self.prediction is None else self.prediction.running
         gathered: dict[str, Any] | None = None
         if running is not None:

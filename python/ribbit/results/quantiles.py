@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -189,6 +190,15 @@ class QuantileSketch:
             index = xp.sum(xp.astype(ranks < rank, xp.int64), axis=-1, keepdims=True)
             result.append(xp.take_along_axis(values, index, axis=-1)[..., 0])
         return xp.astype(xp.stack(result, axis=0), xp.float64)
+
+    def copy(self) -> QuantileSketch:
+        """Return the same, which does not change as more values come."""
+        self._settle()
+        other = copy.copy(self)
+        other._plan = copy.deepcopy(self._plan)
+        other._buffers, other._unsettled = dict(self._buffers), []  # full ones are never changed
+        other._filling = self._xp.asarray(self._filling, copy=True)
+        return other
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return what a file must hold: plain values, and arrays."""

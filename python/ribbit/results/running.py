@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -80,6 +81,15 @@ class Moments:
         else:
             moments._noise = extra
         return moments
+
+    def copy(self) -> Moments:
+        """Return the same, which does not change as more draws come."""
+        other = copy.copy(self)
+        if self.count:  # what is added to in place
+            xp = namespace(self._sum)
+            other._sum = xp.asarray(self._sum, copy=True)
+            other._squares = xp.asarray(self._squares, copy=True)
+        return other
 
     def add(self, terms: PredictiveTerms) -> None:
         """Take S more draws."""
@@ -198,11 +208,16 @@ class RunningPrediction:
         self.sketch: QuantileSketch | None = None
         self._quantiles = quantiles
         self._dim, self._size = dim, 1
+        self._every: int | None = None  # draws between traced ones, where it grows
         self._traced: list[Array] = []
         self._function = function
 
-    def prepare(self, theta: Array, num_draws: int, guard: _Guard | None = None) -> None:
+    def prepare(
+        self, theta: Array, num_draws: int, guard: _Guard | None = None, *, at_most: bool = False
+    ) -> None:
         """Say that `num_draws` of each chain (C, P) will come; wrong inputs are an error now.
+
+        at_most: or fewer.
 
         Raises
         ------
@@ -211,6 +226,7 @@ class RunningPrediction:
         """
         chains = theta.shape[0]
         self._size = chains * num_draws
+        self._every = 1 if at_most else None
         one = self._terms(theta[:1, :], self.x[:1, ...], guard).values
         outputs = self.x.shape[0] * math.prod(one.shape[2:])
         # Moments, and what a step of all chains predicts.
@@ -248,7 +264,11 @@ class RunningPrediction:
         """Keep a few of the values (C, N, K): what R-hat is computed of after the run."""
         xp, chains = namespace(values), values.shape[0]
         done = self.moments.count // chains  # this draw counted
-        if (done - 1) % -(-self._size // _TRACED_DRAWS) == 0:
+        every = self._every or -(-self._size // _TRACED_DRAWS)
+        if self._every is not None and len(self._traced) * chains >= 2 * _TRACED_DRAWS:
+            self._traced, every = self._traced[::2], 2 * every
+            self._every = every
+        if (done - 1) % every == 0:
             flat = xp.reshape(values, (chains, -1))
             count = min(_TRACED, flat.shape[1])
             places = np.linspace(0, flat.shape[1] - 1, count).astype(np.int64)
@@ -297,6 +317,15 @@ class RunningPrediction:
             stop = None if guard is None else lambda: guard.requested
             for s in range(values.shape[0]):
                 self.sketch.add(values[s, ...], stop)
+
+    def copy(self) -> RunningPrediction:
+        """Return the same, which does not change as more draws come."""
+        other = copy.copy(self)
+        other.moments = self.moments.copy()
+        other.density = copy.copy(self.density)  # its arrays are replaced, not changed
+        other.sketch = None if self.sketch is None else self.sketch.copy()
+        other._traced = list(self._traced)
+        return other
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return what a file must hold: plain values, and arrays."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "Summary"]
+__all__ = ["Row", "Summary", "stopped_row"]
 
 _WIDTH = 78
 
@@ -93,6 +94,21 @@ class Summary:
             f"<table><caption>{html.escape(self.title)}</caption>{body}</table>"
             f"<p>{html.escape(self.verdict)}</p>"
         )
+
+
+def stopped_row(settings: Mapping[str, Any]) -> Row | None:
+    """Say why a run with ``until=`` has ended; None for others."""
+    stopped, until = settings.get("stopped"), settings.get("until")
+    if not isinstance(stopped, dict) or not isinstance(until, dict):
+        return None
+    reason = str(stopped.get("reason"))
+    text = f"{reason} after {stopped.get('draws')} draws"
+    if stopped.get("rhat") is not None:
+        text += f": R-hat {stopped['rhat']:.3f}"
+        if stopped.get("ess") is not None:
+            text += f", {stopped['ess']:.0f} effective draws"
+    wanted = f"R-hat <= {until.get('rhat'):g}, {until.get('ess'):g} effective"
+    return Row("run ended", text, wanted, reason == "converged")
 
 
 def _wanted(row: Row) -> str:

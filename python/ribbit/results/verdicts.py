@@ -16,7 +16,7 @@ from ribbit.results.limits import FEWEST as _FEWEST
 from ribbit.results.limits import nested_limit, rhat_limit
 from ribbit.results.modes import fallen, superchains_of
 from ribbit.results.streaming import as_host, by_block
-from ribbit.results.summary import Row, Summary
+from ribbit.results.summary import Row, Summary, stopped_row
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -306,6 +306,8 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     for name, quantity in found.quantities.items():
         rows.append(_ess_row(name, quantity, judged=name in found.judged))
     rows += _sampler_rows(draws, found)
+    if (ended := stopped_row(draws.settings)) is not None:
+        rows.append(ended)
     collapsed = _collapse(draws)
     if collapsed is not None:
         gone, wanted = f"{collapsed[0]:.1%}", f"<= {COLLAPSED:.0%}"

@@ -443,6 +443,15 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         """Return what each draw predicts at `x`; see `NetworkPredictive.predictive`."""
         return self._predictive.predictive(theta, x)
 
+    def inputs(self, count: int) -> Any:
+        """Return at most `count` of the data's inputs (n, *input_shape), evenly spaced.
+
+        In the units that they were given in: what `predictive` takes, up to rounding.
+        """
+        rows = self.x[:: -(-self.num_rows // max(1, count)), ...]
+        units = self._spec.units
+        return rows if units is None else units.raw_inputs(rows)
+
     def check_inputs(self, x: npt.ArrayLike) -> None:
         """Raise unless `x` can be predicted at; see `NetworkPredictive.check_inputs`."""
         self._predictive.check_inputs(x)

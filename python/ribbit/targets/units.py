@@ -75,6 +75,13 @@ class Units:
             return x  # whoever reads it says what is wrong
         return _moved(array, self.x_mean, self.x_scale)
 
+    def raw_inputs(self, x: Any) -> Any:
+        """Return inputs (N, *input_shape) in the user's units, of those in their spread."""
+        if self.x_mean is None or self.x_scale is None:
+            return x
+        xp = namespace(x)
+        return x * from_host(xp, self.x_scale) + from_host(xp, self.x_mean)
+
     def targets(self, function: str, y: Any) -> Any:
         """Return targets (N,) or (N, J) in their spread; what does not fit is left alone."""
         if self.y_mean is None or self.y_scale is None:

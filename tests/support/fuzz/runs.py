@@ -84,9 +84,16 @@ def sample(sampler, draws, state):
         "resume": (draws, m.no("none"), (*STATES, "draws")),
         "progress": progress(),
     }
+    until = {
+        "until": (rb.Converged(rhat=1.9, ess=1.0, at=X), m.no()),
+        "max_draws": count(9, none=True),
+        "chains": CHAINS,
+        "progress": progress(),
+    }
     name = type(sampler).__name__
     return {
         f"{name}.sample": Call(sampler.sample, start),
+        f"{name}.sample until": Call(sampler.sample, until),
         f"{name}.sample resumed": Call(sampler.sample, more),
         f"{name}.init": Call(
             sampler.init,
@@ -265,6 +272,14 @@ FITTING: dict[str, Call] = {
             "learning_rate": positive(0.01),
             "batch_size": BATCH,
             "schedule": (SCHEDULE, NO_SCHEDULE),
+        },
+    ),
+    "Converged": Call(
+        rb.Converged,
+        {
+            "rhat": (1.01, m.reals(1.0)),
+            "ess": positive(400.0),
+            "at": (X, [("text", "x"), ("number", 1.0), ("no rows", X[:0])], ("x",)),
         },
     ),
     "EnsembleStart": Call(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from ribbit._arrays import random_numbers, transitions
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.errors import PrecisionWarning
 from ribbit.protocols import Array
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 
@@ -78,12 +78,12 @@ def warn_of_precision(
     spread = float(np.std(difference, ddof=1)) if np.isfinite(difference).all() else np.inf
     if spread > _LIMIT:
         steps = min(_STEPS, int(tuned["num_steps"].max()))
-        warnings.warn(
+        warn(
             f"[{function}] expected the energy errors of float32 within a standard deviation of "
             f"{_LIMIT:g}, got {spread:.2g} over {difference.size} trajectories of {steps} steps "
             f"with precision={density.target.precision!r}: acceptance will suffer, use 'mixed' or "
             "'float32'",
-            PrecisionWarning,
+            category=PrecisionWarning,
             stacklevel=5,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,10 +20,12 @@ from ribbit.results.modes import superchains_of
 from ribbit.results.quantiles import probabilities
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
+from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.until import Converged, Watch, counts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -81,7 +84,7 @@ class Sampler(ABC):
 
     def sample(
         self,
-        num_draws: int,
+        num_draws: int | None = None,
         *,
         warmup: int | None = None,
         thin: int | None = None,
@@ -94,6 +97,8 @@ class Sampler(ABC):
         quantiles: Sequence[float] | None = None,
         keep_draws: bool = True,
         keep_warmup: bool = False,
+        until: Converged | None = None,
+        max_draws: int | None = None,
         max_seconds: float | None = None,
     ) -> Draws:
         """Run chains and keep their draws.
@@ -103,8 +108,8 @@ class Sampler(ABC):
 
         Parameters
         ----------
-        num_draws : int
-            Draws to keep per chain, D.
+        num_draws : int, optional
+            Draws to keep per chain, D; with `until` the least number of them, else required.
         warmup : int, optional
             Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
             (MCLMC, whose steps cost one gradient, and BAOAB: 10,000).
@@ -141,8 +146,17 @@ class Sampler(ABC):
         keep_warmup : bool
             Keep positions and statistics of warmup as ``draws.warmup_positions`` and
             ``draws.warmup_stats``.
+        until : Converged, optional
+            Go on until the draws are what :class:`ribbit.Converged` asks for, such as
+            ``rb.Converged(rhat=1.01, ess=400, at=x)``; ``draws.settings["stopped"]`` and the
+            summary say why the run has ended. The draws are the first ones of any longer run. With
+            `resume` the new draws alone are judged.
+        max_draws : int, optional
+            With `until`: draws per chain after which the run ends anyway, default 100,000. No
+            memory is taken before it is needed.
         max_seconds : float, optional
-            End the run after the step during which this time is over, with ``complete=False``.
+            End the run after the step during which this time, counted from the call, is over, with
+            ``complete=False``.
 
         Returns
         -------
@@ -176,10 +190,13 @@ class Sampler(ABC):
                 quantiles=quantiles,
                 keep_draws=keep_draws,
                 keep_warmup=keep_warmup,
+                until=until,
+                max_draws=max_draws,
                 max_seconds=max_seconds,
             )
+        begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
-        num_draws = checks.integer(name, "num_draws", num_draws, minimum=1, maximum=2**39)
+        first, num_draws = counts(name, num_draws, until, max_draws)
         warmup = self.default_warmup if warmup is None else warmup
         thin = self.default_thin if thin is None else thin
         thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
@@ -189,7 +206,6 @@ class Sampler(ABC):
             max_seconds = checks.positive(name, "max_seconds", max_seconds)
         thin = self._thin(name, num_draws, thin)
         running = self._running(name, predict_at, quantiles, keep_draws)
-        begin = time.perf_counter()
         origin: dict[str, Any] | None = None
         with InterruptGuard() as guard:
             if resume is None:
@@ -219,7 +235,23 @@ class Sampler(ABC):
                     )
             self._check_end(name, state, num_draws, thin)
             if running is not None:  # bad x or y: before any work
-                running.prepare(self._density.completed(state), num_draws, guard)
+                theta = self._density.completed(state)
+                running.prepare(theta, num_draws, guard, at_most=until is not None)
+            watch = None
+            if until is not None:
+                watch = Watch(
+                    name,
+                    until,
+                    self._density,
+                    self._density.completed(state),
+                    first,
+                    num_draws,
+                    running=running,
+                    origin=origin,
+                    tracked=self._reports_lp(),
+                    keeps=keep_draws,
+                    guard=guard,
+                )
             calendar = self._calendar(thin)
             run = Run(
                 self,
@@ -231,9 +263,46 @@ class Sampler(ABC):
                 running,
                 origin=origin,
                 found=self._found(state, resume),
-                begin=begin if origin and "kind" in origin else None,
+                begin=begin,
+                watch=watch,
             )
             return run.complete(name, guard, progress, max_seconds)
+
+    def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
+        """Begin a run in the background, so that the program, or the notebook, goes on.
+
+        Parameters
+        ----------
+        num_draws : int, optional
+        **options
+            As for :meth:`sample`. ``progress=None`` is silent here (``run.progress`` tells), True
+            prints a plain line every five seconds, a callable is called in the run's thread.
+
+        Returns
+        -------
+        BackgroundRun
+            ``run.progress``, ``run.draws()`` so far, ``run.stop()``, ``run.wait(timeout)``.
+
+        Raises
+        ------
+        TypeError, ValueError, MemoryError
+            For unknown options, and for bad arguments where they are found within a second, else
+            by ``run.wait()``; for a target that has a run in the background.
+
+        Examples
+        --------
+        >>> run = hmc.start(2_000, predict_at=x)  # doctest: +SKIP
+        >>> print(run.draws().summary())  # doctest: +SKIP
+        >>> draws = run.stop()  # doctest: +SKIP
+        """
+        inspect.signature(self.sample).bind(num_draws, **options)
+        progress = options.pop("progress", None)
+        return begin(
+            type(self).__name__,
+            self._density.target,
+            lambda note: self.sample(num_draws, progress=note, **options),
+            progress,
+        )
 
     def _sampler_of(self, resume: Any) -> Sampler:
         """Return who makes a run: this sampler, or its form for a target's marginal density."""
@@ -242,6 +311,10 @@ class Sampler(ABC):
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
         """Return settings that a run has beside its sampler's: found when its state was made."""
         return {}
+
+    def _reports_lp(self) -> bool:
+        """Return whether the statistic lp is one."""
+        return True
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
+from ribbit.samplers.run.holder import holder
 
 __all__ = ["Carrying", "InterruptGuard"]
 
@@ -23,8 +25,8 @@ class InterruptGuard:
     Installed on the main thread only. SIGINT only where Python handles it (not when it is ignored
     or handled by C code), SIGTERM only where nobody handles it, so that it would kill the process:
     then it ends the run as Ctrl-C does, and ``SystemExit(143)`` leaves the block. Where somebody
-    swallows that, the next SIGTERM kills: only the first of a process is taken. Old handlers are
-    put back in every case. Elsewhere the guard is inert.
+    swallows that and samples on, the next SIGTERM ends the next run in the same way. Old handlers
+    are put back in every case. Elsewhere the guard is inert.
 
     Attributes
     ----------
@@ -35,14 +37,15 @@ class InterruptGuard:
         handler raise KeyboardInterrupt or SystemExit, so that bookkeeping is never cut in half.
     terminated : bool
         Whether SIGTERM came.
+    asked : bool
+        Whether the one who holds a background run has asked it to stop, who needs no warning.
     """
-
-    told_to_end: ClassVar[bool] = False  # whether SIGTERM came to any run of this process
 
     def __init__(self) -> None:
         self.flag = InterruptFlag()
         self.foreign = False
         self.terminated = False
+        self.asked = False
         self._old: dict[signal.Signals, Any] = {}
 
     @property
@@ -63,12 +66,14 @@ class InterruptGuard:
             raise self.exception
 
     def __enter__(self) -> Self:
+        holding = holder()
+        if holding is not None:
+            holding.opened(self)
         if threading.current_thread() is threading.main_thread():
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:
                 self._install(signal.SIGINT, old)
-            default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-            if default and not InterruptGuard.told_to_end:
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
                 self._install(signal.SIGTERM, signal.SIG_DFL)
         return self
 
@@ -95,7 +100,7 @@ class InterruptGuard:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
-            self.terminated = InterruptGuard.told_to_end = True
+            self.terminated = True
         self.flag.set()
         if self.foreign:
             self.foreign = False
@@ -106,7 +111,8 @@ class Carrying:
     """Whatever leaves the ``with`` block as an exception carries what was done.
 
     The exception object stays the same and gets an attribute and a note. Once SIGTERM came it is a
-    SystemExit, whatever else was on its way.
+    SystemExit, whatever else was on its way, and standard error gets a line that says how to go on:
+    Python prints nothing of a SystemExit.
 
     Parameters
     ----------
@@ -117,6 +123,8 @@ class Carrying:
     done : callable
         Returns its value, and words for it.
     guard : InterruptGuard
+    resume : str, optional
+        How to go on, for the line after SIGTERM.
     """
 
     def __init__(
@@ -125,9 +133,14 @@ class Carrying:
         attribute: str,
         done: Callable[[], tuple[Any, str]],
         guard: InterruptGuard,
+        *,
+        resume: str | None = None,
     ) -> None:
         self._function, self._attribute = function, attribute
         self._done, self._guard = done, guard
+        self._resume = resume or (
+            f"catch the SystemExit and save error.{attribute}, resume=error.{attribute} goes on"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -151,5 +164,12 @@ class Carrying:
                 f"[{self._function}] ended after {words}: they are in `.{self._attribute}` of this "
                 f"exception (go on with resume=error.{self._attribute})"
             )
+            if self._guard.terminated:
+                self._say(words)
         if leaving is not error:
             raise leaving from error
+
+    def _say(self, words: str) -> None:
+        if sys.stderr is not None:  # None under pythonw and in some embedded interpreters
+            line = f"[{self._function}] SIGTERM after {words}: {self._resume}"
+            print(line, file=sys.stderr, flush=True)

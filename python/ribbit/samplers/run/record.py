@@ -16,7 +16,7 @@ __all__ = ["Chunk", "Record", "Report"]
 
 
 class Record:
-    """Buffers for positions (C, D, P) and statistics (C, D), allocated once."""
+    """Buffers for positions (C, D, P) and statistics (C, D)."""
 
     def __init__(
         self,
@@ -29,7 +29,6 @@ class Record:
     ) -> None:
         self.xp = namespace(state.position)
         self.chains = state.position.shape[0]
-        self.size = size
         each = sum(np.dtype(dtype).itemsize for dtype in statistics.values())
         require_memory(
             "sample", self.xp, self.chains * size * each, np.uint8, f"statistics of {size} draws"
@@ -43,14 +42,31 @@ class Record:
                 f"{size} draws of {self.chains} chains and {dim} parameters (thin, or "
                 "keep_draws=False with predict_at, need less)",
             )
-        self.positions = self.xp.empty(
-            (self.chains, size if positions else 0, dim), dtype=state.position.dtype
-        )
         self.keep_positions = positions
+        self._dim, self._dtype, self._statistics = dim, state.position.dtype, dict(statistics)
+        self.make(size)
+
+    def make(self, size: int) -> None:
+        """Make buffers of so many entries, empty."""
+        self.size = size
+        self.positions = self.xp.empty(
+            (self.chains, size if self.keep_positions else 0, self._dim), dtype=self._dtype
+        )
         self.stats: dict[str, Array] = {
             name: self.xp.empty((self.chains, size), dtype=getattr(self.xp, dtype))
-            for name, dtype in statistics.items()
+            for name, dtype in self._statistics.items()
         }
+
+    def room(self, index: int) -> None:
+        """Make place for entry `index`: there is."""
+
+    def copy(self, at: int, other: Record, count: int) -> None:
+        """Take the first `count` entries of another one, from entry `at` on."""
+        positions, stats = other.upto(count)
+        if self.keep_positions:
+            self.positions[:, at : at + count, :] = positions
+        for name, values in stats.items():
+            self.stats[name][:, at : at + count] = values
 
     def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
         """Write entry `index`; position (C, P)."""

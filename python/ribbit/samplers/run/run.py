@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -20,9 +22,12 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.growing import GrowingRecord
+from ribbit.samplers.run.holder import holder
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.until import Watch
 
 __all__ = ["ProgressOption", "Run"]
 
@@ -59,7 +64,18 @@ class Transitions(Protocol):
 
 
 class Run:
-    """One call of ``sample``: buffers, and where they are filled to."""
+    """One call of ``sample``: buffers, and where they are filled to.
+
+    Attributes
+    ----------
+    lock : Lock
+        Held while a draw is put down: another thread sees draw, statistics and state together.
+    reserve : callable
+        Seconds of ``max_seconds`` that the end of the run needs, such as a last flush to a disk.
+    ended : str
+        Why, once it has: "converged", "max_draws", "num_draws", "max_seconds", "interrupted" or
+        "an exception"; "running" before.
+    """
 
     def __init__(
         self,
@@ -73,29 +89,38 @@ class Run:
         *,
         origin: dict[str, Any] | None = None,
         found: dict[str, Any] | None = None,
-        begin: float | None = None,
+        begin: float,
+        watch: Watch | None = None,
     ) -> None:
         """Make buffers.
 
-        `origin`: how the start was found, by a fit that began at `begin`; `found`: settings of this
-        run beside the sampler's.
+        `origin`: how the start was found, in a call that began at `begin`; `found`: settings of
+        this run beside the sampler's.
         """
         self.origin, self.found, self.begin = origin, found or {}, begin
+        self.watch = watch
+        self.lock = threading.Lock()
+        self.reserve: Callable[[], float] = lambda: 0.0
+        self.ended = "running"
         self.sampler, self.state = sampler, state
         self.num_draws, self.calendar = num_draws, calendar
         self.keep_draws = keep_draws
         self.running = running
-        self.kept = 0
-        self.warm = 0
+        self.first, self.kept, self.warm = state.step, 0, 0
         self.seconds: float | None = None
         owed = max(0, state.warmup - state.step)
         statistics = sampler.statistics
         dim = sampler._density.full_dim
-        self.draws = Record(state, dim, num_draws, statistics, positions=keep_draws)
+        self.draws: Record | GrowingRecord = (
+            Record(state, dim, num_draws, statistics, positions=keep_draws)
+            if watch is None
+            else GrowingRecord(state, dim, num_draws, statistics, positions=keep_draws)
+        )
         self.warmup = Record(state, dim, owed, statistics, positions=True) if keep_warmup else None
         # Draws sit at fixed step numbers, whatever the step of a resumed state is.
         past = max(0, state.step - state.warmup)
-        self.total = owed + calendar.step(calendar.count(past) + num_draws) - past
+        self._past, self._owed = past, owed
+        self.total = self._steps_to(num_draws if watch is None else watch.expected)
 
     def complete(
         self,
@@ -105,21 +130,26 @@ class Run:
         max_seconds: float | None,
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
+        holding = holder()
+        if holding is not None:
+            holding.begun(self)
         with Carrying(name, "draws", self._done, guard):
             self.loop(guard, progress, max_seconds)
             guard.check_terminated()
-            return self.finish(name, guard.requested)
+            return self.finish(name, guard)
 
     def loop(
         self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
     ) -> None:
-        """Make steps until all draws are kept, Ctrl-C, or the time is over."""
+        """Make steps until all draws are kept, enough are, Ctrl-C, or the time is over.
+
+        Phases of a step: what may be discarded, what belongs together, what may end the run.
+        """
         from ribbit.samplers.run.progress import open_progress
 
-        sampler, state, running = self.sampler, self.state, self.running
+        sampler, state, running, watch = self.sampler, self.state, self.running, self.watch
         first, warmup, calendar = state.step, state.warmup, self.calendar
-        begin = time.perf_counter() if self.begin is None else self.begin
-        end = None if max_seconds is None else begin + max_seconds
+        end = None if max_seconds is None else self.begin + max_seconds
         reporter = open_progress(
             progress,
             total=self.total,
@@ -139,29 +169,68 @@ class Run:
                     batch, position = None, state.position
                     if keep or self.warmup is not None:
                         position = sampler._density.completed(state, guard)
-                    if keep and running is not None:
-                        batch = running.evaluate(position, guard)
+                    if keep:
+                        if running is not None:
+                            batch = running.evaluate(position, guard)
+                        self.draws.room(self.kept)
                 except (Interrupted, KeyboardInterrupt, SystemExit) as error:
-                    ours = SystemExit if guard.terminated else KeyboardInterrupt
-                    if not guard.requested or not isinstance(error, (Interrupted, ours)):
-                        raise
+                    _raise_foreign(error, guard)
                     break  # the step is discarded; resuming makes it again
                 # No exception from here on: draw, statistics and state belong together.
-                if keep:
-                    if batch is not None and running is not None:
-                        running.add(batch, guard)
-                    self.draws.put(self.kept, position, info)
-                    self.kept += 1
-                elif self.warmup is not None and state.step <= warmup:
-                    self.warmup.put(self.warm, position, info)
-                    self.warm += 1
                 chunk.made(state.step - self.state.step)
-                self.state = state
+                with self.lock:
+                    if keep:
+                        if batch is not None and running is not None:
+                            running.add(batch, guard)
+                        self.draws.put(self.kept, position, info)
+                        self.kept += 1
+                        if watch is not None:
+                            watch.take(position)
+                    elif self.warmup is not None and state.step <= warmup:
+                        self.warmup.put(self.warm, position, info)
+                        self.warm += 1
+                    self.state = state
                 report.update(state.step - first, info)
-                if end is not None and time.perf_counter() >= end:
+                if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
+                    break
+                if end is not None and time.perf_counter() >= end - self.reserve():
+                    self._enough(guard, reporter, last=True)
                     break
             report.flush()
-        self.seconds = time.perf_counter() - begin
+        self.ended = self._why(guard)
+        self.seconds = time.perf_counter() - self.begin
+
+    def _steps_to(self, count: int) -> int:
+        """Return the steps of this run up to its draw `count`."""
+        calendar, past = self.calendar, self._past
+        return self._owed + calendar.step(calendar.count(past) + count) - past
+
+    def _enough(self, guard: InterruptGuard, reporter: Any, *, last: bool = False) -> bool:
+        """Whether the draws are what `until` asks for, or Ctrl-C ends the look at them."""
+        watch = self.watch
+        if watch is None or self.kept == 0 or not isinstance(self.draws, GrowingRecord):
+            return False
+        try:
+            watch.look(self.kept, self.draws, guard, self._confirmed, last=last)
+        except (Interrupted, KeyboardInterrupt, SystemExit) as error:
+            _raise_foreign(error, guard)
+            return True
+        reporter.total = max(reporter.total, self._steps_to(watch.expected))
+        if watch.met:
+            reporter.total = self._steps_to(self.kept)
+        return watch.met
+
+    def _confirmed(self) -> bool:
+        """Whether the summary says so, of the very inputs of the rule."""
+        assert self.watch is not None
+        return self._pack().summary(self.watch.rule.at).converged is True
+
+    def _why(self, guard: InterruptGuard) -> str:
+        if self.watch is not None and self.watch.met:
+            return "converged"
+        if self.kept == self.num_draws:
+            return "num_draws" if self.watch is None else "max_draws"
+        return "interrupted" if guard.requested else "max_seconds"
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
@@ -171,9 +240,10 @@ class Run:
         after = step - warmup
         return -after if after < 0 else self.calendar.after(after) - after
 
-    def finish(self, name: str, interrupted: bool) -> Draws:
+    def finish(self, name: str, guard: InterruptGuard) -> Draws:
         """Pack what there is."""
-        if interrupted:
+        interrupted = self.ended == "interrupted"
+        if interrupted and not guard.asked:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
                 "returning these (go on with resume=draws)",
@@ -192,18 +262,46 @@ class Run:
         explained |= self._warn_far(name)
         if not (explained or interrupted):
             noise = verdicts.log_noise_of(draws.predictive, draws.positions)
-            traced = None if self.running is None else self.running.traced
+            traced = draws.judged
+            if traced is None and self.running is not None:
+                traced = self.running.traced
             own = verdicts.parameters_of(draws.predictive, draws.positions)
             text = verdicts.check_run(name, draws.stats, noise, traced, own, draws.settings)
+            if text is None:
+                text = self._short_of(name)
             if text is not None:
                 warn(text, stacklevel=4, category=ConvergenceWarning)
         return draws
 
+    def _short_of(self, name: str) -> str | None:
+        """Say what a run lacks that has ended before its draws were what `until` asks for."""
+        watch = self.watch
+        if watch is None or watch.met or watch.last is None:
+            return None
+        rule, last = watch.rule, watch.last
+        return (
+            f"[{name}] expected R-hat <= {rule.rhat:g} and {rule.ess:g} effective draws (until=), "
+            f"got {last.rhat:.3f} and {last.ess:.0f} of the {last.of or 'draws'} after "
+            f"{watch.at} draws per chain ({self.ended}): resume=draws goes on"
+        )
+
+    def snapshot(self) -> Draws:
+        """Return the draws so far, from another thread while the run goes on."""
+        with self.lock:
+            running = None if self.running is None else self.running.copy()
+            return self._pack(running, time.perf_counter() - self.begin)
+
     def _done(self) -> tuple[Draws, str]:
+        if self.ended == "running":
+            self.ended = "an exception"
         return self._pack(), f"{self.kept} of {self.num_draws} draws per chain"
 
-    def _pack(self) -> Draws:
+    def _pack(
+        self, running: RunningPrediction | None = None, seconds: float | None = None
+    ) -> Draws:
         sampler, state = self.sampler, self.state
+        running = self.running if running is None else running
+        seconds = self.seconds if seconds is None else seconds
         target = sampler._density.target
         positions, stats = self.draws.upto(self.kept)
         warmup_positions, warmup_stats = (
@@ -211,17 +309,17 @@ class Run:
         )
         predictive = target if callable(getattr(target, "predictive", None)) else None
         prediction = None
-        if self.running is not None:
+        if running is not None:
             prediction = Prediction(
-                self.running.predictive,
-                self.running.x,
+                running.predictive,
+                running.x,
                 positions=positions if self.keep_draws else None,
-                running=self.running,
+                running=running,
             )
         return Draws(
             positions=positions,
             stats=stats,
-            complete=self.kept == self.num_draws,
+            complete=self.kept == self.num_draws or self.ended == "converged",
             state=state,
             settings={
                 "sampler": type(sampler).__name__,
@@ -237,14 +335,28 @@ class Run:
                 "dtype": sampler._density.dtype.name,
                 **_kernels(target),
                 "keep_draws": self.keep_draws,
+                **self._rule(),
                 "versions": _versions(),
             },
             predictive=predictive,
             prediction=prediction,
             warmup_positions=warmup_positions,
             warmup_stats=warmup_stats,
-            seconds=self.seconds,
+            seconds=seconds,
+            judged=None if self.watch is None else self.watch.judged,
         )
+
+    def _rule(self) -> dict[str, Any]:
+        """Return until= and why the run has ended, as plain values."""
+        stopped: dict[str, Any] = {"reason": self.ended, "draws": self.kept}
+        watch = self.watch
+        if watch is None:
+            return {"stopped": stopped}
+        if (last := watch.last) is not None and watch.at == self.kept:
+            stopped["rhat"] = last.rhat if math.isfinite(last.rhat) else None
+            stopped["ess"] = last.ess if math.isfinite(last.ess) else None
+            stopped["of"] = last.of
+        return {"until": watch.settings(), "stopped": stopped}
 
     def _warn_far(self, name: str) -> bool:
         """Warn of chains that are where the prior has no mass: a step size that is too large."""
@@ -280,6 +392,13 @@ class Run:
                 stacklevel=5,
             )
         return bool(stuck.any())
+
+
+def _raise_foreign(error: BaseException, guard: InterruptGuard) -> None:
+    """Raise again what is not of our own Ctrl-C or SIGTERM."""
+    ours = SystemExit if guard.terminated else KeyboardInterrupt
+    if not guard.requested or not isinstance(error, (Interrupted, ours)):
+        raise error
 
 
 def _integrated(target: Any) -> dict[str, str]:

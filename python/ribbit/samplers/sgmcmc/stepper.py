@@ -440,6 +440,9 @@ class Stepping:
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)
 
+    def _reports_lp(self) -> bool:
+        return self._stepper.track_lp
+
     def _calendar(self, thin: int) -> Calendar:
         return self._stepper.calendar(thin)
 

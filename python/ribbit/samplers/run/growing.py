@@ -1,0 +1,120 @@
+"""Where draws and statistics go when nobody knows how many will come.
+
+Shapes: C chains, D draws, P parameters.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ribbit._arrays.namespace import namespace
+from ribbit.protocols import Array
+from ribbit.results.state import AnyState
+from ribbit.samplers.run.record import Record
+
+__all__ = ["GrowingRecord", "Kept"]
+
+_BLOCK, _BYTES = 64, 1 << 23  # draws of the first block, and what it may take
+
+
+class GrowingRecord:
+    """A :class:`Record` in blocks: each makes a quarter more, so that little lies empty.
+
+    Blocks are joined when they are asked for, one after another, and each is let go once it is
+    copied: draws are never in memory twice. Another thread may ask while no draw is put.
+    """
+
+    def __init__(
+        self,
+        state: AnyState,
+        dim: int,
+        most: int,
+        statistics: Mapping[str, str],
+        *,
+        positions: bool,
+    ) -> None:
+        self._state, self._dim, self._most = state, dim, most
+        self._statistics, self.keep_positions = dict(statistics), positions
+        self._begin, self._size = 0, 0  # of the last block
+        self._lock = threading.RLock()  # blocks are opened, read and joined one at a time
+        self._blocks: list[Record] = [self._block(0)]
+
+    def room(self, index: int) -> None:
+        """Make place for entry `index`, the next one; MemoryError before anything is written."""
+        with self._lock:
+            if index >= self._begin + self._size:
+                self._open(index)
+
+    def _open(self, index: int) -> None:
+        each = self._state.position.shape[0] * self._dim * self._state.position.dtype.itemsize
+        least = max(1, min(_BLOCK, _BYTES // max(1, each)))
+        size = min(max(least, index // 4), self._most - index)
+        self._blocks.append(self._block(size))
+        self._begin, self._size = index, size
+
+    def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
+        """Write entry `index`; position (C, P)."""
+        with self._lock:
+            self.room(index)  # a join in between has let an empty block go
+            self._blocks[-1].put(index - self._begin, position, info)
+
+    def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
+        """Return the first `count` entries, which are all there are."""
+        with self._lock:
+            filled = [block for block in self._blocks if block.size]
+            if len(filled) > 1 or (filled and filled[0].size != count):
+                self._join(count)
+            return self._blocks[-1].upto(count)
+
+    def kept(self, count: int) -> Kept:
+        """Return the first `count` positions as what columns can be taken of; nothing is copied."""
+        return Kept([part for part, _ in self._parts(count)], self._blocks[0].positions)
+
+    def statistics(self, count: int) -> dict[str, Array]:
+        """Return the first `count` entries of the statistics, (C, D) each."""
+        parts = [stats for _, stats in self._parts(count)]
+        if not parts:
+            return self._blocks[0].upto(0)[1]
+        xp = namespace(self._state.position)
+        return {name: xp.concat([p[name] for p in parts], axis=1) for name in self._statistics}
+
+    def _parts(self, count: int) -> list[tuple[Array, dict[str, Array]]]:
+        found, done = [], 0
+        with self._lock:
+            for block in self._blocks:
+                if block.size and done < count:
+                    found.append(block.upto(min(block.size, count - done)))
+                    done += block.size
+        return found
+
+    def _join(self, count: int) -> None:
+        joined, done = self._block(0), 0
+        joined.make(count)
+        while self._blocks:
+            block = self._blocks.pop(0)
+            part = min(block.size, count - done)
+            joined.copy(done, block, part)
+            done += part
+        self._blocks = [joined]
+        self._begin, self._size = 0, count
+
+    def _block(self, size: int) -> Record:
+        return Record(self._state, self._dim, size, self._statistics, positions=self.keep_positions)
+
+
+class Kept:
+    """Positions (C, D, P) in several arrays, of which columns can be taken: ``kept[:, :, key]``."""
+
+    def __init__(self, parts: list[Array], empty: Array) -> None:
+        self._parts = parts or [empty]
+        first = self._parts[0].shape
+        self.shape = (first[0], sum(part.shape[1] for part in self._parts), first[2])
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Array:
+        rows, draws, columns = key
+        if rows != slice(None) or draws != slice(None):
+            raise IndexError(f"[Kept] expected columns of all draws, got {key}")
+        xp = namespace(self._parts[0])
+        return xp.concat([part[:, :, columns] for part in self._parts], axis=1)
