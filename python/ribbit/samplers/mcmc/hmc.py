@@ -186,6 +186,9 @@ class HMC(Sampler):
             return self
         return inner
 
+    def _settled(self, warmup: int) -> int | None:
+        return self._tuning.settled(warmup)
+
     def init(
         self,
         position: Array,

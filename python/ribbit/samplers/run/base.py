@@ -238,6 +238,10 @@ class Sampler(ABC):
         """Return who makes a run: this sampler, or its form for a target's marginal density."""
         return self
 
+    def _settled(self, warmup: int) -> int | None:
+        """Return the step of warmup from which steps cost about what they will; None: unknown."""
+        return None
+
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
         return thin

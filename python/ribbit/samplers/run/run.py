@@ -20,6 +20,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
@@ -55,6 +56,10 @@ class Transitions(Protocol):
         self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[AnyState, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
+        ...
+
+    def _settled(self, warmup: int) -> int | None:
+        """Step of warmup from which trajectories have about the length that they will keep."""
         ...
 
 
@@ -101,12 +106,16 @@ class Run:
     ) -> Draws:
         """Run, and pack what there is; an exception carries that too."""
         with Carrying(name, "draws", self._done, guard):
-            self.loop(guard, progress, max_seconds)
+            self.loop(name, guard, progress, max_seconds)
             guard.check_terminated()
             return self.finish(name, guard.requested)
 
     def loop(
-        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+        self,
+        name: str,
+        guard: InterruptGuard,
+        progress: ProgressOption,
+        max_seconds: float | None,
     ) -> None:
         """Make steps until all draws are kept, Ctrl-C, or the time is over."""
         from ribbit.samplers.run.progress import open_progress
@@ -125,6 +134,7 @@ class Run:
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk()
+        foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not guard.requested:
                 try:
@@ -153,10 +163,16 @@ class Run:
                 chunk.made(state.step - self.state.step)
                 self.state = state
                 report.update(state.step - first, info)
+                foresight.update(name, state, info)
                 if end is not None and time.perf_counter() >= end:
                     break
             report.flush()
         self.seconds = time.perf_counter() - begin
+
+    def _settled(self) -> int | None:
+        """Return the step from which trajectories have their length, where it lies ahead."""
+        settled = self.sampler._settled(self.state.warmup)
+        return None if settled is None or settled < self.state.step else settled
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
