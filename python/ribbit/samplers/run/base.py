@@ -316,6 +316,10 @@ class Sampler(ABC):
         """Return whether the statistic lp is one."""
         return True
 
+    def _settled(self, warmup: int) -> int | None:
+        """Return the step of warmup from which steps cost about what they will; None: unknown."""
+        return None
+
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""
         return thin

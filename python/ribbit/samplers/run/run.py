@@ -22,6 +22,7 @@ from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.holder import holder
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
@@ -60,6 +61,10 @@ class Transitions(Protocol):
         self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[AnyState, dict[str, Array]]:
         """Make steps; a pure function of `state`."""
+        ...
+
+    def _settled(self, warmup: int) -> int | None:
+        """Step of warmup from which trajectories have about the length that they will keep."""
         ...
 
 
@@ -134,12 +139,16 @@ class Run:
         if holding is not None:
             holding.begun(self)
         with Carrying(name, "draws", self._done, guard):
-            self.loop(guard, progress, max_seconds)
+            self.loop(name, guard, progress, max_seconds)
             guard.check_terminated()
             return self.finish(name, guard)
 
     def loop(
-        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+        self,
+        name: str,
+        guard: InterruptGuard,
+        progress: ProgressOption,
+        max_seconds: float | None,
     ) -> None:
         """Make steps until all draws are kept, enough are, Ctrl-C, or the time is over.
 
@@ -160,6 +169,7 @@ class Run:
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk()
+        foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not guard.requested:
                 try:
@@ -191,6 +201,7 @@ class Run:
                         self.warm += 1
                     self.state = state
                 report.update(state.step - first, info)
+                foresight.update(name, state, info)
                 if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
                     break
                 if end is not None and time.perf_counter() >= end - self.reserve():
@@ -231,6 +242,11 @@ class Run:
         if self.kept == self.num_draws:
             return "num_draws" if self.watch is None else "max_draws"
         return "interrupted" if guard.requested else "max_seconds"
+
+    def _settled(self) -> int | None:
+        """Return the step from which trajectories have their length, where it lies ahead."""
+        settled = self.sampler._settled(self.state.warmup)
+        return None if settled is None or settled < self.state.step else settled
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
