@@ -244,7 +244,7 @@ class Density {
     return py::make_tuple(moved, records, outcome.failed, outcome.largest);
   }
 
-  Arrays<FloatArray, FloatArray, double, double, FloatArray> leapfrog(
+  Arrays<FloatArray, FloatArray, double, double, FloatArray, std::int64_t> leapfrog(
       const py::object& position, const py::object& momentum, const py::object& grad,
       const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
       const InterruptFlag* interrupt) const {
@@ -258,6 +258,7 @@ class Density {
     if (!grad.is_none()) slope = checked<T>(grad, "grad", {chains, n});
     py::array_t<T> q = empty<T>({chains, n}), p = empty<T>({chains, n}), g = empty<T>({chains, n});
     py::array_t<double> ll = empty<double>({chains}), lp = empty<double>({chains});
+    py::array_t<std::int64_t> made = empty<std::int64_t>({chains});
     const cpu::Trajectories<T> all{chains,
                                    data<T>(start),
                                    data<T>(kicks),
@@ -270,7 +271,8 @@ class Density {
                                    p.mutable_data(),
                                    g.mutable_data(),
                                    ll.mutable_data(),
-                                   lp.mutable_data()};
+                                   lp.mutable_data(),
+                                   made.mutable_data()};
     PythonPoll poll(interrupt);
     bool done = false;
     {
@@ -278,7 +280,7 @@ class Density {
       done = native_->leapfrog(all, &poll);
     }
     if (!done) poll.rethrow();
-    return py::make_tuple(q, p, ll, lp, g);
+    return py::make_tuple(q, p, ll, lp, g, made);
   }
 
   // position, velocity, grad, terms (C, 2), what the kicks gained (C,), errors (C, most steps).

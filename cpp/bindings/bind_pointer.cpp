@@ -33,7 +33,7 @@ class Pointer {
     return py::make_tuple(lp, grad);
   }
 
-  Arrays<double, double, double, double> leapfrog(
+  Arrays<double, double, double, double, std::int64_t> leapfrog(
       const py::object& position, const py::object& momentum, const py::object& grad,
       const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
       const InterruptFlag* interrupt) const {
@@ -45,6 +45,8 @@ class Pointer {
     py::array_t<double> q = copied<double>(position, "position", chains, n),
                         p = copied<double>(momentum, "momentum", chains, n),
                         g = copied<double>(grad, "grad", chains, n), lp = empty<double>({chains});
+    py::array_t<std::int64_t> made = empty<std::int64_t>({chains});
+    std::int64_t* counts = made.mutable_data();
     double *qs = q.mutable_data(), *ps = p.mutable_data(), *gs = g.mutable_data(),
            *lps = lp.mutable_data();
     PythonPoll poll(interrupt);
@@ -52,10 +54,10 @@ class Pointer {
     {
       const WithoutGil release;
       outcome = native_.leapfrog(qs, ps, gs, mass.values, mass.stride, data<double>(eps),
-                                 steps.values, chains, lps, &poll);
+                                 steps.values, chains, lps, counts, &poll);
     }
     raise_unless_done(outcome, poll);
-    return py::make_tuple(q, p, lp, g);
+    return py::make_tuple(q, p, lp, g, made);
   }
 
  private:

@@ -166,6 +166,7 @@ class LogDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.int64],
     ]: ...
     def masked_value_and_grad(
         self,
@@ -264,6 +265,7 @@ class PointerDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.int64],
     ]: ...
     def value_and_grad(
         self, theta: typing.Any, interrupt: InterruptFlag | None = None

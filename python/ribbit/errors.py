@@ -64,7 +64,7 @@ class ScaleWarning(RibbitWarning):
 
 
 class NoiseWarning(RibbitWarning):
-    """Targets take so few values that a noise sd of the network's making may vanish."""
+    """A noise sd vanishes, or may: targets take few values, or have nearly no noise."""
 
 
 class PrecisionWarning(RibbitWarning):

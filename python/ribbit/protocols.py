@@ -183,6 +183,13 @@ class NativeTrajectory(Protocol):
             Terms of the tempered log density at the end.
         grad : (C, P) array
             Gradient at the end, a new array.
+
+        Notes
+        -----
+        A chain that is lost, whose momentum is no longer finite, may end at any later step: its
+        proposal is rejected anyway, as long as what is returned of it is not finite either. A
+        method with an attribute ``counts_steps`` is also given ``made=``, an int64 array (C,) to
+        be filled with the steps that were made, for the statistic "n_steps".
         """
         ...
 

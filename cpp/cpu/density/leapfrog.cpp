@@ -1,6 +1,8 @@
 #include "cpu/density/leapfrog.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -42,15 +44,31 @@ bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* p
           std::copy(all.grad + at + first, all.grad + at + last, m.grad + first);
           kick_drift(first, last, step / 2, step);
         }
-        for (std::int64_t i = all.grad != nullptr ? 1 : 0; i <= steps; ++i) {
-          const bool ends = i == steps;
+        if (m.index == 0) m.shared.failed = false;
+        std::int64_t i = all.grad != nullptr ? 1 : 0;
+        bool lost = false;
+        for (; i <= steps && !lost; ++i) {
+          const bool ends = i == steps, looks = i % kCheckedSteps == 0 && i > 0 && !ends;
           if (!evaluator.run_shards(m, position, {ends, true})) return false;
           evaluator.combine(m, position, {ends, true}, [&](std::int64_t begin, std::int64_t end) {
             kick_drift(begin, end, i == 0 || ends ? step / 2 : step, ends ? T(0) : step);
+            if (looks && !std::isfinite(k.dot_weighted(momentum + begin, nullptr, end - begin))) {
+              m.shared.failed.store(true, std::memory_order_relaxed);
+            }
           });
+          if (!looks) continue;
+          if (!m.barrier()) return false;
+          lost = m.shared.failed.load(std::memory_order_relaxed);
         }
         if (!m.barrier()) return false;
-        if (m.index == 0) evaluator.sum_terms(m, all.log_likelihood + chain, all.log_prior + chain);
+        if (m.index != 0) return true;
+        all.made[chain] = i - 1;
+        if (lost) {
+          all.log_likelihood[chain] = all.log_prior[chain] =
+              std::numeric_limits<double>::quiet_NaN();
+        } else {
+          evaluator.sum_terms(m, all.log_likelihood + chain, all.log_prior + chain);
+        }
         return true;
       },
       NoPreparation{}, order.data());

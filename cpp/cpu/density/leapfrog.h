@@ -5,9 +5,15 @@
 
 namespace ribbit::cpu {
 
+// How often a trajectory looks whether it is lost.
+inline constexpr std::int64_t kCheckedSteps = 8;
+
 // num_steps[c] >= 1 leapfrog steps of size step_size[c] of each chain, (chains, dim) arrays. grad:
 // at the position; null: it is evaluated first. mass: inverse, (dim,) or (chains, dim) with
-// mass_stride = dim, or null for ones. The terms (chains,) are those at the end.
+// mass_stride = dim, or null for ones. The terms (chains,) are those at the end. made (chains,):
+// the steps that were made, fewer than num_steps where a chain was lost: a momentum whose square
+// overflows never comes back, and every kCheckedSteps steps it is looked for. The terms are then
+// NaN.
 template <class T>
 struct Trajectories {
   std::int64_t chains;
@@ -18,6 +24,7 @@ struct Trajectories {
   const std::int64_t* num_steps;
   T *end_position, *end_momentum, *end_grad;
   double *log_likelihood, *log_prior;
+  std::int64_t* made;
 };
 
 // Of every chain. False when cancelled.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "cpu/system/dispatch.h"
 
@@ -42,7 +43,7 @@ PointerDensity::Outcome PointerDensity::evaluate(const double* theta, std::int64
 PointerDensity::Outcome PointerDensity::leapfrog(double* q, double* p, double* g, const double* m,
                                                  std::int64_t m_stride, const double* step_size,
                                                  const std::int64_t* num_steps, std::int64_t chains,
-                                                 double* lp, Poll* poll) const {
+                                                 double* lp, std::int64_t* made, Poll* poll) const {
   const KernelTable<double>& k = kernels<double>();
   return on_chains(chains, poll, [&](std::int64_t chain, Cancel& cancel) {
     double* position = q + chain * dim_;
@@ -52,11 +53,18 @@ PointerDensity::Outcome PointerDensity::leapfrog(double* q, double* p, double* g
     const double step = step_size[chain];
     const std::int64_t steps = num_steps[chain];
     k.kick_drift(position, momentum, grad, mass, dim_, step / 2, step);
-    for (std::int64_t i = 1; i <= steps; ++i) {
+    for (std::int64_t i = 1;; ++i) {
       const int code = function_(static_cast<std::size_t>(dim_), position, grad, lp + chain, user_);
       if (code != 0) return code;
       if (cancel.check()) return 0;
-      if (i < steps) k.kick_drift(position, momentum, grad, mass, dim_, step, step);
+      // A lost chain stops here: the function never sees the NaN that would follow.
+      const bool finite = std::isfinite(lp[chain]) &&
+                          std::all_of(grad, grad + dim_, [](double v) { return std::isfinite(v); });
+      if (i == steps || !finite) {
+        made[chain] = i;
+        break;
+      }
+      k.kick_drift(position, momentum, grad, mass, dim_, step, step);
     }
     k.kick_drift(position, momentum, grad, mass, dim_, step / 2, 0);
     return 0;

@@ -25,10 +25,10 @@ class PointerDensity {
   };
   Outcome evaluate(const double* theta, std::int64_t chains, double* lp, double* grad,
                    Poll* poll) const;
-  // As LogDensity::leapfrog.
+  // As LogDensity::leapfrog; a chain ends at the first value or gradient that is not finite.
   Outcome leapfrog(double* q, double* p, double* g, const double* m, std::int64_t m_stride,
                    const double* step_size, const std::int64_t* num_steps, std::int64_t chains,
-                   double* lp, Poll* poll) const;
+                   double* lp, std::int64_t* made, Poll* poll) const;
 
  private:
   template <class Body>

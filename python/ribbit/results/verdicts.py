@@ -442,6 +442,8 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         rows.append(Row("energy variance per parameter", text))
     if (pilot := draws.settings.get("pilot")) is not None:
         rows.append(Row("step size", str(pilot)))
+    if (part := draws.settings.get("integrated")) is not None:
+        rows.append(Row("integrated out", f"{part}: states and lp are those of the rest"))
     thin = int(draws.settings.get("thin", 1))
     if "n_steps" in stats:
         work = float(np.asarray(as_host(stats["n_steps"]), dtype=np.float64).sum()) * thin

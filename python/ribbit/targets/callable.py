@@ -242,11 +242,13 @@ class PointerDensity:
         num_steps: npt.ArrayLike,
         *,
         inverse_mass: Array64 | None = None,
+        made: npt.NDArray[np.int64] | None = None,
         interrupt: Any = None,
     ) -> tuple[Array64, Array64, Array64, Array64]:
         """Run a leapfrog trajectory of every chain in native code; as `Posterior.leapfrog`.
 
-        The terms returned are (C, 1), the log density.
+        The terms returned are (C, 1), the log density. A chain ends where that or its gradient is
+        not finite; `made` (C,) is filled with the steps that were made.
 
         Raises
         ------
@@ -259,8 +261,12 @@ class PointerDensity:
         trajectory = host_trajectory(
             name, position, momentum, grad, step_size, num_steps, inverse_mass, _FLOAT64, self.dim
         )
-        position, momentum, lp, grad = self._native.leapfrog(*trajectory, interrupt)
+        position, momentum, lp, grad, counts = self._native.leapfrog(*trajectory, interrupt)
+        if made is not None:
+            made[...] = counts
         return position, momentum, lp[:, None], grad
+
+    leapfrog.counts_steps = True  # type: ignore[attr-defined]
 
 
 def _function_address(name: str, function: Any) -> tuple[int, int]:

@@ -195,6 +195,7 @@ class NativeDensity:
         num_steps: npt.ArrayLike,
         *,
         inverse_mass: FloatArray | None = None,
+        made: npt.NDArray[np.int64] | None = None,
         interrupt: Any = None,
     ) -> tuple[FloatArray, FloatArray, Array64, FloatArray]:
         """Run a leapfrog trajectory of every chain in native code (Neal 2011, section 2.3).
@@ -210,6 +211,9 @@ class NativeDensity:
             () or (C,), >= 1.
         inverse_mass : numpy.ndarray, optional
             Diagonal (P,) or (C, P) in the target's dtype; None is the identity.
+        made : numpy.ndarray, optional
+            (C,) int64, to be filled with the steps that were made: on the CPU a chain that is lost
+            (whose momentum is no longer finite) ends at the next multiple of 8.
         interrupt : InterruptFlag, optional
             Ends the call from another thread.
 
@@ -218,7 +222,7 @@ class NativeDensity:
         position, momentum : numpy.ndarray
             (C, P), new arrays.
         terms : numpy.ndarray
-            (C, 2) float64 at the end, as in `terms_and_grad`.
+            (C, 2) float64 at the end, as in `terms_and_grad`; NaN of a chain that was lost.
         grad : numpy.ndarray
             (C, P) at the end.
 
@@ -243,12 +247,15 @@ class NativeDensity:
             self.dim,
         )
         out = self._native.leapfrog(*trajectory, interrupt)
-        position, momentum, likelihood, prior, grad = out
+        position, momentum, likelihood, prior, grad, *counts = out
+        if made is not None:  # a device makes all of them: a look at each would wait for it
+            made[...] = counts[0] if counts else num_steps
         return position, momentum, xp.stack(self._spec.temper(likelihood, prior), axis=-1), grad
 
-    # Read by the samplers: grad may be None. On the method, so that one that replaces it is asked
-    # for no more than the protocol says.
+    # Read by the samplers: grad may be None, `made` is filled. On the method, so that one that
+    # replaces it is asked for no more than the protocol says.
     leapfrog.evaluates_start = True  # type: ignore[attr-defined]
+    leapfrog.counts_steps = True  # type: ignore[attr-defined]
 
     def isokinetic(
         self,

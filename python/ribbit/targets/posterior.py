@@ -33,6 +33,7 @@ from ribbit.targets.priors import Normal
 from ribbit.targets.spec import DensitySpec
 from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
+from ribbit.targets.vanishing import vanishing_noise
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -421,6 +422,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def _noise_collapse(self, positions: FloatArray) -> tuple[float, str] | None:
         """Return the share of rows whose noise sd has vanished; see `stepped.collapse`."""
         return collapse(self._spec, replace(self._predictive, units=None), positions)
+
+    def _vanishing_noise(self, positions: FloatArray) -> tuple[str, str] | None:
+        """Say that a learned noise sd has nearly vanished; see `vanishing.vanishing_noise`."""
+        return vanishing_noise(self._spec, self.noise_at, positions)
 
     def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
         """Return named views of a position (..., P): as `Model.unravel`, with "log_noise" (...).

@@ -96,6 +96,7 @@ def test_hmc_with_nothing_set_moves_the_marginal():
     assert draws.state.position.shape == (2, target.marginal.dim) == (2, 21)
     assert draws.positions.shape == (2, 6, target.dim) == (2, 6, 27)
     assert draws.settings["integrated"] == "last layer"
+    assert "last layer: states and lp are those of the rest" in str(draws.summary())
     assert same(draws.positions, rb.HMC(target.marginal).sample(6, **options).positions)
     first = hmc.sample(2, **options)
     rest = rb.HMC(target).sample(4, resume=first, progress=False)
@@ -118,6 +119,7 @@ def test_hmc_moves_the_whole_where_something_is_set():
         draws = rb.HMC(target, **given).sample(2, **options)
         assert draws.state.position.shape == (2, target.dim)
         assert "integrated" not in draws.settings
+        assert "integrated" not in str(draws.summary())
     hmc = rb.HMC(target)
     whole = rb.HMC(target, step_size=0.01, num_leapfrog_steps=3).sample(2, **options)
     assert hmc.sample(2, resume=whole, progress=False).state.position.shape == (2, target.dim)

@@ -1,6 +1,8 @@
 """step_size="auto": what pilot runs find, against laws in closed form; bits, files, refusals."""
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,6 +81,7 @@ def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path, monkeypatch):
     whole = sampler.sample(6, chains=3, seed=4, **run)
     assert "pilot chains" in whole.settings["pilot"]
     assert sampler.settings["step_size"] == "auto"
+    assert "pilot" not in sampler.settings  # a sampler is not changed by its runs
     assert whole.settings["pilot"] in str(whole.summary())
     rb.set_num_threads(1)
     again = make(target(), batch_size=25, step_size="auto")
@@ -92,6 +95,7 @@ def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path, monkeypatch):
             4, thin=2, resume=state, progress=False
         )
         assert rest.positions.tobytes() == whole.positions[:, 2:].tobytes()
+        assert rest.settings["pilot"] == whole.settings["pilot"]
     number = make(target(), batch_size=25, step_size=float(whole.state.step_size[0]))
     assert (
         number.sample(6, chains=3, seed=4, **run).positions.tobytes() == whole.positions.tobytes()
@@ -99,6 +103,36 @@ def test_the_seed_alone_decides_and_runs_go_on(make, tmp_path, monkeypatch):
     taken = number.sample(4, thin=2, resume=first, progress=False)
     assert taken.positions.tobytes() == whole.positions[:, 2:].tobytes()
     assert taken.state.step_size is None
+    assert "pilot" not in taken.settings
+
+
+def test_two_threads_share_a_sampler(monkeypatch):
+    """Each run has the report of its own seed, whichever pilot ends last."""
+    make = rb.BAOAB  # what is shared is the same for all
+    monkeypatch.setattr(step_pilot, "_MOST_CHAINS", 8)
+    options = {"warmup": 5, "thin": 2, "chains": 2, "progress": False}
+    # Seeds whose pilots find different energies, and so reports.
+    alone = [make(target(), batch_size=25, step_size="auto") for _ in range(2)]
+    expected = [one.sample(3, seed=seed, **options) for seed, one in enumerate(alone)]
+    assert expected[0].settings["pilot"] != expected[1].settings["pilot"]
+    sampler = make(target(), batch_size=25, step_size="auto")
+    both = threading.Barrier(2)
+    running = sampler._stepper.pilot
+
+    class Together:  # both pilots have ended before either run goes on
+        report = staticmethod(running.report)
+
+        def __call__(self, seed, guard):
+            found = running(seed, guard)
+            both.wait(timeout=60)
+            return found
+
+    monkeypatch.setattr(sampler._stepper, "pilot", Together())
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda seed: sampler.sample(3, seed=seed, **options), range(2)))
+    for one, other in zip(expected, runs, strict=True):
+        assert one.settings == other.settings
+        assert one.positions.tobytes() == other.positions.tobytes()
 
 
 def test_a_target_without_native_steps():

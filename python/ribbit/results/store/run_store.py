@@ -118,6 +118,8 @@ class RunStore(RunFolder):
         Draws and warmup draws that count already.
     origin : dict or None
         How the start was found.
+    found : dict
+        Settings of the run beside its sampler's.
     """
 
     kind = "draws"
@@ -125,6 +127,7 @@ class RunStore(RunFolder):
     def __init__(self, function: str, options: Store, request: dict[str, Any]) -> None:
         self.kept, self.warm = 0, 0
         self.origin: dict[str, Any] | None = None
+        self.found: dict[str, Any] = {}
         self._records: list[StoredRecord] = []
         self._fixed: dict[str, Any] = {}
         self._metadata: dict[str, int] = {}
@@ -137,6 +140,7 @@ class RunStore(RunFolder):
         run = header["run"]
         self._layouts = checkpoint.stored_layouts(header, arrays)
         self.kept, self.warm, self.origin = run["kept"], run["warm"], run["origin"]
+        self.found = run["found"]
         self._metadata = run["metadata"]
         checkpoint.check_metadata(self.function, self.folder, self._metadata)
         self._state = checkpoint.state_of(header, arrays)
@@ -297,6 +301,7 @@ class RunStore(RunFolder):
             kept=kept,
             warm=warm,
             origin=self.origin,
+            found=self.found,
         )
         arrays: dict[str, Any] = {}
         archive.put_state(arrays, header, place.state)

@@ -121,7 +121,7 @@ def reasonable_step_size(
     direction: HostArray | None = None
     active = np.ones(count, dtype=bool)
     while True:
-        _, p, new_terms, _ = density.leapfrog(
+        _, p, new_terms, _, _ = density.leapfrog(
             position, p0, grad, from_host(xp, eps.copy()), one, inverse_mass, guard
         )
         with errstate(xp):

@@ -75,7 +75,8 @@ class HMC(Sampler):
     max_num_leapfrog_steps : int
         Cap of every trajectory, with a warning and the statistic "capped".
     divergence_threshold : float
-        A larger energy error flags a transition as diverging.
+        A larger energy error flags a transition as diverging. A trajectory that is lost, whose
+        momentum is no longer finite, ends early: "n_steps" counts the leapfrogs that were made.
 
     Raises
     ------
@@ -184,6 +185,9 @@ class HMC(Sampler):
         if inner is None or (state is not None and not options.same_density(inner._density, state)):
             return self
         return inner
+
+    def _settled(self, warmup: int) -> int | None:
+        return self._tuning.settled(warmup)
 
     def init(
         self,
@@ -312,7 +316,7 @@ class HMC(Sampler):
             )
             step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
         num_steps, capped = self._tuning.steps_of(state)
-        q, p, terms, grad = density.leapfrog(
+        q, p, terms, grad, made = density.leapfrog(
             state.position, p0, state.grad, step_size, num_steps, mass, guard
         )
         with errstate(xp):
@@ -334,7 +338,7 @@ class HMC(Sampler):
                 "diverging": diverging,
                 "energy": xp.where(accepted, kinetic, kinetic0) - logdensity,
                 "energy_error": error,
-                "n_steps": from_host(xp, num_steps),
+                "n_steps": from_host(xp, made),
                 "step_size": step_size,
                 "capped": from_host(xp, capped),
             }

@@ -109,7 +109,7 @@ def leapfrog(
             )
         with errstate(xp):
             mass = xp.astype(mass, q.dtype)
-    q, p, terms, grad = density.leapfrog(
+    q, p, terms, grad, _ = density.leapfrog(
         q,
         p,
         None,

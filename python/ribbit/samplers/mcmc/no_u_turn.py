@@ -220,7 +220,7 @@ class _Growth:
         """One step of every chain, the energy there, and whether that state is the proposal."""
         xp, far, host, mass = self._xp, self._far, self._host, self._mass
         one = np.ones(self.rows.shape[0], dtype=np.int64)
-        q, p, terms, g = self._density.leapfrog(
+        q, p, terms, g, _ = self._density.leapfrog(
             far["q"], far["p"], far["g"], far["signed"], one, mass, self._guard
         )
         far |= {"q": q, "p": p, "g": g}

@@ -113,7 +113,7 @@ def _energy_error(
         p0 = p0 / xp.sqrt(mass)
     terms0, grad = density.terms_and_grad(position, guard)
     steps = np.minimum(tuned["num_steps"], _STEPS)
-    _, p, terms, _ = density.leapfrog(position, p0, grad, tuned["step_size"], steps, mass, guard)
+    _, p, terms, _, _ = density.leapfrog(position, p0, grad, tuned["step_size"], steps, mass, guard)
     with errstate(xp):
         kinetic0, kinetic = (transitions.kinetic_energy(xp, v, mass) for v in (p0, p))
         error = to_host((kinetic - kinetic0) + total(terms0 - terms))

@@ -95,7 +95,7 @@ class Tuning:
         """Leapfrog steps of each chain's next trajectory, and whether they were capped."""
         num_steps, capped = state.num_steps, state.capped
         left = state.warmup - state.step
-        if self.step_size is None and left > max(_LEFT, _LEFT_SHARE * state.warmup):
+        if self.step_size is None and left > _left(state.warmup):
             # The step comes first: a step that is still too small must not cost long trajectories.
             num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
         if self.randomize is None:
@@ -112,6 +112,15 @@ class Tuning:
         steps = np.ceil(2.0 * u[:, 0] * num_steps)
         capped = capped | (steps > self.max_steps)
         return np.minimum(steps, self.max_steps).astype(np.int64), capped
+
+    def settled(self, warmup: int) -> int | None:
+        """Step from which trajectories have their full length, by a step size that is found.
+
+        At half of a short warmup at the soonest. None: the steps of a trajectory are given.
+        """
+        if self.step_size is not None or self.length is None or warmup < 2:
+            return None
+        return max(int(np.ceil(warmup - _left(warmup))), warmup // 2)
 
     @property
     def adapts(self) -> bool:
@@ -296,3 +305,8 @@ class Tuning:
                 f"chains, got {step_size.shape}"
             )
         return np.broadcast_to(step_size, (chains,)).copy()
+
+
+def _left(warmup: int) -> float:
+    """Transitions of warmup whose trajectories have their full length."""
+    return max(_LEFT, _LEFT_SHARE * warmup)

@@ -292,9 +292,9 @@ class Sampler(ABC):
                     keeps=keep_draws,
                     guard=guard,
                 )
-                found = None if kept is None else kept.watched()
-                if found is not None:
-                    watch.restore(*found, self._density.xp)
+                watched = None if kept is None else kept.watched()
+                if watched is not None:
+                    watch.restore(*watched, self._density.xp)
             calendar = self._calendar(thin)
             run = Run(
                 self,
@@ -305,6 +305,7 @@ class Sampler(ABC):
                 keep_warmup,
                 running,
                 origin=origin,
+                found=kept.found if kept and kept.begun else self._found(state, resume),
                 begin=begin,
                 watch=watch,
                 store=kept,
@@ -362,9 +363,17 @@ class Sampler(ABC):
         """Return who makes a run: this sampler, or its form for a target's marginal density."""
         return self
 
+    def _found(self, state: Any, resume: Any) -> dict[str, Any]:
+        """Return settings that a run has beside its sampler's: found when its state was made."""
+        return {}
+
     def _reports_lp(self) -> bool:
         """Return whether the statistic lp is one."""
         return True
+
+    def _settled(self, warmup: int) -> int | None:
+        """Return the step of warmup from which steps cost about what they will; None: unknown."""
+        return None
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         """Return steps per draw; a schedule may ask for its own."""

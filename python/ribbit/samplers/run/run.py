@@ -23,6 +23,7 @@ from ribbit.results.state import AnyState
 from ribbit.results.store.run_store import Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.holder import holder
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
@@ -64,6 +65,10 @@ class Transitions(Protocol):
         """Make steps; a pure function of `state`."""
         ...
 
+    def _settled(self, warmup: int) -> int | None:
+        """Step of warmup from which trajectories have about the length that they will keep."""
+        ...
+
 
 class Run:
     """One call of ``sample``: buffers, and where they are filled to.
@@ -90,15 +95,19 @@ class Run:
         running: RunningPrediction | None,
         *,
         origin: dict[str, Any] | None = None,
+        found: dict[str, Any] | None = None,
         begin: float,
         watch: Watch | None = None,
         store: RunStore | None = None,
     ) -> None:
-        """Make buffers; `origin`: how the start was found, in a call that began at `begin`.
+        """Make buffers.
 
-        With a `store` they are on the disk, and what was kept there before counts.
+        `origin`: how the start was found, in a call that began at `begin`; `found`: settings of
+        this run beside the sampler's. With a `store` buffers are on the disk, and what was kept
+        there before counts.
         """
-        self.origin, self.begin, self.watch, self.store = origin, begin, watch, store
+        self.origin, self.found, self.begin = origin, found or {}, begin
+        self.watch, self.store = watch, store
         self.lock = threading.Lock()
         self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
         self.ended = "running"
@@ -118,6 +127,7 @@ class Run:
         self.warmup: Record | StoredRecord | None = None
         if store is not None:
             self.kept, self.warm, store.origin = store.kept, store.warm, origin
+            store.found = self.found
             self.draws, self.warmup = store.records(
                 state,
                 dim,
@@ -150,15 +160,19 @@ class Run:
             holding.begun(self)
         with Carrying(name, "draws", self._done, guard):
             if self.store is None:
-                self.loop(guard, progress, max_seconds)
+                self.loop(name, guard, progress, max_seconds)
             else:
                 with self.store.finishing_at(self._place):
-                    self.loop(guard, progress, max_seconds)
+                    self.loop(name, guard, progress, max_seconds)
             guard.check_terminated()
             return self.finish(name, guard)
 
     def loop(
-        self, guard: InterruptGuard, progress: ProgressOption, max_seconds: float | None
+        self,
+        name: str,
+        guard: InterruptGuard,
+        progress: ProgressOption,
+        max_seconds: float | None,
     ) -> None:
         """Make steps until all draws are kept, enough are, Ctrl-C, or the time is over.
 
@@ -180,6 +194,7 @@ class Run:
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk()
+        foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
@@ -213,6 +228,7 @@ class Run:
                         self.warm += 1
                     self.state = state
                 report.update(state.step - first, info)
+                foresight.update(name, state, info)
                 if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
                     break
                 if store is not None:
@@ -273,6 +289,11 @@ class Run:
         if self.kept == self.num_draws:
             return "num_draws" if self.watch is None else "max_draws"
         return "interrupted" if guard.requested else "max_seconds"
+
+    def _settled(self) -> int | None:
+        """Return the step from which trajectories have their length, where it lies ahead."""
+        settled = self.sampler._settled(self.state.warmup)
+        return None if settled is None or settled < self.state.step else settled
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
@@ -382,6 +403,7 @@ class Run:
         return {
             "sampler": type(sampler).__name__,
             **sampler.settings,
+            **self.found,
             "num_draws": self.num_draws,
             "warmup": state.warmup,
             "thin": self.calendar.period,

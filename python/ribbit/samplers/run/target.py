@@ -63,6 +63,7 @@ class Density:
         self._function = function
         self._native = getattr(target, "leapfrog", None)
         self.evaluates_start = hasattr(self._native, "evaluates_start")
+        self._counts = hasattr(self._native, "counts_steps")
         self._tree = getattr(target, "no_u_turn", None)
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
@@ -135,10 +136,12 @@ class Density:
         num_steps: npt.NDArray[np.int64],
         inverse_mass: Array | None,
         guard: InterruptGuard | None = None,
-    ) -> tuple[Array, Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array, npt.NDArray[np.int64]]:
         """Position, momentum (C, P), terms (C, M) and gradient at the ends of trajectories.
 
-        A gradient at the position of None is evaluated first.
+        And the leapfrog steps (C,) that were made: a chain that is lost, whose proposal could only
+        be rejected, may end before `num_steps`. A gradient at the position of None is evaluated
+        first.
         """
         if grad is None and not self.evaluates_start:
             _, grad = self.terms_and_grad(position)
@@ -146,23 +149,17 @@ class Density:
             return _python_leapfrog(
                 self, position, momentum, grad, step_size, num_steps, inverse_mass, guard
             )
+        made = num_steps.copy()
+        options: dict[str, Any] = {"inverse_mass": inverse_mass}
+        if self._counts:
+            options["made"] = made
         if guard is None or self.interruptible:
-            flag = None if guard is None else guard.flag
-            end = self._native(
-                position,
-                momentum,
-                grad,
-                step_size,
-                num_steps,
-                inverse_mass=inverse_mass,
-                interrupt=flag,
-            )
+            options["interrupt"] = None if guard is None else guard.flag
+            end = self._native(position, momentum, grad, step_size, num_steps, **options)
         else:
             guard.begin_foreign()
             try:
-                end = self._native(
-                    position, momentum, grad, step_size, num_steps, inverse_mass=inverse_mass
-                )
+                end = self._native(position, momentum, grad, step_size, num_steps, **options)
             finally:
                 guard.foreign = False
         q, p, terms, g = end
@@ -173,7 +170,7 @@ class Density:
                 f"{shape}, terms ({shape[0]}, M) and gradient {shape}, "
                 f"got {q.shape}, {p.shape}, {terms.shape}, {g.shape}"
             )
-        return q, p, terms, g
+        return q, p, terms, g, made
 
     def reduced(self, function: str, position: Array) -> Array:
         """Return a start (.., P) without what a `protocols.Completes` adds; others as they are."""
@@ -257,14 +254,14 @@ def _python_leapfrog(
     num_steps: npt.NDArray[np.int64],
     inverse_mass: Array | None,
     guard: InterruptGuard | None,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, npt.NDArray[np.int64]]:
     """Run the same trajectory from gradients alone; chains leave the batch as they finish."""
     xp = density.xp
     q, p, g = position, momentum, grad
     eps = xp.astype(step_size, q.dtype)[:, None]  # (C, 1)
     rows = np.arange(num_steps.shape[0])  # chains still on their way
     ended: list[tuple[npt.NDArray[np.intp], Array, Array, Array, Array]] = []
-    step = 0
+    step, made = 0, np.empty_like(num_steps)
     with errstate(xp):
         drift = eps if inverse_mass is None else eps * inverse_mass
         p = p + (0.5 * eps) * g
@@ -280,6 +277,7 @@ def _python_leapfrog(
             # A lost chain stops here: user code never sees the NaN that would follow. Elsewhere
             # the check would wait for the device.
             ends |= ~(np.isfinite(g).all(axis=1) & np.isfinite(terms).all(axis=1))
+        made[rows[ends]] = step
         with errstate(xp):
             if ends.all():
                 ended.append((rows, q, p + (0.5 * eps) * g, terms, g))
@@ -293,11 +291,11 @@ def _python_leapfrog(
                 drift = _take(xp, stay, drift)[0] if drift.shape[0] == ends.shape[0] else drift
             p = p + eps * g
     if len(ended) == 1:
-        return ended[0][1:]
+        return (*ended[0][1:], made)
     back = np.argsort(np.concatenate([group[0] for group in ended]))
     columns = [xp.concat([group[i] for group in ended], axis=0) for i in range(1, 5)]
     q, p, terms, g = _take(xp, back, *columns)
-    return q, p, terms, g
+    return q, p, terms, g, made
 
 
 def _take(xp: ModuleType, rows: npt.NDArray[np.intp], *arrays: Array) -> list[Array]:

@@ -72,7 +72,8 @@ class StepPilot:
     ) -> None:
         self.function, self.density, self.rule = function, density, rule
         self.batch_size, self.scale = batch_size, scale
-        self._last: tuple[int, float, str] | None = None  # seed, step size, report
+        # Of each seed: step size, report. A cache: two threads at most find the same twice.
+        self._found: dict[int, tuple[float, str]] = {}
 
     def __call__(self, seed: int, guard: InterruptGuard | None) -> tuple[float, str]:
         """Return the step size of a seed, and a line that says how it was found.
@@ -82,12 +83,17 @@ class StepPilot:
         ValueError
             When the target gives no start, or no step size is small enough.
         """
-        last = self._last
-        if last is None or last[0] != seed:
+        found = self._found.get(seed)
+        if found is None:
             search = _Search(self, seed, guard)
             found = search.kinetic() if self.rule.kind == "kinetic" else search.overdamped()
-            last = self._last = (seed, *found)
-        return last[1:]
+            self._found[seed] = found
+        return found
+
+    def report(self, seed: int, step_size: float) -> str | None:
+        """Return how the step size of a seed was found; None where it was not, by this pilot."""
+        found = self._found.get(seed)
+        return found[1] if found is not None and found[0] == step_size else None
 
 
 class _Search:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ribbit._arrays.batches import Batches
 from ribbit._arrays.namespace import errstate, to_host
 from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
+from ribbit.results.draws import Draws
 from ribbit.results.state import StochasticState
 from ribbit.samplers.run import options
 from ribbit.samplers.run.calendar import Calendar
@@ -35,8 +36,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Stepper", "Stepping"]
 
-# From a seed: a step size, and a line that says how it was found.
-Pilot: TypeAlias = Callable[[int, InterruptGuard | None], tuple[float, str]]
+
+class Pilot(Protocol):
+    """Who finds a step size, a function of the seed."""
+
+    def __call__(self, seed: int, guard: InterruptGuard | None) -> tuple[float, str]:
+        """Return a step size, and a line that says how it was found."""
+        ...
+
+    def report(self, seed: int, step_size: float) -> str | None:
+        """Return that line again, where this pilot has found the step size for this seed."""
+        ...
+
 
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
@@ -81,7 +92,6 @@ class Stepper:
         else:
             self.step_size = checks.positive(function, "step_size", step_size)
         self.pilot: Pilot | None = None
-        self.report: str | None = None
         self.schedule = schedules.check(function, schedule)
         self.track_lp = checks.boolean(function, "track_lp", track_lp)
         self.num_rows = options.num_rows(function, density.target)
@@ -156,7 +166,7 @@ class Stepper:
         size = self.step_size
         if size is None:
             assert self.pilot is not None
-            size, self.report = self.pilot(seed, guard)
+            size, _ = self.pilot(seed, guard)
             sizes = np.full(chains.shape, size)
         _finite(function, "position", chains, to_host(position))
         terms, grad = density.terms_and_grad(position, guard)
@@ -417,10 +427,15 @@ class Stepping:
                 "warmup, got 0"
             )
         start, ids = self._start_arrays(function, position, seed, chains, warmup)
-        state = self._stepper.start(function, start, seed, ids, warmup, guard)
-        if self._stepper.report is not None:
-            self.settings["pilot"] = self._stepper.report
-        return state
+        return self._stepper.start(function, start, seed, ids, warmup, guard)
+
+    def _found(self, state: StochasticState, resume: Any) -> dict[str, Any]:
+        pilot = self._stepper.pilot
+        if self._stepper.step_size is not None or pilot is None or state.step_size is None:
+            return {}
+        before = resume.settings.get("pilot") if isinstance(resume, Draws) else None
+        report = before or pilot.report(state.seed, float(state.step_size[0]))
+        return {} if report is None else {"pilot": report}
 
     def _thin(self, function: str, num_draws: int, thin: int) -> int:
         return self._stepper.thin(function, num_draws, thin)

@@ -1,0 +1,53 @@
+"""A learned noise sd that has nearly vanished: data without noise, a posterior without width.
+
+Shapes: C chains, P parameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays.namespace import to_host
+
+if TYPE_CHECKING:
+    from ribbit.targets.spec import DensitySpec
+
+__all__ = ["vanishing_noise"]
+
+_SMALL = 0.03  # of the sd of y: a noise sd below it is as good as none
+_ADVISED = 0.05  # of the sd of y
+
+
+def vanishing_noise(spec: DensitySpec, noise_at: int, positions: Any) -> tuple[str, str] | None:
+    """Say how small the noise sd is, and what to do about it; None where it is not.
+
+    Parameters
+    ----------
+    spec : DensitySpec
+    noise_at : int
+        Place of the log noise.
+    positions : (C, P) array
+        Of all parameters.
+
+    Returns
+    -------
+    (size, advice) or None
+    """
+    if not spec.likelihood.learns_noise:
+        return None
+    spread = float(np.std(np.asarray(to_host(spec.y), np.float64), axis=0).mean())
+    sd = float(np.exp(np.median(to_host(positions)[:, noise_at].astype(np.float64))))
+    if not 0.0 < sd < _SMALL * spread:
+        return None
+    known = _ADVISED * spread
+    # The sd at which the density of a precision with Gamma(3, rate) has its mode, were y fitted
+    # exactly: N values of y add N / 2 to the concentration.
+    rate = known**2 * (3.0 + 0.5 * spec.y.shape[0] * spec.y.shape[1])
+    units = "" if spec.units is None else ", in standardised units"
+    return (
+        f"{sd:.2g} ({sd / spread:.1%} of the sd of y)",
+        f"a known noise sd, such as rb.Gaussian({known:.2g}), or a prior that keeps it from "
+        f"vanishing, rb.Gaussian(log_noise_prior=rb.GammaPrecision(3.0, {rate:.2g})){units}",
+    )
