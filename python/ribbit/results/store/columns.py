@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays.namespace import to_host
 from ribbit.errors import DataError
 from ribbit.protocols import Array
-from ribbit.results.store.chunks import checksum, read_chunk, write_chunk
+from ribbit.results.store.chunks import checksum, read_chunk, sync_folder, write_chunk
 from ribbit.results.store.layout import Layout
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Column:
         self.digests: list[list[int]] = []
         self.full: list[int] = []
         self._buffer: npt.NDArray[Any] | None = None
+        self._written = (-1, 0)  # the last stretch, and its rows
+        self._unflushed = False
 
     def put(self, index: int, values: Array) -> int:
         """Take draw `index` (C, ...); returns bytes that have become ready to be written."""
@@ -77,9 +79,19 @@ class Column:
             if rows == shape[1]:  # of the last draws of the run
                 del self.held[chunk]
 
+    def write_upto(self, count: int) -> None:
+        """Write what is not on the disk yet of the first `count` draws, and flush the folder."""
+        chunk, rows = divmod(count, self.layout.length)
+        if rows and chunk in self.held and self._written != (chunk, rows):
+            self.write(chunk, rows)
+        if self._unflushed:
+            sync_folder(self.folder / self.layout.name)
+            self._unflushed = False
+
     def write(self, chunk: int, rows: int) -> None:
         """Write the first rows of a stretch, which the sampler does not change any more."""
         layout = self.layout
+        self._written, self._unflushed = (chunk, rows), True
         buffer = self.held[chunk]
         each = layout.chunk_shape[0]
         crcs = []

@@ -319,13 +319,10 @@ class RunStore(RunFolder):
         for column in self._columns:
             layout = column.layout
             count = warm if layout.name.startswith("warmup_") else kept
-            chunk, rows = divmod(count, layout.length)
-            if rows and chunk in column.held:
-                column.write(chunk, rows)
+            column.write_upto(count)
             digests = column.digests[: -(-count // layout.length)]
             shape = (len(digests), layout.pieces)
             arrays[f"digests/{layout.name}"] = np.array(digests, np.uint32).reshape(shape)
-            sync_folder(self.folder / layout.name)
         checkpoint.write(self.function, self.folder, header, arrays)
         self._took = time.perf_counter() - begin
 
