@@ -123,6 +123,31 @@ def test_an_error_of_the_target_keeps_what_was_drawn(tmp_path: Path) -> None:
     assert np.array_equal(again.positions, _hmc(posterior()).sample(3000, **CALL).positions)
 
 
+_TERM = """
+import os, signal, sys, warnings
+from tests.durability.lines import posterior
+import ribbit as rb
+warnings.simplefilter("ignore")
+calls = [0]
+def progress(_):
+    calls[0] += 1
+    if calls[0] == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+hmc = rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=3)
+hmc.sample(2_000_000, warmup=5, chains=2, progress=progress, store=sys.argv[1])
+"""
+
+
+def test_sigterm_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", _TERM, str(folder)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 143
+    assert f"the same call goes on from {folder}" in done.stderr
+    assert 0 < len(rb.open_run(folder)) < 2_000_000
+
+
 def test_a_fit_says_so_too(tmp_path: Path) -> None:
     folder = tmp_path / "fit"
 

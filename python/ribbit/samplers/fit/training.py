@@ -301,13 +301,14 @@ def run_epochs(
 
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
+    how = None if store is None else f"the same call goes on from {store.folder}"
     chunk = Chunk()
 
     def done() -> tuple[Any, str]:
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        Carrying(function, "fit", done, guard),
+        Carrying(function, "fit", done, guard, resume=how),
         open_progress(
             progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,
@@ -339,7 +340,7 @@ def run_epochs(
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                "(go on with resume=fit)",
+                f"({how or 'go on with resume=fit'})",
                 stacklevel=4,
             )
     return step == end
