@@ -144,8 +144,8 @@ def damaged(whole: Path, folder: Path, seed: int, how: Callable[..., None]) -> s
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_no_silent_load(whole: Path, tmp_path: Path, how: Callable[..., None]) -> None:
-    outcomes = [damaged(whole, tmp_path / "copy", seed, how) for seed in range(15)]
-    assert outcomes.count("named") >= 12
+    outcomes = [damaged(whole, tmp_path / "copy", seed, how) for seed in range(8)]
+    assert outcomes.count("named") >= 6
 
 
 @pytest.mark.slow

@@ -55,6 +55,8 @@ def test_lazy_draws_are_those_in_memory(
         assert np.array_equal(ram.positions[key], disk.positions[key]), key
     with pytest.raises(IndexError):
         disk.positions[0, num_draws]
+    with pytest.raises(AttributeError, match=r"got \.mean: .*numpy\.asarray"):
+        disk.positions.mean()
     p, q = ram.predict(AT), disk.predict(AT)
     np.testing.assert_allclose(p.mean, q.mean, rtol=1e-12)
     np.testing.assert_allclose(p.std, q.std, rtol=1e-9)

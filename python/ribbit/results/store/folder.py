@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ribbit.errors import DataError
 from ribbit.results.store import checkpoint
-from ribbit.results.store.chunks import need_crc
+from ribbit.results.store.chunks import need_crc, sync_folder
 from ribbit.results.store.identity import plain, refuse_other
 from ribbit.results.store.lock import Lock
 from ribbit.results.store.options import Store
@@ -23,7 +23,7 @@ from ribbit.results.store.writer import Writer
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RunFolder", "folder_opened"]
+__all__ = ["RunFolder", "failure", "folder_opened"]
 
 # What a folder may hold that a run was killed in before its first checkpoint.
 _OURS = {"zarr.json", "lock", "posterior", "sample_stats", "warmup_posterior"}
@@ -158,7 +158,11 @@ def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
     folder = options.folder
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"[{function}] expected a folder for store, got a file: {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in (folder.parent, folder.parent.parent):  # a power cut must not lose the name
+            with contextlib.suppress(OSError):
+                sync_folder(place)
     if not checkpoint.exists(folder):
         other = [entry for entry in sorted(os.listdir(folder)) if not _is_ours(entry)]
         if other:

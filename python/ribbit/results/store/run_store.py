@@ -21,7 +21,7 @@ from ribbit.results.state import AnyState
 from ribbit.results.store import checkpoint
 from ribbit.results.store.chunks import sync_folder
 from ribbit.results.store.columns import Column
-from ribbit.results.store.folder import RunFolder
+from ribbit.results.store.folder import RunFolder, failure
 from ribbit.results.store.layout import Layout, create, prediction_layout, record_layouts
 from ribbit.results.store.options import Store
 from ribbit.results.store.stored import StoredArray, StoredStatistics
@@ -234,13 +234,18 @@ class RunStore(RunFolder):
                 _, count, digests = self._layouts[column.layout.name]
                 column.go_on(self.function, count, digests)
             return
-        layouts = [column.layout for column in self._columns]
-        self._metadata = create(self.function, self.folder, layouts, _attributes(place.settings))
-        for folder in sorted({self.folder / one.name for one in layouts}):
-            sync_folder(folder)
-            sync_folder(folder.parent)
-        sync_folder(self.folder)
-        self._checkpoint(place)()
+        try:
+            layouts = [column.layout for column in self._columns]
+            self._metadata = create(
+                self.function, self.folder, layouts, _attributes(place.settings)
+            )
+            for folder in sorted({self.folder / one.name for one in layouts}):
+                sync_folder(folder)
+                sync_folder(folder.parent)
+            sync_folder(self.folder)
+            self._checkpoint(place)()
+        except OSError as error:
+            raise failure(self.function, self.folder, error) from error
 
     def ready(self, size: int) -> None:
         """Say that `size` bytes of full chunks wait."""

@@ -77,6 +77,12 @@ class StoredArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"[{_NAME}] expected indexing, got .{name}: the draws are on the disk "
+            "(numpy.asarray(draws.positions) is all of them)"
+        )
+
     def __repr__(self) -> str:
         return f"StoredArray({self.shape}, {self.dtype}, {self._folder / self._layout.name})"
 
