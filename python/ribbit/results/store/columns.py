@@ -47,18 +47,27 @@ class Column:
     def put(self, index: int, values: Array) -> int:
         """Take draw `index` (C, ...); returns bytes that have become ready to be written."""
         layout = self.layout
-        chunk, row = divmod(index, layout.length)
-        if row == 0 or self._buffer is None:
-            shape = (layout.shape[0], layout.rows(chunk), *layout.shape[2:])
-            self._buffer = self.held[chunk] = np.empty(shape, layout.zarr_dtype)
+        row = index % layout.length
+        buffer = self.opened(index)
         if layout.dtype == layout.stored:
-            self._buffer[:, row] = to_host(values)
+            buffer[:, row] = to_host(values)
         else:
-            self._buffer[:, row] = encoded(to_host(values), layout.stored)
-        if row + 1 < self._buffer.shape[1]:
-            return 0
+            buffer[:, row] = encoded(to_host(values), layout.stored)
+        return self.closed(index) if row + 1 == buffer.shape[1] else 0
+
+    def opened(self, index: int) -> npt.NDArray[Any]:
+        """Return the stretch (C, n, ...) in memory that draw `index`, the next one, belongs to."""
+        chunk, row = divmod(index, self.layout.length)
+        if row == 0 or self._buffer is None:
+            shape = (self.layout.shape[0], self.layout.rows(chunk), *self.layout.shape[2:])
+            self._buffer = self.held[chunk] = np.empty(shape, self.layout.zarr_dtype)
+        return self._buffer
+
+    def closed(self, index: int) -> int:
+        """Say that draw `index` was the last one of its stretch; returns the stretch's bytes."""
+        chunk = index // self.layout.length
         self.full.append(chunk)
-        return self._buffer.nbytes
+        return self.held[chunk].nbytes
 
     def go_on(self, function: str, count: int, digests: npt.NDArray[np.uint32]) -> None:
         """Take up the last stretch of a run that has `count` draws; DataError for a damaged one."""

@@ -70,16 +70,31 @@ class StoredRecord:
         self._store, self._prefix = store, prefix
         self._positions, self._stats = positions, stats
         self._empty: npt.NDArray[Any] | None = None
+        # The stretch of the statistics that is being filled: first entry, length, arrays (C, n).
+        self._low, self._rows = 0, 0
+        self._buffers: list[tuple[str, npt.NDArray[Any]]] = []
 
     def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
         """Take entry `index`; position (C, P)."""
-        ready = 0
-        if self._positions is not None:
-            ready = self._positions.put(index, position)
-        for name, value in info.items():
-            ready += self._stats[name].put(index, value)
+        ready = 0 if self._positions is None else self._positions.put(index, position)
+        row = index - self._low
+        if not 0 <= row < self._rows:
+            row = self._turn(index)
+        for name, buffer in self._buffers:
+            value = info[name]
+            buffer[:, row] = value if type(value) is np.ndarray else to_host(value)
+        if row + 1 == self._rows:
+            ready += sum(column.closed(index) for column in self._stats.values())
         if ready:
             self._store.ready(ready)
+
+    def _turn(self, index: int) -> int:
+        """Open the stretch of the statistics, all of one length, that entry `index` is of."""
+        self._buffers = [(name, one.opened(index)) for name, one in self._stats.items()]
+        length = next(iter(self._stats.values())).layout.length
+        self._low = index // length * length
+        self._rows = self._buffers[0][1].shape[1]
+        return index - self._low
 
     def room(self, index: int) -> None:
         """Do nothing: there is room on the disk, or `after_step` says so."""
