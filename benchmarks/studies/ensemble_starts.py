@@ -47,9 +47,9 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
 "all rows" is `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
 `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 60,000 steps a chain.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
-`rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as make
-ten times MCLMC's gradients, warmup included; with nothing set its steps fall to 1e-5 here and its
-trajectories take up to 100,000 leapfrogs, as it says within a minute.
+`rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
+make ten times MCLMC's gradients, warmup included; with nothing set its steps fall to 1e-5 here and
+its trajectories take up to 100,000 leapfrogs, as it says within a minute.
 """
 
 
