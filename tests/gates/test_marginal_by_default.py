@@ -1,4 +1,4 @@
-"""Gate "integrated by default": samplers with nothing set on an ordinary posterior move its marginal.
+"""Gate "integrated by default": with nothing set, samplers move the marginal of a posterior.
 
 A tanh network 1-1-1 on 24 rows, whose first layer has no bias: given its first weight and the log
 noise, the last layer is normal, so that a sum over a grid of those two gives mean and sd of every

@@ -1,4 +1,4 @@
-"""What a run says early of data without noise."""
+"""What a run says early: of data without noise, and of trajectories without end."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import NoiseWarning
+from ribbit.errors import NoiseWarning, RibbitWarning
 
 
 def problem(noise_prior, **options):
@@ -59,6 +59,26 @@ def test_the_marginal_density_too(monkeypatch):
 )
 def test_nothing_is_said_of_others(prior, options):
     run(problem(prior, prior=rb.Normal(1.0), marginalize=None), **options)
+
+
+def test_long_runs_are_foreseen(monkeypatch):
+    """Any other posterior that is far narrower than its prior: of any target."""
+    monkeypatch.setattr("ribbit.samplers.run.foresight._PATIENCE", 0.0)
+
+    class Narrow(rb.CallableDensity):
+        shared_prior_sd = 1.0
+
+    def density(theta):
+        scaled = np.clip(theta / 1e-4, -1e6, 1e6)  # far off while the step is looked for
+        return -0.5 * float(scaled @ scaled), -1e4 * scaled
+
+    with pytest.warns(RibbitWarning, match="expected trajectories of some hundred") as caught:
+        rb.HMC(Narrow(density, 2)).sample(
+            2, warmup=36, seed=1, chains=1, init=np.zeros(2), progress=False
+        )
+    text = str(caught[0].message)
+    assert "num_leapfrog_steps=200" in text
+    assert "MCLMC" in text
 
 
 def test_draws_do_not_depend_on_it(monkeypatch):

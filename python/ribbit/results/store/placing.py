@@ -14,10 +14,8 @@ from ribbit.results.state import AnyState, State
 __all__ = ["placed"]
 
 # What lies where the target's arrays do; the rest decides control flow and stays on the host.
-_ARRAYS = (
-    *("position", "logdensity", "grad", "terms", "velocity", "inverse_mass"),
-    *("first_moment", "second_moment"),
-)
+_ARRAYS: tuple[str, ...] = ("position", "logdensity", "grad", "terms", "velocity", "inverse_mass")
+_ARRAYS += ("first_moment", "second_moment")
 
 
 def placed(xp: ModuleType, state: AnyState) -> AnyState:

@@ -121,7 +121,9 @@ class StoredRecord:
 
 
 def _array(column: Column, count: int) -> StoredArray:
-    return StoredArray(column.folder, column.layout, count, column.digests, column.held)
+    # As they are now: more may come while this is read. What has left `held` has its checksums.
+    held = dict(column.held)
+    return StoredArray(column.folder, column.layout, count, list(column.digests), held)
 
 
 class RunStore(RunFolder):

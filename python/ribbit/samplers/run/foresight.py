@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
-from ribbit.errors import NoiseWarning
+from ribbit.errors import NoiseWarning, RibbitWarning
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.caution import warn
@@ -17,14 +16,17 @@ from ribbit.samplers.run.target import Density
 __all__ = ["Foresight"]
 
 _LOOKED = 10  # transitions that the forecast is made of
+_SOON = 15.0  # seconds after which it is made of fewer
 _LONG = 1000.0  # leapfrogs of a trajectory, on average
+_PATIENCE = 120.0  # seconds that nobody needs to be told of
 
 
 class Foresight:
     """Watches some transitions of warmup, as soon as trajectories have the length they will keep.
 
-    Where a learned noise sd has nearly vanished they take thousands of leapfrogs each; the run goes
-    on as it would, but is not waited for without a word. Draws never depend on it.
+    Where a learned noise sd has nearly vanished, or the posterior is far narrower than its prior
+    somewhere else, they take thousands of leapfrogs each; the run goes on as it would, but is not
+    waited for without a word. Draws never depend on it.
     """
 
     def __init__(self, density: Density, first: int | None, total: int) -> None:
@@ -35,33 +37,48 @@ class Foresight:
 
     def update(self, name: str, state: AnyState, info: dict[str, Array]) -> None:
         """Note a step that was made; warn after the last one of those watched."""
-        if self._first is None or self._ask is None or state.step < self._first:
+        if self._first is None or state.step < self._first:
             return
         if state.step == self._first:
             self._begin = time.perf_counter()
             return
         self._leapfrogs += float(np.mean(to_host(info["n_steps"])))
-        if state.step < self._first + _LOOKED:
+        looked, seconds = state.step - self._first, time.perf_counter() - self._begin
+        if looked < _LOOKED and seconds < _SOON:
             return
         self._first = None
-        mean = self._leapfrogs / _LOOKED
+        mean, left = self._leapfrogs / looked, seconds / looked * (self._total - state.step)
         if mean < _LONG:
             return
-        found = self._ask(self._density.completed(state))
+        found = None if self._ask is None else self._ask(self._density.completed(state))
+        place = f"after {state.step} of {self._total} transitions"
         if found is not None:
-            self._warn(name, state, mean, *found)
+            self._warn_noise(name, place, mean, left, *found)
+        elif left > _PATIENCE:
+            steps = to_host(info["step_size"])
+            self._warn_long(name, place, mean, left, float(np.median(steps)))
 
-    def _warn(self, name: str, state: Any, mean: float, size: str, advice: str) -> None:
-        left = self._total - state.step
-        seconds = (time.perf_counter() - self._begin) / _LOOKED * left
+    def _warn_noise(
+        self, name: str, place: str, mean: float, left: float, size: str, advice: str
+    ) -> None:
         warn(
-            f"[{name}] expected data with noise, got a noise sd of {size} after {state.step} of "
-            f"{self._total} transitions: the posterior is as narrow as its noise, so that a "
-            f"trajectory takes {mean:,.0f} leapfrogs on average and the rest of the run about "
-            f"{_duration(seconds)}, perhaps without converging. Give {advice}; Ctrl-C returns the "
-            "draws so far.",
+            f"[{name}] expected data with noise, got a noise sd of {size} {place}: the posterior "
+            f"is as narrow as its noise, so that a trajectory takes {mean:,.0f} leapfrogs on "
+            f"average and the rest of the run about {_duration(left)}, perhaps without converging. "
+            f"Give {advice}; Ctrl-C returns the draws so far.",
             stacklevel=5,
             category=NoiseWarning,
+        )
+
+    def _warn_long(self, name: str, place: str, mean: float, left: float, step: float) -> None:
+        warn(
+            f"[{name}] expected trajectories of some hundred leapfrogs, got {mean:,.0f} on average "
+            f"(step sizes of {step:.1g}) {place}: the posterior is far narrower than its prior "
+            f"somewhere, and the rest of the run takes about {_duration(left)}. "
+            "num_leapfrog_steps=200 takes shorter ones, for draws that depend more on each other; "
+            "rb.MCLMC(target) takes one gradient a step; Ctrl-C returns the draws so far.",
+            stacklevel=5,
+            category=RibbitWarning,
         )
 
 

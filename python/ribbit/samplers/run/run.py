@@ -360,7 +360,7 @@ class Run:
         """Return the draws so far, from another thread while the run goes on."""
         with self.lock:
             running = None if self.running is None else self.running.copy()
-            return self._pack(running, time.perf_counter() - self.begin)
+            return self._pack(running, self._elapsed())
 
     def _done(self) -> tuple[Draws, str]:
         if self.ended == "running":
