@@ -129,7 +129,8 @@ ENTRIES: dict[str, Entry] = {
             f"{BLACKJAX}:AdjustedMCLMC",
             needs=("jax", "blackjax"),
             settings="adjusted_mclmc_find_L_and_step_size for 10,000 trajectories to acceptance "
-            "0.9, each chain its own, its defaults; then adjusted_mclmc_dynamic",
+            "0.9, each chain its own, its defaults (2 steps a trajectory on average); then "
+            "adjusted_mclmc_dynamic",
         ),
         Entry(
             "nutpie",
