@@ -105,14 +105,16 @@ ENTRIES: dict[str, Entry] = {
             "blackjax ChEES",
             f"{BLACKJAX}:ChEES",
             needs=("jax", "blackjax"),
-            settings="chees_adaptation, num_steps 1,000 (default), step 0.1 and Adam at 0.025 to "
-            "begin with, as in the paper; then dynamic_hmc",
+            settings="chees_adaptation, num_steps 1,000 (default), first step 0.1 as in its own "
+            "test, Adam at 0.025 with b1 0 and b2 0.95 as its authors have it in TensorFlow "
+            "Probability; then dynamic_hmc",
         ),
         Entry(
             "blackjax MEADS",
             f"{BLACKJAX}:MEADS",
             needs=("jax", "blackjax"),
-            settings="meads_adaptation, num_steps 1,000 (default), then ghmc; every 50th draw",
+            settings="meads_adaptation of 64 chains, 16 in each of its four folds as in the paper "
+            "(of 2 it does not work), num_steps 1,000 (default), then ghmc; every 50th draw",
         ),
         Entry(
             "blackjax MCLMC",
@@ -127,7 +129,8 @@ ENTRIES: dict[str, Entry] = {
             f"{BLACKJAX}:AdjustedMCLMC",
             needs=("jax", "blackjax"),
             settings="adjusted_mclmc_find_L_and_step_size for 10,000 trajectories to acceptance "
-            "0.9, each chain its own, its defaults; then adjusted_mclmc_dynamic",
+            "0.9, each chain its own, its defaults (2 steps a trajectory on average); then "
+            "adjusted_mclmc_dynamic",
         ),
         Entry(
             "nutpie",
@@ -140,8 +143,9 @@ ENTRIES: dict[str, Entry] = {
             "bde",
             "benchmarks.rivals.bde_:BDE",
             needs=("bde",),
-            settings="BdeRegressor: 10 members of 1,000 epochs at most (patience 20), 50,000 "
-            "steps of warmup and 10,000 of MCLMC, every 10th a draw; relu, it has no tanh",
+            settings="BdeRegressor: 10 members of 500 epochs at most (patience 10), 50,000 steps "
+            "of warmup and 10,000 of MCLMC, every 10th a draw, as in its authors' experiments on "
+            "UCI tables; relu, it has no tanh",
             exact=False,
             on=many_layers,
         ),

@@ -97,8 +97,11 @@ def found(target, method="HMC", draws=DRAWS):
     return agreement(np.concatenate(same, axis=2), *by_quadrature())
 
 
-def test_hmc_has_the_law_in_closed_form():
-    agreed = found(posterior())
+# NUTS, which aims for an acceptance of 0.8, diverges in 2 % of the draws here: the law judges it.
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["HMC", "NUTS"])
+def test_draws_have_the_law_in_closed_form(method):
+    agreed = found(posterior(), method)
     assert agreed.holds, agreed
 
 

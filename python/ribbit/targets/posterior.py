@@ -98,8 +98,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         was sampled. A gradient costs about five times the plain one of a single layer of 50 units
         (products and an inverse of 51 columns, in float64), twice that of two such layers; steps
         are several times longer. The density is no sum over rows: `rows`, minibatches and fits are
-        refused. "auto": the posterior itself is whole, and `HMC.sample` with nothing set moves
-        :attr:`marginal` where that fits and costs little. None: never.
+        refused. "auto": the posterior itself is whole, and `sample` of `HMC` and `NUTS` with
+        nothing set that depends on the parameters (step size, length, mass) moves :attr:`marginal`
+        where that fits and costs little. Other samplers move the whole posterior; `MCLMC`, whose
+        warmup has a fixed number of steps, took longer with the marginal. None: never.
 
     Attributes
     ----------

@@ -5,6 +5,8 @@ import pytest
 
 import ribbit as rb
 from ribbit.samplers import NUTS
+from ribbit.samplers.mcmc import nuts as module
+from ribbit.samplers.mcmc.adaptation import windows
 from tests.oracle import nuts_reference
 from tests.oracle.reference import Target, mlp_table
 from tests.support.targets import SDS, START, Gaussian, Scripted, posterior, same
@@ -261,6 +263,23 @@ def test_step_is_pure(make):
         assert same(array, old)
 
 
+def test_trees_are_short_until_the_last_window_ends():
+    """And as deep as asked for from there on; none are cut where the step size is given."""
+    far, options = Gaussian(np.geomspace(1e-3, 1.0, 12)), {"init": np.zeros((2, 12))}
+    warm = NUTS(far).sample(5, warmup=100, seed=3, keep_warmup=True, **options)
+    warm = warm.warmup_stats
+    assert max(windows(100)[1]) == 90
+    assert warm["tree_depth"][:, :90].max() == module._EARLY_DEPTH
+    assert warm["tree_depth"][:, 90:].max() > module._EARLY_DEPTH
+    assert warm["reached_max_treedepth"][:, :90].any()
+    assert not warm["reached_max_treedepth"][:, 90:].any()
+    given = {"step_size": 1e-3, "inverse_mass_matrix": "adapt"}
+    warm = NUTS(far, **given).sample(1, warmup=20, keep_warmup=True, **options).warmup_stats
+    assert warm["tree_depth"][:, 0].max() > module._EARLY_DEPTH
+    shallow = NUTS(far, max_tree_depth=3).sample(5, warmup=100, keep_warmup=True, **options)
+    assert shallow.warmup_stats["tree_depth"].max() == 3
+
+
 def test_options():
     target, plain = posterior(), Gaussian(SDS)
     assert NUTS(target).settings["inverse_mass_matrix"] == "auto"
@@ -282,8 +301,9 @@ def test_options():
         NUTS(plain, inverse_mass_matrix="adapt").sample(5, warmup=3, init=START)
     assert NUTS(plain).sample(5, warmup=3, init=START).state.inverse_mass is None
     runs = [NUTS(target).sample(2, warmup=w, chains=2).state.inverse_mass for w in (3, 20)]
-    assert np.array_equal(runs[0], (target.prior_sd**2).astype(np.float32))
-    assert runs[1].shape == (2, target.dim)
+    moved = target.marginal
+    assert np.array_equal(runs[0], (moved.prior_sd**2).astype(np.float32))
+    assert runs[1].shape == (2, moved.dim)
     for one in (target, plain):
         with pytest.raises(ValueError, match=r"^\[NUTS.init\] expected warmup >= "):
             NUTS(one).init(np.zeros(one.dim))

@@ -89,40 +89,51 @@ def test_a_state_of_the_ordinary_posterior_is_refused():
         SAMPLERS["HMC"](target).sample(2, resume=state, progress=False)
 
 
-def test_hmc_with_nothing_set_moves_the_marginal():
+@pytest.mark.parametrize("make", [rb.HMC, rb.NUTS])
+def test_samplers_with_nothing_set_move_the_marginal(make):
     target, options = made()[0].joint, {"warmup": 30, "seed": 3, "chains": 2, "progress": False}
-    hmc = rb.HMC(target)
-    draws = hmc.sample(6, **options)
+    sampler = make(target)
+    draws = sampler.sample(6, **options)
     assert draws.state.position.shape == (2, target.marginal.dim) == (2, 21)
     assert draws.positions.shape == (2, 6, target.dim) == (2, 6, 27)
     assert draws.settings["integrated"] == "last layer"
     assert "last layer: states and lp are those of the rest" in str(draws.summary())
-    assert same(draws.positions, rb.HMC(target.marginal).sample(6, **options).positions)
-    first = hmc.sample(2, **options)
-    rest = rb.HMC(target).sample(4, resume=first, progress=False)
+    assert same(draws.positions, make(target.marginal).sample(6, **options).positions)
+    first = sampler.sample(2, **options)
+    rest = make(target).sample(4, resume=first, progress=False)
     assert same(np.concatenate([first.positions, rest.positions], axis=1), draws.positions)
-    state, _ = hmc.step(first.state, num_steps=4)
+    state, _ = sampler.step(first.state, num_steps=4)
     assert same(state.position, draws.state.position)
-    fit = hmc.sample(2, init=target.init(1, 2), **options)
+    fit = sampler.sample(2, init=target.init(1, 2), **options)
     assert fit.state.position.shape == (2, 21)
 
 
-def test_hmc_moves_the_whole_where_something_is_set():
-    target, options = made()[0].joint, {"warmup": 30, "chains": 2, "progress": False}
-    mass = np.ones(target.dim)
-    for given in (
-        {"step_size": 0.01},
-        {"num_leapfrog_steps": 3},
-        {"trajectory_length": 0.1},
-        {"inverse_mass_matrix": mass},
-    ):
-        draws = rb.HMC(target, **given).sample(2, **options)
-        assert draws.state.position.shape == (2, target.dim)
-        assert "integrated" not in draws.settings
-        assert "integrated" not in str(draws.summary())
-    hmc = rb.HMC(target)
-    whole = rb.HMC(target, step_size=0.01, num_leapfrog_steps=3).sample(2, **options)
-    assert hmc.sample(2, resume=whole, progress=False).state.position.shape == (2, target.dim)
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (rb.HMC, {"step_size": 0.01}),
+        (rb.HMC, {"num_leapfrog_steps": 3}),
+        (rb.HMC, {"trajectory_length": 0.1}),
+        (rb.HMC, {"inverse_mass_matrix": "prior"}),
+        (rb.NUTS, {"step_size": 0.01}),
+        (rb.NUTS, {"inverse_mass_matrix": "adapt"}),
+        (rb.MCLMC, {"adjusted": True}),  # never
+    ],
+)
+def test_samplers_move_the_whole_where_something_is_set(make, options):
+    target, run = made()[0].joint, {"warmup": 30, "chains": 2, "progress": False}
+    draws = make(target, **options).sample(2, **run)
+    assert draws.state.position.shape == (2, target.dim)
+    assert "integrated" not in draws.settings
+    assert "integrated" not in str(draws.summary())
+
+
+@pytest.mark.parametrize("make", [rb.HMC, rb.NUTS])
+def test_a_state_says_which_part_goes_on(make):
+    target = made()[0].joint
+    whole = make(target, step_size=0.01).sample(2, warmup=30, chains=2, progress=False)
+    rest = make(target).sample(2, resume=whole, progress=False)
+    assert rest.state.position.shape == (2, target.dim)
 
 
 def test_targets_of_ones_own():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array
-from ribbit.results.draws import Draws
 from ribbit.results.state import State
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
@@ -132,11 +131,10 @@ class HMC(Sampler):
         super().__init__(density)
         self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        self._marginal: HMC | None = None
         no_length = trajectory_length is None and num_leapfrog_steps is None
         no_mass = inverse_mass_matrix is None
         if no_length and no_mass and isinstance(step_size, str):
-            self._marginal = self._of_marginal(
+            self._move_marginal(
                 target,
                 step_size=step_size,
                 randomize=randomize,
@@ -173,18 +171,6 @@ class HMC(Sampler):
             "max_num_leapfrog_steps": tuning.max_steps,
             "divergence_threshold": self._threshold,
         }
-
-    @staticmethod
-    def _of_marginal(target: Any, **options: Any) -> HMC | None:
-        marginal = getattr(target, "marginal", None)
-        return None if marginal is None else HMC(marginal, **options)
-
-    def _sampler_of(self, resume: Any) -> HMC:
-        state = resume.state if isinstance(resume, Draws) else resume
-        inner = self._marginal
-        if inner is None or (state is not None and not options.same_density(inner._density, state)):
-            return self
-        return inner
 
     def _settled(self, warmup: int) -> int | None:
         return self._tuning.settled(warmup)

@@ -7,7 +7,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ribbit.results.store.run_store import RunStore
 from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.options import same_density
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Converged, Watch, counts
@@ -60,6 +61,7 @@ class Sampler(ABC):
 
     def __init__(self, density: Density) -> None:
         self._density = density
+        self._marginal: Sampler | None = None
 
     def __repr__(self) -> str:
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
@@ -359,9 +361,25 @@ class Sampler(ABC):
             **call,
         }
 
-    def _sampler_of(self, resume: Any) -> Sampler:
-        """Return who makes a run: this sampler, or its form for a target's marginal density."""
-        return self
+    def _move_marginal(self, target: Any, **options: Any) -> None:
+        """Leave runs to this sampler of ``target.marginal``, where there is one.
+
+        For samplers with nothing set that depends on which parameters move.
+        """
+        marginal = getattr(target, "marginal", None)
+        if marginal is not None:
+            self._marginal = type(self)(marginal, **options)
+
+    def _sampler_of(self, resume: Any) -> Self:
+        """Return who makes a run: this sampler, or its form for a target's marginal density.
+
+        A state to go on from says itself which of the two it belongs to.
+        """
+        state = resume.state if isinstance(resume, Draws) else resume
+        inner = self._marginal
+        if inner is None or (state is not None and not same_density(inner._density, state)):
+            return self
+        return cast("Self", inner)
 
     def _found(self, state: Any, resume: Any) -> dict[str, Any]:
         """Return settings that a run has beside its sampler's: found when its state was made."""
