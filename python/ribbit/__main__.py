@@ -53,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
     saved = commands.add_parser(
         "summary",
-        help="whether saved draws have converged, or a saved fit has ended",
-        description="The table of draws.summary() or fit.summary() and its verdict, of a file that "
-        "save wrote.",
+        help="whether a run on the disk has converged, or a fit has ended",
+        description="The table of draws.summary() or fit.summary() and its verdict, of the folder "
+        "of a run (also while it goes on), or of a file that save wrote.",
     )
-    saved.add_argument("path", metavar="PATH", help="file of draws or of a fit")
+    saved.add_argument("path", metavar="PATH", help="folder of a run, file of draws or of a fit")
     commands.add_parser("versions", help="print versions and facts about the machine")
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -97,10 +97,10 @@ def summary(path: str) -> int:
 
 def _saved(path: str) -> Any:
     """Return the draws or the fit at `path`; the one place that knows what may lie there."""
-    from ribbit.io import load_draws, load_fit
+    from ribbit.io import load_draws, load_fit, open_run
 
     if Path(path).is_dir():
-        raise DataError(f"[summary] expected a file of draws or of a fit, got a folder: {path}")
+        return open_run(path)
     try:
         return load_draws(path)
     except DataError as error:

@@ -21,13 +21,14 @@ def folder(tmp_path_factory):
     rb.HMC(posterior(), **OPTIONS["fixed"]).sample(8, warmup=2, progress=False).save(path / "draws")
     fit = rb.DeepEnsemble(posterior(), members=2, batch_size=35).fit(2, progress=False)
     fit.save(path / "fit")
+    rb.HMC(posterior(), **OPTIONS["fixed"]).sample(8, progress=False, store=path / "run")
     return path
 
 
-@pytest.mark.parametrize("name", ["draws", "fit"])
+@pytest.mark.parametrize("name", ["draws", "fit", "run"])
 def test_it_prints_what_summary_says(folder, name, capsys):
     assert main(["summary", str(folder / name)]) == 0
-    load = rb.load_draws if name == "draws" else rb.load_fit
+    load = {"draws": rb.load_draws, "fit": rb.load_fit, "run": rb.open_run}[name]
     said = capsys.readouterr()
     assert said.out == load(folder / name).summary().text + "\n"
     assert said.err == ""

@@ -167,6 +167,33 @@ def test_what_is_not_in_memory_stays_there(axis):
         )
 
 
+@pytest.mark.parametrize("axis", ["chains", "draws"])
+def test_folders_of_runs(axis, tmp_path):
+    """Joined where they lie: predictions, summaries and R-hat read a chunk at a time."""
+    pytest.importorskip("google_crc32c")
+    hmc = rb.HMC(posterior(), **OPTIONS["fixed"])
+    options = {"warmup": 5, "progress": False, "keep_warmup": True}
+    hmc.sample(50, chains=2, store=tmp_path / "a", **options)
+    first = rb.open_run(tmp_path / "a")
+    if axis == "draws":
+        hmc.sample(30, resume=first, progress=False, store=tmp_path / "b")
+        whole = hmc.sample(80, chains=2, **options)
+    else:
+        hmc.sample(50, chains=[2, 3], store=tmp_path / "b", **options)
+        whole = hmc.sample(50, chains=4, **options)
+    joined = rb.concatenate([first, rb.open_run(tmp_path / "b")], axis)
+    assert isinstance(joined.positions, JoinedArray)
+    assert same(np.asarray(joined.positions), whole.positions)
+    assert same(np.asarray(joined.warmup_positions), whole.warmup_positions)
+    for name, values in whole.stats.items():
+        assert same(np.asarray(joined.stats[name]), values)
+    np.testing.assert_allclose(joined.predict(X).mean, whole.predict(X).mean, rtol=1e-6)
+    assert joined.summary(X).rows[0] == whole.summary(X).rows[0]
+    rhat = rb.diagnostics.weight_rhat(joined)
+    assert np.array_equal(rhat, rb.diagnostics.weight_rhat(whole), equal_nan=True)
+    equal(hmc.sample(3, resume=joined, progress=False), hmc.sample(3, resume=whole, progress=False))
+
+
 def test_indexing_of_what_is_joined():
     """As NumPy's, for all kinds of keys; three hundred random ones, and some by hand."""
     rng = np.random.default_rng(3)

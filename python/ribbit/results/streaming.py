@@ -45,7 +45,8 @@ def by_block(
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
     # What is on the disk stays there but for a block of its quantities.
-    draws = a if is_lazy(a) and a.ndim == 3 else as_host(a, name)
+    given: Any = a
+    draws: Any = a if is_lazy(a) and given.ndim == 3 else as_host(a, name)
     if draws.ndim < 2:
         raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {draws.shape}")
     chains, length, *rest = draws.shape
