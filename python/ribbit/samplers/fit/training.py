@@ -21,7 +21,7 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -307,7 +307,7 @@ def run_epochs(
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        Carrying(function, "fit", done, guard),
+        Carrying(function, "fit", done, guard, resume=way_on(store)),
         open_progress(
             progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,

@@ -26,7 +26,7 @@ from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.holder import holder
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
@@ -158,7 +158,7 @@ class Run:
         holding = holder()
         if holding is not None:
             holding.begun(self)
-        with Carrying(name, "draws", self._done, guard):
+        with Carrying(name, "draws", self._done, guard, resume=way_on(self.store)):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
