@@ -13,6 +13,7 @@ from ribbit.models.zoo import *
 from ribbit.random import reparameterize
 from ribbit.results.draws import Draws
 from ribbit.results.fits import DropoutFit, EnsembleFit, MeanField
+from ribbit.results.joining import concatenate
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.prediction import Prediction
 from ribbit.results.state import State
@@ -65,6 +66,7 @@ __all__ = [
     "SWAGFit",
     "Store",
     "__version__",
+    "concatenate",
     "datasets",
     "diagnostics",
     "errors",

@@ -1,12 +1,15 @@
-"""Command line: ``python -m ribbit demo | doctor | versions | --version``."""
+"""Command line: ``python -m ribbit demo | doctor | summary | versions | --version``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ribbit._arrays.threads import version
+from ribbit.errors import DataError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 for success, 1 for a failed self-test or a missing package, 2 for bad usage,
-        130 after Ctrl-C.
+        Exit code: 0 for success, 1 for a failed self-test, a missing package or a file that cannot
+        be read, 2 for bad usage, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m ribbit",
@@ -48,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seed", type=int, default=0, metavar="N", help="seed of chains and fits (default: 0)"
     )
     commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
+    saved = commands.add_parser(
+        "summary",
+        help="whether a run on the disk has converged, or a fit has ended",
+        description="The table of draws.summary() or fit.summary() and its verdict, of the folder "
+        "of a run (also while it goes on), or of a file that save wrote.",
+    )
+    saved.add_argument("path", metavar="PATH", help="folder of a run, file of draws or of a fit")
     commands.add_parser("versions", help="print versions and facts about the machine")
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -60,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "doctor":
         return doctor()
+    if options.command == "summary":
+        return summary(options.path)
     from ribbit._cli.demo import run_demo
 
     try:
@@ -71,6 +83,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("ribbit demo: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def summary(path: str) -> int:
+    """Print the verdict on what was saved at `path`; 1 where it cannot be read."""
+    try:
+        print(_saved(path).summary().text)
+    except (ImportError, OSError, MemoryError, ValueError) as error:
+        print(f"ribbit summary: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _saved(path: str) -> Any:
+    """Return the draws or the fit at `path`; the one place that knows what may lie there."""
+    from ribbit.io import load_draws, load_fit, open_run
+
+    if Path(path).is_dir():
+        return open_run(path)
+    try:
+        return load_draws(path)
+    except DataError as error:
+        if "use rb.load_fit" not in str(error):
+            raise
+    return load_fit(path)
 
 
 def doctor() -> int:

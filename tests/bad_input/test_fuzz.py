@@ -1,4 +1,4 @@
-"""26,000 malformed calls over the whole public surface, made in a process of their own.
+"""32,000 malformed calls over the whole public surface, made in a process of their own.
 
 Every call has one or two wrong arguments (``tests/support/fuzz``): nothing may crash or hang, at
 least 98 % of the calls must be refused with a sentence that names the argument, and what passes is
@@ -21,7 +21,7 @@ import ribbit as rb
 from tests.support.fuzz.worker import CALLS, cases
 from tests.support.paths import ROOT
 
-TOTAL = 28_000
+TOTAL = 32_000
 PATIENCE = 30.0  # seconds for one call, on a machine that does other things too
 GIB = 1 << 30
 

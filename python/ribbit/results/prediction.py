@@ -14,6 +14,7 @@ from ribbit._arrays.namespace import from_host, is_array, namespace
 from ribbit.errors import DTypeError, KindError, MissingError, ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results import observations
+from ribbit.results.lazy import is_lazy
 from ribbit.results.quantiles import probabilities, sorted_quantile
 from ribbit.results.running import (
     ARRAYS,
@@ -422,10 +423,10 @@ class Prediction:
         if self._moments is None:
             moments = Moments(self.kind)
             native = getattr(self._predictive, "predictive_moments", None)
-            on_disk = isinstance(self._positions, StoredArray)  # a chunk at a time
+            in_parts = is_lazy(self._positions)  # a chunk at a time
             if self._keep:
                 moments.add(self._all_kept())
-            elif native is not None and self.num_draws > 0 and not on_disk:
+            elif native is not None and self.num_draws > 0 and not in_parts:
                 sums, binary = native(self._positions, self._x)
                 moments = Moments.of_sums(self.kind, self.num_draws, sums, binary=binary)
             else:

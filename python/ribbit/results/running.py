@@ -91,6 +91,20 @@ class Moments:
             other._squares = xp.asarray(self._squares, copy=True)
         return other
 
+    def joined(self, other: Moments) -> Moments:
+        """Return the statistics of the draws of both."""
+        if self.count == 0 or other.count == 0:
+            return other.copy() if self.count == 0 else self.copy()
+        both = self.copy()
+        shift = other._first - self._first  # the sums of the other are relative to its first draw
+        both._sum += other._sum + other.count * shift
+        both._squares += other._squares + 2.0 * shift * other._sum + other.count * shift**2
+        for name in ("_noise", "_entropy"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(both, name, None if mine is None else mine + theirs)
+        both.count += other.count
+        return both
+
     def add(self, terms: PredictiveTerms) -> None:
         """Take S more draws."""
         values = terms.values
@@ -166,6 +180,17 @@ class LogMeanExp:
                 self._sum = self._sum * xp.exp(self._top - safe) + xp.exp(value - safe)
                 self._top = top
             self.count += 1
+
+    def joined(self, other: LogMeanExp) -> LogMeanExp:
+        """Return the statistics of the draws of both."""
+        if self.count == 0 or other.count == 0:
+            return copy.copy(other if self.count == 0 else self)
+        both, xp = LogMeanExp(), namespace(self._sum)
+        top = xp.where(other._top > self._top, other._top, self._top)
+        safe = xp.where(xp.isfinite(top), top, 0.0)
+        both._sum = self._sum * xp.exp(self._top - safe) + other._sum * xp.exp(other._top - safe)
+        both._top, both.count = top, self.count + other.count
+        return both
 
     def mean_over_rows(self) -> float:
         """Mean over rows of the log of the mean over draws."""
@@ -329,6 +354,26 @@ class RunningPrediction:
         other.sketch = None if self.sketch is None else self.sketch.copy()
         other._traced = list(self._traced)
         return other
+
+    def joined(self, other: RunningPrediction, *, axis: str) -> RunningPrediction:
+        """Return what was gathered in both at the same inputs, without quantiles.
+
+        axis: whether the other has "draws" that follow, or other "chains".
+        """
+        both = copy.copy(self)
+        both.moments, both.sketch = self.moments.joined(other.moments), None
+        both.density = None
+        if self.density is not None and other.density is not None:
+            both.density = self.density.joined(other.density)
+        mine, theirs, both._traced = self._traced, other._traced, []
+        if axis == "draws":
+            # as long as both are thinned alike
+            if len(mine) * other.moments.count == len(theirs) * self.moments.count:
+                both._traced = mine + theirs
+        elif len(mine) == len(theirs):
+            pairs = zip(mine, theirs, strict=True)
+            both._traced = [namespace(a).concat([a, b], axis=0) for a, b in pairs]
+        return both
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return what a file must hold: plain values, and arrays."""

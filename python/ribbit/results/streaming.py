@@ -13,7 +13,7 @@ import numpy as np
 from ribbit._arrays import checks, interfaces
 from ribbit._arrays.namespace import from_device, is_array, to_host
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.results.store.stored import StoredArray
+from ribbit.results.lazy import is_lazy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -45,12 +45,13 @@ def by_block(
             "or ask for predictive_rhat(draws, x) or predictive_ess(draws, x)"
         )
     # What is on the disk stays there but for a block of its quantities.
-    draws = a if isinstance(a, StoredArray) and a.ndim == 3 else as_host(a, name)
+    given: Any = a
+    draws: Any = a if is_lazy(a) and given.ndim == 3 else as_host(a, name)
     if draws.ndim < 2:
         raise ShapeError(f"[{name}] expected a of shape (chains, draws, ...), got {draws.shape}")
     chains, length, *rest = draws.shape
     flat: Any = draws
-    if not isinstance(draws, StoredArray):
+    if not is_lazy(draws):
         if not draws.flags.c_contiguous:  # it is copied
             checks.memory(name, draws.size, draws.dtype, f"a of shape {draws.shape}")
         flat = draws.reshape(chains, length, -1) if draws.size else draws.reshape(chains, length, 0)
@@ -103,7 +104,7 @@ def by_row(name: str, draws: Any, x: Any, function: Callable[[npt.ArrayLike], Ar
     def theta() -> Iterator[Any]:
         """Draws (C * n, P): all at once, from the disk some at a time."""
         size = length
-        if isinstance(positions, StoredArray):
+        if is_lazy(positions):
             size = max(1, _ROW_ELEMENTS // (chains * dim))
         for low in range(0, length, size):
             part = positions if size >= length else positions[:, low : low + size, :]

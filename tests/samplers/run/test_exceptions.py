@@ -252,6 +252,8 @@ def terminated(run, attempts=4):
 
 @posix
 @pytest.mark.usefixtures("_default")
+# as many draws as there is time for, whose bits are looked at
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_sigterm_between_trajectories():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
     draws = terminated(lambda: hmc.sample(10**6, warmup=0, chains=2, progress=False)).draws

@@ -407,6 +407,13 @@ RESULTS: dict[str, Call] = {
     "load_draws": Call(
         rb.load_draws, {"path": (FOLDER / "draws", [*m.paths(), ("none", FOLDER / "none")])}
     ),
+    "concatenate": Call(
+        rb.concatenate,
+        {
+            "draws": ([DRAWS], [*m.no(), ("a member", [DRAWS, None])]),
+            "axis": choice("draws"),
+        },
+    ),
     "load_fit": Call(
         rb.load_fit, {"path": (FOLDER / "fit", [*m.paths(), ("none", FOLDER / "none")])}
     ),

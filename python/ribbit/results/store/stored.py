@@ -47,6 +47,8 @@ class StoredArray:
         Draws that the checksums are of, where these are more than count.
     """
 
+    lazy = True
+
     def __init__(
         self,
         folder: Path,

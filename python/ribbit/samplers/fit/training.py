@@ -21,7 +21,7 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -301,14 +301,13 @@ def run_epochs(
 
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
-    how = None if store is None else f"the same call goes on from {store.folder}"
     chunk = Chunk()
 
     def done() -> tuple[Any, str]:
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        Carrying(function, "fit", done, guard, resume=how),
+        Carrying(function, "fit", done, guard, resume=way_on(store)),
         open_progress(
             progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,
@@ -340,7 +339,7 @@ def run_epochs(
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                f"({how or 'go on with resume=fit'})",
+                f"({way_on(store) or 'go on with resume=fit'})",
                 stacklevel=4,
             )
     return step == end

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ribbit._arrays import checks
 from ribbit.results.draws import Draws
+from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import held_by
+from ribbit.samplers.run.interrupt import way_on
 from ribbit.samplers.run.progress_view import format_line
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundRun", "begin"]
 
 _PATIENCE = 1.0  # seconds in which `start` tells of wrong arguments
-_LAST = 5.0  # seconds that the end of the process waits for each run
+_LAST = 10.0  # seconds that the end of the process waits for each run
 _LINE = 5.0  # seconds between lines of progress=True
 
 _alive: set[BackgroundRun] = set()
@@ -38,8 +40,8 @@ class BackgroundRun:
     It computes what ``sampler.sample(...)`` with the same arguments computes, bit for bit. As a
     context manager it is stopped at the end of the block. Ctrl-C in the main thread is not for it.
     A target has one such run at a time; runs of several targets share the threads of the native
-    code, and each is slower for it. The end of the process ends it after the step at hand, and
-    draws that nobody has taken are lost then.
+    code, and each is slower for it. The end of the process, SIGTERM too, ends it after the step at
+    hand; draws that nobody has taken are lost then, unless they are in a folder (``store=``).
 
     Made by :meth:`ribbit.Sampler.start`.
 
@@ -268,6 +270,8 @@ class BackgroundRun:
                 f"[BackgroundRun.{method}] expected the run to end within {timeout:g} s, got "
                 f"{found['done']} of {found['total']} steps: it goes on"
             )
+        if not _alive:
+            sigterm.put_back()
         told, self._warnings = self._warnings, []
         for message, category in told:
             warnings.warn(message, category, stacklevel=3)
@@ -283,6 +287,20 @@ class BackgroundRun:
             )
         assert self._error is not None
         raise self._error
+
+    def _say(self) -> None:
+        """Say what SIGTERM has left, on standard error."""
+        run = self._run
+        if run is None or sys.stderr is None:
+            return
+        on = way_on(run.store) or "they were in memory alone (store= keeps them in a folder)"
+        with contextlib.suppress(Exception):
+            print(
+                f"[{self._name}.start] SIGTERM after {run.kept} of {run.num_draws} draws per "
+                f"chain: {on}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _here(self, method: str) -> None:
         if self._pid != os.getpid():
@@ -314,6 +332,7 @@ def begin(
             f"[{name}.start] expected no other run of this target in the background, got {other}: "
             "run.wait() or run.stop() first"
         )
+    sigterm.take(lambda: bool(_alive))
     run._thread = threading.Thread(
         target=run._work, args=(call,), name=f"ribbit {name}", daemon=True
     )
@@ -370,6 +389,8 @@ def _end_all() -> None:
         run._ask()
     for run in runs:
         run._done.wait(_LAST)
+        if sigterm.come():
+            run._say()
 
 
 def _forget() -> None:

@@ -14,9 +14,15 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
+from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import holder
 
-__all__ = ["Carrying", "InterruptGuard"]
+__all__ = ["Carrying", "InterruptGuard", "way_on"]
+
+
+def way_on(store: Any | None) -> str | None:
+    """Say how a run in a folder goes on; None for one in memory."""
+    return None if store is None else f"the same line goes on, with store={str(store.folder)!r}"
 
 
 class InterruptGuard:
@@ -73,8 +79,9 @@ class InterruptGuard:
             old = signal.getsignal(signal.SIGINT)
             if callable(old) or old == signal.SIG_DFL:
                 self._install(signal.SIGINT, old)
-            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-                self._install(signal.SIGTERM, signal.SIG_DFL)
+            old = signal.getsignal(signal.SIGTERM)
+            if sigterm.free(old):
+                self._install(signal.SIGTERM, old)
         return self
 
     def __exit__(

@@ -26,7 +26,7 @@ from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.holder import holder
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
@@ -158,7 +158,7 @@ class Run:
         holding = holder()
         if holding is not None:
             holding.begun(self)
-        with Carrying(name, "draws", self._done, guard, resume=self._resume):
+        with Carrying(name, "draws", self._done, guard, resume=way_on(self.store)):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
@@ -240,12 +240,6 @@ class Run:
         self.ended = self._why(guard)
         self.seconds = self._elapsed()
 
-    @property
-    def _resume(self) -> str | None:
-        """How to go on, where that is another way than with ``resume=``."""
-        store = self.store
-        return None if store is None else f"the same call goes on from {store.folder}"
-
     def _elapsed(self) -> float:
         """Return the seconds of this call, and of those before that filled the same folder."""
         before = 0.0 if self.store is None else self.store.seconds
@@ -315,7 +309,7 @@ class Run:
         if interrupted and not guard.asked:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
-                f"returning these ({self._resume or 'go on with resume=draws'})",
+                f"returning these ({way_on(self.store) or 'go on with resume=draws'})",
                 stacklevel=4,
             )
         state = self.state
@@ -323,7 +317,7 @@ class Run:
             warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
-                f"({self._resume or 'go on with resume=draws'})",
+                f"({way_on(self.store) or 'go on with resume=draws'})",
                 stacklevel=4,
             )
         draws = self._pack()

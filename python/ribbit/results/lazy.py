@@ -1,0 +1,148 @@
+"""Arrays that are read when they are indexed, end to end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.namespace import is_array, namespace
+from ribbit.protocols import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["JoinedArray", "in_memory", "is_lazy", "join_arrays"]
+
+
+def is_lazy(array: Any) -> bool:
+    """Whether it is one of ours that reads what is indexed: it should be asked for parts."""
+    return getattr(array, "lazy", False) is True
+
+
+def in_memory(array: Any) -> bool:
+    """Whether it is an array of some library, and not what reads one as it is indexed."""
+    if isinstance(array, np.ndarray):
+        return True
+    return is_array(array) and (
+        hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__")
+    )
+
+
+def join_arrays(parts: Sequence[Any], axis: int) -> Any:
+    """Join arrays along an axis; where one is not in memory, the result is not either."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(in_memory(part) for part in parts):
+        xp = namespace(*parts)
+        if xp is np:  # cupy says by itself
+            total = sum(part.size for part in parts)
+            checks.memory("concatenate", total, parts[0].dtype, "the joined draws")
+        joined: Array = xp.concat(list(parts), axis=axis)
+        return joined
+    return JoinedArray(parts, axis)
+
+
+class JoinedArray:
+    """Arrays (C, D, ...) end to end along chains or draws; nothing is read before it is indexed.
+
+    What is indexed becomes a NumPy array: numbers, slices, and anything else after all is read.
+
+    Parameters
+    ----------
+    parts : sequence of array-likes
+        Anything with ``shape``, ``dtype`` and ``__getitem__``.
+    axis : int
+        0 (chains) or 1 (draws).
+    """
+
+    lazy = True
+
+    def __init__(self, parts: Sequence[Any], axis: int) -> None:
+        self._parts, self._axis = list(parts), axis
+        self._ends = np.cumsum([part.shape[axis] for part in parts]).tolist()
+        shape = list(parts[0].shape)
+        shape[axis] = self._ends[-1]
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.dtype = np.dtype(parts[0].dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"JoinedArray({self.shape}, {self.dtype}, {len(self._parts)} parts)"
+
+    def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
+        """Return NumPy: what indexing gives are its arrays."""
+        return np
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return all of it in memory."""
+        if copy is False:
+            raise ValueError("[draws] expected copy=None, got False: the draws are in parts")
+        checks.memory("draws", self.size, self.dtype, "the joined draws")
+        array = np.concatenate([np.asarray(part[...]) for part in self._parts], axis=self._axis)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def reshape(self, *shape: Any) -> npt.NDArray[Any]:
+        """Return all of it in memory in another shape."""
+        return np.asarray(self).reshape(*shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if any(one is Ellipsis for one in keys):
+            at = next(i for i, one in enumerate(keys) if one is Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        if len(keys) > self.ndim:
+            return np.asarray(self)[key]
+        keys += [slice(None)] * (self.ndim - len(keys))
+        if not all(isinstance(one, slice | int | np.integer) for one in keys):
+            return np.asarray(self)[key]
+        own = keys[self._axis]
+        if not isinstance(own, slice):
+            return np.asarray(self._at(keys, int(own)))
+        result_axis = sum(isinstance(one, slice) for one in keys[: self._axis])
+        return self._slice(keys, own, result_axis)
+
+    def _at(self, keys: list[Any], index: int) -> Any:
+        count = self.shape[self._axis]
+        place = index + count if index < 0 else index
+        if not 0 <= place < count:
+            raise IndexError(f"[draws] expected an index below {count}, got {index}")
+        part = int(np.searchsorted(self._ends, place, side="right"))
+        keys[self._axis] = place - (self._ends[part - 1] if part else 0)
+        return self._parts[part][tuple(keys)]
+
+    def _slice(self, keys: list[Any], own: slice, axis: int) -> npt.NDArray[Any]:
+        chosen = range(*own.indices(self.shape[self._axis]))
+        if chosen.step < 0:
+            forward = chosen[::-1]
+            found = self._slice(keys, slice(forward.start, forward.stop, forward.step), axis)
+            return np.flip(found, axis)
+        found_parts: list[npt.NDArray[Any]] = []
+        begin = 0
+        for part, end in zip(self._parts, self._ends, strict=True):
+            # the first chosen index that is not before this part
+            first = chosen.start
+            if first < begin:
+                first += -(-(begin - first) // chosen.step) * chosen.step
+            stop = min(chosen.stop, end)
+            if first < stop or (part is self._parts[-1] and not found_parts):
+                keys[self._axis] = slice(first - begin, max(first, stop) - begin, chosen.step)
+                found_parts.append(np.asarray(part[tuple(keys)]))
+            begin = end
+        return found_parts[0] if len(found_parts) == 1 else np.concatenate(found_parts, axis=axis)
