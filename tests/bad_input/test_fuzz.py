@@ -21,7 +21,7 @@ import ribbit as rb
 from tests.support.fuzz.worker import CALLS, cases
 from tests.support.paths import ROOT
 
-TOTAL = 28_000
+TOTAL = 30_000
 PATIENCE = 30.0  # seconds for one call, on a machine that does other things too
 GIB = 1 << 30
 
