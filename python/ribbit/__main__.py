@@ -1,8 +1,9 @@
-"""Command line: ``python -m ribbit demo | doctor | summary | versions | --version``."""
+"""Command line: ``python -m ribbit demo | doctor | summary | versions | watch | --version``."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of chains and fits (default: 0)"
     )
+    demo.add_argument(
+        "--store",
+        nargs="?",
+        const=os.environ.get("RIBBIT_RUNS", "ribbit-runs"),
+        metavar="FOLDER",
+        help="keep the run on the buildings in FOLDER/demo, from which the same command goes on "
+        "(default: RIBBIT_RUNS, else ribbit-runs)",
+    )
     commands.add_parser("doctor", help="print versions and run a self-test; exit code 0 or 1")
     saved = commands.add_parser(
         "summary",
@@ -58,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "of a run (also while it goes on), or of a file that save wrote.",
     )
     saved.add_argument("path", metavar="PATH", help="folder of a run, file of draws or of a fit")
+    watched = commands.add_parser(
+        "watch",
+        help="a run on the disk while it goes on",
+        description="Progress, acceptance, divergences, time left and the summary so far of the "
+        "run in a folder, until it ends.",
+    )
+    watched.add_argument("path", metavar="FOLDER", help="what store= was given")
+    watched.add_argument(
+        "--every", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
+    )
+    watched.add_argument("--once", action="store_true", help="look once")
     commands.add_parser("versions", help="print versions and facts about the machine")
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -72,10 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return doctor()
     if options.command == "summary":
         return summary(options.path)
+    if options.command == "watch":
+        return watch(options.path, every=options.every, once=options.once)
     from ribbit._cli.demo import run_demo
 
     try:
-        run_demo(quick=options.quick, out=options.out, seed=options.seed)
+        run_demo(quick=options.quick, out=options.out, seed=options.seed, store=options.store)
     except (ImportError, OSError, ValueError) as error:
         print(f"ribbit demo: {error}", file=sys.stderr)
         return 1
@@ -92,6 +114,22 @@ def summary(path: str) -> int:
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit summary: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def watch(path: str, *, every: float, once: bool) -> int:
+    """Show the run in a folder until it ends; 1 where there is none, 130 after Ctrl-C."""
+    from ribbit._cli import watch as watching
+
+    try:
+        if not every > 0.0:
+            raise ValueError(f"expected --every > 0, got {every:g}")
+        watching.watch(Path(path), every=every, once=once)
+    except (ImportError, OSError, MemoryError, ValueError) as error:
+        print(f"ribbit watch: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -82,7 +82,11 @@ class DemoResult:
 
 
 def run_demo(
-    *, quick: bool = False, out: str | os.PathLike[str] = "ribbit-demo.png", seed: int = 0
+    *,
+    quick: bool = False,
+    out: str | os.PathLike[str] = "ribbit-demo.png",
+    seed: int = 0,
+    store: str | os.PathLike[str] | None = None,
 ) -> DemoResult:
     """Sample, print two tables, and save two pictures.
 
@@ -97,6 +101,8 @@ def run_demo(
         the five methods lies beside it, with "-methods" before the suffix.
     seed : int
         Of the chains and fits; the data and their split stay.
+    store : path, optional
+        A folder in whose "demo" the draws of the buildings are kept; the same call goes on there.
 
     Returns
     -------
@@ -120,7 +126,8 @@ def run_demo(
     _check_writable(path)
     _check_writable(methods_path)
     console = Console()
-    result = _buildings(console, path, quick=quick, seed=seed)
+    folder = None if store is None else os.path.join(store, "demo")
+    result = _buildings(console, path, folder, quick=quick, seed=seed)
     if not result.draws.complete:
         console.print("interrupted: the five methods were not run")
         return result
@@ -134,7 +141,9 @@ def run_demo(
     return replace(result, methods=comparison, methods_picture=picture)
 
 
-def _buildings(console: Console, path: str, *, quick: bool, seed: int) -> DemoResult:
+def _buildings(
+    console: Console, path: str, folder: str | None, *, quick: bool, seed: int
+) -> DemoResult:
     """Do the first job; its picture goes to `path`."""
     x, y = datasets.energy_efficiency()
     train, test = datasets.splits(len(y))[_SPLIT]
@@ -145,7 +154,9 @@ def _buildings(console: Console, path: str, *, quick: bool, seed: int) -> DemoRe
         f"{len(test)} test rows; HMC over an {x.shape[1]}-{_HIDDEN}-1 tanh network with learned "
         f"noise, {_CHAINS} chains"
     )
-    draws, seconds = _sample(scaler, quick=quick, seed=seed)
+    draws, seconds = _sample(scaler, folder, quick=quick, seed=seed)
+    if folder is not None:
+        console.print(f"run: {folder}", soft_wrap=True, highlight=False)
     if len(draws) < 4:
         raise ValueError(
             f"[run_demo] expected at least four draws per chain, got {len(draws)} (interrupted)"
@@ -190,7 +201,9 @@ def _methods(console: Console, *, quick: bool, seed: int) -> Comparison:
     return comparison
 
 
-def _sample(scaler: datasets.Scaler, *, quick: bool, seed: int) -> tuple[Draws, float]:
+def _sample(
+    scaler: datasets.Scaler, folder: str | None, *, quick: bool, seed: int
+) -> tuple[Draws, float]:
     assert scaler.y is not None
     target = Posterior(
         mlp(scaler.x.shape[1], (_HIDDEN,), 1, activation="tanh"),
@@ -215,8 +228,9 @@ def _sample(scaler: datasets.Scaler, *, quick: bool, seed: int) -> tuple[Draws, 
             seed=seed,
             progress=True,
             keep_warmup=True,
+            store=folder,
         )
-    return draws, time.perf_counter() - begin
+    return draws, draws.seconds or time.perf_counter() - begin
 
 
 def _linear_regression(scaler: datasets.Scaler, x_test: Array, y_test: Array) -> Scores:

@@ -20,7 +20,7 @@ try:
 except ImportError:
     fcntl = None
 
-__all__ = ["Lock"]
+__all__ = ["Lock", "writer"]
 
 _NAME = "lock"
 
@@ -76,6 +76,25 @@ class Lock:
                 os.unlink(self._path)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def writer(folder: Path) -> dict[str, Any] | None:
+    """Return host and process of the run that writes a folder; None where nobody does.
+
+    The lock is read and never taken, so that a run can begin meanwhile. A process of another
+    machine is believed to live.
+    """
+    try:
+        descriptor = os.open(folder / _NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        holder = _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    if holder.get("host") == socket.gethostname() and not _alive(holder):
+        return None
+    return holder
 
 
 def _refusal(function: str, folder: Path, holder: dict[str, Any]) -> ValueError:
