@@ -72,6 +72,7 @@ CASES = {
     "automatic step size": {"step_size": "auto", "num_leapfrog_steps": 10},
     "mass from the prior": {"step_size": "auto", "inverse_mass_matrix": "prior"},
     "adapted mass": {"step_size": "auto", "inverse_mass_matrix": "adapt"},
+    "adapted length": {"step_size": "auto", "trajectory_length": "adapt"},
     "explicit mass": {"step_size": 0.5, "inverse_mass_matrix": EXPLICIT},
     "cold": {"step_size": 0.03, "num_leapfrog_steps": 12, "temperature": 0.25},
     "warm": {"step_size": 0.08, "temperature": 2.0},

@@ -25,6 +25,7 @@ from ribbit.results.state import (
     AnyState,
     DualAveraging,
     EnergyErrors,
+    Lengths,
     MicrocanonicalState,
     State,
     StochasticState,
@@ -53,7 +54,7 @@ _STATES: dict[str, tuple[type[AnyState], tuple[str, ...], tuple[str, ...]]] = {
             "num_steps",
             "capped",
         ),
-        ("inverse_mass",),
+        ("inverse_mass", "trajectory_length"),
     ),
     "MicrocanonicalState": (
         MicrocanonicalState,
@@ -81,6 +82,7 @@ _Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 _STEPS = 2**63
 _COUNTERS = {"step": _STEPS, "seed": 2**64, "warmup": _STEPS}
 _DUAL_ARRAYS = ("log_step", "log_average", "error", "centre")
+_LENGTHS = ("log_length", "log_average", "square")
 
 
 def write(
@@ -226,6 +228,11 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
     if adaptation.errors is not None:
         arrays["errors/needed"] = adaptation.errors.needed
         arrays["errors/weight"] = adaptation.errors.weight
+    if adaptation.lengths is not None:
+        counts["lengths"] = adaptation.lengths.count
+        counts["lengths_kept"] = adaptation.lengths.kept
+        for name in _LENGTHS:
+            arrays[f"lengths/{name}"] = np.array(getattr(adaptation.lengths, name))
     header["adaptation"] = counts
 
 
@@ -252,7 +259,7 @@ def state_of(
     fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
-        dual = welford = errors = None
+        dual = welford = errors = lengths = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
             dual = DualAveraging(**{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=count)
@@ -261,7 +268,12 @@ def state_of(
             welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
         if "errors/needed" in arrays:
             errors = EnergyErrors(arrays["errors/needed"], arrays["errors/weight"])
-        fields["adaptation"] = Adaptation(dual, welford, errors)
+        if "lengths" in counts:
+            count = whole("lengths/count", counts["lengths"], below=_STEPS)
+            kept = whole("lengths/kept", counts["lengths_kept"], below=count + 1)
+            logs = {n: float(arrays[f"lengths/{n}"]) for n in _LENGTHS}
+            lengths = Lengths(**logs, count=count, kept=kept)
+        fields["adaptation"] = Adaptation(dual, welford, errors, lengths)
     return make(**fields)
 
 

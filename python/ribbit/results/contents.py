@@ -26,6 +26,7 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "state/step_size": ("float64", "C", "positive"),
     "state/num_steps": ("int64", "C", "positive"),
     "state/capped": ("bool", "C", "any"),
+    "state/trajectory_length": ("float64", "C", "positive"),
     "state/velocity": ("P", "CP", "finite"),
     "state/decoherence_length": ("float64", "C", "positive"),
     "state/energy_squares": ("float64", "C", "not negative"),
@@ -37,6 +38,9 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "dual/centre": ("float64", "C", "finite"),
     "errors/needed": ("float64", "C", "not negative"),
     "errors/weight": ("float64", "C", "not negative"),
+    "lengths/log_length": ("float64", "", "finite"),
+    "lengths/log_average": ("float64", "", "finite"),
+    "lengths/square": ("float64", "", "not negative"),
     "welford/mean": ("float64", "CP", "finite"),
     "welford/squares": ("float64", "CP", "not negative"),
 }

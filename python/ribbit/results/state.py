@@ -21,6 +21,7 @@ __all__ = [
     "AnyState",
     "DualAveraging",
     "EnergyErrors",
+    "Lengths",
     "MicrocanonicalState",
     "State",
     "StochasticState",
@@ -48,7 +49,7 @@ class State:
     seed : int
         64-bit key of the random numbers.
     chains : (C,) uint32 NumPy array
-        Ids of the chains. A chain's draws depend on its own id only.
+        Ids of the chains. A chain's draws depend on its own id only, unless a length is adapted.
     step_size : (C,) float64 array
     num_steps : (C,) int64 NumPy array
         Leapfrog steps per transition, on the host: it decides control flow.
@@ -62,6 +63,8 @@ class State:
         Transitions of warmup planned in all; windows of the adaptation hang on it.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
+    trajectory_length : (C,) float64 NumPy array or None
+        Mean length of the trajectories where it is adapted, the same for all chains.
     """
 
     position: Array
@@ -78,6 +81,7 @@ class State:
     adaptation: Adaptation | None = None
     warmup: int = 0
     target: dict[str, str] | None = None
+    trajectory_length: npt.NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         chains, dim = self.position.shape
@@ -318,6 +322,50 @@ class EnergyErrors:
         return EnergyErrors(np.zeros(chains), np.zeros(chains))
 
 
+_RATE, _FORGETS = 0.05, 0.95  # Adam's
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lengths:
+    """Adam without momentum on the log of a length that all chains share, and its average.
+
+    Attributes
+    ----------
+    log_length : float
+        Log of the length to use next.
+    log_average : float
+        Log of the averaged length, the one to keep in the end; of the updates that are kept.
+    square : float
+        Running mean of the squared gradients.
+    count, kept : int
+        Updates so far, and those in the average.
+    """
+
+    log_length: float
+    log_average: float
+    square: float
+    count: int
+    kept: int
+
+    @staticmethod
+    def start(length: float) -> Lengths:
+        """Begin at `length`."""
+        return Lengths(math.log(length), math.log(length), 0.0, 0, 0)
+
+    def update(self, gradient: float, *, least: float, most: float, keep: bool) -> Lengths:
+        """Climb along a gradient by the log length, between two lengths."""
+        if not abs(gradient) < 1e150:  # its square overflows
+            gradient = 0.0
+        count, kept = self.count + 1, self.kept + int(keep)
+        square = _FORGETS * self.square + (1.0 - _FORGETS) * gradient * gradient
+        size = math.sqrt(square / (1.0 - _FORGETS**count))
+        move = _RATE * gradient / size if size > 0.0 else 0.0
+        log_length = min(max(self.log_length + move, math.log(least)), math.log(most))
+        weight = kept**-_KAPPA if keep else 1.0
+        log_average = weight * log_length + (1.0 - weight) * self.log_average
+        return Lengths(log_length, log_average, square, count, kept)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
     """What is being adapted; None for what is fixed."""
@@ -325,3 +373,4 @@ class Adaptation:
     dual: DualAveraging | None
     welford: Welford | None
     errors: EnergyErrors | None = None
+    lengths: Lengths | None = None

@@ -337,6 +337,11 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
             "no bias, but shorter moves than there could be. Take "
             f"max_tree_depth={depth + 2} (up to four times the work per draw), or more draws."
         )
+    if draws.settings.get("coupled_chains"):
+        verdict += (
+            " The trajectory length was adapted across the chains: draws depend on the set of "
+            "chains."
+        )
     if not draws.complete:
         verdict += " The run was cut short: resume=draws goes on."
     return Summary(title, tuple(rows), converged, verdict)
@@ -440,6 +445,8 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         variance = np.asarray(as_host(stats["energy_variance"]), dtype=np.float64)[:, -1]
         text = f"{variance.mean():.3g} (chains {variance.min():.3g} to {variance.max():.3g})"
         rows.append(Row("energy variance per parameter", text))
+    if (lengths := getattr(draws.state, "trajectory_length", None)) is not None:
+        rows.append(Row("trajectory length", f"{float(lengths[0]):.3g}, adapted across chains"))
     if (pilot := draws.settings.get("pilot")) is not None:
         rows.append(Row("step size", str(pilot)))
     if (part := draws.settings.get("integrated")) is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import State
+from ribbit.samplers.mcmc.chees import Moves
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
 from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
@@ -29,7 +32,8 @@ class HMC(Sampler):
     """Hamiltonian Monte Carlo (Duane et al. 1987; Neal 2011) of random trajectory lengths.
 
     Every transition draws a momentum from N(0, M), runs leapfrog steps and accepts with
-    probability min(1, exp(-dH)). Chains never influence each other, not even in warmup.
+    probability min(1, exp(-dH)). Chains never influence each other, not even in warmup, unless
+    ``trajectory_length="adapt"``.
 
     A trajectory of fixed length can leave a direction unmoved: of length pi/2 prior sds it carries
     a Gaussian direction of half the prior's sd exactly to its mirror image, draw after draw. So the
@@ -39,7 +43,8 @@ class HMC(Sampler):
     last layer of a regression is then integrated out where that pays (`Posterior`, `marginalize`):
     :meth:`sample` moves the other parameters and draws that layer from its exact law for every kept
     draw; states and "lp" are those of what moves, and ``draws.settings["integrated"]`` says so. A
-    step size, length or mass that is given keeps the whole posterior.
+    step size, length or mass that is given keeps the whole posterior (``"adapt"`` for the length
+    does not).
 
     Parameters
     ----------
@@ -50,11 +55,18 @@ class HMC(Sampler):
         averaging (Hoffman and Gelman 2014, algorithm 5). Until a fifth of warmup is left, or 100
         transitions, trajectories have 20 steps at most on average, so that a step that is still too
         small costs little.
-    trajectory_length : float, optional
+    trajectory_length : float or "adapt", optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
         use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is
         absent too: prior sd * sqrt(temperature) for a unit mass, 1 with an inverse mass matrix.
-        (Izmailov et al. 2021 take pi/2 times that, of fixed length.)
+        (Izmailov et al. 2021 take pi/2 times that, of fixed length.) "adapt": one length for all
+        chains, found in warmup by climbing ChEES (Hoffman, Radul and Sountsov 2021, algorithm 1),
+        the expected square of how far a trajectory changes the distance to the mean of all chains,
+        by Adam on log tau; averaged, and fixed after warmup. It begins at one leapfrog. It needs 2
+        chains and 20 transitions of warmup, and **draws then depend on the set of chains**: a
+        chain is decided by (seed, set of chain ids, step). Worth a try where the default is far
+        off: a posterior much narrower than its prior, or directions that need more than a prior
+        sd.
     num_leapfrog_steps : int, optional
         L itself, on average; excludes `trajectory_length`.
     randomize : "uniform" or None
@@ -117,7 +129,7 @@ class HMC(Sampler):
         target: Any,
         *,
         step_size: float | Array | str = "auto",
-        trajectory_length: float | None = None,
+        trajectory_length: float | str | None = None,
         num_leapfrog_steps: int | None = None,
         randomize: str | None = "uniform",
         inverse_mass_matrix: Array | str | None = None,
@@ -131,12 +143,14 @@ class HMC(Sampler):
         super().__init__(density)
         self._jitter = checks.fraction("HMC", "jitter", jitter, zero=True)
         self._threshold = checks.positive("HMC", "divergence_threshold", divergence_threshold)
-        no_length = trajectory_length is None and num_leapfrog_steps is None
+        adapts_length = isinstance(trajectory_length, str)
+        no_length = (trajectory_length is None or adapts_length) and num_leapfrog_steps is None
         no_mass = inverse_mass_matrix is None
         if no_length and no_mass and isinstance(step_size, str):
             self._move_marginal(
                 target,
                 step_size=step_size,
+                trajectory_length=trajectory_length,
                 randomize=randomize,
                 jitter=jitter,
                 target_acceptance=target_acceptance,
@@ -160,7 +174,8 @@ class HMC(Sampler):
         self._known: Array | None = None  # terms of the last state that this sampler made
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
-            "trajectory_length": tuning.length,
+            "trajectory_length": "adapt" if tuning.adapts_length else tuning.length,
+            **({"coupled_chains": True} if tuning.adapts_length else {}),
             "num_leapfrog_steps": tuning.num_steps,
             "randomize": tuning.randomize,
             "inverse_mass_matrix": inverse_mass_matrix
@@ -221,6 +236,7 @@ class HMC(Sampler):
         density = self._density
         q, ids = self._start_arrays(function, position, seed, chains, warmup)
         self._tuning.check_warmup(function, warmup)
+        self._tuning.check_chains(function, ids.shape[0])
         terms, grad, logdensity = evaluate_start(function, density, q, ids, guard)
         tuned = self._tuning.start(q, terms, grad, seed, ids, warmup, guard)
         warn_of_precision(
@@ -283,7 +299,7 @@ class HMC(Sampler):
         density, xp = self._density, self._density.xp
         seed, step, ids = state.seed, state.step, state.chains
         chains = ids.shape[0]
-        mass = state.inverse_mass
+        start, mass = state.position, state.inverse_mass
         p0 = random_numbers.normal(
             xp,
             (chains, density.dim),
@@ -303,7 +319,7 @@ class HMC(Sampler):
             step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
         num_steps, capped = self._tuning.steps_of(state)
         q, p, terms, grad, made = density.leapfrog(
-            state.position, p0, state.grad, step_size, num_steps, mass, guard
+            start, p0, state.grad, step_size, num_steps, mass, guard
         )
         with errstate(xp):
             kinetic0 = transitions.kinetic_energy(xp, p0, mass)
@@ -329,7 +345,7 @@ class HMC(Sampler):
                 "capped": from_host(xp, capped),
             }
         state = State(
-            position=transitions.select(xp, accepted, q, state.position),
+            position=transitions.select(xp, accepted, q, start),
             logdensity=logdensity,
             grad=transitions.select(xp, accepted, grad, state.grad),
             terms=terms,
@@ -343,9 +359,14 @@ class HMC(Sampler):
             adaptation=state.adaptation,
             warmup=state.warmup,
             target=state.target,
+            trajectory_length=state.trajectory_length,
         )
         if state.adaptation is not None:
-            state = self._tuning.adapt(state, rate, guard)
+            moves = None
+            if self._tuning.adapts_length:
+                lengths = to_host(step_size) * made.astype(np.float64)
+                moves = Moves(start, q, p, lengths, mass)
+            state = self._tuning.adapt(state, rate, guard, moves)
         return state, info
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
@@ -367,6 +388,8 @@ class HMC(Sampler):
         if state.terms is not self._known:
             # The state may come from another target, such as another temperature.
             changes |= evaluate_again(function, density, state, guard)
+        if state.step < state.warmup:
+            self._tuning.check_chains(function, state.chains.shape[0])
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
         self._known = adopted.terms

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-__all__ = ["inverse_mass", "mass_of_default", "step_size", "trajectory"]
+__all__ = ["given_length", "inverse_mass", "mass_of_default", "step_size", "trajectory"]
 
 
 def step_size(value: Any, function: str = "HMC") -> npt.NDArray[np.float64] | None:
@@ -72,6 +72,18 @@ def inverse_mass(
         cast = np.array(host, dtype=density.dtype)
     checks.all_true(function, f"{name} finite and > 0", name, cast, np.isfinite(cast) & (cast > 0))
     return from_host(xp, cast)
+
+
+def given_length(value: float | str | None, num_steps: int | None) -> float | None:
+    """Return a length that is a number; of "adapt" none, which the default stands for."""
+    if not isinstance(value, str):
+        return value
+    checks.choice("HMC", "trajectory_length", value, ("adapt",))
+    if num_steps is not None:
+        raise ValueError(
+            "[HMC] expected at most one of trajectory_length and num_leapfrog_steps, got both"
+        )
+    return None
 
 
 def trajectory(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.namespace import from_host, to_host
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array
-from ribbit.results.state import Adaptation, DualAveraging, State, Welford
+from ribbit.results.state import Adaptation, DualAveraging, Lengths, State, Welford
 from ribbit.samplers.mcmc import options as hmc_options
 from ribbit.samplers.mcmc.adaptation import reasonable_step_size, windows
+from ribbit.samplers.mcmc.chees import Moves, log_length_gradient
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density
@@ -43,6 +45,8 @@ class Tuning:
         None: "auto".
     length, num_steps : float, int or None
         Trajectory length or leapfrog steps; one of them is None.
+    adapts_length : bool
+        Whether `length` is only the one of default, above which no warmup begins.
     inverse_mass : (P,) array or None
         The fixed one; None for the identity and for "adapt".
     adapts_mass : bool
@@ -55,7 +59,7 @@ class Tuning:
         density: Density,
         *,
         step_size: float | Array | str,
-        trajectory_length: float | None,
+        trajectory_length: float | str | None,
         num_leapfrog_steps: int | None,
         randomize: str | None,
         inverse_mass_matrix: Array | str | None,
@@ -75,9 +79,10 @@ class Tuning:
         self.step_size = hmc_options.step_size(step_size, function)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
         self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
+        self.adapts_length = isinstance(trajectory_length, str)
         self.length, self.num_steps = hmc_options.trajectory(
             density,
-            trajectory_length,
+            hmc_options.given_length(trajectory_length, num_leapfrog_steps),
             num_leapfrog_steps,
             maximum=self.max_steps,
             whitened=inverse_mass_matrix is not None,
@@ -94,8 +99,7 @@ class Tuning:
     def steps_of(self, state: State) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Leapfrog steps of each chain's next trajectory, and whether they were capped."""
         num_steps, capped = state.num_steps, state.capped
-        left = state.warmup - state.step
-        if self.step_size is None and left > _left(state.warmup):
+        if self.step_size is None and self._short(state.step, state.warmup):
             # The step comes first: a step that is still too small must not cost long trajectories.
             num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
         if self.randomize is None:
@@ -120,21 +124,35 @@ class Tuning:
         """
         if self.step_size is not None or self.length is None or warmup < 2:
             return None
-        return max(int(np.ceil(warmup - _left(warmup))), warmup // 2)
+        return max(int(np.ceil(warmup - self._left(warmup))), warmup // 2)
 
     @property
     def adapts(self) -> bool:
         """Whether warmup tunes anything."""
-        return self.step_size is None or self.adapts_mass
+        return self.step_size is None or self.adapts_mass or self.adapts_length
 
     def check_warmup(self, function: str, warmup: int) -> None:
         """Raise unless `warmup` transitions can adapt what is to be adapted."""
-        least = 20 if self.adapts_mass else 1 if self.adapts else 0
+        least = 20 if self.adapts_mass or self.adapts_length else 1 if self.adapts else 0
         if warmup < least:
-            what = "inverse_mass_matrix='adapt'" if self.adapts_mass else "step_size='auto'"
+            what = (
+                "inverse_mass_matrix='adapt'"
+                if self.adapts_mass
+                else "trajectory_length='adapt'"
+                if self.adapts_length
+                else "step_size='auto'"
+            )
             raise ValueError(
                 f"[{function}] expected warmup >= {least} for {what}, got {warmup}: without "
                 "warmup give them as numbers"
+            )
+
+    def check_chains(self, function: str, chains: int) -> None:
+        """Raise unless there are chains enough for what is adapted across them."""
+        if self.adapts_length and chains < 2:
+            raise ValueError(
+                f"[{function}] expected at least 2 chains for trajectory_length='adapt', whose "
+                f"warmup compares them, got {chains}"
             )
 
     def start(
@@ -147,21 +165,25 @@ class Tuning:
         warmup: int,
         guard: InterruptGuard | None,
     ) -> dict[str, Any]:
-        """Fields of a first state: step_size, num_steps, capped, inverse_mass, adaptation."""
+        """Fields of a first state: those of :meth:`adapt`."""
         if self.step_size is not None:
             step_size = self._broadcast(self.step_size, position.shape[0])
         else:
             step_size = self._search(
                 position, terms, grad, self.inverse_mass, seed, 0, chains, guard
             )
-        adaptation = None
+        adaptation, length = None, None
+        if self.adapts_length:
+            length = np.full(step_size.shape, self._first_length(step_size))
         if warmup and self.adapts:
             adaptation = Adaptation(
                 DualAveraging.start(step_size) if self.step_size is None else None,
                 Welford.start(self._density.xp, position.shape) if self.adapts_mass else None,
+                lengths=None if length is None else Lengths.start(float(length[0])),
             )
-        num_steps, capped = self._steps_for(step_size)
+        num_steps, capped = self._steps_for(step_size, length)
         return {
+            "trajectory_length": length,
             "step_size": from_host(self._density.xp, step_size),
             "num_steps": num_steps,
             "capped": capped,
@@ -169,8 +191,17 @@ class Tuning:
             "adaptation": adaptation,
         }
 
-    def adapt(self, state: State, acceptance: Array, guard: InterruptGuard | None) -> State:
-        """Adaptation after a transition of warmup; the only place that waits for a device."""
+    def adapt(
+        self,
+        state: State,
+        acceptance: Array,
+        guard: InterruptGuard | None,
+        moves: Moves | None = None,
+    ) -> State:
+        """Adaptation after a transition of warmup; the only place that waits for a device.
+
+        moves: what the trajectories did, where their length is adapted.
+        """
         xp, done = self._density.xp, state.step
         assert state.adaptation is not None
         dual, welford = state.adaptation.dual, state.adaptation.welford
@@ -198,13 +229,22 @@ class Tuning:
                         )
                     )
         last = done >= state.warmup
+        lengths, length = state.adaptation.lengths, state.trajectory_length
+        if lengths is not None and moves is not None:
+            gradient = log_length_gradient(moves, to_host(acceptance), state.chains)
+            lengths = self._lengths(state, lengths, gradient, dual)
+            log_length = lengths.log_average if last else lengths.log_length
+            length = np.full(state.chains.shape, math.exp(log_length))
         changes: dict[str, Any] = {
             "inverse_mass": mass,
-            "adaptation": None if last else Adaptation(dual, welford),
+            "adaptation": None if last else Adaptation(dual, welford, lengths=lengths),
+            "trajectory_length": length,
         }
-        if dual is not None:
-            step_size = dual.average() if last else dual.step_size()
-            num_steps, capped = self._steps_for(step_size)
+        if dual is not None or lengths is not None:
+            step_size = to_host(state.step_size)
+            if dual is not None:
+                step_size = dual.average() if last else dual.step_size()
+            num_steps, capped = self._steps_for(step_size, length)
             if last:
                 self._warn_capped(num_steps, capped)
             changes |= {
@@ -223,20 +263,35 @@ class Tuning:
         if self.step_size is not None:
             step_size = self._broadcast(self.step_size, state.position.shape[0])
             changes["step_size"] = from_host(self._density.xp, step_size)
+        length = None
+        if self.adapts_length:
+            length = state.trajectory_length
+            if length is None:  # of another sampler
+                length = np.full(step_size.shape, self._first_length(step_size))
+        changes["trajectory_length"] = length
         if state.step < state.warmup:
-            changes["adaptation"] = self._adaptation(state, step_size)
-        changes["num_steps"], changes["capped"] = self._steps_for(step_size)
+            changes["adaptation"] = self._adaptation(state, step_size, length)
+        changes["num_steps"], changes["capped"] = self._steps_for(step_size, length)
         return changes
 
-    def _adaptation(self, state: State, step_size: npt.NDArray[np.float64]) -> Adaptation | None:
+    def _adaptation(
+        self,
+        state: State,
+        step_size: npt.NDArray[np.float64],
+        length: npt.NDArray[np.float64] | None,
+    ) -> Adaptation | None:
         """Return what is left to adapt: these options with the state's running sums."""
         if not self.adapts:
             return None
-        dual, welford = (
-            (None, None)
+        dual, welford, lengths = (
+            (None, None, None)
             if state.adaptation is None
-            else (state.adaptation.dual, state.adaptation.welford)
+            else (state.adaptation.dual, state.adaptation.welford, state.adaptation.lengths)
         )
+        if length is None:
+            lengths = None
+        elif lengths is None:
+            lengths = Lengths.start(float(length[0]))
         if self.step_size is not None:
             dual = None
         elif dual is None:
@@ -245,7 +300,29 @@ class Tuning:
             welford = None
         elif welford is None:
             welford = Welford.start(self._density.xp, state.position.shape)
-        return Adaptation(dual, welford)
+        return Adaptation(dual, welford, lengths=lengths)
+
+    def _short(self, step: int, warmup: int) -> bool:
+        """Whether trajectories are still kept short: the step size comes first."""
+        return warmup - step > self._left(warmup)
+
+    def _left(self, warmup: int) -> float:
+        """Transitions of warmup whose trajectories have their full length."""
+        return max(_LEFT, _LEFT_SHARE * warmup)
+
+    def _first_length(self, step_size: npt.NDArray[np.float64]) -> float:
+        assert self.length is not None
+        # One step: beyond its first maximum the criterion is all but flat, and says nothing.
+        return min(self.length, _shared(step_size))
+
+    def _lengths(
+        self, state: State, lengths: Lengths, gradient: float, dual: DualAveraging | None
+    ) -> Lengths:
+        """Lengths after a transition: from one step to what short trajectories can be."""
+        step_size = _shared(to_host(state.step_size) if dual is None else dual.average())
+        short = self._short(state.step, state.warmup)
+        most = step_size * (_SHORT if short else self.max_steps)
+        return lengths.update(gradient, least=step_size, most=most, keep=not short)
 
     def _search(
         self,
@@ -273,15 +350,18 @@ class Tuning:
         )
 
     def _steps_for(
-        self, step_size: npt.NDArray[np.float64]
+        self,
+        step_size: npt.NDArray[np.float64],
+        length: npt.NDArray[np.float64] | float | None = None,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """L per chain and whether it was capped."""
-        if self.length is None:
+        """L per chain and whether it was capped; of the fixed length where none is given."""
+        length = self.length if length is None else length
+        if length is None:
             assert self.num_steps is not None
             steps = np.full(step_size.shape, float(self.num_steps))
         else:
             # A quotient that only rounding has lifted over an integer is that integer.
-            steps = np.maximum(np.ceil(self.length / step_size * (1.0 - 1e-14)), 1.0)
+            steps = np.maximum(np.ceil(length / step_size * (1.0 - 1e-14)), 1.0)
         capped = steps > self.max_steps
         return np.where(capped, self.max_steps, steps).astype(np.int64), capped
 
@@ -307,6 +387,6 @@ class Tuning:
         return np.broadcast_to(step_size, (chains,)).copy()
 
 
-def _left(warmup: int) -> float:
-    """Transitions of warmup whose trajectories have their full length."""
-    return max(_LEFT, _LEFT_SHARE * warmup)
+def _shared(step_size: npt.NDArray[np.float64]) -> float:
+    """Geometric mean of the chains' step sizes, whatever their order."""
+    return math.exp(math.fsum(math.log(float(eps)) for eps in step_size) / step_size.size)

@@ -112,7 +112,8 @@ class Sampler(ABC):
         """Run chains and keep their draws.
 
         A draw is decided by (seed, chain id, number of the step) alone: not by threads, progress,
-        thinning, restarts or the other chains.
+        thinning, restarts or the other chains (but for ``HMC(trajectory_length="adapt")``, whose
+        warmup compares all chains).
 
         Parameters
         ----------
