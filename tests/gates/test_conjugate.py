@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays import transitions
 from tests.support.gates import Table, agreement
 
 NUM_ROWS, NUM_IN, NUM_OUT, NOISE, PRIOR = 20, 3, 2, 0.7, 1.5
@@ -139,6 +140,21 @@ def test_a_centre_of_the_wrong_sign_is_refused():
     draws, given = run("centred prior")
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": -CENTRE})).holds
     assert not agreement(draws.positions, *closed_form(**{**given, "centre": 0.9 * CENTRE})).holds
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+def test_a_length_that_is_adapted_keeps_the_law_by_rejections_alone(monkeypatch):
+    """At a step so large that a sampler that accepts all, the control, has sds 20 % too wide."""
+    options = {"trajectory_length": "adapt", "step_size": 0.1, "warmup": 400}
+    assert agreement(sample(posterior(), **options).positions, *closed_form()).holds
+    plain = transitions.accept
+
+    def always(xp, error, **address):
+        _, rate = plain(xp, error, **address)
+        return xp.isfinite(error), rate
+
+    monkeypatch.setattr(transitions, "accept", always)
+    assert not agreement(sample(posterior(), **options).positions, *closed_form()).holds
 
 
 PRECISIONS = 4.0, 16.0, 64.0  # of the posterior, in units of the prior's
