@@ -301,7 +301,7 @@ def _field(name: str, values: list[Any]) -> Any:
     first = values[0]
     if any(type(value) is not type(first) for value in values):
         raise ValueError(f"[{_NAME}] expected one kind of {name} in all states, got several")
-    if first is None or isinstance(first, int | str | dict):
+    if first is None or isinstance(first, int | float | str | dict):
         if any(value != first for value in values):
             raise ValueError(f"[{_NAME}] expected one {name} in all states, got several")
         return first
