@@ -120,11 +120,12 @@ def summary(path: str) -> int:
 def watch(path: str, *, every: float, once: bool) -> int:
     """Show the run in a folder until it ends; 1 where there is none, 130 after Ctrl-C."""
     from ribbit._cli import watch as watching
+    from ribbit.io import open_run
 
     try:
         if not every > 0.0:
             raise ValueError(f"expected --every > 0, got {every:g}")
-        watching.watch(Path(path), every=every, once=once)
+        watching.watch(Path(path), open_run, every=every, once=once)
     except (ImportError, OSError, MemoryError, ValueError) as error:
         print(f"ribbit watch: {error}", file=sys.stderr)
         return 1

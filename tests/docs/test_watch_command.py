@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_and_is_killed(tmp_path, capsys):
         while not (folder / "checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert writer(folder)["pid"] == process.pid
-        watch(folder, every=0.05, sleep=wait)
+        watch(folder, rb.open_run, every=0.05, sleep=wait)
     finally:
         process.kill()
         process.wait()

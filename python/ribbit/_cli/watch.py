@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ribbit.io import open_run
 from ribbit.results.draws import Draws
 from ribbit.results.store.lock import writer
 from ribbit.samplers.run.progress_view import format_line, render_table
@@ -23,6 +22,7 @@ _JUDGED = 1 << 28  # numbers in draws: beyond, reading them again and again woul
 
 def watch(
     path: Path,
+    read: Callable[[Path], Any],
     *,
     every: float = 5.0,
     once: bool = False,
@@ -37,6 +37,8 @@ def watch(
     ----------
     path : Path
         Folder of a run or of a fit.
+    read : callable
+        `ribbit.open_run`.
     every : float
         Seconds between two looks.
     once : bool
@@ -55,7 +57,7 @@ def watch(
     try:
         while True:
             alive = writer(path)
-            found = open_run(path)
+            found = read(path)
             ended = found.complete or alive is None
             display.show(found, path)
             if ended or once:
