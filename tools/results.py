@@ -1,7 +1,7 @@
 """Run the statistical gates and record their figures: ``python -m tools.results [gate ...]``.
 
 Without names all gates run, about two hours on two idle cores; with names only those. Each gate's
-tables go to tools/results.json as soon as they are there, with the commit and machine that made
+tables go to benchmarks/results/gates.json as soon as they are there, with the commit and machine that made
 them, and docs/results.md is written from that file.
 """
 
@@ -39,7 +39,7 @@ GATES = {  # name: (module, whether it needs the development data)
 }
 
 
-RECORD = ROOT / "tools" / "results.json"
+RECORD = ROOT / "benchmarks" / "results" / "gates.json"
 PAGE = ROOT / "docs" / "results.md"
 HEAD = """# Results of the statistical gates
 
@@ -56,11 +56,12 @@ def made(name: str) -> str:
     """Return what made a gate's tables."""
     import ribbit as rb
     from benchmarks.harness import machine
+    from benchmarks.studies.effective_lines import commit
     from ribbit import _core
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
-        f"`python -m tools.results {name}`: Ribbit {rb.__version__}, commit {machine.commit()}, "
+        f"`python -m tools.results {name}`: Ribbit {rb.__version__}, commit {commit()}, "
         f"{now}, {machine.processor()}, instruction set {_core.isa()}, {_core.num_threads()} "
         "threads."
     )

@@ -55,7 +55,10 @@ def render_table(snapshot: Mapping[str, Any]) -> Any:
             "" if finished or snapshot["eta"] is None else f"{_clock(snapshot['eta'])} left",
             style="dim",
         ),
-        Text(f"{_count(snapshot['gradients_per_second'])} gradients/s", style="magenta"),
+        Text(
+            f"{_count(speed)} gradients/s" if (speed := snapshot["gradients_per_second"]) else "",
+            style="magenta",
+        ),
     )
     table = Table(box=None, padding=(0, 2), header_style="dim")
     phase = snapshot["phase"]
