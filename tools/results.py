@@ -1,8 +1,8 @@
 """Run the statistical gates and record their figures: ``python -m tools.results [gate ...]``.
 
 Without names all gates run, about two hours on two idle cores; with names only those. Each gate's
-tables go to benchmarks/results/gates.json as soon as they are there, with the commit and machine that made
-them, and docs/results.md is written from that file.
+tables go to benchmarks/results/gates.json as soon as they are there, with the commit and machine
+that made them, and docs/results.md is written from that file.
 """
 
 from __future__ import annotations
