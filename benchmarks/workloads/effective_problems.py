@@ -224,9 +224,13 @@ class Problem:
         return np.concatenate(found).reshape(chains, count, -1), test
 
     def probes(self) -> F64:
-        """Four points (4, P) at which densities are compared: half a prior sd."""
+        """Four points (4, P) at which densities are compared: half a prior sd, of relu a quarter.
+
+        Further out a deep relu network's noise sd is 1e-12, where bde has a floor of 1e-6.
+        """
         rng = np.random.default_rng(5)
-        return 0.5 * self.prior_scale * rng.standard_normal((4, self.dim))
+        share = 0.25 if self.activation == "relu" else 0.5
+        return share * self.prior_scale * rng.standard_normal((4, self.dim))
 
     def check(self, density: Callable[[F64], tuple[Any, Any]]) -> float:
         """Hold an entry's log density and gradient, f(theta (M, P)) -> (M,), (M, P), to this.
