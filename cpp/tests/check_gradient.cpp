@@ -142,12 +142,14 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
     for (std::size_t i = 0; i < m.size(); ++i)
       kicks[i] = static_cast<float>(wave(static_cast<std::int64_t>(i)));
     std::vector<double> ll(chains), lp(chains);
+    std::int64_t made[3] = {};
     CHECK(
         density.evaluate(theta.data(), 3, nullptr, 0, ll.data(), lp.data(), slope.data(), nullptr));
     const auto move = [&](std::size_t c, std::int64_t count, const float* grad) {
-      return density.leapfrog({count, &theta[c * n], &kicks[c * n], grad, nullptr, 0, eps + c,
-                               steps + c, &q[c * n], &m[c * n], &g[c * n], &ll[c], &lp[c]},
-                              nullptr);
+      return density.leapfrog(
+          {count, &theta[c * n], &kicks[c * n], grad, nullptr, 0, eps + c, steps + c, &q[c * n],
+           &m[c * n], &g[c * n], &ll[c], &lp[c], made + c},
+          nullptr);
     };
     if (together) {
       CHECK(move(0, 3, slope.data()));
@@ -157,6 +159,7 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
         CHECK(move(c, 1, c == 1 ? nullptr : &slope[c * n]));
       }
     }
+    for (std::size_t c = 0; c < chains; ++c) CHECK(made[c] == steps[c]);
     q.insert(q.end(), m.begin(), m.end());
     q.insert(q.end(), g.begin(), g.end());
     // Values alone take the same panels through the same space, without the waits of gradients.
