@@ -147,7 +147,16 @@ def _split(a: Array) -> Array:
 
 
 def _fold(a: Array) -> Array:
-    return np.abs(a - np.median(a.reshape(len(a), -1), axis=1)[:, None, None])
+    return np.abs(a - _median(a.reshape(len(a), -1))[:, None, None])
+
+
+def _median(flat: Array) -> Array:
+    """Median of every row (M, n); np.median imports np.ma, 20 ms of the first short run."""
+    middle = flat.shape[1] // 2
+    two = [middle] if flat.shape[1] % 2 else [middle - 1, middle]
+    ordered = np.partition(flat, [*two, flat.shape[1] - 1], axis=1)
+    # NaN sorts to the end, and is what such a row has.
+    return np.where(np.isnan(ordered[:, -1]), np.nan, ordered[:, two].mean(axis=1))
 
 
 def _z_scale(a: Array) -> Array:
