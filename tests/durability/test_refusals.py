@@ -110,6 +110,23 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
         rb.open_run(tmp_path)
 
 
+def test_what_a_kill_leaves_of_the_metadata_is_no_other_thing(tmp_path: Path) -> None:
+    """zarr-python writes beside the place as well, under a name of its own."""
+    import zarr
+
+    name = f"zarr.{'0a' * 16}.partial"
+    (tmp_path / "posterior").mkdir()
+    for folder in (tmp_path, tmp_path / "posterior"):
+        (folder / name).write_text("{")
+    assert _hmc().sample(20, store=tmp_path, **CALL).complete
+    assert not list(tmp_path.rglob(name))
+    assert sorted(zarr.open_group(str(tmp_path), mode="r").group_keys())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "zarr.mine.partial").write_text("{")
+    with pytest.raises(ValueError, match="new or empty folder"):
+        _hmc().sample(20, store=tmp_path / "mine", **CALL)
+
+
 def test_a_call_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected distinct chain ids"):
         _hmc().sample(20, store=tmp_path / "a", **{**CALL, "chains": [1, 1]})
