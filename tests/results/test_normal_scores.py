@@ -18,7 +18,9 @@ def test_quantiles_of_the_standard_library() -> None:
 def test_scores_are_odd_about_the_middle() -> None:
     for n in (1, 2, 5, 800):
         scores = _normal_scores(n)
-        exact = [NormalDist().inv_cdf((1.0 + 0.5 * i - 0.375) / (n + 0.25)) for i in range(2 * n - 1)]
+        exact = [
+            NormalDist().inv_cdf((1.0 + 0.5 * i - 0.375) / (n + 0.25)) for i in range(2 * n - 1)
+        ]
         np.testing.assert_allclose(scores, exact, rtol=1e-13, atol=1e-15)
         assert np.array_equal(scores, -scores[::-1])
         assert (np.diff(scores) > 0.0).all()

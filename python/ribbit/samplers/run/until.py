@@ -45,9 +45,9 @@ class Converged:
     """A rule for ``sample(until=...)``: go on until the chains agree.
 
     Judged as :meth:`ribbit.Draws.summary` judges, which then says "converged" too, and by two
-    limits of one's own. It is looked at after so many draws (each time a quarter more; not where the
-    effective sample size is far too small for that), never by the clock, so that the same call
-    ends after the same draw. Looking often makes a lucky pass
+    limits of one's own. It is looked at after so many draws (each time a quarter more; none while
+    the effective sample size is far too small), never by the clock, so that the same call ends
+    after the same draw. Looking often makes a lucky pass
     likelier than looking once; `ess` is what guards against it (Vehtari et al. 2021, Bayesian
     Analysis 16, 667-718, recommend 400 with R-hat 1.01).
 
