@@ -95,6 +95,9 @@ def test_a_fit_and_a_sampler_do_not_share(folder: Path, tmp_path: Path) -> None:
         _hmc().sample(20, store=tmp_path / "fit", **CALL)
     with pytest.raises(ValueError, match="num_epochs=3 where it was 2"):
         rb.BBB(posterior()).fit(3, store=tmp_path / "fit", progress=False)
+    laplace = rb.LaplaceApproximation(posterior(), batch_size=8)
+    with pytest.raises(ValueError, match="expected num_epochs >= 1 with store, got 0"):
+        laplace.fit(0, init=posterior().init(), store=tmp_path / "b")
     with pytest.raises(ValueError, match="without keep= and dtype="):
         rb.BBB(posterior()).fit(2, store=rb.Store(tmp_path / "a", dtype="float16"))
 

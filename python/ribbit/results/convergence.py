@@ -178,7 +178,8 @@ def _z_scale(a: Array) -> Array:
 @functools.lru_cache(maxsize=8)
 def _normal_scores(n: int) -> Array:
     """Tabulate the normal quantile of (rank - 3/8) / (n + 1/4) (Blom 1958), ranks 1, 1.5, ... n."""
-    half = (1.0 + 0.5 * np.arange(n) - 0.375) / (n + 0.25)  # up to the middle, which is 1/2
+    ranks = 1.0 + 0.5 * np.arange(n, dtype=np.float64)
+    half: Array = (ranks - 0.375) / (n + 0.25)  # up to the middle, which is 1/2
     below = lower_quantile(half)
     below[-1] = 0.0
     table = np.concatenate([below, -below[-2::-1]])
