@@ -14,6 +14,7 @@ from pathlib import Path
 from ribbit import _core
 from tests.durability import results
 from tests.durability.cost import CASES, LONG, long_run, measure
+from tests.durability.damages import damage_often
 from tests.durability.elsewhere import go_on_elsewhere
 from tests.durability.full_disk import fill_often
 from tests.durability.kills import kill_often
@@ -67,8 +68,6 @@ def main() -> None:
         count = f"{len(chosen(LINES))} of {len(chosen(LINES))}"
         tell("elsewhere", f"{count} went on with the same bits, and were refused on {kernels}")
     if arguments.damages is not None:
-        from tests.durability.test_damage import damage_often
-
         with tempfile.TemporaryDirectory() as folder:
             found = damage_often(Path(folder), arguments.damages, seed)
         tell(

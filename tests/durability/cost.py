@@ -146,7 +146,8 @@ class Memory(NamedTuple):
     def __str__(self) -> str:
         text = f"{self.draws:,} draws, {self.written:.1f} GB in {self.seconds:.0f} s; peak "
         text += f"{self.peak - self.before:.0f} MB over the posterior's {self.before:.0f}"
-        return text + f", {self.slope:+.2f} MB per 100,000 draws"
+        few = self.draws < 100_000  # its chunks come and go
+        return text if few else text + f", {self.slope:+.2f} MB per 100,000 draws"
 
     @property
     def holds(self) -> bool:
