@@ -69,15 +69,17 @@ def run_ours(data: Split, seed: int) -> Line:
     from ribbit.sklearn import BNNRegressor
 
     x, y, x_test, y_test = data
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     found = BNNRegressor(random_state=seed).fit(x, y)
-    seconds = time.perf_counter() - begin
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     lower, upper = found.predict_interval(x_test, 0.9)
     return {
         "nll": -found.log_score(x_test, y_test),
         "rmse": rb.metrics.rmse(y_test, found.predict(x_test)),
         "coverage": rb.metrics.coverage(y_test, lower, upper),
         "seconds": seconds,
+        "cpu_seconds": cpu,
+        "draws": found.n_draws_,
         "converged": found.converged_,
         "summary": found.summary_.text,
     }

@@ -136,7 +136,7 @@ class BNNClassifier(ClassifierMixin, BNN):  # type: ignore[misc, unused-ignore]
         BNNClassifier
         """
         name = "BNNClassifier.fit"
-        X, y = self._validated(name, X, y)
+        X, y = self._validated(name, X, y, multi_output=False)
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         weights = self._weights(name, X, sample_weight)
@@ -150,10 +150,9 @@ class BNNClassifier(ClassifierMixin, BNN):  # type: ignore[misc, unused-ignore]
                 f"[{name}] expected y of two classes or more, got one class: "
                 f"{self.classes_.tolist()}"
             )
-        if weights is not None:
-            X, y, weights = X[weights > 0], counted, weights[weights > 0]
-        codes = np.searchsorted(self.classes_, y)
-        self._fit(name, X, codes, weights, len(self.classes_), Categorical())
+        codes = np.searchsorted(self.classes_, y)  # of rows without weight any
+        X, codes, temperature = self._counted(name, X, codes, weights)
+        self._fit(name, X, codes, temperature, len(self.classes_), Categorical())
         return self
 
     def predict_proba(self, X: Any) -> Any:

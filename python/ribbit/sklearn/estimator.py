@@ -25,8 +25,6 @@ from ribbit.targets.priors import Normal
 
 __all__ = ["BNN"]
 
-_JUDGED = 200  # rows of the data whose predictions a summary is about
-
 
 class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package without types
     """Base of the estimators; see them for the parameters."""
@@ -114,9 +112,9 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
         """Return checked arrays; a frame's error names the column."""
         try:
-            if y is None:
-                return validate_data(self, x, reset=False, dtype=np.float64)
-            return validate_data(self, x, y, dtype=np.float64, ensure_min_samples=2, **how)
+            if how:
+                return validate_data(self, x, y, dtype=np.float64, ensure_min_samples=2, **how)
+            return validate_data(self, x, reset=False, dtype=np.float64)
         except (TypeError, ValueError) as error:
             word = rows.word_column(x)
             if word is None:
@@ -131,26 +129,18 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
         name: str,
         x: Any,
         y: Any,
-        weights: Any,
+        temperature: float,
         outputs: int,
         likelihood: Likelihood,
     ) -> None:
-        """Fit to checked arrays (N, D) and (N,) or (N, K).
+        """Fit to rows (N, D) and (N,) or (N, K) as :meth:`_counted` gives them.
 
-        Phases: the rows in an order of their own and as often as they count; the target; draws;
-        the verdict on them.
+        Phases: the target; draws; the verdict on them.
         """
         plan = self._plan(name)
         network = self._network(name, x.shape[1], outputs)
         scale = checks.positive(name, "prior_scale", self.prior_scale)
         seed = _seed(self.random_state)
-        order, temperature = rows.ordered(x, y), 1.0
-        if weights is not None:
-            counts, temperature = rows.repeats(name, weights)
-            order = np.repeat(order, counts[order])
-            if len(order) == 0:
-                raise ValueError(f"[{name}] expected a weight above zero, got zero weights alone")
-        x, y = np.ascontiguousarray(x[order]), np.ascontiguousarray(y[order])
         target = Posterior(
             network,
             x,
@@ -163,10 +153,8 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
         draws, fit = methods.run(plan, target, x, y, seed)
         self.posterior_, self.draws_, self.approximation_ = target, draws, fit
         self.n_draws_: int = draws.positions.shape[0] * draws.positions.shape[1]
-        judged: Summary = (
-            draws.summary(x[:: -(-len(x) // _JUDGED)]) if fit is None else fit.summary()
-        )
-        self.summary_, self.converged_ = judged, judged.converged
+        found: Summary = draws.summary(methods.judged(x)) if fit is None else fit.summary()
+        self.summary_, self.converged_ = found, found.converged
 
     def _predicted(self, name: str, x: Any) -> Prediction:
         """Return what the draws say at rows in the user's units."""
@@ -181,12 +169,20 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
         """Return checked weights (N,) of rows, none below 0, or None."""
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(
-            sample_weight, x, dtype=np.float64, ensure_non_negative=True
-        )
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        if (weights < 0).any():
+            raise ValueError(f"[{name}] expected weights >= 0, got {weights.min():.6g}")
         if not (weights > 0).any():
             raise ValueError(f"[{name}] expected a weight above zero, got zero weights alone")
         return weights
+
+    def _counted(self, name: str, x: Any, y: Any, weights: Any) -> tuple[Any, Any, float]:
+        """Return rows in an order of their own, as often as they count, and a temperature."""
+        order, temperature = rows.ordered(x, y), 1.0
+        if weights is not None:
+            counts, temperature = rows.repeats(name, weights)
+            order = np.repeat(order, counts[order])
+        return np.ascontiguousarray(x[order]), np.ascontiguousarray(y[order]), temperature
 
 
 def _seed(random_state: Any) -> int:

@@ -5,6 +5,7 @@ Shapes: N rows, C chains, D draws.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import warnings
@@ -15,7 +16,7 @@ import numpy as np
 
 from ribbit import schedules
 from ribbit._arrays import checks
-from ribbit.errors import FitWarning
+from ribbit.errors import FitWarning, NonFiniteError
 from ribbit.results.draws import Draws
 from ribbit.samplers import (
     BAOAB,
@@ -26,13 +27,14 @@ from ribbit.samplers import (
     SGHMC,
     SGLD,
     SWAG,
+    Converged,
     DeepEnsemble,
     LaplaceApproximation,
     MCDropout,
 )
 from ribbit.targets.posterior import Posterior
 
-__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "run"]
+__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,6 @@ class Chains:
 
     sampler: Any
     options: dict[str, Any] = field(default_factory=dict)
-    draws: int = 250
     warmup: int | None = None  # the sampler's own
     thin: int | None = None
     batches: bool = False
@@ -61,7 +62,7 @@ class Fit:
 
 
 CHAINS = {
-    "mclmc": Chains(MCLMC),
+    "mclmc": Chains(MCLMC, thin=100),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
     "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
@@ -76,10 +77,14 @@ FITS = {
     "swag": Fit(SWAG, 5e-3, {"swag_learning_rate": 1e-3}, many=True, stops=False),
 }
 METHODS = (*CHAINS, *FITS)
+_FIRST, _MOST = 100, 250  # draws of a chain: before it is judged, and at most
+_RHAT, _ESS = 1.03, 200.0  # that end it; the verdict on more predictions is at 1.05
+_TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
 _STEPS = 10_000  # of training, by default
 _BATCH = 128
 _LOOKS, _PATIENCE = 50, 10  # at the rows held out
 _JUDGING = 100  # draws that they are judged by
+_JUDGED = 200  # rows that chains are judged by
 _LAPLACE = 5_000  # parameters of a full covariance
 
 
@@ -151,7 +156,7 @@ def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws
         64-bit key.
     """
     if plan.method in CHAINS:
-        return _sampled(plan, CHAINS[plan.method], target, seed), None
+        return _sampled(plan, CHAINS[plan.method], target, x, seed), None
     found = _fitted(plan, FITS[plan.method], target, x, y, seed)
     return drawn(found, plan.draws or FITS[plan.method].draws, seed), found
 
@@ -167,14 +172,26 @@ def drawn(fit: Any, count: int, seed: int) -> Draws:
     return draws
 
 
-def _sampled(plan: Plan, how: Chains, target: Posterior, seed: int) -> Draws:
+def judged(x: Any) -> Any:
+    """Return the rows, some and evenly spaced, whose predictions chains are judged by."""
+    return x[:: -(-len(x) // _JUDGED)]
+
+
+def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> Draws:
     options = {**how.options, **plan.options}
     if "trajectory_length" in plan.options:
         options.pop("num_leapfrog_steps", None)
     if how.batches:
         options.setdefault("batch_size", _batch(plan, target.num_rows))
-    draws: Draws = how.sampler(target, **options).sample(
-        how.draws if plan.draws is None else plan.draws,
+    number: dict[str, Any] = {"num_draws": plan.draws}
+    if plan.draws is None:
+        rule = Converged(rhat=_RHAT, ess=_ESS, at=judged(x))
+        number = {"num_draws": _FIRST, "until": rule, "max_draws": _MOST}
+    # A step found by pilot runs may be too long where chains start: a network that fits few rows
+    # exactly has gradients that none of them met. A folder belongs to one step size.
+    searched = how.batches and "step_size" not in plan.options and plan.store is None
+    sample = functools.partial(
+        _sample,
         warmup=how.warmup if plan.warmup is None else plan.warmup,
         thin=how.thin if plan.thin is None else plan.thin,
         chains=plan.chains,
@@ -183,7 +200,18 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, seed: int) -> Draws:
         progress=plan.progress,
         max_seconds=plan.max_seconds,
         store=plan.store,
+        **number,
     )
+    for _ in range(_TRIES if searched else 0):
+        try:
+            return sample(how.sampler(target, **options))
+        except NonFiniteError as error:
+            options["step_size"] = _SHORTER * error.step_size
+    return sample(how.sampler(target, **options))
+
+
+def _sample(sampler: Any, **call: Any) -> Draws:
+    draws: Draws = sampler.sample(**call)
     return draws
 
 

@@ -41,7 +41,8 @@ class BNNRegressor(RegressorMixin, BNN):  # type: ignore[misc, unused-ignore]
         Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
         themselves. In standardised units.
     draws : int, optional
-        Draws of each chain (default 250), or of a fit (1,000).
+        Draws of each chain, or of a fit (default 1,000). Default of chains: from 100 on as many as
+        it takes until their predictions agree (R-hat 1.03, 200 effective draws), at most 250.
     chains : int, default 4
         Chains, each from a network trained for it; members of "ensemble" and "swag".
     warmup, thin : int, optional
@@ -187,11 +188,11 @@ class BNNRegressor(RegressorMixin, BNN):  # type: ignore[misc, unused-ignore]
         name = "BNNRegressor.fit"
         X, y = self._validated(name, X, y, multi_output=True, y_numeric=True)
         weights = self._weights(name, X, sample_weight)
-        y = np.asarray(y, np.float64)
+        X, y, temperature = self._counted(name, X, np.asarray(y, np.float64), weights)
         columns = 1 if y.ndim == 1 else y.shape[1]
         likelihood = self._likelihood(name, y.reshape(len(y), -1))
         outputs = 2 * columns if isinstance(likelihood, HeteroscedasticGaussian) else columns
-        self._fit(name, X, y, weights, outputs, likelihood)
+        self._fit(name, X, y, temperature, outputs, likelihood)
         return self
 
     def _likelihood(self, name: str, y: Any) -> Likelihood:
