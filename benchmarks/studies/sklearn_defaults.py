@@ -1,4 +1,4 @@
-"""The defaults of `ribbit.sklearn` beside scikit-learn's own: ``python -m benchmarks.sklearn_defaults``.
+"""The defaults of `ribbit.sklearn`, judged: ``python -m benchmarks.sklearn_defaults``.
 
 The UCI sets of the development data, their first five splits, and scikit-learn's diabetes with five
 splits of the same kind. Mean test NLL per row in the units of y, of `BNNRegressor` with nothing
@@ -33,12 +33,14 @@ OURS, PROCESS, TREES = "BNNRegressor", "Gaussian process", "boosted quantiles"
 LEVELS = tuple(i / 10 for i in range(1, 10))  # of the trees
 FLOOR = 1e-3  # of the trees' sd, in sds of y: quantiles that coincide have no density
 WANTED, SECONDS = 4, 60.0  # sets on which each rival is beaten; of a fit
+CORES = 2
 PREAMBLE = """
 Written by `python -m benchmarks.sklearn_defaults --write`. Test negative log likelihood per row in
 the units of y, means over five splits (nine tenths of the rows train).
 
 - **BNNRegressor**: `ribbit.sklearn.BNNRegressor(random_state=split)`, nothing else set. "Converged"
-  counts the splits whose `converged_` is true.
+  counts the splits whose `converged_` is true. Lines marked "loaded" were measured while others
+  worked on the machine; the longest fit is then half its CPU seconds.
 - **Gaussian process**: `GaussianProcessRegressor` on standardised columns, `normalize_y=True`, the
   kernel `Constant * RBF(a length per column) + White`, fitted by its own optimiser from lengths of
   one. Its default kernel, whose length is fixed at one and has no noise, is far worse.
@@ -161,12 +163,13 @@ def means(lines: dict[tuple[str, int, str], Line]) -> Table:
             worst = max(line["seconds"] for line in own)
             loaded = " (loaded)" if any(map(lines_of.loaded, own)) else ""
             cells += [f"{_mean(own, 'seconds'):.0f}, {worst:.0f}{loaded}"]
+            cells += [f"{_mean(own, 'cpu_seconds'):.0f}"]
             cells += [f"{sum(line['converged'] is True for line in own)}/{len(own)}"]
         else:
-            cells += ["-", "-"]
+            cells += ["-", "-", "-"]
         rows.append(cells)
     head = ["set", "splits", *(f"{entry}: NLL" for entry in ENTRIES)]
-    head += ["its RMSE", "in its 90 % interval", "seconds: mean, worst", "converged"]
+    head += ["its RMSE", "in its 90 % interval", "seconds: mean, worst", "CPU seconds", "converged"]
     return "Means over the splits", head, rows
 
 
@@ -184,8 +187,10 @@ def verdicts(lines: dict[tuple[str, int, str], Line]) -> Table:
         cells = [f"better mean NLL than the {rival}", f"{len(better)} of {len(SETS)} sets"]
         rows.append([*cells, f">= {WANTED}", "yes" if len(better) >= WANTED else "no"])
     own = [line for (_, _, entry), line in lines.items() if entry == OURS]
-    worst = max((line["seconds"] for line in own), default=float("nan"))
-    cells = ["longest fit", f"{worst:.0f} s", f"< {SECONDS:.0f} s"]
+    idle = [line["seconds"] for line in own if not lines_of.loaded(line)]
+    # Where others worked on the machine: as if both cores had been this fit's alone.
+    worst = max([*idle, *(line["cpu_seconds"] / CORES for line in own)], default=float("nan"))
+    cells = ["longest fit on two cores", f"{worst:.0f} s", f"< {SECONDS:.0f} s"]
     rows.append([*cells, "yes" if worst < SECONDS else "no"])
     calm = [
         name

@@ -16,7 +16,7 @@ from ribbit.targets.likelihoods import Categorical
 __all__ = ["BNNClassifier"]
 
 
-class BNNClassifier(ClassifierMixin, BNN):  # type: ignore[misc, unused-ignore]
+class BNNClassifier(ClassifierMixin, BNN):
     """A Bayesian neural network that predicts classes, with their probabilities.
 
     Columns of X are standardised inside. A fit does not depend on the order of the rows.

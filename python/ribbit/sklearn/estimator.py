@@ -26,7 +26,7 @@ from ribbit.targets.priors import Normal
 __all__ = ["BNN"]
 
 
-class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package without types
+class BNN(BaseEstimator):
     """Base of the estimators; see them for the parameters."""
 
     def __init__(
@@ -76,7 +76,9 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
         """Return the checked parameters of the method."""
         if self.draws is not None:
             checks.integer(name, "draws", self.draws, minimum=1, maximum=2**31)
-        options = {} if self.options is None else dict(checks.mapping(name, "options", self.options))
+        options = (
+            {} if self.options is None else dict(checks.mapping(name, "options", self.options))
+        )
         plan = methods.Plan(
             function=name,
             method=self.method,
@@ -107,7 +109,7 @@ class BNN(BaseEstimator):  # type: ignore[misc, unused-ignore]  # of a package w
                 layers.append(Dropout(rate))
         if methods.dropped(self.method) and not layers:
             raise ValueError(f"[{name}] expected a hidden layer with method='dropout', got none")
-        return Model([*layers, Dense(outputs)], input_shape=(inputs,))
+        return Model((*layers, Dense(outputs)), input_shape=(inputs,))
 
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
         """Return checked arrays; a frame's error names the column."""

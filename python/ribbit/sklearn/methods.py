@@ -5,7 +5,6 @@ Shapes: N rows, C chains, D draws.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import warnings
@@ -62,7 +61,7 @@ class Fit:
 
 
 CHAINS = {
-    "mclmc": Chains(MCLMC, thin=100),
+    "mclmc": Chains(MCLMC),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
     "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
@@ -190,28 +189,24 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
     # A step found by pilot runs may be too long where chains start: a network that fits few rows
     # exactly has gradients that none of them met. A folder belongs to one step size.
     searched = how.batches and "step_size" not in plan.options and plan.store is None
-    sample = functools.partial(
-        _sample,
-        warmup=how.warmup if plan.warmup is None else plan.warmup,
-        thin=how.thin if plan.thin is None else plan.thin,
-        chains=plan.chains,
-        seed=seed,
-        init="ensemble",
-        progress=plan.progress,
-        max_seconds=plan.max_seconds,
-        store=plan.store,
-        **number,
-    )
-    for _ in range(_TRIES if searched else 0):
+    call: dict[str, Any] = {
+        "warmup": how.warmup if plan.warmup is None else plan.warmup,
+        "thin": how.thin if plan.thin is None else plan.thin,
+        "chains": plan.chains,
+        "seed": seed,
+        "init": "ensemble",
+        "progress": plan.progress,
+        "max_seconds": plan.max_seconds,
+        "store": plan.store,
+    }
+    for left in reversed(range(1 + (_TRIES if searched else 0))):
         try:
-            return sample(how.sampler(target, **options))
+            draws: Draws = how.sampler(target, **options).sample(**number, **call)
+            break
         except NonFiniteError as error:
+            if not left:
+                raise
             options["step_size"] = _SHORTER * error.step_size
-    return sample(how.sampler(target, **options))
-
-
-def _sample(sampler: Any, **call: Any) -> Draws:
-    draws: Draws = sampler.sample(**call)
     return draws
 
 

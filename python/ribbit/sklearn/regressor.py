@@ -18,7 +18,7 @@ _FLOOR = 1e-3  # of a noise sd, in sds of y: rows that are known exactly have no
 _STEPS = 0.25  # share of rows with frequent values from which y takes steps
 
 
-class BNNRegressor(RegressorMixin, BNN):  # type: ignore[misc, unused-ignore]
+class BNNRegressor(RegressorMixin, BNN):
     """A Bayesian neural network that predicts numbers, with how sure it is.
 
     Columns of X and y are standardised inside; everything that is given back is in their own units.
