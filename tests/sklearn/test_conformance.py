@@ -9,7 +9,7 @@ from ribbit.sklearn import BNNClassifier, BNNRegressor
 
 CHAINS = {"draws": 100, "warmup": 2_000, "thin": 20}
 TRAINED = {"epochs": 1_000}
-# Trajectories and trees are short; every other setting of a method is its default.
+# Trajectories, trees and Newton's way to the mode are short; every other setting of a method is its default.
 SETTINGS = {
     "mclmc": CHAINS,
     "hmc": {"draws": 50, "warmup": 100, "options": {"num_leapfrog_steps": 20}},
@@ -20,7 +20,7 @@ SETTINGS = {
     "bbb": TRAINED,
     "dropout": TRAINED,
     "ensemble": TRAINED,
-    "laplace": TRAINED,
+    "laplace": {**TRAINED, "options": {"polish": 10}},
     "swag": TRAINED,
 }
 # Weights from 1e-4 to 1e3: copies of rows cannot state them, and the core has no weights of rows.
