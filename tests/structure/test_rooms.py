@@ -30,8 +30,11 @@ RULES = {
     "targets": BASE | {"models", "_backends"},
     "plots": BASE | {"diagnostics", "metrics"},
 }
+# Faces of other ecosystems: each may import all that stands above it, none another.
+FACES = {"sklearn"}
 RULES["io"] = RULES["_cli"] = set(RULES)
-RULES["ribbit"] = RULES["__main__"] = set(RULES)
+RULES |= {face: set(RULES) - {"_cli"} for face in FACES}
+RULES["ribbit"] = RULES["__main__"] = set(RULES) - FACES
 # The native modules, and the rooms that call them.
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
@@ -120,6 +123,7 @@ PLANTED = {
     "sideways": ("metrics.py", "from ribbit.schedules import constant"),
     "native": ("samplers/mcmc/hmc.py", "from ribbit import _core"),
     "unknown module": ("metrics.py", "import torchvision"),
+    "a face, from below": ("io.py", "def f():\n    import ribbit.sklearn"),
     "unknown room": ("utils.py", "from ribbit.errors import DTypeError"),
 }
 
