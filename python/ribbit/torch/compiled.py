@@ -211,6 +211,9 @@ def compile_module(module: nn.Module, x: torch.Tensor, dtype: np.dtype[Any]) -> 
     """
     if any(not p.requires_grad for p in module.parameters()):
         raise NotCovered("some of its parameters are fixed (requires_grad=False)")
+    every = [p for _, p in module.named_parameters(remove_duplicate=False)]
+    if len({id(p) for p in every}) < len(every):
+        raise NotCovered("some of its layers share an array")
     if not x.is_floating_point():
         raise NotCovered(f"its inputs are {str(x.dtype).removeprefix('torch.')}")
     if x.ndim not in (2, 4):

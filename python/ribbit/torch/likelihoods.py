@@ -79,7 +79,8 @@ def row_terms(likelihood: Likelihood) -> RowTerms:
 
 
 def _normal(residual: torch.Tensor, log_sd: torch.Tensor) -> torch.Tensor:
-    scaled = residual * torch.exp(-log_sd)
+    # The bound keeps 0 * inf, a NaN, out; e**700 is near the largest float64.
+    scaled = residual * torch.exp((-log_sd).clamp(max=700.0))
     return -0.5 * scaled * scaled - log_sd - _HALF_LOG_2PI
 
 

@@ -153,9 +153,10 @@ _targets = weakref.WeakValueDictionary()
 def torch_log_density(target: Any) -> LogDensity:
     """Return a target's log density as a differentiable function of a tensor.
 
-    It is one operator of torch, ``ribbit::log_density``: ``torch.autograd``, ``torch.func.grad``,
-    ``torch.func.vmap`` and ``torch.compile(fullgraph=True)`` take it, and tensors reach the core
-    without a copy. A second derivative is a RuntimeError, never a zero.
+    It is one operator of torch, ``ribbit::log_density``: ``torch.autograd``, ``torch.func.vmap``
+    and ``torch.compile(fullgraph=True)`` take it, and tensors reach the core without a copy. A
+    second derivative is a RuntimeError, never a zero; so is ``torch.func.grad``, which torch has
+    for no operator of a library (``torch.autograd.grad`` is there).
 
     Parameters
     ----------

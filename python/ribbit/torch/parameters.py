@@ -24,6 +24,8 @@ from ribbit.targets.priors import Normal
 
 __all__ = ["ModuleParameter", "NativePrior", "parameters_of"]
 
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)  # what a padding of 0 under N(0, 1) takes off
+
 
 @dataclass(frozen=True)
 class ModuleParameter:
@@ -130,4 +132,4 @@ class NativePrior:
         if self._padding:
             theta = np.pad(theta, ((0, 0), (0, self._padding)))
         _, value, grad = self._native.value_and_grad(np.ascontiguousarray(theta), None)
-        return value, grad[:, : self.dim]
+        return value + self._padding * _HALF_LOG_2PI, grad[:, : self.dim]
