@@ -206,7 +206,11 @@ def test_mc_dropout_masks_have_addresses():
     assert np.mean(np.array(parts) - prior) == pytest.approx(value - prior, rel=1e-5)
     # central differences, in float64 where there is something to see
     wide = rb.torch.posterior(
-        dense(dropout=0.3), rb.Gaussian(0.2), rows(), prior=rb.Normal(1.0), native=False,
+        dense(dropout=0.3),
+        rb.Gaussian(0.2),
+        rows(),
+        prior=rb.Normal(1.0),
+        native=False,
         dtype=np.float64,
     ).masked()
     theta = theta.astype(np.float64)
@@ -365,7 +369,10 @@ def test_residual_images_run_in_the_core_with_channels_first():
         module, rb.Categorical(), (x, y), prior=rb.Normal(0.5), native=False
     ).trained
     np.testing.assert_allclose(
-        other.outputs(torch_theta, x), target.outputs(draws.positions[1, 3], x), rtol=1e-3, atol=1e-4
+        other.outputs(torch_theta, x),
+        target.outputs(draws.positions[1, 3], x),
+        rtol=1e-3,
+        atol=1e-4,
     )
     back = pickle.loads(pickle.dumps(target))
     np.testing.assert_array_equal(back.trained, target.trained)
@@ -497,9 +504,7 @@ def test_iterable_data_and_learned_scales_are_refused_by_name():
     with pytest.raises(TypeError, match="IterableDataset"):
         rb.torch.posterior(MODULE, rb.Gaussian(1.0), Stream(), prior=rb.Normal(1.0))
     with pytest.raises(ValueError, match="priors of known scales"):
-        rb.torch.posterior(
-            dense(), rb.Gaussian(1.0), rows(), prior=rb.Horseshoe(1.0), native=False
-        )
+        rb.torch.posterior(dense(), rb.Gaussian(1.0), rows(), prior=rb.Horseshoe(1.0), native=False)
     target = both()[1]
     with pytest.raises(ValueError, match="estimator='reparam'"):
         rb.BBB(target, estimator="flipout").fit(1, progress=False)

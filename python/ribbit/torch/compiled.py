@@ -124,10 +124,9 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
     if node.op == "call_module":
         return _module_layer(parts[str(node.target)])
     rest = [a for a in node.args[1:] if not isinstance(a, fx.Node)]
-    if node.op == "call_function" and node.target in _FLATTEN:
-        if (*rest, *node.kwargs.values()) in ((1,), (1, -1)):
-            return rb.Flatten()
-    elif node.op == "call_method" and node.target == "flatten":
+    if (node.op == "call_function" and node.target in _FLATTEN) or (
+        node.op == "call_method" and node.target == "flatten"
+    ):
         if (*rest, *node.kwargs.values()) in ((1,), (1, -1)):
             return rb.Flatten()
     elif node.op == "call_function" and node.target in _ACTIVATIONS:
@@ -297,7 +296,9 @@ class _TorchInputs(NetworkPredictive):
     def network_inputs(self, function: str, x: npt.ArrayLike) -> Any:
         """Return inputs (N, ...) with the channels last."""
         rows = tensor(function, "x", x, torch.float64).numpy()
-        return super().network_inputs(function, np.moveaxis(rows, 1, -1) if rows.ndim == 4 else rows)
+        return super().network_inputs(
+            function, np.moveaxis(rows, 1, -1) if rows.ndim == 4 else rows
+        )
 
     def describe(self) -> Any:
         """Return the description of the network; None of images, which a file has otherwise."""

@@ -122,9 +122,7 @@ def _pair(function: str, batch: Any, dtype: torch.dtype) -> tuple[torch.Tensor, 
             f"[{function}] expected data as (x, y), or a Dataset or DataLoader of such pairs, "
             f"got {what}"
         )
-    x, y = (
-        tensor(function, name, value, dtype) for name, value in zip("xy", batch, strict=True)
-    )
+    x, y = (tensor(function, name, value, dtype) for name, value in zip("xy", batch, strict=True))
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
         raise ShapeError(
             f"[{function}] expected x and y with as many rows, at least one, "

@@ -21,7 +21,7 @@ from ribbit._arrays import checks, random_numbers
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.targets import prior_table, priors
+from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
@@ -346,12 +346,10 @@ class ModuleDensity(TorchSteps):
     # --- the computation --------------------------------------------------------------------------
 
     def _parameters(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {
-            p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters
-        }
+        return {p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters}
 
     def _outputs(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Outputs (n, K) float64 of one weight vector."""
+        """Return outputs (n, K) float64 of one weight vector."""
         out = functional_call(self.module, self._parameters(flat), (x,))
         return (out[:, None] if out.ndim == 1 else out).double()
 
@@ -439,7 +437,7 @@ class ModuleDensity(TorchSteps):
     def _chunk_of(
         self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor, own: bool, gradient: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Sums (C,) and gradients (C, P) of one chunk; own: each chain has rows of its own."""
+        """Return sums (C,) and gradients (C, P) of one chunk; own: each chain has its own rows."""
         if not gradient:
             with torch.no_grad():
                 if self._vmap:
@@ -478,5 +476,3 @@ def _of_function(loss: Callable[..., Any]) -> RowTerms:
 
 def _rebuild(kind: Any, module: Any, likelihood: Any, rows: Any, options: Any) -> Any:
     return kind(module, likelihood, rows, **options)
-
-

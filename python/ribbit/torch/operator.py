@@ -36,7 +36,7 @@ def _(theta: torch.Tensor, target: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @torch.library.custom_op("ribbit::log_density_gradient", mutates_args=())
 def _gradient(theta: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """The gradient as a function of theta, whose own derivative nobody has."""
+    """Return the gradient as a function of theta, whose own derivative nobody has."""
     del theta
     return grad.clone()
 

@@ -195,7 +195,9 @@ def _outputs(function: str, module: torch.nn.Module, x: torch.Tensor) -> int:
         out = module(x.to(device))
     if not isinstance(out, torch.Tensor) or not out.is_floating_point():
         got = checks.summary(out)
-        raise TypeError(f"[{function}] expected a module that gives one tensor of floats, got {got}")
+        raise TypeError(
+            f"[{function}] expected a module that gives one tensor of floats, got {got}"
+        )
     if out.ndim not in (1, 2) or len(out) != len(x):
         raise ShapeError(
             f"[{function}] expected outputs ({len(x)}, K) or ({len(x)},) of {len(x)} rows, "
@@ -228,7 +230,9 @@ def attach(result: Result, target: Any) -> Result:
     if not callable(getattr(target, "predictive", None)):
         got = checks.summary(target)
         raise TypeError(f"[{name}] expected a target with predictions, got {got}")
-    fields = {f.name for f in dataclasses.fields(result)} if dataclasses.is_dataclass(result) else {}
+    fields = (
+        {f.name for f in dataclasses.fields(result)} if dataclasses.is_dataclass(result) else {}
+    )
     if "predictive" not in fields:
         got = checks.summary(result)
         raise TypeError(f"[{name}] expected Draws, MeanField, EnsembleFit or SWAGFit, got {got}")

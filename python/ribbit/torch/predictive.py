@@ -156,7 +156,7 @@ class ModulePosterior(ModuleDensity):
         return theta[:, self.noise_at] if self.learns_noise else None
 
     def _predicted(self, function: str, theta: FloatArray, x: Any) -> FloatArray:
-        """Outputs (S, N, K) of draws (S, P)."""
+        """Return outputs (S, N, K) of draws (S, P)."""
         if getattr(theta, "ndim", 0) != 2 or theta.shape[1] != self.dim:
             got = checks.summary(theta)
             raise ShapeError(f"[{function}] expected theta of shape (S, {self.dim}), got {got}")
@@ -175,7 +175,7 @@ class ModulePosterior(ModuleDensity):
         return out
 
     def _block(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Outputs (s, n, K) of some draws (s, P) at some rows."""
+        """Return outputs (s, n, K) of some draws (s, P) at some rows."""
         try:
             if self._vmap:
                 return vmap(self._outputs, (0, None))(flat, x)
@@ -370,9 +370,7 @@ class MaskedModule(ModulePosterior):
         """Return log density and gradient under the masks of (seed, step); chain c has its own."""
         number = checks.seed("masked_value_and_grad", seed)
         place = checks.integer("masked_value_and_grad", "step", step, minimum=0, maximum=2**40 - 1)
-        terms, grad = self.terms_at(
-            np.atleast_2d(theta), rows, prior=1.0, seed=number, step=place
-        )
+        terms, grad = self.terms_at(np.atleast_2d(theta), rows, prior=1.0, seed=number, step=place)
         lp = terms[:, 0] + terms[:, 1]
         return (lp[0], grad[0]) if np.ndim(theta) == 1 else (lp, grad)
 

@@ -190,7 +190,9 @@ class TorchSteps:
         arrays = state.copy()
         records = np.zeros((3, len(step_size)))
         failed, largest = -1, 0.0
-        for i, (rate, weight) in enumerate(zip(step_size.tolist(), kl_weight.tolist())):
+        for i, (rate, weight) in enumerate(
+            zip(step_size.tolist(), kl_weight.tolist(), strict=True)
+        ):
             if interrupt is not None and interrupt.is_set():
                 raise Interrupted
             step = first_step + i
