@@ -51,7 +51,7 @@ def waves(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     wave = torch.sin(torch.linspace(0.0, 4.0 * torch.pi, 8))
     patterns = torch.stack([wave.expand(8, 8), wave[:, None].expand(8, 8), wave[:, None] * wave])
     y = torch.randint(0, 3, (count,), generator=generator)
-    return (patterns[y] + 1.5 * torch.randn(count, 8, 8, generator=generator))[:, None], y
+    return (patterns[y] + 1.2 * torch.randn(count, 8, 8, generator=generator))[:, None], y
 
 
 def train(net: nn.Module, loader: DataLoader, epochs: int) -> None:
@@ -68,12 +68,12 @@ def main(num_draws: int = 400, warmup: int = 1000, thin: int = 10) -> dict[str, 
     torch.manual_seed(0)
     torch.set_num_threads(1)  # threads would wait for each other in products this small
     net, (x_test, y_test) = ResNet(), waves(300, seed=1)
-    loader = DataLoader(TensorDataset(*waves(300, seed=0)), batch_size=50, shuffle=True)
+    loader = DataLoader(TensorDataset(*waves(300, seed=0)), batch_size=100, shuffle=True)
     train(net, loader, epochs=30)
 
     # From here on it is twelve lines.
-    target = rb.torch.posterior(net, nn.CrossEntropyLoss(), loader, prior=rb.Normal(0.2))
-    sgld = rb.SGLD(target, step_size=1e-3, batch_size=target.batch_size)
+    target = rb.torch.posterior(net, nn.CrossEntropyLoss(), loader, prior=rb.Normal(0.5))
+    sgld = rb.SGLD(target, step_size=2e-4, batch_size=target.batch_size)
     draws = sgld.sample(
         num_draws, warmup=warmup, thin=thin, chains=3, init=target.trained, progress=False
     )

@@ -31,6 +31,8 @@ RULES = {
     "plots": BASE | {"diagnostics", "metrics"},
 }
 RULES["io"] = RULES["_cli"] = set(RULES)
+# Faces of other ecosystems: each imports what it needs, none another.
+RULES["torch"] = set(RULES) - {"io", "_cli"}
 RULES["ribbit"] = RULES["__main__"] = set(RULES)
 # The native modules, and the rooms that call them.
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}

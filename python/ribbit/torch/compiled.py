@@ -93,10 +93,10 @@ def _module_layer(part: nn.Module) -> Any:
             padding: Any = part.padding
             return rb.Conv2D(
                 part.out_channels,
-                part.kernel_size,  # type: ignore[arg-type]
-                stride=part.stride,  # type: ignore[arg-type]
+                part.kernel_size,
+                stride=part.stride,
                 padding=padding,
-                dilation=part.dilation,  # type: ignore[arg-type]
+                dilation=part.dilation,
                 groups=part.groups,
                 bias=part.bias is not None,
             )
@@ -124,9 +124,8 @@ def _node_layer(node: fx.Node, parts: Mapping[str, nn.Module]) -> Any:
     if node.op == "call_module":
         return _module_layer(parts[str(node.target)])
     rest = [a for a in node.args[1:] if not isinstance(a, fx.Node)]
-    if (node.op == "call_function" and node.target in _FLATTEN) or (
-        node.op == "call_method" and node.target == "flatten"
-    ):
+    flattens = node.target in _FLATTEN if node.op == "call_function" else node.target == "flatten"
+    if flattens:
         if (*rest, *node.kwargs.values()) in ((1,), (1, -1)):
             return rb.Flatten()
     elif node.op == "call_function" and node.target in _ACTIVATIONS:
@@ -152,7 +151,7 @@ def _layers(graph: fx.Graph, parts: Mapping[str, nn.Module]) -> tuple[list[Any],
         names: list[str] = []
         node = end
         while node is not stop:
-            before = [n for n in node.all_input_nodes]
+            before = list(node.all_input_nodes)
             if node.op == "placeholder" or not before:
                 raise NotCovered("its paths do not meet again")
             if len(before) == 2 and node.target in (operator.add, torch.add, operator.iadd):
@@ -258,8 +257,8 @@ def native_prior(prior: PriorLike, compiled: Compiled) -> PriorLike:
         For means as arrays, which have torch's order of axes.
     """
     patterns = patterns_of(prior)
-    for own in patterns.values():
-        mean = getattr(own, "mean", 0.0)
+    for one in patterns.values():
+        mean = getattr(one, "mean", 0.0)
         if not isinstance(mean, int | float):
             raise NotCovered("the prior has means in arrays, in torch's order of axes")
     if isinstance(prior, Prior):
@@ -385,8 +384,9 @@ def _native(spec: DensitySpec, compiled: Compiled, batch_size: int | None) -> Na
     posterior = object.__new__(NativePosterior)
     posterior._fill(spec)
     known = posterior._predictive
-    fields = {"units": known.units, "scales": known.scales, "draws": known.draws}
-    made = _TorchInputs(known.model, known.likelihood, known.description, **fields)
+    made = _TorchInputs(
+        known.model, known.likelihood, known.description, units=known.units, scales=known.scales
+    )
     for name, value in {
         "_predictive": made,
         "_compiled": compiled,

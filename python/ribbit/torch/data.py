@@ -154,7 +154,7 @@ def read(function: str, data: Any, dtype: torch.dtype, *, in_memory: bool) -> Ro
     if not isinstance(data, Dataset):
         x, y = _pair(function, data, dtype)
         return _whole(x, y, size)
-    count: int = len(data)  # type: ignore[arg-type]
+    count: int = len(data)
     if count == 0:
         raise ShapeError(f"[{function}] expected a Dataset of at least one row, got none")
     if not in_memory:

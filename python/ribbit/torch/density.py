@@ -45,15 +45,15 @@ def quiet() -> Iterator[None]:
     """Let attention run by plain products: its fused kernels know no vmap."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    fast = torch.backends.mha.get_fastpath_enabled()  # type: ignore[no-untyped-call]
-    torch.backends.mha.set_fastpath_enabled(False)  # type: ignore[no-untyped-call]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             # Slower than it could be, not wrong.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)  # type: ignore[no-untyped-call]
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 class ModuleDensity(TorchSteps):

@@ -132,4 +132,4 @@ def of_loss(function: str, loss: Any) -> Likelihood | Callable[..., Any]:
             f"[{function}] expected a likelihood such as rb.Categorical(), a loss of torch or a "
             f"function (outputs, y) -> losses (n,), got {checks.summary(loss)}"
         )
-    return loss  # type: ignore[no-any-return]
+    return loss

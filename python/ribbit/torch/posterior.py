@@ -150,7 +150,7 @@ def posterior(
     kind = ModulePosterior if isinstance(terms, Likelihood) else ModuleDensity
     found = kind(
         copied,
-        terms,  # type: ignore[arg-type]
+        terms,
         rows,
         outputs=outputs,
         flat=y.ndim == 1 and outputs == 1,

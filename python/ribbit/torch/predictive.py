@@ -352,7 +352,7 @@ class MaskedModule(ModulePosterior):
         self.num_weights = self.dim
 
     @property
-    def fingerprint(self) -> dict[str, str]:  # type: ignore[override]
+    def fingerprint(self) -> dict[str, str]:
         """As of the posterior, with the rates of the masks."""
         return {**super().fingerprint, "masks": digest(self.rates)}
 

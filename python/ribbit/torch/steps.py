@@ -64,12 +64,16 @@ class TorchSteps:
 
     dim: int
     dtype: np.dtype[Any]
-    num_rows: int
     temperature: float
     likelihood_temperature: float
     prior_mean: Array64
     prior_sd: Array64
     _masked: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Number of data rows N."""
+        raise NotImplementedError
 
     def _evaluate(
         self, function: str, theta: FloatArray, rows: Any, *, prior: float = 1.0
