@@ -83,6 +83,9 @@ class LogDensity(Protocol):
         something here is no sum over rows: samplers and fits that need one refuse it.
     ``num_rows``
         N, the rows of the data behind the density. Needed for minibatches.
+    ``rows_per_chain``
+        True when ``value_and_grad`` also takes `rows` (C, n), a minibatch for each chain, so that
+        one call serves all of them. Default False: one call for each chain.
     ``subset(rows)``, ``log_likelihood(theta)``
         The same target of some rows alone, and the log likelihood (C,) of its rows at theta (C, P).
         With ``num_rows``, ``init`` and ``advance`` what ``sample(init="ensemble")`` needs.

@@ -73,6 +73,15 @@ def test_second_derivatives_through_torch_raise_and_are_not_zero():
         torch.autograd.functional.hessian(lambda t: density.apply(t, target), theta.detach())
 
 
+def test_torch_resnet():
+    """Reduced: R-hat says so; that what is drawn predicts is judged against chance, 1/3."""
+    pytest.importorskip("torch")
+    found = load("torch_resnet").main(num_draws=20, warmup=30, thin=2)
+    assert found["accuracy"] > 0.6
+    assert found["ece"] < 0.3
+    assert 1.0 <= found["rhat"] < 4.0
+
+
 def test_jax():
     pytest.importorskip("blackjax")
     found = load("embed_jax").main(num_draws=100)

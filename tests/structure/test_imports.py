@@ -10,23 +10,49 @@ from pathlib import Path
 import pytest
 
 import ribbit
-from tests.structure.graph import imports, modules
+from tests.structure.graph import Import, imports, modules
 from tests.support.paths import CPP
 
 PACKAGE = Path(ribbit.__file__).resolve().parent
 
 # Optional packages: imported only inside the function that needs them.
-# A face of another ecosystem, which nothing imports unasked, may import that at its top.
-FACES = {"sklearn"}
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
+# Faces of other ecosystems may import their own at the top; nobody imports the face.
+FACES = {"sklearn": {"sklearn"}, "torch": {"torch"}}
+
+
+def heavy(found: list[Import]) -> list[str]:
+    """What imports something heavy, or a face, at import."""
+    out = []
+    for one in found:
+        room, top = one.source.split(".")[1:2], one.target.partition(".")[0]
+        if top in HEAVY and top not in FACES.get("".join(room), set()):
+            out.append(str(one))
+        face = one.target.split(".")[1:2] if top == "ribbit" else []
+        if face != room and "".join(face) in FACES:
+            out.append(str(one))
+    return out
 
 
 def test_nothing_heavy_at_import() -> None:
     found = [one for one in imports(PACKAGE, "ribbit") if one.top]
     assert len(found) > 300
-    for one in found:
-        package, own = one.target.partition(".")[0], one.source.split(".")[1:2]
-        assert package not in HEAVY or (own == [package] and package in FACES), str(one)
+    assert not heavy(found)
+
+
+def test_a_face_imported_from_elsewhere_would_be_noticed(tmp_path: Path) -> None:
+    for place, text in {
+        "torch/a.py": "import torch",
+        "results/b.py": "import torch",
+        "results/c.py": "from ribbit.torch import a",
+    }.items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+    found = heavy([one for one in imports(tmp_path, "ribbit") if one.top])
+    assert [line.split()[0].split(":")[0] for line in found] == [
+        "ribbit.results.b",
+        "ribbit.results.c",
+    ]
 
 
 def test_heavy_at_import_would_be_noticed(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class Density:
         Whether it is a `protocols.NativeTree`.
     has_native_transition : bool
         Whether it is a `protocols.NativeTransition`.
+    rows_per_chain : bool
+        Whether it takes a minibatch for each chain in one call.
     full_dim : int
         Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
     """
@@ -62,6 +64,7 @@ class Density:
         self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
         self.xp: ModuleType = getattr(target, "array_namespace", None) or np
         self.interruptible = bool(getattr(target, "interruptible", False))
+        self.rows_per_chain = bool(getattr(target, "rows_per_chain", False))
         self._function = function
         self._native = getattr(target, "leapfrog", None)
         self.evaluates_start = hasattr(self._native, "evaluates_start")
@@ -118,7 +121,7 @@ class Density:
     def batch_gradient(
         self, theta: Array, rows: npt.NDArray[np.int64], guard: InterruptGuard | None = None
     ) -> Array:
-        """Gradient (C, P) estimated on a minibatch of rows."""
+        """Gradient (C, P) estimated on a minibatch of rows (n,), or (C, n), one for each chain."""
         xp = self.xp
         if guard is not None:
             guard.begin_foreign()

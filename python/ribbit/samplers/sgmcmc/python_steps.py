@@ -114,21 +114,18 @@ def _gradient(
         return density.terms_and_grad(theta, guard)[1]
     assert batches.num_rows is not None
     epoch, begin, count = places
-    return density.xp.concat(
-        [
-            density.batch_gradient(
-                theta[c : c + 1, :],
-                random_numbers.epoch_rows(
-                    batches.num_rows,
-                    seed=state.seed,
-                    chain=int(chain),
-                    epoch=epoch,
-                    begin=begin,
-                    count=count,
-                ),
-                guard,
-            )
-            for c, chain in enumerate(state.chains)
-        ],
-        axis=0,
-    )
+    rows = [
+        random_numbers.epoch_rows(
+            batches.num_rows,
+            seed=state.seed,
+            chain=int(chain),
+            epoch=epoch,
+            begin=begin,
+            count=count,
+        )
+        for chain in state.chains
+    ]
+    if density.rows_per_chain:
+        return density.batch_gradient(theta, np.stack(rows), guard)
+    parts = [density.batch_gradient(theta[c : c + 1, :], own, guard) for c, own in enumerate(rows)]
+    return density.xp.concat(parts, axis=0)

@@ -1,0 +1,478 @@
+"""The log density of a PyTorch module on data, by torch's gradients, as samplers want it.
+
+Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch.func import functional_call, grad_and_value, vmap
+
+from ribbit._arrays import checks, random_numbers
+from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.positions import host_position
+from ribbit.errors import DTypeError, ShapeError
+from ribbit.targets import prior_table
+from ribbit.targets.likelihoods import Array64, Likelihood
+from ribbit.targets.prior_base import LOG_NOISE, PriorLike
+from ribbit.targets.priors import Normal
+from ribbit.targets.spec import digest
+from ribbit.torch.data import Rows
+from ribbit.torch.likelihoods import RowTerms, row_terms
+from ribbit.torch.parameters import NativePrior, parameters_of
+from ribbit.torch.steps import TorchSteps
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["ModuleDensity", "quiet"]
+
+_DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d)
+_OTHER_DROPOUT = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Let attention run by plain products: its fused kernels know no vmap."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            # Slower than it could be, not wrong.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class ModuleDensity(TorchSteps):
+    """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
+
+    What `posterior` returns where our layers do not cover a module; see there for the arguments.
+    It implements `ribbit.protocols.LogDensity`, `SplitLogDensity`, `NativeSteps` and
+    `VariationalDensity`. Positions are NumPy arrays; the module runs where its parameters lie.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        A copy in evaluation mode and in the target's dtype.
+    dim : int
+        P: what the module wants a gradient of, and one more for a learned noise.
+    parameters : tuple of ModuleParameter
+        Name, shape and place of each array.
+    trained : numpy.ndarray
+        (P,) the module's own weights, for ``sample(init=target.trained)``.
+    dtype : numpy dtype
+    num_rows : int
+    batch_size : int or None
+        That of the DataLoader, for ``SGLD(target, batch_size=target.batch_size)``.
+    native : bool
+        False: torch computes.
+    why : str
+        Why it is not native.
+    """
+
+    native: ClassVar[bool] = False
+    interruptible: ClassVar[bool] = False
+    # A minibatch per chain in one call: value_and_grad takes rows (C, n) too.
+    rows_per_chain: ClassVar[bool] = True
+    array_namespace: ClassVar[ModuleType] = np
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        likelihood: Likelihood | Callable[..., Any],
+        rows: Rows,
+        *,
+        prior: PriorLike,
+        temperature: float,
+        likelihood_temperature: float,
+        dtype: np.dtype[Any],
+        outputs: int,
+        flat: bool,
+        vmap: bool,
+        chunk_size: int,
+        why: str,
+    ) -> None:
+        name = "posterior"
+        self._options: dict[str, Any] = {
+            "prior": prior,
+            "temperature": temperature,
+            "likelihood_temperature": likelihood_temperature,
+            "dtype": dtype,
+            "outputs": outputs,
+            "flat": flat,
+            "vmap": vmap,
+            "chunk_size": chunk_size,
+            "why": why,
+        }
+        self.module, self.likelihood, self.rows = module, likelihood, rows
+        self.prior, self.dtype, self.flat, self.why = prior, dtype, flat, why
+        self.temperature = temperature
+        self.likelihood_temperature = likelihood_temperature
+        self.parameters = parameters_of(module)
+        self.num_outputs = outputs
+        self._vmap, self._chunk = vmap, chunk_size
+        known = likelihood if isinstance(likelihood, Likelihood) else None
+        self._terms: RowTerms = (
+            row_terms(known) if known is not None else _of_function(cast("Any", likelihood))
+        )
+        learns = known is not None and known.learns_noise
+        log_noise = None
+        if learns:
+            log_noise = getattr(known, "log_noise_prior", None) or Normal(1.0)
+        table = prior_table.resolve(name, prior, self.parameters, log_noise=log_noise)
+        if table.scales is not None:
+            raise ValueError(
+                f"[{name}] expected priors of known scales for a module that torch runs, got "
+                f"{prior!r}: learned scales of weights need a module of our layers ({why})"
+            )
+        self.learns_noise = learns
+        self.noise_at = sum(p.size for p in self.parameters)
+        self.dim = int(table.mean.size)
+        self.prior_mean, self.prior_sd = table.mean, table.spread
+        self.shared_prior_sd = table.shared
+        self.normal_prior = bool((table.rows[:, 2] == Normal.kind).all())
+        self._table = table
+        self._log_prior = NativePrior(table, dtype, temperature)
+        self._device = next(module.parameters()).device
+        self._torch_dtype = torch.float64 if dtype == np.float64 else torch.float32
+        # functional_call swaps the arrays of the one module while it runs.
+        self._lock = threading.RLock()
+        self._gradient = grad_and_value(self._row_sum)
+        self.dropout_layers = tuple(
+            f"{where or 'module'}: {part}"
+            for where, part in module.named_modules()
+            if isinstance(part, (*_DROPOUT, *_OTHER_DROPOUT)) and part.p > 0.0
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.module, self.likelihood, self.rows, self._options)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({type(self.module).__name__}, {self.dim} parameters, "
+            f"{self.num_rows} rows, prior={self.prior!r}, likelihood={self.likelihood!r}, "
+            f"temperature={self.temperature:g}, dtype={self.dtype})"
+        )
+
+    # --- what samplers ask ------------------------------------------------------------------------
+
+    @property
+    def num_rows(self) -> int:
+        """Number of data rows N."""
+        return self.rows.num_rows
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a batch of the DataLoader, None without one."""
+        return self.rows.batch_size
+
+    def value_and_grad(
+        self, theta: FloatArray, rows: npt.ArrayLike | None = None
+    ) -> tuple[Any, FloatArray]:
+        """Return the tempered log density and its gradient.
+
+        Parameters
+        ----------
+        theta : numpy.ndarray
+            (P,) or (C, P) in the target's dtype.
+        rows : array of int, optional
+            Minibatch (n,), or (C, n), one for each chain; the likelihood is scaled by N / n.
+
+        Returns
+        -------
+        lp : numpy.float64 or numpy.ndarray
+            () or (C,) float64.
+        grad : numpy.ndarray
+            (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` or `rows` does not fit.
+        """
+        terms, grad, single = self._evaluate("value_and_grad", theta, rows)
+        lp = terms[:, 0] + terms[:, 1]
+        return (lp[0], grad[0]) if single else (lp, grad)
+
+    def terms_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
+        """Return tempered likelihood and prior, (2,) or (C, 2) float64, and the gradient."""
+        terms, grad, single = self._evaluate("terms_and_grad", theta, None)
+        return (terms[0], grad[0]) if single else (terms, grad)
+
+    def log_likelihood(self, theta: FloatArray, x: Any = None, y: Any = None) -> Any:
+        """Return the untempered log likelihood of all rows, () or (C,) float64."""
+        if x is not None or y is not None:
+            raise TypeError("[log_likelihood] expected no x and y for a loss, got one of them")
+        theta, single = host_position("log_likelihood", "theta", theta, self.dtype, self.dim)
+        value = self._sums(theta, None, gradient=False)[0]
+        return value[0] if single else value
+
+    def log_prior(self, theta: FloatArray) -> Any:
+        """Return the untempered log prior, () or (C,) float64."""
+        theta, single = host_position("log_prior", "theta", theta, self.dtype, self.dim)
+        value, _ = self._log_prior.value_and_grad(theta)
+        return value[0] if single else value
+
+    def init(self, seed: int = 0, chains: int | npt.ArrayLike | None = None) -> FloatArray:
+        """Draw starts (P,) or (chains, P): chain c the same whatever the others.
+
+        Arrays of two axes or more are N(0, 2 / fan_in) (He et al. 2015), biases 0, scales of norms
+        1, "log_noise" 0, any other vector as the module has it. For the module's own weights:
+        `trained`.
+        """
+        name = "init"
+        number = checks.seed(name, seed)
+        ids = checks.chain_ids(name, 1 if chains is None else chains, each=8 * self.dim)
+        out: FloatArray = random_numbers.normal(
+            np,
+            (ids.size, self.dim),
+            self.dtype,
+            seed=number,
+            step=0,
+            chains=ids,
+            purpose=random_numbers.INIT,
+        )
+        own = self.trained
+        for p in self.parameters:
+            part = slice(p.offset, p.offset + p.size)
+            if p.is_weight:
+                out[:, part] *= (2.0 / p.fan_in) ** 0.5
+            else:
+                out[:, part] = own[part] if p.initial is None else p.initial
+        out[:, self.noise_at :] = 0.0
+        return out[0] if chains is None else out
+
+    def subset(self, rows: npt.ArrayLike) -> Any:
+        """Return the posterior of some of the rows alone."""
+        chosen = checks.integer_array("subset", "rows", rows, below=self.num_rows)
+        options = self._options
+        return type(self)(self.module, self.likelihood, self.rows.subset(chosen), **options)
+
+    @functools.cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """Digests of module, prior, likelihood, temperatures, data and dtype."""
+        sampled = {p.name for p in self.parameters}
+        fixed = {
+            name: value.detach().cpu().double().numpy()
+            for name, value in self.module.state_dict().items()
+            if name not in sampled and isinstance(value, torch.Tensor)
+        }
+        shapes = [(p.name, p.shape) for p in self.parameters]
+        likelihood = self.likelihood
+        said: Any = getattr(likelihood, "__qualname__", repr(likelihood))
+        if isinstance(likelihood, Likelihood):
+            said = likelihood.describe()
+        return {
+            "model": digest(
+                type(self.module).__qualname__,
+                repr(self.module),
+                shapes,
+                *(part for pair in fixed.items() for part in pair),
+            ),
+            "prior": digest(self._table.rows, self._table.centre),
+            "likelihood": digest(said),
+            "temperature": repr(self.temperature),
+            "likelihood temperature": repr(self.likelihood_temperature),
+            "data": self.rows.fingerprint,
+            "dtype": self.dtype.name,
+        }
+
+    def describe(self) -> None:
+        """Return None: a file cannot hold a module; see `ribbit.torch.attach`."""
+        return None
+
+    # --- back to torch ----------------------------------------------------------------------------
+
+    @property
+    def trained(self) -> FloatArray:
+        """The module's own weights (P,), with "log_noise" at 0."""
+        arrays = dict(self.module.named_parameters())
+        out = np.zeros(self.dim, self.dtype)
+        for p in self.parameters:
+            out[p.offset : p.offset + p.size] = arrays[p.name].detach().cpu().reshape(-1).numpy()
+        return out
+
+    def unravel(self, theta: FloatArray) -> dict[str, FloatArray]:
+        """Return named views of a position (..., P): as the module names and shapes its arrays."""
+        shape = getattr(theta, "shape", None)
+        if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
+            raise DTypeError(f"[unravel] expected an array, got {checks.summary(theta)}")
+        if not shape or shape[-1] != self.dim:
+            raise ShapeError(f"[unravel] expected shape (..., {self.dim}), got {shape}")
+        views = {
+            p.name: theta[..., p.offset : p.offset + p.size].reshape(shape[:-1] + p.shape)
+            for p in self.parameters
+        }
+        if self.learns_noise:
+            views[LOG_NOISE] = theta[..., self.noise_at]
+        return views
+
+    def state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
+        """Return a position (P,) as the module's state dict: for ``module.load_state_dict``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `theta` is no array (P,).
+        """
+        if np.ndim(theta) != 1:
+            got = checks.summary(theta)
+            raise ShapeError(f"[state_dict] expected theta of shape ({self.dim},), got {got}")
+        views = self.unravel(np.asarray(theta))
+        state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        places: dict[int, list[str]] = {}
+        for name, value in self.module.named_parameters(remove_duplicate=False):
+            places.setdefault(id(value), []).append(name)
+        for names in places.values():
+            for known in set(names) & set(views):
+                array = torch.from_numpy(np.array(views[known], order="C", copy=True))
+                for name in names:
+                    state[name] = array.to(state[name])
+        return state
+
+    # --- the computation --------------------------------------------------------------------------
+
+    def _parameters(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters}
+
+    def _outputs(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return outputs (n, K) float64 of one weight vector."""
+        out = functional_call(self.module, self._parameters(flat), (x,))
+        return (out[:, None] if out.ndim == 1 else out).double()
+
+    def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
+        return self._log_prior.value_and_grad(theta)
+
+    def _row_terms(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        noise = flat[self.noise_at].double() if self.learns_noise else None
+        return self._terms(self._outputs(flat, x), y, noise)
+
+    def _row_sum(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Log likelihood of rows, ()."""
+        return self._row_terms(flat, x, y).sum()
+
+    def _take(self, rows: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows (n,) or (C, n) where the module is: inputs in its dtype, targets checked."""
+        x, y = self.rows.take(rows.reshape(-1))
+        y = self._targets("posterior", y)
+        return (
+            x.to(self._device).reshape(*rows.shape, *x.shape[1:]),
+            y.to(self._device).reshape(*rows.shape, *y.shape[1:]),
+        )
+
+    def _targets(self, function: str, y: torch.Tensor) -> torch.Tensor:
+        """Targets as the likelihood takes them: (n, J) float64; those of a loss as they are."""
+        if not isinstance(self.likelihood, Likelihood):
+            return y
+        host = y.double() if y.is_floating_point() else y
+        found = self.likelihood.targets(
+            function, host.numpy(), len(y), (self.num_outputs,), np.dtype(np.float64)
+        )
+        return torch.from_numpy(found)
+
+    def _evaluate(
+        self, function: str, theta: FloatArray, rows: Any, *, prior: float = 1.0
+    ) -> tuple[Array64, FloatArray, bool]:
+        """Tempered terms (C, 2), gradient (C, P), and whether theta was (P,)."""
+        theta, single = host_position(function, "theta", theta, self.dtype, self.dim)
+        chosen = None if rows is None else self._rows(function, rows, len(theta))
+        values, grad = self._sums(theta, chosen, gradient=True)
+        scale = 1.0 / (self.likelihood_temperature * self.temperature)
+        if chosen is not None:
+            scale *= self.num_rows / chosen.shape[-1]
+        grad = grad * self.dtype.type(scale)
+        terms = np.zeros((len(theta), 2))
+        terms[:, 0] = values * scale
+        if prior:
+            log_prior, slope = self._log_prior.value_and_grad(theta)
+            terms[:, 1] = prior * log_prior / self.temperature
+            grad += self.dtype.type(prior) * slope
+        return terms, grad, single
+
+    def _rows(self, function: str, rows: Any, chains: int) -> npt.NDArray[np.int64]:
+        array = np.asarray(rows)
+        if array.ndim != 2:
+            return checks.integer_array(function, "rows", rows, below=self.num_rows)
+        if len(array) != chains:
+            raise ShapeError(f"[{function}] expected rows ({chains}, n), got shape {array.shape}")
+        flat = checks.integer_array(function, "rows", array.reshape(-1), below=self.num_rows)
+        return flat.reshape(array.shape)
+
+    def _sums(
+        self, theta: FloatArray, rows: npt.NDArray[np.int64] | None, *, gradient: bool
+    ) -> tuple[Array64, FloatArray]:
+        """Log likelihood (C,) of rows, all of them where None, and its gradient (C, P).
+
+        In chunks of rows whose sizes depend on the number of rows alone.
+        """
+        count = self.num_rows if rows is None else rows.shape[-1]
+        values = np.zeros(len(theta))
+        grad = np.zeros_like(theta)
+        with self._lock, quiet():
+            own = theta if theta.flags.writeable else theta.copy()
+            flat = torch.from_numpy(own).to(self._device)
+            for low in range(0, count, self._chunk):
+                high = min(low + self._chunk, count)
+                part = np.arange(low, high) if rows is None else rows[..., low:high]
+                x, y = self._take(part)
+                value, slope = self._chunk_of(flat, x, y, part.ndim == 2, gradient)
+                values += value.cpu().numpy()
+                if slope is not None:
+                    grad += slope.cpu().numpy()
+        return values, grad
+
+    def _chunk_of(
+        self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor, own: bool, gradient: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return sums (C,) and gradients (C, P) of one chunk; own: each chain has its own rows."""
+        if not gradient:
+            with torch.no_grad():
+                if self._vmap:
+                    axis = 0 if own else None
+                    return vmap(self._row_sum, (0, axis, axis))(flat, x, y), None
+                each = [self._row_sum(f, *_own(own, c, x, y)) for c, f in enumerate(flat)]
+                return torch.stack(each), None
+        if self._vmap:
+            axis = 0 if own else None
+            slope, value = vmap(self._gradient, (0, axis, axis))(flat, x, y)
+            return value, slope
+        pairs = [self._gradient(f, *_own(own, c, x, y)) for c, f in enumerate(flat)]
+        return torch.stack([v for _, v in pairs]), torch.stack([g for g, _ in pairs])
+
+
+def _own(own: bool, chain: int, x: torch.Tensor, y: torch.Tensor) -> tuple[Any, Any]:
+    return (x[chain], y[chain]) if own else (x, y)
+
+
+def _of_function(loss: Callable[..., Any]) -> RowTerms:
+    """Return log likelihoods of a user's losses (n,), a negative log likelihood each."""
+
+    def terms(f: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+        del noise
+        losses = loss(f, y)
+        if not isinstance(losses, torch.Tensor) or losses.shape != f.shape[:1]:
+            raise ShapeError(
+                f"[posterior] expected a loss for each row, shape ({f.shape[0]},), got "
+                f"{checks.summary(losses)}: a mean or sum over a batch cannot be scaled to all "
+                "rows (reduction='none')"
+            )
+        return -losses.double()
+
+    return terms
+
+
+def _rebuild(kind: Any, module: Any, likelihood: Any, rows: Any, options: Any) -> Any:
+    return kind(module, likelihood, rows, **options)

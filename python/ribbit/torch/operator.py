@@ -1,0 +1,183 @@
+"""A target's log density inside torch: an operator that autograd and torch.compile know.
+
+Shapes: C chains, P parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+from ribbit._arrays import checks
+
+__all__ = ["LogDensity", "torch_log_density"]
+
+_targets: weakref.WeakValueDictionary[int, LogDensity]
+_numbers = itertools.count()
+
+
+@torch.library.custom_op("ribbit::log_density", mutates_args=())
+def _log_density(theta: torch.Tensor, target: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log density () or (C,) float64 and gradient at theta (P,) or (C, P)."""
+    return _targets[target].evaluate(theta)
+
+
+@_log_density.register_fake
+def _(theta: torch.Tensor, target: int) -> tuple[torch.Tensor, torch.Tensor]:
+    del target
+    return theta.new_empty(theta.shape[:-1], dtype=torch.float64), torch.empty_like(
+        theta, memory_format=torch.contiguous_format
+    )
+
+
+@torch.library.custom_op("ribbit::log_density_gradient", mutates_args=())
+def _gradient(theta: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Return the gradient as a function of theta, whose own derivative nobody has."""
+    del theta
+    return grad.clone()
+
+
+@_gradient.register_fake
+def _(theta: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    del theta
+    return torch.empty_like(grad)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], output[1].detach())
+
+
+def _backward(ctx: Any, upstream: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
+    theta, known = ctx.saved_tensors
+    grad = _gradient(theta, known)
+    return upstream.to(grad.dtype)[..., None] * grad, None
+
+
+def _refuse(ctx: Any, upstream: Any) -> Any:
+    del ctx, upstream
+    raise RuntimeError(
+        "[torch_log_density] expected first derivatives alone, got a double backward: the native "
+        "log density is differentiable once, its gradient has no derivative here"
+    )
+
+
+_log_density.register_autograd(_backward, setup_context=_save)
+_gradient.register_autograd(_refuse, setup_context=lambda ctx, inputs, output: None)
+
+
+@_log_density.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], theta: torch.Tensor, target: int) -> Any:
+    theta = theta.movedim(in_dims[0], 0)
+    lp, grad = _log_density(theta.reshape(-1, theta.shape[-1]), target)
+    return (lp.reshape(theta.shape[:-1]), grad.reshape(theta.shape)), (0, 0)
+
+
+@_gradient.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], theta: torch.Tensor, grad: torch.Tensor) -> Any:
+    parts = [
+        part.expand(info.batch_size, *part.shape) if axis is None else part.movedim(axis, 0)
+        for part, axis in zip((theta, grad), in_dims, strict=True)
+    ]
+    return _gradient(*parts), 0
+
+
+class LogDensity:
+    """A target's log density as a function of a tensor; see `torch_log_density`.
+
+    Attributes
+    ----------
+    target
+    dim : int
+        P.
+    dtype : torch.dtype
+        Of theta.
+    """
+
+    def __init__(self, target: Any) -> None:
+        name = "torch_log_density"
+        if not callable(getattr(target, "value_and_grad", None)):
+            got = checks.summary(target)
+            raise TypeError(f"[{name}] expected a target with value_and_grad, got {got}")
+        library = getattr(target, "array_namespace", None) or np
+        if library is not np:
+            raise TypeError(
+                f"[{name}] expected a target with data in host memory, got one of "
+                f"{library.__name__} arrays"
+            )
+        self.target, self.dim = target, int(target.dim)
+        self._host = np.dtype(getattr(target, "dtype", np.float64))
+        self.dtype = torch.float64 if self._host == np.float64 else torch.float32
+        self._number = next(_numbers)
+        _targets[self._number] = self
+
+    def __repr__(self) -> str:
+        return f"torch_log_density({type(self.target).__name__}, dim {self.dim}, {self.dtype})"
+
+    def __call__(self, theta: torch.Tensor) -> torch.Tensor:
+        """Return the log density, () or (C,) float64, at theta (P,) or (C, P).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If theta is no tensor of that shape and of the target's dtype on the host.
+        """
+        name = "torch_log_density"
+        if not isinstance(theta, torch.Tensor) or theta.dtype != self.dtype:
+            got = theta.dtype if isinstance(theta, torch.Tensor) else checks.summary(theta)
+            raise TypeError(f"[{name}] expected theta as a {self.dtype} tensor, got {got}")
+        if theta.device.type not in ("cpu", "meta"):
+            raise TypeError(f"[{name}] expected theta in host memory, got {theta.device}")
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.dim or theta.shape[0] == 0:
+            raise ValueError(
+                f"[{name}] expected theta ({self.dim},) or (C, {self.dim}), "
+                f"got shape {tuple(theta.shape)}"
+            )
+        lp, _ = _log_density(theta, self._number)
+        return lp
+
+    def evaluate(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return value and gradient; arrays share memory with tensors."""
+        position = theta.detach().contiguous().numpy()
+        lp, grad = self.target.value_and_grad(position)
+        value = torch.from_numpy(np.array(lp, np.float64))
+        return value, torch.from_numpy(np.ascontiguousarray(grad))
+
+
+_targets = weakref.WeakValueDictionary()
+
+
+def torch_log_density(target: Any) -> LogDensity:
+    """Return a target's log density as a differentiable function of a tensor.
+
+    It is one operator of torch, ``ribbit::log_density``: ``torch.autograd``, ``torch.func.vmap``
+    and ``torch.compile(fullgraph=True)`` take it, and tensors reach the core without a copy. A
+    second derivative is a RuntimeError, never a zero; so is ``torch.func.grad``, which torch has
+    for no operator of a library (``torch.autograd.grad`` is there).
+
+    Parameters
+    ----------
+    target
+        A :class:`ribbit.protocols.LogDensity` in host memory, such as :class:`ribbit.Posterior`.
+
+    Returns
+    -------
+    LogDensity
+        ``f(theta)`` of theta (P,) or (C, P) in the target's dtype gives () or (C,), float64 as all
+        log densities are. Keep it as long as graphs of it are used.
+
+    Raises
+    ------
+    TypeError
+        For another target.
+
+    Examples
+    --------
+    >>> f = rb.torch.torch_log_density(target)  # doctest: +SKIP
+    >>> theta = torch.from_numpy(target.init(seed=0)).requires_grad_(True)
+    >>> (-f(theta)).backward()
+    """
+    return LogDensity(target)

@@ -1,0 +1,135 @@
+"""Parameters of a module as one flat vector, and their prior in native code.
+
+Shapes: P parameters, C chains.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ribbit._arrays.checks import FloatArray
+from ribbit._backends import dispatch
+from ribbit._backends.density_table import DensityTable, prior_constants
+from ribbit.models.layers import Dense
+from ribbit.models.model import Model
+from ribbit.targets import likelihoods
+from ribbit.targets.likelihoods import Array64
+from ribbit.targets.prior_table import PriorTable
+from ribbit.targets.priors import Normal
+
+__all__ = ["ModuleParameter", "NativePrior", "parameters_of"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)  # what a padding of 0 under N(0, 1) takes off
+
+
+@dataclass(frozen=True)
+class ModuleParameter:
+    """One array of a module in the flat vector.
+
+    Attributes
+    ----------
+    name : str
+        As in ``module.named_parameters()``.
+    shape : tuple of int
+        In torch's order of axes.
+    offset : int
+        Place of its first number.
+    fan_in : int
+        Numbers behind one output: the product of all axes but the first; 1 of a vector.
+    is_weight : bool
+        Whether a start draws it (two axes or more).
+    initial : float or None
+        Where other arrays start; None: where the module has them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    fan_in: int
+    is_weight: bool
+    initial: float | None
+
+    @property
+    def size(self) -> int:
+        """Numbers in the array."""
+        return math.prod(self.shape)
+
+
+def parameters_of(module: torch.nn.Module) -> tuple[ModuleParameter, ...]:
+    """Return the parameters that want a gradient, in the module's order, shared ones once."""
+    found, offset = [], 0
+    owners = dict(module.named_modules())
+    for name, array in module.named_parameters():
+        if not array.requires_grad:
+            continue
+        shape = tuple(array.shape)
+        weight = len(shape) >= 2
+        owner, _, last = name.rpartition(".")
+        initial: float | None = None
+        if last.endswith("bias"):
+            initial = 0.0
+        elif "Norm" in type(owners[owner]).__name__:
+            initial = 1.0
+        fan_in = math.prod(shape[1:]) if weight else 1
+        found.append(ModuleParameter(name, shape, offset, fan_in, weight, initial))
+        offset += found[-1].size
+    return tuple(found)
+
+
+class NativePrior:
+    """The log prior of a flat vector and its gradient, by the formulas of the core.
+
+    The core evaluates priors with a network. Here that is one dense layer of about P weights whose
+    single row is 0: its outputs and the likelihood's gradient are exactly 0, whatever the weights.
+
+    Parameters
+    ----------
+    table : PriorTable
+    dtype : numpy dtype
+    temperature : float
+        Divides the gradient.
+    """
+
+    def __init__(self, table: PriorTable, dtype: np.dtype[Any], temperature: float) -> None:
+        self._arguments = table, dtype, temperature
+        self.dim = int(table.mean.size)
+        width = math.isqrt(self.dim - 1) + 1
+        height = -(-self.dim // width)
+        self._padding = width * height - self.dim
+        rows = table.rows
+        if self._padding:
+            last = (self.dim, self._padding, Normal.kind, *Normal(1.0).table_values())
+            rows = np.concatenate([rows, np.array([last])])
+        model = Model([Dense(width, bias=False)], input_shape=(height,))  # type: ignore[arg-type]
+        x, y = np.zeros((1, height), dtype), np.zeros((1, width), dtype)
+        centre = np.pad(table.centre, (0, self._padding)).astype(dtype)
+        precision = "float64" if dtype == np.float64 else "float32"
+        self._native = dispatch.backend_of_data("posterior", dtype, x=x, y=y).density(
+            DensityTable(
+                model.table,
+                rows,
+                prior_constants(rows),
+                likelihoods.Gaussian(1.0).table("posterior", model.output_shape),
+                temperature,
+                1.0,
+                precision=precision,
+                centre=centre if centre.any() else None,
+            ),
+            x,
+            y,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NativePrior, self._arguments
+
+    def value_and_grad(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
+        """Return the untempered log prior (C,) and the tempered gradient (C, P) at (C, P)."""
+        if self._padding:
+            theta = np.pad(theta, ((0, 0), (0, self._padding)))
+        _, value, grad = self._native.value_and_grad(np.ascontiguousarray(theta), None)
+        return value + self._padding * _HALF_LOG_2PI, grad[:, : self.dim]
