@@ -76,22 +76,23 @@ def jax_log_density(target: Any, *, prior: bool = True) -> Callable[[Any], jax.A
     """
     density = _Native(target, checks.boolean(_NAME, "prior", prior))
 
-    @jax.custom_jvp
-    def differentiable(theta: jax.Array) -> jax.Array:
+    def value_alone(theta: jax.Array) -> Any:
         (value,) = _log_density_p.bind(theta, density=density, gradient=False)
-        return value  # type: ignore[no-any-return]
+        return value
 
-    @differentiable.defjvp
-    def _with_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    def with_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
         (theta,), (tangent,) = primals, tangents
         value, grad = _log_density_p.bind(theta, density=density, gradient=True)
         return value, jnp.sum(grad * tangent, axis=-1)
 
-    def log_density(theta: Any) -> jax.Array:
+    differentiable: Any = jax.custom_jvp(value_alone)
+    differentiable.defjvp(with_tangent)
+
+    def log_density(theta: Any) -> Any:
         """Return the log density (...) of theta (..., P)."""
         theta = jnp.asarray(theta)
         density.check(theta)
-        return differentiable(theta)  # type: ignore[no-any-return]
+        return differentiable(theta)
 
     return log_density
 
@@ -139,12 +140,10 @@ _log_density_p = Primitive("ribbit_log_density")
 _log_density_p.multiple_results = True
 
 
-@_log_density_p.def_impl
 def _run(theta: Any, *, density: _Native, gradient: bool) -> Any:
     return density.compiled[gradient](theta)
 
 
-@_log_density_p.def_abstract_eval
 def _shapes(theta: Any, *, density: _Native, gradient: bool) -> Any:
     value = theta.update(shape=theta.shape[:-1], weak_type=False)
     return [value, theta.update(weak_type=False)] if gradient else [value]
@@ -190,6 +189,8 @@ def _one_device(context: Any) -> None:
         )
 
 
+_log_density_p.def_impl(_run)
+_log_density_p.def_abstract_eval(_shapes)
 batching.primitive_batchers[_log_density_p] = _batched
 ad.primitive_jvps[_log_density_p] = _differentiated
 mlir.register_lowering(_log_density_p, _lowered_elsewhere)
