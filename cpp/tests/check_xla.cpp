@@ -138,6 +138,9 @@ void check_versions() {
     CHECK(metadata.version.minor_version == (minor >= 1 && minor <= 3 ? minor : 3));
     metadata.struct_size -= 8;
     CHECK(call.refused("metadata"));
+    metadata.struct_size += 8;
+    call.frame.api = nullptr;
+    CHECK(call.run() && metadata.version.minor_version == 1);
   }
 }
 

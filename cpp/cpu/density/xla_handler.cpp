@@ -132,6 +132,7 @@ void call(const xla::CallFrame& frame) {
 }
 
 xla::Error* error(const xla::Api* api, xla::ErrorCode code, const char* message) {
+  if (api == nullptr) return nullptr;  // of an answer: XLA refuses the version that it is not given
   xla::ErrorCreateArgs args{};
   args.struct_size = RIBBIT_XLA_SIZE(xla::ErrorCreateArgs, code);
   args.message = message;
@@ -139,15 +140,17 @@ xla::Error* error(const xla::Api* api, xla::ErrorCode code, const char* message)
   return api->error_create(&args);
 }
 
-// XLA asks for the version when a program is compiled, and refuses one that it does not know.
-// Those of this layout are answered with themselves, any other with the newest of this layout.
-void answer(const xla::Api& api, xla::MetadataExtension* asked) {
+// XLA asks for the version when the handler is registered, and refuses one that it does not know.
+// Those of this layout are answered with themselves, any other with the newest of this layout. That
+// of the oldest does not say which it is: api is null.
+void answer(const xla::Api* api, xla::MetadataExtension* asked) {
   needs(asked->extension.struct_size >= RIBBIT_XLA_SIZE(xla::MetadataExtension, metadata),
         "the metadata of XLA's interface 0.1 to 0.3");
   xla::Metadata& out = *asked->metadata;
   needs(out.struct_size >= RIBBIT_XLA_SIZE(xla::Metadata, traits),
         "the metadata of XLA's interface 0.1 to 0.3");
-  const xla::Version& theirs = api.version;
+  const xla::Version oldest{0, nullptr, xla::kMajor, xla::kOldestMinor};
+  const xla::Version& theirs = api != nullptr ? api->version : oldest;
   const bool known = theirs.major_version == xla::kMajor &&
                      theirs.minor_version >= xla::kOldestMinor &&
                      theirs.minor_version <= xla::kNewestMinor;
@@ -170,7 +173,7 @@ Published::~Published() {
 xla::Error* xla_log_density(xla::CallFrame* frame) noexcept {
   try {
     if (frame->extension_start != nullptr && frame->extension_start->type == xla::kMetadata) {
-      answer(*frame->api, reinterpret_cast<xla::MetadataExtension*>(frame->extension_start));
+      answer(frame->api, reinterpret_cast<xla::MetadataExtension*>(frame->extension_start));
     } else {
       call(*frame);
     }
