@@ -17,9 +17,9 @@ PACKAGE = Path(ribbit.__file__).resolve().parent
 
 # Optional packages: imported only inside the function that needs them.
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
-HEAVY |= {"numpyro"}
+HEAVY |= {"numpyro", "pymc", "pytensor"}
 # Rooms that are imported by who asks for them: they stand on the package they are named after.
-FACES = {"ribbit.jax", "ribbit.numpyro"}
+FACES = {"ribbit.jax", "ribbit.numpyro", "ribbit.pymc"}
 
 
 def test_nothing_heavy_at_import() -> None:
