@@ -12,6 +12,7 @@
 #include "core/no_u_turn_hd.h"
 #include "core/prior_hd.h"
 #include "cpu/density/log_density.h"
+#include "cpu/density/xla_handler.h"
 
 namespace ribbit::bindings {
 namespace {
@@ -55,7 +56,8 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, double shape, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
-          const py::object& last, const py::object& scales) {
+          const py::object& last, const py::object& scales)
+      : masks_(masks) {
     Network network = network_of(table, rates);
     const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
@@ -79,6 +81,13 @@ class Density {
   std::int64_t dim() const { return native_->dim(); }
   std::int64_t rows() const { return native_->rows(); }
   std::int64_t workspace_bytes() const { return native_->workspace_bytes(); }
+
+  // By which XLA programs find this density while it lives.
+  std::int64_t xla_number() const {
+    if (masks_) throw py::value_error("[_core] expected a density without dropout masks");
+    if (published_ == nullptr) published_ = std::make_unique<cpu::Published>(native_.get());
+    return published_->number();
+  }
 
   // theta with the weights of the layer that is integrated out, (chains, dim + K J).
   FloatArray complete(const py::object& theta, std::uint64_t seed, std::uint64_t step,
@@ -504,7 +513,9 @@ class Density {
   }
 
   py::array x_, y_, centre_;
+  bool masks_ = false;
   std::unique_ptr<cpu::LogDensity<T>> native_;
+  mutable std::unique_ptr<cpu::Published> published_;  // ends before what it points at
 };
 
 using LogDensity = Either<Density>;
@@ -557,6 +568,7 @@ void bind_density(py::module_& module) {
       .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
       .def_property_readonly("workspace_bytes",
                              method(&D32::workspace_bytes, &D64::workspace_bytes))
+      .def_property_readonly("xla_number", method(&D32::xla_number, &D64::xla_number))
       .def("value_and_grad", method(&D32::value_and_grad, &D64::value_and_grad), py::arg("theta"),
            py::arg("rows") = py::none(), py::arg("interrupt") = nullptr)
       .def("masked_value_and_grad",
@@ -595,6 +607,9 @@ void bind_density(py::module_& module) {
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),
            py::arg("max_depth"), py::arg("threshold"), py::arg("interrupt") = nullptr);
   module.def("prior_constants", &prior_constants_of, py::arg("prior"));
+  module.def(
+      "xla_log_density", [] { return py::capsule(reinterpret_cast<void*>(&cpu::xla_log_density)); },
+      "The handler of XLA programs, as jax.ffi.register_ffi_target takes it.");
   module.def("likelihood_constants", &likelihood_constants_of, py::arg("kind"), py::arg("scale"),
              py::arg("shape"));
 }

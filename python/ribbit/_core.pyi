@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy
 import numpy.typing
 import typing
+import typing_extensions
 
 __all__: list[str] = [
     "InterruptFlag",
@@ -36,6 +37,7 @@ __all__: list[str] = [
     "require_memory",
     "scaled_weights",
     "set_num_threads",
+    "xla_log_density",
 ]
 
 class InterruptFlag:
@@ -240,6 +242,8 @@ class LogDensity:
     def num_rows(self) -> int: ...
     @property
     def workspace_bytes(self) -> int: ...
+    @property
+    def xla_number(self) -> int: ...
 
 class WeightSource:
     """
@@ -403,3 +407,7 @@ def scaled_weights(
     theta: typing.Any, scales: typing.Any
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
 def set_num_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def xla_log_density() -> typing_extensions.CapsuleType:
+    """
+    The handler of XLA programs, as jax.ffi.register_ffi_target takes it.
+    """

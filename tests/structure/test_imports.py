@@ -17,19 +17,27 @@ PACKAGE = Path(ribbit.__file__).resolve().parent
 
 # Optional packages: imported only inside the function that needs them.
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
+HEAVY |= {"numpyro", "pymc", "pytensor"}
 # Faces of other ecosystems may import their own at the top; nobody imports the face.
-FACES = {"sklearn": {"sklearn"}, "torch": {"torch"}}
+FACES = {
+    "sklearn": {"sklearn"},
+    "torch": {"torch"},
+    "jax": {"jax"},
+    "numpyro": {"numpyro", "jax", "ribbit.jax"},
+    "pymc": {"pymc", "pytensor"},
+}
 
 
 def heavy(found: list[Import]) -> list[str]:
     """What imports something heavy, or a face, at import."""
     out = []
     for one in found:
-        room, top = one.source.split(".")[1:2], one.target.partition(".")[0]
-        if top in HEAVY and top not in FACES.get("".join(room), set()):
+        room, parts = "".join(one.source.split(".")[1:2]), one.target.split(".")
+        allowed = FACES.get(room, set())
+        if parts[0] in HEAVY and parts[0] not in allowed:
             out.append(str(one))
-        face = one.target.split(".")[1:2] if top == "ribbit" else []
-        if face != room and "".join(face) in FACES:
+        face = "".join(parts[1:2]) if parts[0] == "ribbit" else ""
+        if face in FACES and face != room and f"ribbit.{face}" not in allowed:
             out.append(str(one))
     return out
 

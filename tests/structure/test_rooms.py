@@ -33,7 +33,8 @@ RULES = {
 RULES["io"] = RULES["_cli"] = set(RULES)
 # Faces of other ecosystems: each may import all that stands above it, and of each other only what
 # is named here.
-FACES: dict[str, set[str]] = {"sklearn": set(), "torch": set()}
+FACES: dict[str, set[str]] = {"sklearn": set(), "torch": set(), "jax": set(), "pymc": set()}
+FACES["numpyro"] = {"jax"}  # NumPyro's models are programs of JAX
 INNER = set(RULES)
 RULES |= {face: (INNER - {"_cli"}) | others for face, others in FACES.items()}
 RULES["ribbit"] = RULES["__main__"] = INNER
@@ -41,7 +42,7 @@ RULES["ribbit"] = RULES["__main__"] = INNER
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
-OUTSIDE |= {"torch", "zarr", "google_crc32c"}
+OUTSIDE |= {"torch", "zarr", "google_crc32c", "jax", "numpyro", "pymc", "pytensor"}
 
 
 def room(module: str) -> str:

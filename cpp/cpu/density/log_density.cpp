@@ -10,11 +10,11 @@ namespace ribbit::cpu {
 template <class T>
 bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset,
                              std::int64_t count, double* log_likelihood, double* log_prior, T* grad,
-                             Poll* poll, const Masks* masks) const {
+                             Poll* poll, const Masks* masks, double prior) const {
   const Evaluator<T>& evaluator = evaluator_;
   Batch<T> minibatch;
   if (subset != nullptr) minibatch = evaluator.batch_of(subset, count);
-  const Wanted wanted{true, grad != nullptr};
+  const Wanted wanted{true, grad != nullptr, prior};
   return evaluator.on_chains(chains, subset != nullptr ? minibatch : evaluator.full_batch(),
                              static_cast<double>(chains), grad, poll,
                              [&](Member<T>& m, std::int64_t chain) {

@@ -33,10 +33,10 @@ class LogDensity {
   // theta: (chains, dim). subset: (count,) row numbers or null for all rows; the likelihood is
   // scaled by N / count. masks: its sample is that of chain 0, chain c takes the next ones.
   // log_likelihood, log_prior: (chains,), untempered; grad: (chains, dim) of
-  // the tempered log density, or null. False when cancelled.
+  // the tempered log density, or null. prior: its weight; 0 leaves it out. False when cancelled.
   bool evaluate(const T* theta, std::int64_t chains, const std::int64_t* subset, std::int64_t count,
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll,
-                const Masks* masks = nullptr) const;
+                const Masks* masks = nullptr, double prior = 1.0) const;
 
   // theta: (chains, dim), without the layer that is integrated out -> out: (chains, dim + K J), its
   // weights drawn given all else (last_layer.h) before a learned log noise. The normals have the
@@ -44,6 +44,7 @@ class LogDensity {
   bool complete(const T* theta, std::int64_t chains, std::uint64_t seed, std::uint64_t step,
                 const std::uint32_t* chain_ids, T* out, Poll* poll) const;
   const LastLayer* last() const { return evaluator_.last(); }
+  const Temperatures& temperatures() const { return evaluator_.temperatures(); }
 
   // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h, hamiltonian.h
   // and nuts.h.

@@ -22,7 +22,7 @@ from ribbit.errors import ShapeError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Cpu", "pointer_density"]
+__all__ = ["Cpu", "pointer_density", "xla_handler", "xla_number"]
 
 
 @dataclass(frozen=True)
@@ -214,3 +214,28 @@ class Cpu:
 def pointer_density(address: int, dim: int, user_data: int, parallel: bool) -> Any:
     """Return the native log density behind a C function's address; see `CallableDensity`."""
     return _core.PointerDensity(address, dim, user_data, parallel)
+
+
+def xla_handler() -> Any:
+    """Return the core's handler of XLA programs in a capsule."""
+    return _core.xla_log_density()
+
+
+def xla_number(function: str, target: Any) -> int:
+    """Return the number by which XLA programs find a target's density while it is alive.
+
+    Raises
+    ------
+    TypeError
+        For a target that is not computed by the core on the host, or one with dropout masks.
+    """
+    native = getattr(target, "_native", None)
+    try:
+        if isinstance(native, _core.LogDensity):
+            return native.xla_number
+    except ValueError:  # masks
+        pass
+    raise TypeError(
+        f"[{function}] expected target as a Posterior with data in host memory, got "
+        f"{checks.summary(target)}"
+    )

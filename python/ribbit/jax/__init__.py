@@ -1,0 +1,10 @@
+"""JAX: log densities of Ribbit inside compiled programs, and those of JAX as targets of Ribbit.
+
+``import ribbit.jax`` needs ``pip install "ribbit[jax]"``; nothing of it is imported by
+``import ribbit``.
+"""
+
+from ribbit.jax.density import JaxDensity, from_jax
+from ribbit.jax.log_density import jax_log_density
+
+__all__ = ["JaxDensity", "from_jax", "jax_log_density"]

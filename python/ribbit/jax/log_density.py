@@ -1,0 +1,197 @@
+"""A posterior's native log density as a primitive of JAX.
+
+XLA calls the core's handler (``cpp/cpu/density/xla_handler.h``) without Python: the program holds a
+number by which the handler finds the density. Shapes: P = dim parameters, ... any batch axes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from ribbit._arrays import checks
+from ribbit._backends import cpu
+from ribbit.errors import DTypeError, ShapeError
+
+__all__ = ["jax_log_density"]
+
+_NAME = "jax_log_density"
+_HANDLER = "ribbit_log_density"
+
+
+def jax_log_density(target: Any, *, prior: bool = True) -> Callable[[Any], jax.Array]:
+    """Return a target's log density as a function that JAX compiles, differentiates and batches.
+
+    In a compiled program it costs a call of the core: no Python, no copy. A gradient comes with the
+    same evaluation. `jax.vmap` makes one native call for all chains, on Ribbit's threads.
+
+    Parameters
+    ----------
+    target : Posterior
+        With data in host memory. Programs that call it keep it alive.
+    prior : bool, default True
+        False: the tempered log likelihood alone, such as for a model that has priors of its own
+        around the network.
+
+    Returns
+    -------
+    callable
+        ``log_density(theta)``: theta (..., P) in the target's dtype -> (...) in the same dtype.
+        For float64 JAX needs ``jax.config.update("jax_enable_x64", True)``. Derivatives of first
+        order, forward and reverse; those of second order raise TypeError.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `target` is no such target. The function raises them for a theta that does not fit, and
+        when a program for more than one device is compiled.
+    NotImplementedError
+        When a program for anything but the CPU is compiled.
+
+    Notes
+    -----
+    The log density is rounded to the target's dtype: in float32 to 7 digits. Samplers that compare
+    energies of many rows want float64. Ctrl-C is seen between native calls. Programs cannot be
+    exported or kept on a disk for another process.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, ribbit as rb
+    >>> from ribbit.jax import jax_log_density
+    >>> x = np.linspace(-1.0, 1.0, 40)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (5,), 1), x, np.sin(3 * x), prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    ... )
+    >>> log_density = jax_log_density(target)
+    >>> value, grad = jax.jit(jax.vmap(jax.value_and_grad(log_density)))(target.init(chains=4))
+    >>> value.shape, grad.shape
+    ((4,), (4, 16))
+    """
+    density = _Native(target, checks.boolean(_NAME, "prior", prior))
+
+    def value_alone(theta: jax.Array) -> Any:
+        (value,) = _log_density_p.bind(theta, density=density, gradient=False)
+        return value
+
+    def with_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+        (theta,), (tangent,) = primals, tangents
+        value, grad = _log_density_p.bind(theta, density=density, gradient=True)
+        return value, jnp.sum(grad * tangent, axis=-1)
+
+    differentiable: Any = jax.custom_jvp(value_alone)
+    differentiable.defjvp(with_tangent)
+
+    def log_density(theta: Any) -> Any:
+        """Return the log density (...) of theta (..., P)."""
+        theta = jnp.asarray(theta)
+        density.check(theta)
+        return differentiable(theta)
+
+    return log_density
+
+
+class _Native:
+    """A target as a parameter of the primitive, equal to itself alone."""
+
+    def __init__(self, target: Any, prior: bool) -> None:
+        self.number = cpu.xla_number(_NAME, target)
+        self.target, self.prior = target, prior
+        self.dim, self.dtype = int(target.dim), np.dtype(target.dtype)
+        _register()
+
+    def __repr__(self) -> str:
+        return f"{type(self.target).__name__}(dim={self.dim}, {self.dtype})"
+
+    def check(self, theta: jax.Array) -> None:
+        """Raise unless theta is (..., P) in the target's dtype."""
+        if theta.dtype != self.dtype:
+            x64 = "" if self.dtype == np.float32 else '; needs "jax_enable_x64"'
+            raise DTypeError(
+                f"[{_NAME}] expected theta of the target's dtype {self.dtype}{x64}, got "
+                f"{theta.dtype}"
+            )
+        if theta.ndim == 0 or theta.shape[-1] != self.dim:
+            raise ShapeError(
+                f"[{_NAME}] expected theta of shape (..., {self.dim}), got {theta.shape}"
+            )
+
+    @functools.cached_property
+    def compiled(self) -> dict[bool, Any]:
+        """Programs for calls outside of one, by whether they want a gradient."""
+        return {g: jax.jit(functools.partial(self._bind, gradient=g)) for g in (False, True)}
+
+    def _bind(self, theta: Any, *, gradient: bool) -> Any:
+        return _log_density_p.bind(theta, density=self, gradient=gradient)
+
+
+@functools.cache
+def _register() -> None:
+    jax.ffi.register_ffi_target(_HANDLER, cpu.xla_handler(), platform="cpu", api_version=1)
+
+
+_log_density_p = Primitive("ribbit_log_density")
+_log_density_p.multiple_results = True
+
+
+def _run(theta: Any, *, density: _Native, gradient: bool) -> Any:
+    return density.compiled[gradient](theta)
+
+
+def _shapes(theta: Any, *, density: _Native, gradient: bool) -> Any:
+    value = theta.update(shape=theta.shape[:-1], weak_type=False)
+    return [value, theta.update(weak_type=False)] if gradient else [value]
+
+
+def _batched(thetas: Any, axes: Any, *, density: _Native, gradient: bool) -> Any:
+    """All chains in one call: batch axes come first."""
+    (theta,), (axis,) = thetas, axes
+    out = _log_density_p.bind(jnp.moveaxis(theta, axis, 0), density=density, gradient=gradient)
+    return out, [0] * len(out)
+
+
+def _differentiated(primals: Any, tangents: Any, **parameters: Any) -> Any:
+    raise TypeError(
+        f"[{_NAME}] expected derivatives of first order, got one of second order (jax.hessian, a "
+        "gradient of a gradient): the core has none"
+    )
+
+
+def _lowered(ctx: Any, theta: Any, *, density: _Native, gradient: bool) -> Any:
+    _one_device(ctx.module_context.axis_context)
+    # Compiled programs find it by a number.
+    ctx.module_context.add_keepalive(density)
+    call = jax.ffi.ffi_lowering(_HANDLER)
+    return call(ctx, theta, density=np.int64(density.number), prior=np.int64(density.prior))
+
+
+def _lowered_elsewhere(ctx: Any, *operands: Any, **parameters: Any) -> Any:
+    raise NotImplementedError(
+        f"[{_NAME}] expected a program for the CPU, got one for {ctx.module_context.platforms}: "
+        'use jax.jit under jax.default_device(jax.devices("cpu")[0])'
+    )
+
+
+def _one_device(context: Any) -> None:
+    """Raise for a program whose arrays are spread over devices."""
+    mesh = getattr(context, "mesh", None)  # of shard_map
+    count = getattr(context, "num_devices", None) if mesh is None else mesh.size
+    if count != 1:
+        raise ValueError(
+            f"[{_NAME}] expected arrays on one device, got a program for {count}: chains share "
+            "Ribbit's threads, so vmap over them in place of sharding"
+        )
+
+
+_log_density_p.def_impl(_run)
+_log_density_p.def_abstract_eval(_shapes)
+batching.primitive_batchers[_log_density_p] = _batched
+ad.primitive_jvps[_log_density_p] = _differentiated
+mlir.register_lowering(_log_density_p, _lowered_elsewhere)
+mlir.register_lowering(_log_density_p, _lowered, platform="cpu")

@@ -1,0 +1,246 @@
+"""NumPyro: its models under Ribbit's samplers, and Ribbit's samplers under its ``MCMC``.
+
+A network of Ribbit stands inside a model as ``numpyro.factor("network", log_density(weights))``,
+with `log_density` of :func:`ribbit.jax.jax_log_density`. ``import ribbit.numpyro`` needs
+``pip install "ribbit[numpyro]"``. Shapes: C chains, D draws, P = dim parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+from jax.flatten_util import ravel_pytree
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.infer.util import initialize_model
+
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
+from ribbit.jax.density import JaxDensity
+from ribbit.results.draws import Draws
+from ribbit.samplers.run.base import Sampler
+
+__all__ = ["NumpyroDensity", "RibbitKernel", "build_kernel", "from_numpyro"]
+
+
+class NumpyroDensity(JaxDensity):
+    """The joint density of a NumPyro model; see :func:`from_numpyro`."""
+
+    def __init__(
+        self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if not callable(model):
+            got = checks.summary(model)
+            raise TypeError(f"[from_numpyro] expected model as a function, got {got}")
+        found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+        flat, self._unravel = ravel_pytree(found.param_info.z)
+        self._postprocess = found.postprocess_fn
+        self._arguments = model, args, kwargs
+        potential, unravel = found.potential_fn, self._unravel
+        super().__init__(lambda q: -potential(unravel(q)), flat.size, flat.dtype)
+
+    def __repr__(self) -> str:
+        return f"NumpyroDensity(dim={self.dim}, dtype={self.dtype})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumpyroDensity, self._arguments
+
+    def samples(self, draws: Draws | np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the model's sites, each (C, D, ...), in its own units, deterministic ones too.
+
+        Parameters
+        ----------
+        draws : Draws or array
+            Of this target; positions (C, D, P).
+
+        Raises
+        ------
+        ShapeError
+            If they have another number of parameters.
+        """
+        positions = np.asarray(draws.positions if isinstance(draws, Draws) else draws)
+        if positions.ndim != 3 or positions.shape[2] != self.dim:
+            raise ShapeError(
+                f"[NumpyroDensity.samples] expected positions (C, D, {self.dim}), got "
+                f"{positions.shape}"
+            )
+        sites = jax.vmap(jax.vmap(lambda q: self._postprocess(self._unravel(q))))(positions)
+        return {name: np.asarray(value) for name, value in sites.items()}
+
+
+def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumpyroDensity:
+    """Make a target of a NumPyro model, for any of Ribbit's samplers that needs gradients.
+
+    Parameters
+    ----------
+    model : callable
+        With continuous latent sites, NumPyro's way; their unconstrained values are sampled.
+    *args, **kwargs
+        Of the model.
+
+    Returns
+    -------
+    NumpyroDensity
+        ``target.samples(draws)`` gives the sites.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `model` is no function. Errors of the model come through.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist, ribbit as rb
+    >>> from ribbit.numpyro import from_numpyro
+    >>> def model():
+    ...     sd = numpyro.sample("sd", dist.HalfNormal(1.0))
+    ...     numpyro.sample("w", dist.Normal(0.0, 1.0 + sd).expand([2]).to_event(1))
+    >>> target = from_numpyro(model)
+    >>> draws = rb.NUTS(target).sample(100, warmup=200, seed=1, progress=False)
+    >>> {name: value.shape for name, value in target.samples(draws).items()}
+    {'sd': (4, 100), 'w': (4, 100, 2)}
+    """
+    return NumpyroDensity(model, args, kwargs)
+
+
+def build_kernel(sampler: Sampler) -> RibbitKernel:
+    """Make a kernel of NumPyro's ``MCMC`` of a sampler of Ribbit.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        ``rb.HMC(target)``, ``rb.NUTS(target)`` and the like, with a target that is not computed by
+        JAX: a program that waits for Python must not need JAX there. For models of NumPyro take
+        :func:`from_numpyro` and the sampler's own ``sample``.
+
+    Returns
+    -------
+    RibbitKernel
+        ``MCMC(kernel, num_warmup=..., num_samples=..., chain_method="vectorized")``: one native
+        call for all chains. "sequential" works; "parallel" on several devices is refused.
+
+    Raises
+    ------
+    TypeError
+        If `sampler` is no sampler, or its target is computed by JAX.
+    """
+    name = "build_kernel"
+    if not isinstance(sampler, Sampler):
+        raise TypeError(f"[{name}] expected a sampler of Ribbit, got {checks.summary(sampler)}")
+    if isinstance(sampler._density.target, JaxDensity):
+        raise TypeError(
+            f"[{name}] expected a target that JAX does not compute, got "
+            f"{sampler._density.target!r}: call sampler.sample(...) instead"
+        )
+    return RibbitKernel(sampler)
+
+
+class RibbitKernel(MCMCKernel):  # type: ignore[misc]
+    """Transitions of a sampler of Ribbit in NumPyro's ``MCMC``; see :func:`build_kernel`.
+
+    A state has the fields `position`, (P,) or (C, P), the sampler's statistics (`lp`,
+    `acceptance_rate` and so on, for ``extra_fields=``), `step`, `slot` and `rng_key`. What is
+    adapted stays with the kernel, under `slot`: a state can be gone on from, but not gone back to.
+    The random numbers are Ribbit's own, of a seed made from NumPyro's key.
+    """
+
+    sample_field = "position"
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler: Any = sampler
+        self._statistics = dict(sampler.statistics)
+        fields = "position", *self._statistics, "step", "slot", "rng_key"
+        self._state: Any = namedtuple("RibbitState", fields)  # type: ignore[misc]
+        self._states: list[Any] = []
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        """What ``MCMC`` collects unasked."""
+        return tuple(n for n in ("position", "diverging") if n in self._state._fields)
+
+    def init(
+        self,
+        rng_key: Any,
+        num_warmup: int,
+        init_params: Any,
+        model_args: Any = (),
+        model_kwargs: Any = None,
+    ) -> Any:
+        """Start at `init_params` (P,) or (C, P), or where the target starts."""
+        del model_args, model_kwargs
+        if isinstance(rng_key, jax.core.Tracer):
+            raise ValueError(
+                "[RibbitKernel.init] expected chain_method='vectorized' or 'sequential', got a "
+                "transformed call: the sampler is no program of JAX"
+            )
+        keys = rng_key
+        if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
+            keys = jax.random.key_data(keys)
+        keys = np.asarray(keys, np.uint32)
+        single = keys.ndim == 1
+        first = keys.reshape(-1, keys.shape[-1])[0]
+        seed = int(first[-2]) << 32 | int(first[-1])
+        density = self._sampler._density
+        chains = 1 if single else keys.shape[0]
+        if init_params is None:
+            start = density.target.init(seed=seed, chains=chains)
+        else:
+            start = np.array(init_params, density.dtype, ndmin=2)
+        state = self._sampler.init(start, seed=seed, chains=np.arange(chains), warmup=num_warmup)
+        slot = len(self._states)
+        self._states.append(state)
+        shape = () if single else (chains,)
+        statistics = {n: jnp.zeros(shape, np.dtype(d)) for n, d in self._real().items()}
+        position = jnp.asarray(state.position[0] if single else state.position)
+        if position.dtype != density.dtype:
+            raise TypeError(
+                '[RibbitKernel.init] expected jax.config.update("jax_enable_x64", True) for a '
+                f"target of {density.dtype}, got JAX without it"
+            )
+        return self._state(
+            position=position,
+            **statistics,
+            step=jnp.int32(state.step),
+            slot=jnp.int32(slot),
+            rng_key=rng_key,
+        )
+
+    def sample(self, state: Any, model_args: Any = (), model_kwargs: Any = None) -> Any:
+        """Make one transition of every chain."""
+        del model_args, model_kwargs
+        shape = state.position.shape[:-1]
+        out = {"position": jax.ShapeDtypeStruct(state.position.shape, state.position.dtype)}
+        for name, dtype in self._real().items():
+            out[name] = jax.ShapeDtypeStruct(shape, dtype)
+        step = functools.partial(self._step, single=shape == ())
+        made = io_callback(step, out, state.slot, state.step)
+        return state._replace(**made, step=state.step + 1)
+
+    def get_diagnostics_str(self, state: Any) -> str:
+        """Return what the progress bar shows."""
+        rate = getattr(state, "acceptance_rate", None)
+        return "" if rate is None else f"acc. prob={float(np.mean(rate)):.2f}"
+
+    def _real(self) -> dict[str, Any]:
+        """Dtypes of statistics as JAX has them."""
+        return {n: jax.dtypes.canonicalize_dtype(d) for n, d in self._statistics.items()}
+
+    def _step(self, slot: Any, step: Any, single: bool) -> dict[str, Any]:
+        at = self._states[int(slot)]
+        if int(step) != at.step:
+            raise ValueError(
+                f"[RibbitKernel.sample] expected the latest state, of step {at.step}, got one of "
+                f"step {int(step)}"
+            )
+        new, info = self._sampler.step(at)
+        self._states[int(slot)] = new
+        values = {n: np.asarray(info[n], d) for n, d in self._real().items()}
+        out = {"position": np.asarray(new.position), **values}
+        # A chain of its own has no axis of chains in NumPyro.
+        return {n: v[0] for n, v in out.items()} if single else out

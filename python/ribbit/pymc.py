@@ -1,0 +1,186 @@
+"""PyMC: networks of Ribbit inside its models, and its models under Ribbit's samplers.
+
+The released PyMC (5.28) takes no sampler of others: ``pm.sample(nuts_sampler=...)`` knows four
+names. So a model is sampled by Ribbit through :func:`from_pymc`, and not through ``pm.sample``.
+``import ribbit.pymc`` needs ``pip install "ribbit[pymc]"``. Shapes: C chains, D draws, P = dim
+parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc
+import pytensor.tensor as pt
+from pymc.blocking import DictToArrayBijection, RaveledVars
+from pytensor.gradient import grad_not_implemented
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+from ribbit._arrays import checks
+from ribbit.errors import ShapeError
+from ribbit.results.draws import Draws
+from ribbit.targets.callable import CallableDensity
+
+__all__ = ["PymcDensity", "from_pymc", "pymc_log_density"]
+
+
+def pymc_log_density(target: Any) -> Any:
+    """Return a target's log density as an operation of PyTensor, for ``pm.Potential``.
+
+    Parameters
+    ----------
+    target : Posterior
+        Or any other target with ``value_and_grad`` on NumPy arrays.
+
+    Returns
+    -------
+    Op
+        ``log_density(theta)``, theta a vector (P,), is a float64 scalar, differentiable once; a
+        gradient of its gradient raises.
+
+    Raises
+    ------
+    TypeError
+        If `target` is no such target.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, ribbit as rb  # doctest: +SKIP
+    >>> from ribbit.pymc import pymc_log_density  # doctest: +SKIP
+    >>> with pm.Model():  # doctest: +SKIP
+    ...     w = pm.Flat("w", shape=target.dim)
+    ...     pm.Potential("network", pymc_log_density(target)(w))
+    ...     trace = pm.sample()
+    """
+    name = "pymc_log_density"
+    on_host = getattr(target, "array_namespace", np) is np
+    if not callable(getattr(target, "value_and_grad", None)) or not on_host:
+        got = checks.summary(target)
+        raise TypeError(f"[{name}] expected target with value_and_grad on NumPy arrays, got {got}")
+    return _LogDensity(target)
+
+
+class _Native(Op):  # type: ignore[misc]
+    """What both operations share; equal where the target is the same object."""
+
+    __props__ = ("target",)
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self._dtype = np.dtype(target.dtype)
+
+    def _evaluate(self, theta: Any) -> tuple[Any, Any]:
+        if theta.shape != (self.target.dim,):
+            raise ShapeError(
+                f"[pymc_log_density] expected theta of shape ({self.target.dim},), got "
+                f"{theta.shape}"
+            )
+        lp, grad = self.target.value_and_grad(np.ascontiguousarray(theta[None], self._dtype))
+        return np.asarray(lp[0], np.float64), np.asarray(grad[0], np.float64)
+
+
+class _LogDensity(_Native):
+    """theta (P,) -> log density ()."""
+
+    def make_node(self, theta: Any) -> Apply[Any, Any]:
+        return Apply(self, [pt.as_tensor_variable(theta, ndim=1)], [pt.dscalar()])
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        outputs[0][0] = self._evaluate(inputs[0])[0]
+
+    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:
+        return [output_grads[0] * _Gradient(self.target)(inputs[0])]
+
+
+class _Gradient(_Native):
+    """theta (P,) -> gradient (P,)."""
+
+    def make_node(self, theta: Any) -> Apply[Any, Any]:
+        return Apply(self, [pt.as_tensor_variable(theta, ndim=1)], [pt.dvector()])
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        outputs[0][0] = self._evaluate(inputs[0])[1]
+
+    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:
+        why = "[pymc_log_density] expected derivatives of first order, got one of second order"
+        return [grad_not_implemented(self, 0, inputs[0], why)]
+
+
+class PymcDensity(CallableDensity):
+    """The joint density of a PyMC model; see :func:`from_pymc`."""
+
+    def __init__(self, model: Any) -> None:
+        discrete = [v.name for v in model.discrete_value_vars]
+        if discrete:
+            raise TypeError(
+                f"[from_pymc] expected a model of continuous variables, got discrete {discrete}"
+            )
+        point = model.initial_point()
+        both = model.logp_dlogp_function(ravel_inputs=True, initial_point=point)
+        both.set_extra_values({})
+        start = DictToArrayBijection.map({v.name: point[v.name] for v in both._grad_vars})
+        sites = model.compile_fn(
+            model.unobserved_value_vars, inputs=model.value_vars, point_fn=False
+        )
+        names = [v.name for v in model.unobserved_value_vars]
+        super().__init__(both, start.data.size)
+        for name, value in {"_info": start.point_map_info, "_sites": (names, sites)}.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"PymcDensity(dim={self.dim})"
+
+    def samples(self, draws: Draws | np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the model's variables, each (C, D, ...), those on their transformed scale too.
+
+        Parameters
+        ----------
+        draws : Draws or array
+            Of this target; positions (C, D, P). ``arviz.from_dict(samples)`` takes the result.
+
+        Raises
+        ------
+        ShapeError
+            If they have another number of parameters.
+        """
+        positions = np.asarray(draws.positions if isinstance(draws, Draws) else draws)
+        if positions.ndim != 3 or positions.shape[2] != self.dim:
+            raise ShapeError(
+                f"[PymcDensity.samples] expected positions (C, D, {self.dim}), got "
+                f"{positions.shape}"
+            )
+        names, sites = self._sites  # type: ignore[attr-defined]
+        found = []
+        for flat in positions.reshape(-1, self.dim):
+            point = DictToArrayBijection.rmap(RaveledVars(flat, self._info))  # type: ignore[attr-defined]
+            found.append(sites(*point.values()))
+        shape = positions.shape[:2]
+        columns = [np.stack(values) for values in zip(*found, strict=True)]
+        return {n: v.reshape(*shape, *v.shape[1:]) for n, v in zip(names, columns, strict=True)}
+
+
+def from_pymc(model: Any = None) -> PymcDensity:
+    """Make a target of a PyMC model, for any of Ribbit's samplers that needs gradients.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        Of continuous variables; default: the model of the ``with`` block. Its unconstrained values
+        are sampled, by a compiled function that is called chain by chain.
+
+    Returns
+    -------
+    PymcDensity
+        ``target.samples(draws)`` gives the variables.
+
+    Raises
+    ------
+    TypeError
+        If it is no model, or has discrete variables.
+    """
+    if model is not None and not isinstance(model, pymc.Model):
+        got = checks.summary(model)
+        raise TypeError(f"[from_pymc] expected model as a pymc.Model, got {got}")
+    return PymcDensity(pymc.modelcontext(model))
