@@ -91,6 +91,11 @@ CASES: dict[str, tuple[Callable[[], Any], int, int]] = {  # sampler, draws, chai
         20_000,
         4,
     ),
+    "101,000 parameters, draws that cost nothing": (
+        lambda: Standing(network(1000, 24, 90, 10), **_FIXED),
+        200,
+        2,
+    ),
     "19 parameters, HMC of 20 leapfrogs": (lambda: _hmc(network(6, 24)), 4_000, 4),
     "500 parameters, HMC of 20 leapfrogs, 500 rows": (lambda: _hmc(network(166, 500)), 400, 4),
     "101,000 parameters, HMC of 20 leapfrogs, 100 rows": (

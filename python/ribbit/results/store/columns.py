@@ -41,19 +41,22 @@ class Column:
         self.digests: list[list[int]] = []
         self.full: list[int] = []
         self._buffer: npt.NDArray[Any] | None = None
+        self._low, self._rows = 0, 0  # first draw and length of the stretch that `put` fills
+        self._plain = layout.dtype == layout.stored
         self._written = (-1, 0)  # the last stretch, and its rows
         self._unflushed = False
 
     def put(self, index: int, values: Array) -> int:
         """Take draw `index` (C, ...); returns bytes that have become ready to be written."""
-        layout = self.layout
-        row = index % layout.length
-        buffer = self.opened(index)
-        if layout.dtype == layout.stored:
-            buffer[:, row] = to_host(values)
-        else:
-            buffer[:, row] = encoded(to_host(values), layout.stored)
-        return self.closed(index) if row + 1 == buffer.shape[1] else 0
+        row = index - self._low
+        if not 0 <= row < self._rows:
+            self._low = index - index % self.layout.length
+            self._rows = self.opened(index).shape[1]
+            row = index - self._low
+        assert self._buffer is not None
+        host = values if type(values) is np.ndarray else to_host(values)
+        self._buffer[:, row] = host if self._plain else encoded(host, self.layout.stored)
+        return self.closed(index) if row + 1 == self._rows else 0
 
     def opened(self, index: int) -> npt.NDArray[Any]:
         """Return the stretch (C, n, ...) in memory that draw `index`, the next one, belongs to."""
