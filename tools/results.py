@@ -36,6 +36,7 @@ GATES = {  # name: (module, whether it needs the development data)
     "mnist_lenet": ("gates.test_mnist_lenet", True),
     "synth_reg": ("gates.test_synth_reg", True),
     "examples": ("gates.example_results", True),
+    "durability": ("durability.results", False),
 }
 
 

@@ -345,6 +345,66 @@ class Density {
     return py::make_tuple(q, u, g, at, energy, errors);
   }
 
+  // One transition of Hamiltonian Monte Carlo of every chain: position, terms (chains, 2), grad,
+  // then per chain the log density, energy, energy error and acceptance (4, chains), steps
+  // (chains,), whether accepted and whether diverging (2, chains).
+  Arrays<FloatArray, double, FloatArray, double, std::int64_t, bool> hamiltonian(
+      const py::object& position, const py::object& grad, const py::object& terms,
+      const py::object& step_size, const py::object& num_steps, const py::object& inverse_mass,
+      std::uint64_t seed, std::uint64_t step, const py::object& chain_ids, double threshold,
+      const InterruptFlag* interrupt) const {
+    const std::int64_t chains = chains_of(position), n = dim();
+    const py::array eps = checked<double>(step_size, "step_size", {chains}),
+                    ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
+                    parts = checked<double>(terms, "terms", {chains, 2});
+    const Steps steps(num_steps, chains);
+    const Mass<T> mass(inverse_mass, chains, n);
+    const py::array start = checked<T>(position, "position", {chains, n}),
+                    slope = checked<T>(grad, "grad", {chains, n});
+    if (step >> 40 != 0) throw py::value_error("[_core] expected step < 2^40");
+    py::array_t<T> q = empty<T>({chains, n}), g = empty<T>({chains, n});
+    py::array_t<double> end_terms = empty<double>({chains, 2}), reals = empty<double>({4, chains});
+    py::array_t<std::int64_t> made = empty<std::int64_t>({chains});
+    py::array_t<bool> flags = empty<bool>({2, chains});
+    std::vector<cpu::TransitionOutcome> outcomes(static_cast<std::size_t>(chains));
+    const cpu::Transitions<T> all{chains,
+                                  data<T>(start),
+                                  data<T>(slope),
+                                  data<double>(parts),
+                                  mass.values,
+                                  mass.stride,
+                                  data<double>(eps),
+                                  steps.values,
+                                  seed,
+                                  step,
+                                  data<std::uint32_t>(ids),
+                                  threshold,
+                                  q.mutable_data(),
+                                  g.mutable_data(),
+                                  end_terms.mutable_data(),
+                                  outcomes.data()};
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const WithoutGil release;
+      done = native_->hamiltonian(all, &poll);
+    }
+    if (!done) poll.rethrow();
+    double* real = reals.mutable_data();
+    bool* flag = flags.mutable_data();
+    for (std::int64_t c = 0; c < chains; ++c) {
+      const cpu::TransitionOutcome& one = outcomes[static_cast<std::size_t>(c)];
+      real[c] = one.log_density;
+      real[chains + c] = one.energy;
+      real[2 * chains + c] = one.energy_error;
+      real[3 * chains + c] = one.acceptance;
+      made.mutable_data()[c] = one.steps;
+      flag[c] = one.accepted;
+      flag[chains + c] = one.diverging;
+    }
+    return py::make_tuple(q, end_terms, g, reals, made, flags);
+  }
+
   // One transition of every chain: position, terms (chains, 2), grad, then per chain the kinetic
   // energy, energy error and acceptance (3, chains) and steps, depth, diverging and at the largest
   // depth (4, chains).
@@ -538,6 +598,10 @@ void bind_density(py::module_& module) {
            py::arg("chains"), py::arg("first_step"), py::arg("integrator"), py::arg("step_size"),
            py::arg("decoherence_length"), py::arg("num_steps"), py::arg("scale") = py::none(),
            py::arg("turns") = true, py::arg("interrupt") = nullptr)
+      .def("hamiltonian", method(&D32::hamiltonian, &D64::hamiltonian), py::arg("position"),
+           py::arg("grad"), py::arg("terms"), py::arg("step_size"), py::arg("num_steps"),
+           py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),
+           py::arg("threshold"), py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

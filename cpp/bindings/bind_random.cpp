@@ -3,6 +3,7 @@
 #include "bindings/array.h"
 #include "bindings/scalar.h"
 #include "core/permutation_hd.h"
+#include "core/philox_hd.h"
 #include "cpu/random.h"
 #include "cpu/system/dispatch.h"
 
@@ -103,6 +104,19 @@ py::array_t<double> kinetic_energy(const py::object& momentum, const py::object&
   });
 }
 
+// Whether accepted (chains,) and the probability (chains,).
+Arrays<bool, double> accept(const py::object& energy_error, std::uint64_t seed, std::uint64_t step,
+                            const py::object& chain_ids) {
+  const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {kAny});
+  const std::int64_t chains = ids.shape(0);
+  const py::array errors = checked<double>(energy_error, "energy_error", {chains});
+  py::array_t<bool> accepted = empty<bool>({chains});
+  py::array_t<double> probability = empty<double>({chains});
+  cpu::accept(stream_of(seed, step, kPurposeAccept, 0), data<std::uint32_t>(ids), chains,
+              data<double>(errors), accepted.mutable_data(), probability.mutable_data());
+  return py::make_tuple(accepted, probability);
+}
+
 }  // namespace
 
 void bind_random(py::module_& module) {
@@ -117,6 +131,8 @@ void bind_random(py::module_& module) {
              py::arg("seed"), py::arg("step") = 0);
   module.def("kinetic_energy", &kinetic_energy, py::arg("momentum"),
              py::arg("inverse_mass") = py::none());
+  module.def("accept", &accept, py::arg("energy_error"), py::arg("seed"), py::arg("step"),
+             py::arg("chains"));
 }
 
 }  // namespace ribbit::bindings

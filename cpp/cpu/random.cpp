@@ -1,6 +1,7 @@
 #include "cpu/random.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/philox_hd.h"
@@ -58,14 +59,28 @@ void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int
                   std::int64_t n, double* out) {
   const InstructionSet& isa = instruction_set();
   const Counter counter(stream);
-  std::vector<std::uint32_t> words(static_cast<std::size_t>((2 * n + 3) / 4 * 4));
+  std::uint32_t few[4];  // of one element: no allocation
+  std::vector<std::uint32_t> many;
+  const std::int64_t count = (2 * n + 3) / 4 * 4;
+  if (count > 4) many.resize(static_cast<std::size_t>(count));
+  std::uint32_t* words = count > 4 ? many.data() : few;
   for (std::int64_t row = 0; row < chains; ++row) {
-    isa.fill_words(words.data(), static_cast<std::int64_t>(words.size()), 0, stream.seed,
-                   counter.c1, chain_ids[row], counter.c3);
+    isa.fill_words(words, count, 0, stream.seed, counter.c1, chain_ids[row], counter.c3);
     for (std::int64_t e = 0; e < n; ++e) {
-      const auto at = static_cast<std::size_t>(2 * e);
-      out[row * n + e] = uniform_of(words[at], words[at + 1]);
+      out[row * n + e] = uniform_of(words[2 * e], words[2 * e + 1]);
     }
+  }
+}
+
+void accept(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
+            const double* energy_error, bool* accepted, double* probability) {
+  for (std::int64_t c = 0; c < chains; ++c) {
+    double u;
+    fill_uniform(stream, chain_ids + c, 1, 1, &u);
+    const double error = energy_error[c];
+    const bool finite = std::isfinite(error);
+    accepted[c] = finite && std::log(u) < -error;
+    probability[c] = finite ? std::exp(std::min(-error, 0.0)) : 0.0;
   }
 }
 

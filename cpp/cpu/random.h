@@ -23,6 +23,11 @@ void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int6
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                   std::int64_t n, double* out);
 
+// Metropolis acceptance of energy errors (chains,): probability min(1, exp(-error)), accepted where
+// log u < -error; 0 and false where an error is not finite. u: element 0 of a chain.
+void accept(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
+            const double* energy_error, bool* accepted, double* probability);
+
 // out: (samples, n) = mean + scale * normal, the sample number in the chain's place.
 template <class T>
 void draw_scaled(const Stream& stream, const T* mean, const T* scale, std::int64_t samples,

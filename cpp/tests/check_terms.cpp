@@ -78,13 +78,14 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
   const auto theta = grid<T>(-6, 6, false);
   const std::int64_t n = static_cast<std::int64_t>(theta.size());
   for (const PriorCase& p : kPriors) {
+    const ribbit::PriorConstants constants = ribbit::prior_constants(p.kind, p.a, p.b, p.c);
     char name[60];
     std::snprintf(name, sizeof name, "%s score", p.name);
     check<T>(
         where, name, theta,
         [&](const T* x, std::int64_t m, T* y) {
           for (std::int64_t i = 0; i < m; ++i) y[i] = T(0);
-          table.prior_segment(p.kind, p.a, p.b, p.c, x, m, 1.0, nullptr, y);
+          table.prior_segment(p.kind, constants, x, m, 1.0, nullptr, y);
         },
         [&](Real x) { return prior_ref(p, x, true); },
         p.kind == ribbit::PriorKind::kScaleMixture ? 20.0
@@ -98,7 +99,7 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
     Real total = 0;
     for (std::size_t i = 0; i < theta.size(); ++i) {
       double logp = 0.0;
-      table.prior_segment(p.kind, p.a, p.b, p.c, &theta[i], 1, 1.0, &logp, nullptr);
+      table.prior_segment(p.kind, constants, &theta[i], 1, 1.0, &logp, nullptr);
       const Real want = prior_ref(p, static_cast<Real>(theta[i]), false);
       total += want;
       worst = std::fmax(worst, static_cast<double>(std::fabs(logp - want) / (1 + std::fabs(want))));
@@ -106,9 +107,8 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
     // the sum, the gradient weight, and unaligned tails
     double logp = 10.0;
     std::vector<T> grad(theta.size() + 1, T(1)), unit(theta.size() + 1, T(0));
-    table.prior_segment(p.kind, p.a, p.b, p.c, theta.data(), n, 0.5, &logp, grad.data());
-    table.prior_segment(p.kind, p.a, p.b, p.c, theta.data() + 1, n - 1, 1.0, nullptr,
-                        unit.data() + 1);
+    table.prior_segment(p.kind, constants, theta.data(), n, 0.5, &logp, grad.data());
+    table.prior_segment(p.kind, constants, theta.data() + 1, n - 1, 1.0, nullptr, unit.data() + 1);
     double worst_grad = 0.0;
     for (std::size_t i = 1; i < theta.size(); ++i)
       worst_grad = std::fmax(worst_grad, std::fabs(static_cast<double>(grad[i]) - 1.0 -
@@ -125,7 +125,7 @@ void check_priors(const char* where, const KernelTable<T>& table, bool fused) {
       bad.back() = std::numeric_limits<T>::quiet_NaN();
       std::vector<T> g(bad.size(), T(0));
       logp = 0.0;
-      table.prior_segment(p.kind, p.a, p.b, p.c, bad.data(), m, 1.0, &logp, g.data());
+      table.prior_segment(p.kind, constants, bad.data(), m, 1.0, &logp, g.data());
       if (!std::isnan(logp) || !std::isnan(g.back())) fail(p.name, "a NaN did not come through");
     }
   }

@@ -14,6 +14,7 @@ __all__: list[str] = [
     "LogDensity",
     "PointerDensity",
     "WeightSource",
+    "accept",
     "available_isas",
     "build_info",
     "codes",
@@ -129,6 +130,27 @@ class LogDensity:
         chains: typing.Any,
         interrupt: InterruptFlag | None = None,
     ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
+    def hamiltonian(
+        self,
+        position: typing.Any,
+        grad: typing.Any,
+        terms: typing.Any,
+        step_size: typing.Any,
+        num_steps: typing.Any,
+        inverse_mass: typing.Any,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        step: typing.SupportsInt | typing.SupportsIndex,
+        chains: typing.Any,
+        threshold: typing.SupportsFloat | typing.SupportsIndex,
+        interrupt: InterruptFlag | None = None,
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.float32 | numpy.float64],
+        numpy.typing.NDArray[numpy.float64],
+        numpy.typing.NDArray[numpy.int64],
+        numpy.typing.NDArray[numpy.bool],
+    ]: ...
     def isokinetic(
         self,
         position: typing.Any,
@@ -277,6 +299,12 @@ class PointerDensity:
     @property
     def dim(self) -> int: ...
 
+def accept(
+    energy_error: typing.Any,
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    step: typing.SupportsInt | typing.SupportsIndex,
+    chains: typing.Any,
+) -> tuple[numpy.typing.NDArray[numpy.bool], numpy.typing.NDArray[numpy.float64]]: ...
 def available_isas() -> list[str]: ...
 def build_info() -> dict[str, typing.Any]: ...
 def codes() -> dict[str, dict[str, int]]:

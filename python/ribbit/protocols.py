@@ -194,6 +194,85 @@ class NativeTrajectory(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TransitionDraw:
+    """What a Hamiltonian transition of every chain has done.
+
+    Attributes
+    ----------
+    position, grad : (C, P) array
+        Of the state that is kept.
+    terms : (C, M) float64 array
+        Its log density in parts.
+    logdensity, energy : (C,) float64 array
+        Sum of the terms; minus it, plus the kinetic energy.
+    energy_error : (C,) float64 array
+        Of the proposal minus that of the start; infinite where anything of it is not finite.
+    acceptance : (C,) float64 array
+        Probability that the proposal is accepted.
+    num_steps : (C,) int64 array
+        Leapfrog steps that were made.
+    accepted, diverging : (C,) bool array
+    """
+
+    position: Array
+    grad: Array
+    terms: Array
+    logdensity: Array
+    energy: Array
+    energy_error: Array
+    acceptance: Array
+    num_steps: npt.NDArray[np.int64]
+    accepted: Array
+    diverging: Array
+
+
+@runtime_checkable
+class NativeTransition(Protocol):
+    """A target that makes whole transitions of Hamiltonian Monte Carlo itself. NumPy arrays.
+
+    It is asked for none where its :meth:`NativeTrajectory.leapfrog` lacks an attribute
+    ``in_transitions``: a class that replaces the trajectories is not passed by.
+    """
+
+    def hamiltonian(
+        self,
+        position: Array,
+        grad: Array,
+        terms: Array,
+        step_size: npt.NDArray[np.float64],
+        num_steps: npt.NDArray[np.int64],
+        *,
+        inverse_mass: Array | None = None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        divergence_threshold: float,
+        interrupt: InterruptFlag | None = None,
+    ) -> TransitionDraw:
+        """Draw a momentum, run the trajectory and accept it or not; inputs are not changed.
+
+        Parameters
+        ----------
+        position, grad : (C, P) array
+            `grad` is the gradient at `position`.
+        terms : (C, M) float64 array
+            Terms of the tempered log density at `position`.
+        step_size : (C,) float64 NumPy array
+        num_steps : (C,) int64 NumPy array
+            Leapfrog steps, at least 1 each.
+        inverse_mass : (P,) or (C, P) array or None
+            Diagonal of the inverse mass matrix; None is the identity.
+        seed, step, chains
+            Address of the random numbers (purposes momentum and accept); chains (C,) ids.
+        divergence_threshold : float
+            A larger energy error is a divergence.
+        interrupt : InterruptFlag, optional
+            As in :class:`NativeTrajectory`.
+        """
+        ...
+
+
 @runtime_checkable
 class Completes(Protocol):
     """A target whose density is that of a part of its parameters, the rest integrated out.

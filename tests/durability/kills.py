@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +21,15 @@ import ribbit as rb
 from tests.durability.lines import difference, quick, result
 
 
-def _child(name: str, store: object, out: Path, threads: int) -> int:
-    """Run a line in a fork, its arrays into a file; returns the fork's process id."""
+def forked(job: Callable[[], object]) -> int:
+    """Do a job in a fork, which ends with what it returns, if that is a number; its process id."""
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
-        rb.set_num_threads(threads)
-        found = result(name, store)
-        np.savez(out, **{str(i): value for i, value in enumerate(found.values())})
-        out.with_suffix(".txt").write_text("\n".join(found))
-        status = 0
+        found = job()
+        status = found if isinstance(found, int) else 0
     except SystemExit as error:
         status = int(error.code or 0)
     except BaseException:
@@ -41,10 +39,34 @@ def _child(name: str, store: object, out: Path, threads: int) -> int:
         os._exit(status)
 
 
-def _arrays(out: Path) -> dict[str, np.ndarray]:
+def status_of(pid: int) -> int:
+    """Wait for a fork; minus the signal that has ended it, or its status."""
+    _, status = os.waitpid(pid, 0)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+
+
+def saved(out: Path, found: dict[str, np.ndarray]) -> None:
+    """Write arrays by name, of whatever name."""
+    np.savez(out, **{str(i): value for i, value in enumerate(found.values())})
+    out.with_suffix(".txt").write_text("\n".join(found))
+
+
+def loaded(out: Path) -> dict[str, np.ndarray]:
+    """Read what `saved` wrote."""
     with np.load(out) as file:
         values = [file[str(i)] for i in range(len(file.files))]
-    return dict(zip(out.with_suffix(".txt").read_text().split("\n"), values, strict=True))
+    names = out.with_suffix(".txt").read_text().split("\n") if values else []
+    return dict(zip(names, values, strict=True))
+
+
+def _child(name: str, store: object, out: Path, threads: int) -> int:
+    """Run a line in a fork, its arrays into a file; returns the fork's process id."""
+
+    def run() -> None:
+        rb.set_num_threads(threads)
+        saved(out, result(name, store))
+
+    return forked(run)
 
 
 def kill_often(
@@ -61,15 +83,12 @@ def kill_often(
 
     rng = random.Random(f"{name} {seed}")
     out, store = folder / "out.npz", folder / "run"
+    assert status_of(_child(name, None, out, 1)) == 0, name
+    alone = loaded(out)
     begin = time.monotonic()
-    _, status = os.waitpid(_child(name, None, out, 1), 0)
-    assert status == 0, name
-    alone = _arrays(out)
-    begin = time.monotonic()
-    _, status = os.waitpid(_child(name, quick(store), out, 2), 0)
+    assert status_of(_child(name, quick(store), out, 2)) == 0, name
     seconds = time.monotonic() - begin
-    assert status == 0, name
-    assert difference(alone, _arrays(out)) == "", f"{name}: {difference(alone, _arrays(out))}"
+    assert difference(alone, loaded(out)) == "", f"{name}: {difference(alone, loaded(out))}"
     shutil.rmtree(store)
     done = 0
     while done < kills:
@@ -77,14 +96,13 @@ def kill_often(
         pid = _child(name, quick(store), out, rng.choice((1, 2)))
         time.sleep(rng.uniform(0.0, 1.1 * seconds))
         os.kill(pid, how)
-        _, status = os.waitpid(pid, 0)
-        ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        ended = status_of(pid)
         assert ended in (0, -how, 128 + how), f"{name}: ended with {ended}"
         done += ended != 0
         if ended == 0 or done == kills:
-            _, status = (0, 0) if ended == 0 else os.waitpid(_child(name, quick(store), out, 2), 0)
-            assert status == 0, f"{name}: does not go on"
-            found = difference(alone, _arrays(out))
+            goes_on = 0 if ended == 0 else status_of(_child(name, quick(store), out, 2))
+            assert goes_on == 0, f"{name}: does not go on"
+            found = difference(alone, loaded(out))
             assert found == "", f"{name}: other bits after a kill: {found}"
             shutil.rmtree(store)
     return done

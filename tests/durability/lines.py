@@ -75,6 +75,9 @@ LINES: dict[str, Any] = {
     "ensemble": lambda s: rb.DeepEnsemble(posterior(), members=2, batch_size=8).fit(
         1500, progress=False, store=s
     ),
+    "laplace": lambda s: rb.LaplaceApproximation(posterior(), batch_size=8).fit(
+        1500, progress=False, store=s
+    ),
     "swag": lambda s: rb.SWAG(posterior(), members=2, batch_size=8).fit(
         200, swag_epochs=200, progress=False, store=s
     ),

@@ -110,6 +110,41 @@ def test_a_full_disk(tmp_path: Path, limit: int) -> None:
     assert done.stdout.endswith("went on\ncomplete\n")
 
 
+_NO_ROOM = """
+import resource, sys
+import ribbit as rb
+from tests.durability.lines import posterior
+hmc = rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=3)
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+for _ in range(2):
+    try:
+        hmc.sample(20, warmup=5, progress=False, store=sys.argv[1])
+    except OSError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+assert hmc.sample(20, warmup=5, progress=False, store=sys.argv[1]).complete
+print("went on")
+"""
+
+
+def test_no_room_for_the_lock(tmp_path: Path) -> None:
+    """Not even who holds the folder can be written: nobody does afterwards."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _NO_ROOM, str(tmp_path / "run")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == lines[1]
+    assert "got File too large: " in lines[0]
+    assert lines[0].count(str(tmp_path / "run" / "lock")) == 1
+
+
 def test_an_error_of_the_target_keeps_what_was_drawn(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("theirs")

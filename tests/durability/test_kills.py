@@ -1,4 +1,4 @@
-"""A handful of kills; ``python -m tests.durability --kills 300`` makes them all."""
+"""A handful of each; ``python -m tests.durability --kills 300`` and the like make them all."""
 
 import subprocess
 import sys
@@ -34,6 +34,21 @@ def test_sigterm_ends_in_order_and_goes_on() -> None:
     assert "2 of 2 went on" in _kills(
         "--kills", "2", "--signal", "TERM", "--of", "hmc", "--of", "swag"
     )
+
+
+def test_a_full_disk_at_random_bytes() -> None:
+    of = ["--of", "hmc", "--of", "sgld", "--of", "bbb", "--of", "laplace"]
+    assert "4 of 4 went on" in _kills("--full-disk", "4", *of)
+
+
+def test_going_on_elsewhere() -> None:
+    """On other threads by another release; another instruction set is refused."""
+    assert "2 of 2 went on" in _kills("--elsewhere", "--of", "hmc", "--of", "swag")
+
+
+@pytest.mark.slow
+def test_all_full_disks() -> None:
+    assert "50 of 50 went on" in _kills("--full-disk", "50")
 
 
 @pytest.mark.slow

@@ -1,9 +1,6 @@
 """Runs read by another process while they go on, and arrays that stay on the disk."""
 
 import dataclasses
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +10,7 @@ import ribbit as rb
 from ribbit.results.store import layout
 from ribbit.results.store.columns import decoded, encoded
 from tests.durability.lines import posterior
-from tests.support.paths import ROOT
+from tests.durability.reads import read_often, read_while, whole_run
 
 pytest.importorskip("zarr")
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
@@ -119,58 +116,12 @@ def test_predictions_in_place_of_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.prediction.mean, ram.mean, rtol=1e-12)
 
 
-_WRITER = """
-import sys, warnings
-import ribbit as rb
-from tests.durability.lines import posterior, quick
-warnings.simplefilter("ignore")
-hmc = rb.HMC(posterior(), step_size=0.02, num_leapfrog_steps=3)
-hmc.sample(int(sys.argv[2]), warmup=20, chains=3, seed=1, progress=False, store=quick(sys.argv[1]))
-"""
-
-
-def _read_while(folder: Path, num_draws: int, reads: int, different: int) -> list[int]:
-    """Open a run again and again while another process writes it; draws counted each time.
-
-    Until there were enough reads, and enough different counts among them.
-    """
-    whole = np.asarray(_hmc().sample(num_draws, **CALL).positions)
-    writer = subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(folder), str(num_draws)], cwd=ROOT
-    )
-    counts: list[int] = []
-    try:
-        while writer.poll() is None or not counts:
-            if len(counts) >= reads and len(set(counts)) >= different:
-                break
-            try:
-                draws = rb.open_run(folder)
-            except FileNotFoundError:
-                time.sleep(0.01)
-                continue
-            positions = np.asarray(draws.positions)
-            count = positions.shape[1]
-            assert len(draws) == count == draws.stats["lp"].shape[1]
-            assert np.array_equal(positions, whole[:, :count])
-            counts.append(count)
-        if writer.poll() is not None:
-            assert writer.returncode == 0
-            assert len(rb.open_run(folder)) == num_draws
-    finally:
-        writer.kill()
-        writer.wait()
-    return counts
-
-
 def test_no_half_draw_while_it_goes_on(tmp_path: Path) -> None:
-    counts = _read_while(tmp_path / "run", 20_000, 60, 6)
+    counts = read_while(tmp_path / "run", whole_run(20_000), 60, 6)
     assert counts == sorted(counts)
     assert len(set(counts)) >= 6
 
 
 @pytest.mark.slow
 def test_no_half_draw_in_many_reads(tmp_path: Path) -> None:
-    total, turn = 0, 0
-    while total < 10_000:
-        total += len(_read_while(tmp_path / str(turn), 200_000, 10_000, 2))
-        turn += 1
+    assert read_often(tmp_path, 10_000) >= 10_000

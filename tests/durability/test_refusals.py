@@ -95,6 +95,9 @@ def test_a_fit_and_a_sampler_do_not_share(folder: Path, tmp_path: Path) -> None:
         _hmc().sample(20, store=tmp_path / "fit", **CALL)
     with pytest.raises(ValueError, match="num_epochs=3 where it was 2"):
         rb.BBB(posterior()).fit(3, store=tmp_path / "fit", progress=False)
+    laplace = rb.LaplaceApproximation(posterior(), batch_size=8)
+    with pytest.raises(ValueError, match="expected num_epochs >= 1 with store, got 0"):
+        laplace.fit(0, init=posterior().init(), store=tmp_path / "b")
     with pytest.raises(ValueError, match="without keep= and dtype="):
         rb.BBB(posterior()).fit(2, store=rb.Store(tmp_path / "a", dtype="float16"))
 
@@ -108,6 +111,23 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["thesis.tex"]
     with pytest.raises(FileNotFoundError, match="without a checkpoint"):
         rb.open_run(tmp_path)
+
+
+def test_what_a_kill_leaves_of_the_metadata_is_no_other_thing(tmp_path: Path) -> None:
+    """zarr-python writes beside the place as well, under a name of its own."""
+    import zarr
+
+    name = f"zarr.{'0a' * 16}.partial"
+    (tmp_path / "posterior").mkdir()
+    for folder in (tmp_path, tmp_path / "posterior"):
+        (folder / name).write_text("{")
+    assert _hmc().sample(20, store=tmp_path, **CALL).complete
+    assert not list(tmp_path.rglob(name))
+    assert sorted(zarr.open_group(str(tmp_path), mode="r").group_keys())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "zarr.mine.partial").write_text("{")
+    with pytest.raises(ValueError, match="new or empty folder"):
+        _hmc().sample(20, store=tmp_path / "mine", **CALL)
 
 
 def test_a_call_that_fails_leaves_no_folder(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ RULES = {
     "cpu": SYSTEM,  # random numbers
     "cpu/layers": SYSTEM,
     "cpu/network": SYSTEM | {"cpu/layers"},
-    "cpu/density": SYSTEM | {"cpu/layers", "cpu/network"},
+    "cpu/density": SYSTEM | {"cpu", "cpu/layers", "cpu/network"},
     "cpu/predictive": SYSTEM | {"cpu/layers", "cpu/network"},
     "cuda/kernels": {"core"},
     "cuda/host": {"core", "cuda/kernels"},

@@ -30,13 +30,12 @@ RULES = {
     "targets": BASE | {"models", "_backends"},
     "plots": BASE | {"diagnostics", "metrics"},
 }
+# Faces of other ecosystems: each may import all that stands above it, none another.
+FACES = {"sklearn", "jax", "numpyro", "pymc"}
 RULES["io"] = RULES["_cli"] = set(RULES)
-# Faces of other ecosystems: each imports what it needs from above. NumPyro's models are programs of
-# JAX.
-RULES["jax"] = set(RULES)
-RULES["pymc"] = set(RULES) - {"jax"}
-RULES["numpyro"] = set(RULES) - {"pymc"}  # with jax
-RULES["ribbit"] = RULES["__main__"] = set(RULES)
+RULES |= {face: set(RULES) - {"_cli"} for face in FACES}
+RULES["numpyro"] |= {"jax"}  # its models are programs of JAX
+RULES["ribbit"] = RULES["__main__"] = set(RULES) - FACES
 # The native modules, and the rooms that call them.
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
@@ -125,6 +124,7 @@ PLANTED = {
     "sideways": ("metrics.py", "from ribbit.schedules import constant"),
     "native": ("samplers/mcmc/hmc.py", "from ribbit import _core"),
     "unknown module": ("metrics.py", "import torchvision"),
+    "a face, from below": ("io.py", "def f():\n    import ribbit.sklearn"),
     "unknown room": ("utils.py", "from ribbit.errors import DTypeError"),
 }
 

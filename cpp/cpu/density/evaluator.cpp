@@ -58,9 +58,11 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
         last_->mean.size() != terms * static_cast<std::size_t>(last_->outputs)) {
       throw std::invalid_argument("[LogDensity] expected a last layer that can be integrated out");
     }
+    last_->set_log_norm(temperatures_.posterior);
   }
   std::int64_t end = 0;
-  for (const PriorSegment& segment : prior_) {
+  for (PriorSegment& segment : prior_) {
+    segment.constants = prior_constants(segment.kind, segment.a, segment.b, segment.c);
     if (segment.offset != end || segment.size < 1) {
       throw std::invalid_argument("[LogDensity] expected prior segments that cover theta in order");
     }

@@ -36,6 +36,7 @@ struct PriorSegment {
   std::int64_t offset, size;
   PriorKind kind;
   double a, b, c;
+  PriorConstants constants{};  // that follow, by the evaluator
 };
 
 struct Temperatures {
@@ -172,7 +173,7 @@ class Evaluator {
   bool kept_forward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
                     PanelLoss<T>& loss) const;
   void kept_backward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
-                     PanelLoss<T>& loss, T* grad) const;
+                     T* grad) const;
   double keep_of(const T* theta, std::int64_t offset) const;
   void subtract_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const;
 
@@ -267,8 +268,12 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
       const double keep = concrete_ ? keep_of(theta, segment.offset) : 1.0;
-      k.prior_segment(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c,
-                      from_centre(theta, b, e, away), e - b, wanted.prior / temperatures_.posterior,
+      const PriorConstants constants =
+          keep == 1.0
+              ? segment.constants
+              : prior_constants(segment.kind, segment.a * std::sqrt(keep), segment.b, segment.c);
+      k.prior_segment(segment.kind, constants, from_centre(theta, b, e, away), e - b,
+                      wanted.prior / temperatures_.posterior,
                       wanted.values && keep == 1.0 ? &logp : nullptr,
                       wanted.gradient ? grad + b : nullptr);
     }

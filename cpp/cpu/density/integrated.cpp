@@ -34,7 +34,7 @@ struct Deltas final : PanelLoss<T> {
   Deltas(const LastLayer& last, const Batch<T>& rows, const LastLayerSpace<T>& shared)
       : layer(last), batch(rows), space(shared) {}
   void operator()(std::int64_t p, const T* f, T* delta) override {
-    last_layer_delta(layer, space, f, batch.y.panel(p), batch.x.valid(p), delta);
+    last_layer_delta(layer, space, f, batch.y.panel(p), 1, batch.x.valid(p), delta);
   }
 };
 
@@ -92,22 +92,22 @@ bool Evaluator<T>::kept_forward(const Member<T>& m, std::int64_t shard, const T*
 // The rest of it, its sums in the same order.
 template <class T>
 void Evaluator<T>::kept_backward(const Member<T>& m, std::int64_t shard, const T* theta,
-                                 const T* packed, PanelLoss<T>& loss, T* grad) const {
+                                 const T* packed, T* grad) const {
   const MlpPlan& plan = *pass_->mlp_plan();
   const KeptShard<T>& kept = m.shared.kept[static_cast<std::size_t>(shard)];
   Workspace<T>& space = *kept.space;
   Cancel* const asked = between(plan, m.team.cancel());
   const std::int64_t first = m.first_panel(shard), panels = m.last_panel(shard) - first;
-  const std::int64_t step = plan.block_panels(sizeof(T)), width = last_->inputs * kPanel;
+  const std::int64_t step = plan.block_panels(sizeof(T));
   clear_narrow_sums(plan, space);
   for (std::int64_t block = 0; block < panels; block += step) {
     const std::int64_t stop = std::min(panels, block + step);
     for (std::int64_t at = block; at < stop; at += kGroupPanels) {
       const std::int64_t count = std::min(kGroupPanels, stop - at);
-      T* delta = output_delta(plan, at, space);
-      for (std::int64_t i = 0; i < count; ++i) {
-        loss(first + at + i, kept.features[static_cast<std::size_t>(at + i)], delta + i * width);
-      }
+      last_layer_delta(*last_, m.shared.last, kept.features[static_cast<std::size_t>(at)],
+                       m.batch.y.panel(first + at), count,
+                       std::min(count * kPanel, rows_ - (first + at) * kPanel),
+                       output_delta(plan, at, space));
       backward_group<T>(plan, theta, packed, m.batch.x.panel(first + at), at, count, true, space,
                         nullptr, asked);
     }
@@ -172,7 +172,7 @@ bool Evaluator<T>::integrated_shards(const Member<T>& m, const T* theta, Wanted 
     T* grad = m.shard_grad(shard, dim_);
     std::fill(grad, grad + dim_, T(0));
     if (!m.shared.kept.empty()) {
-      kept_backward(m, shard, theta, packed, deltas, grad);
+      kept_backward(m, shard, theta, packed, grad);
     } else if (!last_->alone) {
       pass_->run_shard(
           {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, nullptr, grad},
@@ -199,7 +199,7 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   template bool Evaluator<T>::kept_forward(const Member<T>&, std::int64_t, const T*, const T*,  \
                                            PanelLoss<T>&) const;                                \
   template void Evaluator<T>::kept_backward(const Member<T>&, std::int64_t, const T*, const T*, \
-                                            PanelLoss<T>&, T*) const;                           \
+                                            T*) const;                                          \
   template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;             \
   template bool Evaluator<T>::integrated_shards(const Member<T>&, const T*, Wanted) const;      \
   template bool Evaluator<T>::draw_last(const Member<T>&, const T*, const double*, T*) const;

@@ -180,6 +180,12 @@ std::int64_t LastLayer::width() const {
 std::int64_t LastLayer::stride() const {
   return whole_vectors(terms());
 }
+void LastLayer::set_log_norm(double temperature) {
+  log_norm = 0;
+  for (const double s : sd) {
+    log_norm += kHalfLogTwoPi - (std::log(s) + kHalfLogTwoPi) / temperature;
+  }
+}
 
 template <class T>
 void LastLayerSpace<T>::resize(const LastLayer& layer, std::int64_t shards, std::int64_t members) {
@@ -212,15 +218,13 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t
   normal.solve();
 
   const auto count = static_cast<double>(J), all = static_cast<double>(rows) * count;
-  double log_det = 0, inside = static_cast<double>(K), value = 0, residuals = 0;
+  double log_det = 0, inside = static_cast<double>(K), residuals = 0;
   bool good = true;
   for (std::int64_t k = 0; k < K; ++k) {
     const double pivot = space.pivots.data()[k];
     good = good && pivot > 0.0;
     log_det += good ? std::log(pivot) : 0.0;
     inside += normal.row(k)[k] * normal.precision(k);  // K - tr(A^-1 D)
-    value += kHalfLogTwoPi -
-             (std::log(layer.sd[static_cast<std::size_t>(k)]) + kHalfLogTwoPi) / noise.posterior;
   }
   double squares = 0;
   for (std::int64_t j = 0; j < J; ++j) {
@@ -228,8 +232,8 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t
     residuals += own;
     squares += own + normal.prior_squares(j);
   }
-  value = count * (value - 0.5 * log_det) - 0.5 * squares -
-          all * (noise.log_scale + kHalfLogTwoPi) / noise.likelihood;
+  const double value = count * (layer.log_norm - 0.5 * log_det) - 0.5 * squares -
+                       all * (noise.log_scale + kHalfLogTwoPi) / noise.likelihood;
   space.value = good ? value : std::numeric_limits<double>::quiet_NaN();
   space.noise_gradient = count * inside + residuals - all / noise.likelihood;
   if (gradient && !layer.alone) weigh_deltas(layer, normal, space);
@@ -237,14 +241,18 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t
 
 template <class T>
 void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, const T* f,
-                      const T* y, int valid, T* delta) {
+                      const T* y, std::int64_t panels, std::int64_t rows, T* delta) {
   const KernelTable<T>& k = kernels<T>();
   const std::int64_t H = layer.inputs, J = layer.outputs;
   const T* packed = space.packed.data();
-  k.multiply(packed, space.start.data(), f, delta, nullptr, kFinishPlain, H, H, 1);
-  k.multiply(packed + H * H, nullptr, y, delta, nullptr, kFinishAdd, J, H, 1);
-  for (std::int64_t o = 0; valid < kPanel && o < H; ++o) {
-    std::fill(delta + o * kPanel + valid, delta + (o + 1) * kPanel, T(0));
+  k.multiply(packed, space.start.data(), f, delta, nullptr, kFinishPlain, H, H, panels);
+  k.multiply(packed + H * H, nullptr, y, delta, nullptr, kFinishAdd, J, H, panels);
+  for (std::int64_t p = rows / kPanel; p < panels; ++p) {
+    const std::int64_t valid = std::max<std::int64_t>(0, rows - p * kPanel);
+    for (std::int64_t o = 0; o < H; ++o) {
+      T* row = delta + (p * H + o) * kPanel;
+      std::fill(row + valid, row + kPanel, T(0));
+    }
   }
 }
 
@@ -280,7 +288,7 @@ void draw_last_layer(const LastLayer& layer, const LastLayerNoise& noise, const 
   template void integrate(const LastLayer&, const LastLayerNoise&, std::int64_t, bool,           \
                           LastLayerSpace<T>&);                                                   \
   template void last_layer_delta(const LastLayer&, const LastLayerSpace<T>&, const T*, const T*, \
-                                 int, T*);                                                       \
+                                 std::int64_t, std::int64_t, T*);                                \
   template void draw_last_layer(const LastLayer&, const LastLayerNoise&, const double*,          \
                                 LastLayerSpace<T>&, T*);
 RIBBIT_INSTANTIATE(float)

@@ -32,6 +32,10 @@ struct LastLayer {
   bool alone;                // no layer lies below: the features are the data
   std::vector<double> sd;    // (K,) s
   std::vector<double> mean;  // (K, J) mu
+  double log_norm = 0;       // by set_log_norm
+
+  // sum_k (log(2 pi) / 2 - (log s_k + log(2 pi) / 2) / T) at posterior temperature T.
+  void set_log_norm(double temperature);
 
   std::int64_t terms() const { return inputs + (bias ? 1 : 0); }  // K
   std::int64_t columns() const { return terms() + outputs; }      // of the products: Phi and y
@@ -70,10 +74,11 @@ template <class T>
 void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t rows,
                bool gradient, LastLayerSpace<T>& space);
 
-// The delta (H, kPanel) of features f (H, kPanel), of which `valid` rows count. y: (J, kPanel).
+// The deltas (panels, H, kPanel) of features f (panels, H, kPanel), of which `rows` rows count. y:
+// (panels, J, kPanel).
 template <class T>
 void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, const T* f,
-                      const T* y, int valid, T* delta);
+                      const T* y, std::int64_t panels, std::int64_t rows, T* delta);
 
 // From `products`: weights (K, J) m_j + L'^-1 z_j with A = L L' and normals z (K, J). space.matrix
 // and the rest are overwritten.

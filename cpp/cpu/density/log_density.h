@@ -2,6 +2,7 @@
 // The log posterior of a network on data: its values and gradients, and what moves along them.
 
 #include "cpu/density/evaluator.h"
+#include "cpu/density/hamiltonian.h"
 #include "cpu/density/isokinetic.h"
 #include "cpu/density/leapfrog.h"
 #include "cpu/density/nuts.h"
@@ -45,7 +46,8 @@ class LogDensity {
   const LastLayer* last() const { return evaluator_.last(); }
   const Temperatures& temperatures() const { return evaluator_.temperatures(); }
 
-  // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h and nuts.h.
+  // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h, hamiltonian.h
+  // and nuts.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
                StochasticOutcome* outcomes, Poll* poll) const {
     return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll);
@@ -56,6 +58,9 @@ class LogDensity {
   }
   bool leapfrog(const Trajectories<T>& all, Poll* poll) const {
     return cpu::leapfrog(evaluator_, all, poll);
+  }
+  bool hamiltonian(const Transitions<T>& all, Poll* poll) const {
+    return cpu::hamiltonian(evaluator_, all, poll);
   }
   bool isokinetic(const IsokineticSteps<T>& all, Poll* poll) const {
     return cpu::isokinetic(evaluator_, all, poll);

@@ -159,7 +159,7 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
       const std::int64_t b = std::max(at, segment.offset);
       const std::int64_t e = std::min(at + n, segment.offset + segment.size);
       if (prior == 0.0 || b >= e) continue;
-      k.prior_segment(segment.kind, segment.a, segment.b, segment.c,
+      k.prior_segment(segment.kind, segment.constants,
                       evaluator.from_centre(s.theta.data(), b, e, away), e - b,
                       prior / evaluator.temperatures().posterior, &logp, all_first + b);
     }

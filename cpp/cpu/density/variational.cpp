@@ -33,7 +33,7 @@ void closed_values(const Evaluator<T>& evaluator, const Member<T>& m, const T* m
       const std::int64_t b = std::max(begin, segment.offset);
       const std::int64_t e = std::min(end, segment.offset + segment.size);
       if (b >= e) continue;
-      const PriorConstants p = prior_constants(segment.kind, segment.a, segment.b, segment.c);
+      const PriorConstants& p = segment.constants;
       const double squares =
           k.dot_weighted(evaluator.from_centre(mean, b, e, away), nullptr, e - b) +
           k.dot_weighted(scale + b, nullptr, e - b);

@@ -10,6 +10,7 @@
 namespace ribbit {
 enum class LikelihoodKind : int;  // core/likelihood_hd.h
 struct LikelihoodConstants;       // as well
+struct PriorConstants;            // of core/prior_hd.h
 enum class PriorKind : int;       // core/prior_hd.h
 }  // namespace ribbit
 
@@ -262,7 +263,7 @@ struct KernelTable {
   void (*step_in_place)(T* a, const T* b, std::int64_t n);  // a = 0 where b is not positive
   // y = (y + factor a b) d; d null: 1.
   void (*add_product)(T factor, const T* a, const T* b, const T* d, std::int64_t n, T* y);
-  void (*prior_segment)(PriorKind kind, double a, double b, double c, const T* theta,
+  void (*prior_segment)(PriorKind kind, const PriorConstants& constants, const T* theta,
                         std::int64_t n, double weight, double* logp, T* grad);
   void (*likelihood_panel)(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
                            const T* y, int outputs, int rows, T scale, double weight, T* delta,

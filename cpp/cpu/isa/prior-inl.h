@@ -49,9 +49,8 @@ static void prior_gradient(const T* theta, std::int64_t n, const PriorConstants&
 
 // *logp += sum of normalised log densities; grad += weight * score. Either may be null.
 template <class T>
-static void prior_segment(PriorKind kind, double a, double b, double c, const T* theta,
-                          std::int64_t n, double weight, double* logp, T* grad) {
-  const PriorConstants k = prior_constants(kind, a, b, c);
+static void prior_segment(PriorKind kind, const PriorConstants& k, const T* theta, std::int64_t n,
+                          double weight, double* logp, T* grad) {
   with_prior(kind, [=, &k](auto prior) {
     using Prior = decltype(prior);
     if (logp != nullptr)

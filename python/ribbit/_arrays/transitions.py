@@ -69,6 +69,8 @@ def accept(
         ids = ids_on(device, chains)
         device.native.accept(flags, rates, energy_error, seed, step, ids, ACCEPT, device.stream())
         return flags, rates
+    if xp is np:
+        return _core.accept(energy_error, seed, step, chains)
     finite = xp.isfinite(energy_error)
     shape = chains.shape[0], 1
     u = uniform(xp, shape, seed=seed, step=step, chains=chains, purpose=ACCEPT)[:, 0]

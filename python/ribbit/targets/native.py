@@ -15,7 +15,7 @@ from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends.codes import ESTIMATORS, INTEGRATORS, RULES
-from ribbit.protocols import TreeDraw
+from ribbit.protocols import TransitionDraw, TreeDraw
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -256,6 +256,39 @@ class NativeDensity:
     # replaces it is asked for no more than the protocol says.
     leapfrog.evaluates_start = True  # type: ignore[attr-defined]
     leapfrog.counts_steps = True  # type: ignore[attr-defined]
+    leapfrog.in_transitions = True  # type: ignore[attr-defined]
+
+    @property
+    def hamiltonian(self) -> Callable[..., TransitionDraw] | None:
+        """Transitions of Hamiltonian Monte Carlo in native code; None for data on a device."""
+        return self._hamiltonian if self.array_namespace is np else None
+
+    def _hamiltonian(
+        self,
+        position: FloatArray,
+        grad: FloatArray,
+        terms: Array64,
+        step_size: Array64,
+        num_steps: npt.NDArray[np.int64],
+        *,
+        inverse_mass: FloatArray | None = None,
+        seed: int,
+        step: int,
+        chains: npt.NDArray[np.uint32],
+        divergence_threshold: float,
+        interrupt: Any = None,
+    ) -> TransitionDraw:
+        """See `protocols.NativeTransition`, where the arguments are explained."""
+        vectors = map(np.ascontiguousarray, (position, grad, terms, step_size, num_steps))
+        mass = None if inverse_mass is None else np.ascontiguousarray(inverse_mass)
+        q, terms, g, reals, made, flags = self._native.hamiltonian(
+            *vectors, mass, seed, step, chains, divergence_threshold, interrupt
+        )
+        logdensity, energy, error, acceptance = reals
+        accepted, diverging = flags
+        return TransitionDraw(
+            q, g, terms, logdensity, energy, error, acceptance, made, accepted, diverging
+        )
 
     def isokinetic(
         self,

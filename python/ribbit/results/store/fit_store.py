@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ribbit.results.store import checkpoint
-from ribbit.results.store.folder import RunFolder
+from ribbit.results.store.folder import RunFolder, failure
 from ribbit.results.store.options import Store
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class FitStore(RunFolder):
     """
 
     kind = "fit"
+    _last: dict[str, Any]  # what the loop left last
 
     @property
     def header(self) -> dict[str, Any]:
@@ -63,8 +64,26 @@ class FitStore(RunFolder):
         """Write what there is when the block ends; see :meth:`RunFolder.finishing`."""
         return self.finishing(lambda: self._job(packed))
 
+    def put_back(self, fit: Any) -> None:
+        """Replace the fit in the last checkpoint by one that has more; the loop's values stay.
+
+        Raises
+        ------
+        OSError
+            When it cannot be written.
+        """
+        header, arrays = fit.packed()
+        header["run"] = self._run(0.0, loop=self._last)
+        try:
+            checkpoint.write(self.function, self.folder, header, arrays)
+        except OSError as error:
+            found = failure(self.function, self.folder, error)
+            found.fit = fit  # type: ignore[attr-defined]
+            raise found from error
+
     def _job(self, packed: Callable[[], tuple[Any, dict[str, Any]]]) -> Callable[[], None]:
         fit, loop = packed()
+        self._last = loop
         header, arrays = fit.packed()
         header["run"] = self._run(0.0, loop=loop)
         return functools.partial(checkpoint.write, self.function, self.folder, header, arrays)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ __all__ = ["RunFolder", "failure", "folder_opened"]
 # What a folder may hold that a run was killed in before its first checkpoint.
 _OURS = {"zarr.json", "lock", "posterior", "sample_stats", "warmup_posterior"}
 _OURS |= {"warmup_sample_stats", "predictions"}
+# What a write leaves that was killed: ours, and zarr-python's of its metadata.
+_HALF = re.compile(r"\..*\.tmp|zarr\.[0-9a-f]{32}\.partial")
 
 
 class RunFolder:
@@ -175,14 +178,19 @@ def folder_opened(function: str, value: Any) -> Iterator[Store | None]:
                 f"[{function}] expected a new or empty folder for store, or that of a run, got "
                 f"{folder} with {other[0]} in it{hint}"
             )
-    lock = Lock(function, folder)
+    lock: Lock | None = None
     try:
+        try:
+            lock = Lock(function, folder)
+        except OSError as error:
+            raise failure(function, folder, error) from error
         yield options
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
         with contextlib.suppress(OSError):  # a run that never began leaves nothing
             os.rmdir(folder)
 
 
 def _is_ours(entry: str) -> bool:
-    return entry in _OURS or (entry.startswith(".") and entry.endswith(".tmp"))
+    return entry in _OURS or _HALF.fullmatch(entry) is not None

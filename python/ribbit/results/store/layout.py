@@ -188,6 +188,8 @@ def create(
             if one.stored in _CODES:
                 array.attrs["encoding"] = one.stored
         zarr.consolidate_metadata(root.store)
+    for half in folder.rglob("zarr.*.partial"):  # of a run that was killed in here
+        half.unlink()
     groups = {one.name.partition("/")[0] for one in layouts}
     names = ["", *sorted(f"{name}/" for name in groups), *(f"{one.name}/" for one in layouts)]
     found = {}

@@ -44,8 +44,13 @@ class Lock:
             except BaseException:
                 os.close(descriptor)
                 raise
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(_myself()).encode(), 0)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps(_myself()).encode(), 0)
+        except OSError as error:  # a full disk
+            self.release()
+            error.filename = error.filename or str(self._path)
+            raise
 
     def _taken(self, function: str, folder: Path, descriptor: int) -> int:
         """Return the descriptor once it is ours, -1 where the file was removed meanwhile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.fit_verdicts import History
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.state import StochasticState
+from ribbit.results.store.fit_store import FitStore, fit_store
+from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.options import Store
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
 from ribbit.samplers.fit.training import as_position, begin, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.caution import warn
-from ribbit.samplers.run.interrupt import Carrying, InterruptGuard
+from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -180,6 +184,7 @@ class LaplaceApproximation:
         init: Array | None = None,
         resume: LaplaceFit | None = None,
         progress: ProgressOption = None,
+        store: Store | str | os.PathLike[str] | None = None,
     ) -> LaplaceFit:
         """Find a mode, and the curvature there.
 
@@ -196,6 +201,10 @@ class LaplaceApproximation:
             A fit of the same settings whose training goes on, bit for bit; its seed is used.
         progress : bool or callable, optional
             Of the training; as for :meth:`ribbit.HMC.sample`.
+        store : path or Store, optional
+            A folder for checkpoints of the training, and of the fit at the end: calling the same
+            line again goes on where it stopped, bit for bit; the curvature is computed anew. Needs
+            ``pip install "ribbit[store]"``, and epochs.
 
         Returns
         -------
@@ -231,23 +240,45 @@ class LaplaceApproximation:
         given = resume is None and epochs == 0
         if given and init is None:
             raise ValueError(f"[{name}] expected num_epochs >= 1 without init, got 0")
+        if store is not None and epochs == 0:
+            raise ValueError(
+                f"[{name}] expected num_epochs >= 1 with store, got 0: without training there is "
+                "nothing to go on with"
+            )
         start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
-        state, complete, history = None, True, {} if resume is None else resume.history
-        density = self._stepper.density
-        if epochs:
-            state, complete, history = self._train(name, epochs, seed, start, resume, progress)
-            theta = state.position[0]
-        elif resume is not None:
-            _check_progress(progress)
-            state = self._stepper.adopt(name, resume.state)
-            theta = state.position[0]
-        else:
-            _check_progress(progress)
-            theta = _row(name, density, as_position(name, density, start))
-        fit = self._fit(theta, state, seed, history, complete=complete)
-        if not complete:
+        request = {
+            "sampler": "LaplaceApproximation",
+            "target": self._stepper.density.fingerprint,
+            "settings": self.settings,
+            "num_epochs": num_epochs,
+            "seed": seed,
+            "init": init,
+            "resume": resume,
+        }
+        with folder_opened(name, store) as folder:
+            kept = fit_store(name, folder, request)
+            state, complete, history = None, True, {} if resume is None else resume.history
+            density = self._stepper.density
+            if epochs:
+                state, complete, history = self._train(
+                    name, epochs, seed, start, resume, progress, kept
+                )
+                theta = state.position[0]
+            elif resume is not None:
+                _check_progress(progress)
+                state = self._stepper.adopt(name, resume.state)
+                theta = state.position[0]
+            else:
+                _check_progress(progress)
+                theta = _row(name, density, as_position(name, density, start))
+            whole = joined(resume, history) if epochs else history
+            fit = self._fit(theta, state, seed, whole, complete=complete)
+            if not complete:
+                return fit
+            fit = self._curved(name, fit, theta, given=given, store=kept)
+            if kept is not None and fit.complete:  # its training has its own history
+                kept.put_back(dataclasses.replace(fit, history=history))
             return fit
-        return self._curved(name, fit, theta, given=given)
 
     def _train(
         self,
@@ -257,8 +288,9 @@ class LaplaceApproximation:
         start: Any,
         resume: LaplaceFit | None,
         progress: ProgressOption,
+        store: FitStore | None,
     ) -> tuple[StochasticState, bool, History]:
-        """Make the epochs of Adam."""
+        """Make the epochs of Adam; their history alone."""
         past = {} if resume is None else resume.history
         try:
             state, complete, history = train(
@@ -272,13 +304,16 @@ class LaplaceApproximation:
                 resume=None if resume is None else resume.state,
                 progress=progress,
                 fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
+                store=store,
             )
         except NonFiniteError as error:
             error.state = error.fit or error.state
             raise
-        return state, complete, joined(resume, history)
+        return state, complete, history
 
-    def _curved(self, name: str, fit: LaplaceFit, theta: Any, *, given: bool) -> LaplaceFit:
+    def _curved(
+        self, name: str, fit: LaplaceFit, theta: Any, *, given: bool, store: FitStore | None
+    ) -> LaplaceFit:
         """Find the mode near theta, scales where that is asked for, and the Gaussian there."""
         usual = _POLISH if self._size <= SMALL else _POLISH_LARGE
         steps = (0 if given else usual) if self._polish is None else self._polish
@@ -289,7 +324,8 @@ class LaplaceApproximation:
             part = self._fit(theta, state, seed, history, complete=False)
             return part, "the training, before there was a covariance"
 
-        with InterruptGuard() as guard, Carrying(name, "fit", so_far, guard):
+        carrying = Carrying(name, "fit", so_far, guard := InterruptGuard(), resume=way_on(store))
+        with guard, carrying:
             density = self._stepper.density
             tuning: dict[str, npt.NDArray[np.float64]] = {}
             try:
@@ -310,9 +346,10 @@ class LaplaceApproximation:
                     raise
                 guard.check_terminated()
                 words = "resume=fit" if state is not None else "init=fit.mean"
+                on = way_on(store) or f"go on with fit(0, {words})"
                 warn(
                     f"[{name}] interrupted before there was a covariance; returning the weights so "
-                    f"far (go on with fit(0, {words}))",
+                    f"far ({on})",
                     stacklevel=4,
                 )
                 return so_far()[0]

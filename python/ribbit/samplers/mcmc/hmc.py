@@ -9,7 +9,7 @@ import numpy as np
 
 from ribbit._arrays import checks, random_numbers, transitions
 from ribbit._arrays.namespace import errstate, from_host, to_host
-from ribbit.protocols import Array
+from ribbit.protocols import Array, TransitionDraw
 from ribbit.results.state import State
 from ribbit.samplers.mcmc.chees import Moves
 from ribbit.samplers.mcmc.options import mass_of_default
@@ -296,13 +296,83 @@ class HMC(Sampler):
     def _transition(
         self, state: State, guard: InterruptGuard | None
     ) -> tuple[State, dict[str, Array]]:
+        step_size = state.step_size
+        if self._jitter:
+            u = random_numbers.uniform(
+                self._density.xp,
+                (state.chains.shape[0], 1),
+                seed=state.seed,
+                step=state.step,
+                chains=state.chains,
+                purpose=random_numbers.JITTER,
+            )
+            step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
+        num_steps, capped = self._tuning.steps_of(state)
+        moves = None
+        # Lengths that adapt need the proposals, which a target does not tell.
+        adapting = state.adaptation is not None
+        if self._density.has_native_transition and not (adapting and self._tuning.adapts_length):
+            drawn = self._density.native_transition(
+                state.position,
+                state.grad,
+                state.terms,
+                step_size,
+                num_steps,
+                inverse_mass=state.inverse_mass,
+                seed=state.seed,
+                step=state.step,
+                chains=state.chains,
+                divergence_threshold=self._threshold,
+                guard=guard,
+            )
+        else:
+            drawn, moves = self._draw(state, step_size, num_steps, guard)
+        info = {
+            "lp": drawn.logdensity,
+            "acceptance_rate": drawn.acceptance,
+            "accepted": drawn.accepted,
+            "diverging": drawn.diverging,
+            "energy": drawn.energy,
+            "energy_error": drawn.energy_error,
+            "n_steps": from_host(self._density.xp, drawn.num_steps),
+            "step_size": step_size,
+            "capped": from_host(self._density.xp, capped),
+        }
+        state = State(
+            position=drawn.position,
+            logdensity=drawn.logdensity,
+            grad=drawn.grad,
+            terms=drawn.terms,
+            step=state.step + 1,
+            seed=state.seed,
+            chains=state.chains,
+            step_size=state.step_size,
+            num_steps=state.num_steps,
+            capped=state.capped,
+            inverse_mass=state.inverse_mass,
+            adaptation=state.adaptation,
+            warmup=state.warmup,
+            target=state.target,
+            trajectory_length=state.trajectory_length,
+        )
+        if adapting:
+            state = self._tuning.adapt(state, drawn.acceptance, guard, moves)
+        return state, info
+
+    def _draw(
+        self,
+        state: State,
+        step_size: Array,
+        num_steps: npt.NDArray[np.int64],
+        guard: InterruptGuard | None,
+    ) -> tuple[TransitionDraw, Moves | None]:
+        """Compose a transition of a target's trajectories: on devices, and of own densities."""
         density, xp = self._density, self._density.xp
         seed, step, ids = state.seed, state.step, state.chains
-        chains = ids.shape[0]
         start, mass = state.position, state.inverse_mass
         p0 = random_numbers.normal(
             xp,
-            (chains, density.dim),
+            (ids.shape[0], density.dim),
             density.dtype,
             seed=seed,
             step=step,
@@ -311,13 +381,6 @@ class HMC(Sampler):
         )
         if mass is not None:
             p0 = p0 / xp.sqrt(mass)
-        step_size = state.step_size
-        if self._jitter:
-            u = random_numbers.uniform(
-                xp, (chains, 1), seed=seed, step=step, chains=ids, purpose=random_numbers.JITTER
-            )
-            step_size = step_size * (1.0 - self._jitter + 2.0 * self._jitter * u[:, 0])
-        num_steps, capped = self._tuning.steps_of(state)
         q, p, terms, grad, made = density.leapfrog(
             start, p0, state.grad, step_size, num_steps, mass, guard
         )
@@ -330,44 +393,24 @@ class HMC(Sampler):
             finite = xp.isfinite(error) & transitions.finite_rows(xp, q, grad)
             error = xp.where(finite, error, xp.inf)
             accepted, rate = transitions.accept(xp, error, seed=seed, step=step, chains=ids)
-            diverging = error > self._threshold  # inf included
             terms = transitions.select(xp, accepted, terms, state.terms)
             logdensity = total(terms)
-            info = {
-                "lp": logdensity,
-                "acceptance_rate": rate,
-                "accepted": accepted,
-                "diverging": diverging,
-                "energy": xp.where(accepted, kinetic, kinetic0) - logdensity,
-                "energy_error": error,
-                "n_steps": from_host(xp, made),
-                "step_size": step_size,
-                "capped": from_host(xp, capped),
-            }
-        state = State(
-            position=transitions.select(xp, accepted, q, start),
-            logdensity=logdensity,
-            grad=transitions.select(xp, accepted, grad, state.grad),
-            terms=terms,
-            step=step + 1,
-            seed=seed,
-            chains=ids,
-            step_size=state.step_size,
-            num_steps=state.num_steps,
-            capped=state.capped,
-            inverse_mass=mass,
-            adaptation=state.adaptation,
-            warmup=state.warmup,
-            target=state.target,
-            trajectory_length=state.trajectory_length,
-        )
-        if state.adaptation is not None:
-            moves = None
-            if self._tuning.adapts_length:
-                lengths = to_host(step_size) * made.astype(np.float64)
-                moves = Moves(start, q, p, lengths, mass)
-            state = self._tuning.adapt(state, rate, guard, moves)
-        return state, info
+            drawn = TransitionDraw(
+                position=transitions.select(xp, accepted, q, start),
+                grad=transitions.select(xp, accepted, grad, state.grad),
+                terms=terms,
+                logdensity=logdensity,
+                energy=xp.where(accepted, kinetic, kinetic0) - logdensity,
+                energy_error=error,
+                acceptance=rate,
+                num_steps=made,
+                accepted=accepted,
+                diverging=error > self._threshold,  # inf included
+            )
+        if state.adaptation is None or not self._tuning.adapts_length:
+            return drawn, None
+        lengths = to_host(step_size) * made.astype(np.float64)
+        return drawn, Moves(start, q, p, lengths, mass)
 
     def _adopt(self, function: str, state: Any, guard: InterruptGuard | None) -> State:
         """Put this sampler's target and fixed settings into a state; what was adapted stays."""

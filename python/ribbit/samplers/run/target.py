@@ -11,7 +11,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.protocols import Array, TreeDraw
+from ribbit.protocols import Array, TransitionDraw, TreeDraw
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.interrupt import InterruptGuard
 
@@ -38,6 +38,8 @@ class Density:
         Whether its native trajectory polls an interrupt flag.
     has_native_tree : bool
         Whether it is a `protocols.NativeTree`.
+    has_native_transition : bool
+        Whether it is a `protocols.NativeTransition`.
     full_dim : int
         Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
     """
@@ -64,6 +66,9 @@ class Density:
         self._native = getattr(target, "leapfrog", None)
         self.evaluates_start = hasattr(self._native, "evaluates_start")
         self._counts = hasattr(self._native, "counts_steps")
+        fused = hasattr(self._native, "in_transitions")
+        self._transition = getattr(target, "hamiltonian", None) if fused else None
+        self.has_native_transition = self._transition is not None
         self._tree = getattr(target, "no_u_turn", None)
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
@@ -194,21 +199,36 @@ class Density:
         finally:
             guard.foreign = False
 
+    def native_transition(
+        self, *vectors: Array, guard: InterruptGuard | None = None, **options: Any
+    ) -> TransitionDraw:
+        """Call the target's `protocols.NativeTransition.hamiltonian`."""
+        found: TransitionDraw = self._guarded(self._transition, vectors, options, guard)
+        return found
+
     def native_tree(
         self, *vectors: Array, guard: InterruptGuard | None = None, **options: Any
     ) -> TreeDraw:
         """Call the target's `protocols.NativeTree.no_u_turn`."""
-        assert self._tree is not None
+        found: TreeDraw = self._guarded(self._tree, vectors, options, guard)
+        return found
+
+    def _guarded(
+        self,
+        function: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        guard: InterruptGuard | None,
+    ) -> Any:
+        """Call what is native of the target so that Ctrl-C ends it."""
         if guard is None or self.interruptible:
             flag = None if guard is None else guard.flag
-            found: TreeDraw = self._tree(*vectors, **options, interrupt=flag)
-            return found
+            return function(*arguments, **options, interrupt=flag)
         guard.begin_foreign()
         try:
-            found = self._tree(*vectors, **options)
+            return function(*arguments, **options)
         finally:
             guard.foreign = False
-        return found
 
     def _pair(self, result: Any) -> tuple[Any, Any]:
         if not isinstance(result, tuple | list) or len(result) != 2:

@@ -32,7 +32,8 @@ __all__ = ["Converged", "Watch", "counts"]
 
 _MOST = 100_000  # draws per chain, where nobody says
 _FIRST = 20  # draws before the first look, at least
-_GROWTH = 4  # a look comes when draws are a fourth more
+_GROWTH = 4  # a look comes when draws are a fourth more;
+_SURE = 0.6  # none before this share of the draws that the effective sample size asks for
 _QUANTITIES, _QUICK = 32, 8  # predictions that are judged, and those of the quick look
 _TRACED = 8192  # draws of all chains of which they are kept, at least
 _LOOKED_AT, _SLACK = 1024, 0.02  # draws of all chains of the quick look; what R-hat may be more
@@ -44,8 +45,9 @@ class Converged:
     """A rule for ``sample(until=...)``: go on until the chains agree.
 
     Judged as :meth:`ribbit.Draws.summary` judges, which then says "converged" too, and by two
-    limits of one's own. It is looked at after so many draws (each time a quarter more), never by
-    the clock, so that the same call ends after the same draw. Looking often makes a lucky pass
+    limits of one's own. It is looked at after so many draws (each time a quarter more; none while
+    the effective sample size is far too small), never by the clock, so that the same call ends
+    after the same draw. Looking often makes a lucky pass
     likelier than looking once; `ess` is what guards against it (Vehtari et al. 2021, Bayesian
     Analysis 16, 667-718, recommend 400 with R-hat 1.01).
 
@@ -132,7 +134,8 @@ class Watch:
     """Takes the draws of one run, and looks at them when they have become a quarter more.
 
     What is looked at costs the same however many draws there are: of more than some thousand every
-    second is left out, again and again. A quick look at a few quantities comes first.
+    second is left out, again and again. Three looks follow each other while they find nothing
+    wrong: at a few quantities of a thousand draws, at the same of all draws, at all.
 
     Parameters
     ----------
@@ -252,9 +255,9 @@ class Watch:
             predictions = self._running.traced
         stats, where = record.statistics(kept), record.kept(kept)
         rule, final = self.rule, last or kept >= self.most
-        found = None if final else self._judge(stats, where, predictions, _LOOKED_AT)
-        if found is None or found.met:
-            found = self._judge(stats, where, predictions, None)
+        found = None if final else self._first_looks(stats, where, predictions)
+        if found is None:
+            found = self._judge(stats, where, predictions)
         if found.met and rule.at is not None and where.shape[1]:
             guard.begin_foreign()
             try:
@@ -263,7 +266,17 @@ class Watch:
                 guard.foreign = False
         self.last, self.at = found, kept
         if due:  # else a run that goes on from a folder looks when it would have anyway
-            self.next = min(self.most, kept + max(1, -(-kept // _GROWTH)))
+            self.next = min(self.most, self._next(kept, found))
+
+    def _next(self, kept: int, found: Reached) -> int:
+        """Return the draws of the next look: a quarter more, again and again while in vain."""
+        vain = 0.0
+        if not found.met and found.ess > 0.0:
+            vain = min(4.0, _SURE * self.rule.ess / found.ess) * kept
+        following = kept
+        while following == kept or following < vain:
+            following += max(1, -(-following // _GROWTH))
+        return following
 
     def pack(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what a checkpoint must hold: plain values, and arrays."""
@@ -292,17 +305,37 @@ class Watch:
         self._pending = [from_host(xp, position) for position in arrays.get("pending", ())]
         self._waiting = sum(p.nbytes for p in arrays.get("pending", ()))
 
-    def _judge(
-        self, stats: dict[str, Array], where: Any, predictions: Any | None, most: int | None
-    ) -> Reached:
-        """Judge what the summary will; with `most` some of it, by limits that are less strict.
+    def _first_looks(
+        self, stats: dict[str, Array], where: Any, predictions: Any | None
+    ) -> Reached | None:
+        """Return what a look at a part finds that is not enough yet; None: all has to be judged."""
+        shares: list[int | None] = [_LOOKED_AT]
+        if predictions is not None and predictions.shape[2] > _QUICK:
+            shares.append(None)
+        for most in shares:
+            found = self._judge(stats, where, predictions, few=True, most=most)
+            if not (found.met or math.isnan(found.rhat)):
+                return found
+        return None
 
-        R-hat of few draws is noisy: what passes here is looked at in full.
+    def _judge(
+        self,
+        stats: dict[str, Array],
+        where: Any,
+        predictions: Any | None,
+        *,
+        few: bool = False,
+        most: int | None = None,
+    ) -> Reached:
+        """Judge what the summary will; few: no more than some of it.
+
+        most: draws of all chains to look at, by limits that are less strict: R-hat of few draws is
+        noisy, and what passes here is looked at again.
         """
         rule = self.rule
         log_noise = verdicts.log_noise_of(self._predictive, where)
         own = verdicts.parameters_of(self._predictive, where)
-        if most is not None and predictions is not None:  # they decide
+        if few and predictions is not None:  # they decide
             stats = {name: values for name, values in stats.items() if name != "lp"}
             log_noise = None
             predictions = predictions[:, :, :: -(-predictions.shape[2] // _QUICK)]

@@ -1,0 +1,11 @@
+"""Estimators of scikit-learn over Ribbit's networks; imported only when asked for.
+
+Needs ``pip install "ribbit[sklearn]"``.
+
+>>> from ribbit.sklearn import BNNClassifier, BNNRegressor
+"""
+
+from ribbit.sklearn.classifier import BNNClassifier
+from ribbit.sklearn.regressor import BNNRegressor
+
+__all__ = ["BNNClassifier", "BNNRegressor"]

@@ -1,0 +1,224 @@
+"""A Bayesian network as a classifier of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from ribbit.sklearn.estimator import BNN, _seed
+from ribbit.targets.likelihoods import Categorical
+
+__all__ = ["BNNClassifier"]
+
+
+class BNNClassifier(ClassifierMixin, BNN):
+    """A Bayesian neural network that predicts classes, with their probabilities.
+
+    Columns of X are standardised inside. A fit does not depend on the order of the rows.
+
+    Parameters
+    ----------
+    hidden : sequence of int, default (50, 50)
+        Widths of the hidden layers; () is a linear model.
+    activation, method
+        As in :class:`BNNRegressor`.
+    prior_scale : float, default 2.0
+        Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
+        themselves. Under smaller ones a network is hardly ever sure of a class.
+    draws, chains, warmup, thin, epochs, learning_rate, batch_size, dropout_rate
+        As in :class:`BNNRegressor`.
+    early_stopping, validation_fraction, options, store, max_seconds
+        As in :class:`BNNRegressor`.
+    class_weight : dict or "balanced", optional
+        How often a row counts, by its class; times `sample_weight`, and refused where that is.
+    random_state, verbose
+        As in :class:`BNNRegressor`.
+
+    Attributes
+    ----------
+    classes_ : (K,) array
+        The labels, as they came: whole numbers, strings or bool.
+    posterior_, draws_, approximation_, summary_, converged_, n_draws_
+        As of :class:`BNNRegressor`.
+    n_features_in_, feature_names_in_
+        As of :class:`BNNRegressor`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        From ``fit``: for parameters and data that do not fit, for columns that are no numbers (by
+        name), for sparse data, for y of a single class.
+
+    Warns
+    -----
+    ConvergenceWarning, FitWarning
+        Of :mod:`ribbit.errors`, where chains do not agree or a fit still rose.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from ribbit.sklearn import BNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = BNNClassifier(random_state=0).fit(X, y)  # doctest: +SKIP
+    >>> model.predict_proba(X[:3]).shape  # doctest: +SKIP
+    (3, 3)
+    """
+
+    classes_: Any
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (50, 50),
+        *,
+        activation: str = "tanh",
+        method: str = "mclmc",
+        prior_scale: float = 2.0,
+        draws: int | None = None,
+        chains: int = 4,
+        warmup: int | None = None,
+        thin: int | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        dropout_rate: float = 0.1,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        options: dict[str, Any] | None = None,
+        store: Any = None,
+        max_seconds: float | None = None,
+        class_weight: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden,
+            activation=activation,
+            method=method,
+            prior_scale=prior_scale,
+            draws=draws,
+            chains=chains,
+            warmup=warmup,
+            thin=thin,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            dropout_rate=dropout_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            options=options,
+            store=store,
+            max_seconds=max_seconds,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNClassifier:
+        """Sample or fit the posterior of the network.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+            Numbers; frames of pandas and polars with the names of their columns.
+        y : (N,) array
+            Labels: whole numbers, strings or bool.
+        sample_weight : (N,) array, optional
+            How often a row counts. Small multiples of one number, such as 0, 1 and 2, which copies
+            of rows state exactly; others are refused.
+
+        Returns
+        -------
+        BNNClassifier
+        """
+        name = "BNNClassifier.fit"
+        X, y = self._validated(name, X, y, multi_output=False)
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        weights = self._weights(name, X, sample_weight)
+        if self.class_weight is not None:
+            own = compute_sample_weight(self.class_weight, y)
+            weights = own if weights is None else own * weights
+        counted = y if weights is None else y[weights > 0]
+        self.classes_ = np.unique(counted)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"[{name}] expected y of two classes or more, got one class: "
+                f"{self.classes_.tolist()}"
+            )
+        codes = np.searchsorted(self.classes_, y)  # of rows without weight any
+        X, codes, temperature = self._counted(name, X, codes, weights)
+        self._fit(name, X, codes, temperature, len(self.classes_), Categorical())
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Predict the probability of each class, averaged over the draws.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+
+        Returns
+        -------
+        (N, K) array
+            Columns as in ``classes_``.
+        """
+        return self._predicted("BNNClassifier.predict_proba", X).probs
+
+    def predict(self, X: Any) -> Any:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+
+        Returns
+        -------
+        (N,) array of labels
+        """
+        found = self._predicted("BNNClassifier.predict", X).probs
+        return self.classes_[np.argmax(found, axis=1)]
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
+        """Draw new labels: for each sample one function of the posterior at all rows.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        n_samples : int, default 1
+        random_state : int, RandomState or None, default 0
+
+        Returns
+        -------
+        (N, n_samples) array of labels
+        """
+        found = self._predicted("BNNClassifier.sample_y", X)
+        return self.classes_[np.asarray(found.sample(n_samples, seed=_seed(random_state))).T]
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Return the mean over rows of the log probability of the label.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        y : (N,) array of labels
+
+        Raises
+        ------
+        ValueError
+            For a label that the data had not.
+        """
+        name = "BNNClassifier.log_score"
+        found = self._predicted(name, X)
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        known = self.classes_[codes] == np.asarray(y)
+        if not known.all():
+            strange = np.asarray(y)[~known][0]
+            raise ValueError(
+                f"[{name}] expected labels among {self.classes_.tolist()}, got {strange!r}"
+            )
+        return float(found.log_likelihood(codes))

@@ -1,0 +1,194 @@
+"""What the regressor and the classifier share: the parameters, the fit, the predictions.
+
+Shapes: N rows, D columns, K outputs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ribbit._arrays import checks
+from ribbit.models.layers import Activation, Dense, Dropout
+from ribbit.models.model import Model
+from ribbit.results.prediction import Prediction
+from ribbit.results.summary import Summary
+from ribbit.sklearn import methods, rows
+from ribbit.targets.likelihoods import Likelihood
+from ribbit.targets.posterior import Posterior
+from ribbit.targets.priors import Normal
+
+__all__ = ["BNN"]
+
+
+class BNN(BaseEstimator):
+    """Base of the estimators; see them for the parameters."""
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (50, 50),
+        *,
+        activation: str = "tanh",
+        method: str = "mclmc",
+        prior_scale: float = 1.0,
+        draws: int | None = None,
+        chains: int = 4,
+        warmup: int | None = None,
+        thin: int | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        dropout_rate: float = 0.1,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        options: dict[str, Any] | None = None,
+        store: str | os.PathLike[str] | None = None,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.method = method
+        self.prior_scale = prior_scale
+        self.draws = draws
+        self.chains = chains
+        self.warmup = warmup
+        self.thin = thin
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.dropout_rate = dropout_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.options = options
+        self.store = store
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _plan(self, name: str) -> methods.Plan:
+        """Return the checked parameters of the method."""
+        if self.draws is not None:
+            checks.integer(name, "draws", self.draws, minimum=1, maximum=2**31)
+        options = (
+            {} if self.options is None else dict(checks.mapping(name, "options", self.options))
+        )
+        plan = methods.Plan(
+            function=name,
+            method=self.method,
+            chains=checks.integer(name, "chains", self.chains, minimum=1, maximum=2**31),
+            draws=self.draws,
+            warmup=self.warmup,
+            thin=self.thin,
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            early_stopping=checks.boolean(name, "early_stopping", self.early_stopping),
+            validation_fraction=self.validation_fraction,
+            options=options,
+            store=self.store,
+            max_seconds=self.max_seconds,
+            progress=None if checks.boolean(name, "verbose", bool(self.verbose)) else False,
+        )
+        plan.check()
+        return plan
+
+    def _network(self, name: str, inputs: int, outputs: int) -> Model:
+        """Return the network, with a Dropout layer behind each activation where masks are asked."""
+        layers: list[Any] = []
+        rate = checks.fraction(name, "dropout_rate", self.dropout_rate)
+        for width in checks.items(name, "hidden", self.hidden, "widths"):
+            layers += [Dense(width), Activation(self.activation)]
+            if methods.dropped(self.method):
+                layers.append(Dropout(rate))
+        if methods.dropped(self.method) and not layers:
+            raise ValueError(f"[{name}] expected a hidden layer with method='dropout', got none")
+        return Model((*layers, Dense(outputs)), input_shape=(inputs,))
+
+    def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
+        """Return checked arrays; a frame's error names the column."""
+        try:
+            if how:
+                return validate_data(self, x, y, dtype=np.float64, ensure_min_samples=2, **how)
+            return validate_data(self, x, reset=False, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            word = rows.word_column(x)
+            if word is None:
+                raise
+            raise ValueError(
+                f"[{name}] expected columns of numbers, got {word}: encode it before, for example "
+                "with OneHotEncoder in a ColumnTransformer"
+            ) from error
+
+    def _fit(
+        self,
+        name: str,
+        x: Any,
+        y: Any,
+        temperature: float,
+        outputs: int,
+        likelihood: Likelihood,
+    ) -> None:
+        """Fit to rows (N, D) and (N,) or (N, K) as :meth:`_counted` gives them.
+
+        Phases: the target; draws; the verdict on them.
+        """
+        plan = self._plan(name)
+        network = self._network(name, x.shape[1], outputs)
+        scale = checks.positive(name, "prior_scale", self.prior_scale)
+        seed = _seed(self.random_state)
+        target = Posterior(
+            network,
+            x,
+            y,
+            prior=Normal(scale, fan_in=True),
+            likelihood=likelihood,
+            likelihood_temperature=temperature,
+            standardize=True,
+        )
+        draws, fit = methods.run(plan, target, x, y, seed)
+        self.posterior_, self.draws_, self.approximation_ = target, draws, fit
+        self.n_draws_: int = draws.positions.shape[0] * draws.positions.shape[1]
+        found: Summary = draws.summary(methods.judged(x)) if fit is None else fit.summary()
+        self.summary_, self.converged_ = found, found.converged
+
+    def _predicted(self, name: str, x: Any) -> Prediction:
+        """Return what the draws say at rows in the user's units."""
+        check_is_fitted(self)
+        x = self._validated(name, x)
+        if self.method == "laplace" and self.approximation_ is not None:
+            found: Prediction = self.approximation_.predict(x, self.n_draws_)
+            return found
+        return self.draws_.predict(x)
+
+    def _weights(self, name: str, x: Any, sample_weight: Any) -> Any:
+        """Return checked weights (N,) of rows, none below 0, or None."""
+        if sample_weight is None:
+            return None
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        if (weights < 0).any():
+            raise ValueError(f"[{name}] expected weights >= 0, got {weights.min():.6g}")
+        if not (weights > 0).any():
+            raise ValueError(f"[{name}] expected a weight above zero, got zero weights alone")
+        return weights
+
+    def _counted(self, name: str, x: Any, y: Any, weights: Any) -> tuple[Any, Any, float]:
+        """Return rows in an order of their own, as often as they count, and a temperature."""
+        order, temperature = rows.ordered(x, y), 1.0
+        if weights is not None:
+            counts, temperature = rows.repeats(name, weights)
+            order = np.repeat(order, counts[order])
+        return np.ascontiguousarray(x[order]), np.ascontiguousarray(y[order]), temperature
+
+
+def _seed(random_state: Any) -> int:
+    """Return a key of Ribbit's random numbers: a whole number is one itself."""
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

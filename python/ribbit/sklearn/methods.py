@@ -1,0 +1,267 @@
+"""From a posterior to draws: every method with the budget that an estimator takes by default.
+
+Shapes: N rows, C chains, D draws.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ribbit import schedules
+from ribbit._arrays import checks
+from ribbit.errors import FitWarning, NonFiniteError
+from ribbit.results.draws import Draws
+from ribbit.samplers import (
+    BAOAB,
+    BBB,
+    HMC,
+    MCLMC,
+    NUTS,
+    SGHMC,
+    SGLD,
+    SWAG,
+    Converged,
+    DeepEnsemble,
+    LaplaceApproximation,
+    MCDropout,
+)
+from ribbit.targets.posterior import Posterior
+
+__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
+
+
+@dataclass(frozen=True)
+class Chains:
+    """A sampler, and what stands where nothing is given."""
+
+    sampler: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    warmup: int | None = None  # the sampler's own
+    thin: int | None = None
+    batches: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An approximation that is trained."""
+
+    fitter: Any
+    learning_rate: float
+    options: dict[str, Any] = field(default_factory=dict)
+    draws: int = 1000
+    many: bool = False  # has members
+    stops: bool = True  # training can be judged on rows held out while it goes on
+    stores: bool = True
+
+
+CHAINS = {
+    "mclmc": Chains(MCLMC),
+    "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
+    "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
+    "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
+    "sghmc": Chains(SGHMC, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
+    "baoab": Chains(BAOAB, {"step_size": "auto"}, thin=100, batches=True),
+}
+FITS = {
+    "bbb": Fit(BBB, 1e-2, {"estimator": "local"}),
+    "dropout": Fit(MCDropout, 5e-3),
+    "ensemble": Fit(DeepEnsemble, 5e-3, many=True),
+    "laplace": Fit(LaplaceApproximation, 5e-3, stops=False, stores=False),
+    "swag": Fit(SWAG, 5e-3, {"swag_learning_rate": 1e-3}, many=True, stops=False),
+}
+METHODS = (*CHAINS, *FITS)
+_FIRST, _MOST = 100, 250  # draws of a chain: before it is judged, and at most
+_RHAT, _ESS = 1.03, 200.0  # that end it; the verdict on more predictions is at 1.05
+_TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
+_STEPS = 10_000  # of training, by default
+_BATCH = 128
+_LOOKS, _PATIENCE = 50, 10  # at the rows held out
+_JUDGING = 100  # draws that they are judged by
+_JUDGED = 200  # rows that chains are judged by
+_LAPLACE = 5_000  # parameters of a full covariance
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a user asked for; None where the method decides."""
+
+    function: str
+    method: str
+    chains: int
+    draws: int | None
+    warmup: int | None
+    thin: int | None
+    epochs: int | None
+    learning_rate: float | None
+    batch_size: int | None
+    early_stopping: bool
+    validation_fraction: float
+    options: dict[str, Any]
+    store: str | os.PathLike[str] | None
+    max_seconds: float | None
+    progress: bool | None
+
+    def check(self) -> None:
+        """Raise for what the method does not have: nothing is left out in silence."""
+        name = self.function
+        checks.choice(name, "method", self.method, METHODS)
+        chains = self.method in CHAINS
+        given = {"warmup": self.warmup, "thin": self.thin, "max_seconds": self.max_seconds}
+        if chains:
+            given = {"epochs": self.epochs, "learning_rate": self.learning_rate}
+            if not CHAINS[self.method].batches:
+                given["batch_size"] = self.batch_size
+        for option, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"[{name}] expected {option}=None with method={self.method!r}, which has none, "
+                    f"got {checks.summary(value)}"
+                )
+        if self.early_stopping and (chains or not FITS[self.method].stops):
+            able = [one for one, found in FITS.items() if found.stops]
+            raise ValueError(
+                f"[{name}] expected early_stopping=False with method={self.method!r}, got True: "
+                f"rows held out stop the training of {', '.join(able)}"
+            )
+        if self.store is not None and (self.early_stopping or self.method == "laplace"):
+            raise ValueError(
+                f"[{name}] expected store=None with early_stopping or method='laplace', "
+                f"got {self.store!r}"
+            )
+
+
+def dropped(method: str) -> bool:
+    """Whether a method needs Dropout layers."""
+    return method == "dropout"
+
+
+def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws, Any]:
+    """Return draws, and for a fit what they are drawn from, else None.
+
+    Parameters
+    ----------
+    plan : Plan
+        Checked.
+    target : Posterior
+    x, y : array
+        Its rows, in the user's units.
+    seed : int
+        64-bit key.
+    """
+    if plan.method in CHAINS:
+        return _sampled(plan, CHAINS[plan.method], target, x, seed), None
+    found = _fitted(plan, FITS[plan.method], target, x, y, seed)
+    return drawn(found, plan.draws or FITS[plan.method].draws, seed), found
+
+
+def drawn(fit: Any, count: int, seed: int) -> Draws:
+    """Return draws of a fit: those of an ensemble are its members."""
+    if hasattr(fit, "rates"):  # one function per draw, so that a row does not know of the others
+        draws: Draws = fit.draws(count, seed=seed, masks="shared")
+    elif fit.settings["sampler"] == "DeepEnsemble":
+        draws = fit.draws(seed=seed)
+    else:
+        draws = fit.draws(count, seed=seed)
+    return draws
+
+
+def judged(x: Any) -> Any:
+    """Return the rows, some and evenly spaced, whose predictions chains are judged by."""
+    return x[:: -(-len(x) // _JUDGED)]
+
+
+def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> Draws:
+    options = {**how.options, **plan.options}
+    if "trajectory_length" in plan.options:
+        options.pop("num_leapfrog_steps", None)
+    if how.batches:
+        options.setdefault("batch_size", _batch(plan, target.num_rows))
+    number: dict[str, Any] = {"num_draws": plan.draws}
+    if plan.draws is None:
+        rule = Converged(rhat=_RHAT, ess=_ESS, at=judged(x))
+        number = {"num_draws": _FIRST, "until": rule, "max_draws": _MOST}
+    # A step found by pilot runs may be too long where chains start: a network that fits few rows
+    # exactly has gradients that none of them met. A folder belongs to one step size.
+    searched = how.batches and "step_size" not in plan.options and plan.store is None
+    call: dict[str, Any] = {
+        "warmup": how.warmup if plan.warmup is None else plan.warmup,
+        "thin": how.thin if plan.thin is None else plan.thin,
+        "chains": plan.chains,
+        "seed": seed,
+        "init": "ensemble",
+        "progress": plan.progress,
+        "max_seconds": plan.max_seconds,
+        "store": plan.store,
+    }
+    for left in reversed(range(1 + (_TRIES if searched else 0))):
+        try:
+            draws: Draws = how.sampler(target, **options).sample(**number, **call)
+            break
+        except NonFiniteError as error:
+            if not left:
+                raise
+            options["step_size"] = _SHORTER * error.step_size
+    return draws
+
+
+def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) -> Any:
+    if plan.early_stopping:
+        return _stopped(plan, how, target, x, y, seed)
+    rows = target.num_rows
+    batch = _batch(plan, rows)
+    batches = -(-rows // batch)
+    epochs = -(-_STEPS // batches) if plan.epochs is None else plan.epochs
+    checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
+    fitter = _fitter(plan, how, target, batch, schedules.cosine(epochs * batches))
+    more: dict[str, Any] = {} if not how.stores else {"store": plan.store}
+    return fitter.fit(epochs, seed=seed, progress=plan.progress, **more)
+
+
+def _fitter(plan: Plan, how: Fit, target: Posterior, batch: int, schedule: Any) -> Any:
+    rate = how.learning_rate if plan.learning_rate is None else plan.learning_rate
+    options = {"learning_rate": rate, "batch_size": batch, "schedule": schedule, **how.options}
+    if how.many:
+        options["members"] = plan.chains
+    if plan.method == "laplace" and target.dim > _LAPLACE:
+        options["subset"] = "last_layer"
+    return how.fitter(target, **{**options, **plan.options})
+
+
+def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) -> Any:
+    """Train on most rows until those held out are predicted no better; the best fit met."""
+    share = checks.fraction(plan.function, "validation_fraction", plan.validation_fraction)
+    rows = target.num_rows
+    held = min(max(1, math.ceil(share * rows)), rows - 1)
+    order = np.random.default_rng(seed).permutation(rows)
+    own, rest = np.sort(order[:held]), np.sort(order[held:])
+    batch = _batch(plan, len(rest))
+    epochs = -(-_STEPS // -(-len(rest) // batch)) if plan.epochs is None else plan.epochs
+    checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
+    every = -(-epochs // _LOOKS)
+    fitter = _fitter(plan, how, target.subset(rest), batch, schedules.constant())
+    fit, best, most, waited, done = None, None, -math.inf, 0, 0
+    while done < epochs and waited < _PATIENCE:
+        count = min(every, epochs - done)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # it rises: that is why it goes on
+            fit = fitter.fit(count, seed=seed, resume=fit, progress=plan.progress)
+        done += count
+        value = float(drawn(fit, _JUDGING, seed).predict(x[own]).log_likelihood(y[own]))
+        waited += 1
+        if best is None or value > most:
+            best, most, waited = fit, value, 0
+        if not fit.complete:
+            break
+    return best
+
+
+def _batch(plan: Plan, rows: int) -> int:
+    """Return rows of a step; a size that is given may be larger than a table is."""
+    size = _BATCH if plan.batch_size is None else plan.batch_size
+    return min(checks.integer(plan.function, "batch_size", size, minimum=1, maximum=2**31), rows)

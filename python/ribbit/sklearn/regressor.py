@@ -1,0 +1,297 @@
+"""A Bayesian network as a regressor of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from ribbit._arrays import checks
+from ribbit.sklearn.estimator import BNN, _seed
+from ribbit.targets.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
+from ribbit.targets.stepped import step_of
+
+__all__ = ["BNNRegressor"]
+
+_FLOOR = 1e-3  # of a noise sd, in sds of y: rows that are known exactly have no density
+_STEPS = 0.25  # share of rows with frequent values from which y takes steps
+
+
+class BNNRegressor(RegressorMixin, BNN):
+    """A Bayesian neural network that predicts numbers, with how sure it is.
+
+    Columns of X and y are standardised inside; everything that is given back is in their own units.
+    A fit does not depend on the order of the rows.
+
+    Parameters
+    ----------
+    hidden : sequence of int, default (50, 50)
+        Widths of the hidden layers; () is a linear model.
+    activation : str, default "tanh"
+        identity, relu, tanh, silu, sigmoid, gelu or softplus.
+    method : str, default "mclmc"
+        Chains: "mclmc", "hmc", "nuts", and with minibatches "sgld", "sghmc", "baoab". Fits:
+        "bbb" (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
+    noise : {"varying", "constant"} or float, default "varying"
+        An sd for every row, one for all, or a known one in the units of y. Where y takes steps,
+        such as grades, a varying sd is at least that of rounding to them, in any case a thousandth
+        of the sd of y.
+    prior_scale : float, default 1.0
+        Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
+        themselves. In standardised units.
+    draws : int, optional
+        Draws of each chain, or of a fit (default 1,000). Default of chains: from 100 on as many as
+        it takes until their predictions agree (R-hat 1.03, 200 effective draws), at most 250.
+    chains : int, default 4
+        Chains, each from a network trained for it; members of "ensemble" and "swag".
+    warmup, thin : int, optional
+        Of chains: steps before the first draw, and from one to the next.
+    epochs : int, optional
+        Of fits: passes over the rows; default: as many as make 10,000 steps.
+    learning_rate : float, optional
+        Of fits, falling to 0 along a cosine; constant with `early_stopping`.
+    batch_size : int, optional
+        Rows of a step, at most, of fits and of chains with minibatches; default 128.
+    dropout_rate : float, default 0.1
+        Of "dropout".
+    early_stopping : bool, default False
+        Of "bbb", "dropout" and "ensemble": hold rows out, and keep what predicts them best.
+    validation_fraction : float, default 0.1
+        Share of the rows that is held out then.
+    options : dict, optional
+        Further arguments of the method's class, such as ``{"adjusted": True}`` of
+        :class:`ribbit.MCLMC`.
+    store : path, optional
+        A folder of the run: the same fit goes on where it stopped. Needs
+        ``pip install "ribbit[store]"``.
+    max_seconds : float, optional
+        Of chains: end after this time, with what there is.
+    random_state : int, RandomState or None
+        A whole number is the key of all random numbers.
+    verbose : bool, default False
+        Show progress.
+
+    Attributes
+    ----------
+    posterior_ : Posterior
+        The target.
+    draws_ : Draws
+    approximation_ : fit or None
+        What a fit has found; None for chains.
+    summary_ : Summary
+        The verdict on chains (for predictions at some rows of the data) or on a fit.
+    converged_ : bool or None
+        That of the summary; None where nothing says.
+    n_draws_ : int
+        Draws of all chains.
+    n_features_in_ : int
+    feature_names_in_ : (D,) array
+        Where X was a frame with names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        From ``fit``: for parameters and data that do not fit, for columns that are no numbers (by
+        name), for sparse data.
+
+    Warns
+    -----
+    ConvergenceWarning, FitWarning
+        Of :mod:`ribbit.errors`, where chains do not agree or a fit still rose.
+
+    Notes
+    -----
+    There is no ``partial_fit``: a posterior is that of all rows. Threads are those of
+    :func:`ribbit.set_num_threads`; in the workers of joblib's processes as many as joblib leaves to
+    each (OMP_NUM_THREADS), unless RIBBIT_NUM_THREADS is set.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from ribbit.sklearn import BNNRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = BNNRegressor(random_state=0).fit(X[:400], y[:400])  # doctest: +SKIP
+    >>> mean, std = model.predict(X[400:], return_std=True)  # doctest: +SKIP
+    >>> lower, upper = model.predict_interval(X[400:], 0.9)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (50, 50),
+        *,
+        activation: str = "tanh",
+        method: str = "mclmc",
+        noise: str | float = "varying",
+        prior_scale: float = 1.0,
+        draws: int | None = None,
+        chains: int = 4,
+        warmup: int | None = None,
+        thin: int | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        dropout_rate: float = 0.1,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        options: dict[str, Any] | None = None,
+        store: Any = None,
+        max_seconds: float | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden,
+            activation=activation,
+            method=method,
+            prior_scale=prior_scale,
+            draws=draws,
+            chains=chains,
+            warmup=warmup,
+            thin=thin,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            dropout_rate=dropout_rate,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            options=options,
+            store=store,
+            max_seconds=max_seconds,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.noise = noise
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this takes: y of several columns too."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BNNRegressor:
+        """Sample or fit the posterior of the network.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+            Numbers; frames of pandas and polars with the names of their columns.
+        y : (N,) or (N, K) array
+        sample_weight : (N,) array, optional
+            How often a row counts. Small multiples of one number, such as 0, 1 and 2, which copies
+            of rows state exactly; others are refused.
+
+        Returns
+        -------
+        BNNRegressor
+        """
+        name = "BNNRegressor.fit"
+        X, y = self._validated(name, X, y, multi_output=True, y_numeric=True)
+        weights = self._weights(name, X, sample_weight)
+        X, y, temperature = self._counted(name, X, np.asarray(y, np.float64), weights)
+        columns = 1 if y.ndim == 1 else y.shape[1]
+        likelihood = self._likelihood(name, y.reshape(len(y), -1))
+        outputs = 2 * columns if isinstance(likelihood, HeteroscedasticGaussian) else columns
+        self._fit(name, X, y, temperature, outputs, likelihood)
+        return self
+
+    def _likelihood(self, name: str, y: Any) -> Likelihood:
+        """Return the noise of targets (N, K), in their standardised units."""
+        scale = y.std(axis=0)
+        if not isinstance(self.noise, str):
+            known = checks.positive(name, "noise", self.noise)
+            widths = np.where(scale > 0, scale, 1.0)
+            if widths.size > 1 and np.ptp(widths) > 1e-6 * widths.max():
+                raise ValueError(
+                    f"[{name}] expected noise='varying' or 'constant' for y of {widths.size} "
+                    f"columns, got {known!r}: one known sd is none for columns of other units"
+                )
+            return Gaussian(known / float(widths[0]))
+        if checks.choice(name, "noise", self.noise, ("varying", "constant")) == "constant":
+            return Gaussian()
+        found = [(*step_of(y[:, j]), scale[j]) for j in range(y.shape[1])]
+        floors = [
+            step / sd / 12.0**0.5
+            for step, _, share, sd in found
+            if share >= _STEPS and np.isfinite(step) and sd > 0
+        ]
+        return HeteroscedasticGaussian(min_sd=max(_FLOOR, min(floors, default=0.0)))
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the mean of y, and how far a new y lies from it.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        return_std : bool, default False
+            Also the sd of a new y, the noise included.
+
+        Returns
+        -------
+        mean : (N,) or (N, K) array
+        std : (N,) or (N, K) array
+            With ``return_std=True``.
+        """
+        found = self._predicted("BNNRegressor.predict", X)
+        return (found.mean, found.std) if return_std else found.mean
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+        """Predict where a new y lies with probability `coverage`.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        coverage : float, default 0.9
+            In (0, 1).
+
+        Returns
+        -------
+        lower, upper : (N,) or (N, K) array
+            The central interval.
+        """
+        return self._predicted("BNNRegressor.predict_interval", X).interval(coverage)
+
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
+        """Predict quantiles of a new y.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        quantiles : sequence of float
+            Q numbers in (0, 1).
+
+        Returns
+        -------
+        (N, Q) or (N, K, Q) array
+        """
+        found = self._predicted("BNNRegressor.predict_quantiles", X)
+        return np.moveaxis(np.asarray(found.quantile(list(quantiles))), 0, -1)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
+        """Draw new y: for each sample one function of the posterior at all rows, and its noise.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        n_samples : int, default 1
+        random_state : int, RandomState or None, default 0
+
+        Returns
+        -------
+        (N, n_samples) or (N, K, n_samples) array
+            As `GaussianProcessRegressor.sample_y` has them.
+        """
+        found = self._predicted("BNNRegressor.sample_y", X)
+        return np.moveaxis(np.asarray(found.sample(n_samples, seed=_seed(random_state))), 0, -1)
+
+    def log_score(self, X: Any, y: Any) -> float:
+        """Return the mean over rows of the log predictive density, in the units of y.
+
+        Parameters
+        ----------
+        X : (N, D) array or frame
+        y : (N,) or (N, K) array
+        """
+        return float(
+            self._predicted("BNNRegressor.log_score", X).log_likelihood(np.asarray(y, np.float64))
+        )

@@ -1,0 +1,1 @@
+"""Tests of the estimators of scikit-learn; skipped without it."""

@@ -1,0 +1,290 @@
+"""What the estimators give back: units, shapes, labels, weights, frames, and what they refuse."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6", reason="needs scikit-learn 1.6 or newer")
+import sklearn
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import ribbit as rb
+from ribbit import _core
+from ribbit.sklearn import BNNClassifier, BNNRegressor
+
+# Short fits end while they still rise; they are judged by nothing but their form.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning"),
+    pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
+]
+SHORT = {"method": "ensemble", "epochs": 150, "chains": 3, "random_state": 0}
+
+
+def table(rows: int = 80, columns: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of other units, y between -400 and 600 with an sd of the noise of 20."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(rows, columns)) * [1.0, 50.0, 1e-3][:columns] + 7.0
+    y = 100.0 + 200.0 * np.sin(x[:, 0] - 7.0) + 20.0 * rng.normal(size=rows)
+    return x, y
+
+
+def regressor(**more) -> BNNRegressor:
+    return BNNRegressor((8,), **{**SHORT, **more})
+
+
+def classifier(**more) -> BNNClassifier:
+    return BNNClassifier((8,), **{**SHORT, **more})
+
+
+def test_chains_predict_in_the_units_of_y() -> None:
+    x, y = table(120)
+    chains = {"method": "mclmc", "epochs": None, "draws": 100, "warmup": 3_000, "thin": 20}
+    model = regressor(**chains).fit(x[:90], y[:90])
+    mean, std = model.predict(x[90:], return_std=True)
+    lower, upper = model.predict_interval(x[90:], 0.9)
+    assert model.score(x[90:], y[90:]) > 0.8
+    assert 10.0 < np.median(std) < 80.0
+    # 30 rows at 0.9: fewer than 19 inside have a probability of 1e-5, one seed
+    assert ((lower < y[90:]) & (y[90:] < upper)).sum() >= 19
+    assert (lower < mean).all()
+    assert (mean < upper).all()
+    normal = -0.5 * ((y[90:] - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
+    assert model.log_score(x[90:], y[90:]) == pytest.approx(normal.mean(), abs=0.3)
+    assert model.draws_.positions.shape[:2] == (3, 100)
+    assert model.n_draws_ == 300
+    assert model.approximation_ is None
+    assert model.converged_ == model.summary_.converged
+    assert isinstance(model.posterior_, rb.Posterior)
+    # other units of y: the same network of the same standardised numbers
+    other = regressor(**chains).fit(x[:90], 1024.0 * y[:90])
+    np.testing.assert_allclose(other.predict(x[90:]), 1024.0 * mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble", "laplace", "swag"])
+def test_fits_predict(method: str) -> None:
+    x, y = table()
+    model = regressor(method=method, epochs=400, noise="constant").fit(x, y)
+    assert model.score(x, y) > 0.5
+    assert model.approximation_ is not None
+    assert model.predict(x, return_std=True)[1].shape == (80,)
+    assert model.sample_y(x, 2).shape == (80, 2)
+
+
+def test_quantiles_and_samples_have_the_shapes_of_the_field() -> None:
+    x, y = table()
+    model = regressor().fit(x, y)
+    levels = model.predict_quantiles(x[:7], [0.1, 0.5, 0.9])
+    assert levels.shape == (7, 3)
+    assert (np.diff(levels, axis=1) > 0).all()
+    lower, upper = model.predict_interval(x[:7], 0.8)
+    np.testing.assert_allclose(levels[:, [0, 2]].T, [lower, upper])
+    assert model.sample_y(x[:7], 5).shape == (7, 5)
+    assert (model.sample_y(x[:7], 5) == model.sample_y(x[:7], 5)).all()
+    assert (model.sample_y(x[:7], 5) != model.sample_y(x[:7], 5, random_state=1)).all()
+    both = regressor().fit(x, np.stack([y, -3.0 * y], axis=1))
+    assert both.predict(x[:7]).shape == (7, 2)
+    assert both.predict_quantiles(x[:7], [0.1, 0.9]).shape == (7, 2, 2)
+    assert both.sample_y(x[:7], 5).shape == (7, 2, 5)
+    assert both.score(x, np.stack([y, -3.0 * y], axis=1)) > 0.5
+
+
+def test_noise_is_of_the_kind_that_was_asked_for() -> None:
+    x, y = table()
+    assert regressor(noise=20.0).fit(x, y).predict(x, return_std=True)[1].min() >= 20.0
+    assert regressor(noise="constant").fit(x, y).posterior_.likelihood == rb.Gaussian()
+    stepped = regressor().fit(x, np.round(y / 300.0)).posterior_.likelihood
+    width = np.round(y / 300.0).std()
+    assert stepped.min_sd == pytest.approx(1.0 / width / 12.0**0.5)
+    with pytest.raises(ValueError, match="one known sd"):
+        regressor(noise=20.0).fit(x, np.stack([y, 2 * y], axis=1))
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array(["no", "yes"]), np.array([False, True]), np.array([-4, 9])]
+)
+def test_labels_come_back(labels: np.ndarray) -> None:
+    x, y = table()
+    named = labels[(y > 100.0).astype(int)]
+    model = classifier().fit(x, named)
+    assert model.classes_.dtype == named.dtype
+    assert model.score(x, named) > 0.9
+    probs = model.predict_proba(x)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-6)
+    chosen = probs[np.arange(80), np.searchsorted(labels, named)]
+    assert model.log_score(x, named) == pytest.approx(np.log(chosen).mean(), rel=1e-5)
+    assert set(model.sample_y(x, 3).ravel().tolist()) <= set(labels.tolist())
+    with pytest.raises(ValueError, match="expected labels among"):
+        model.log_score(x[:1], np.array(["other"]))
+
+
+def test_one_class_is_refused() -> None:
+    x, _ = table()
+    with pytest.raises(ValueError, match="got one class"):
+        classifier().fit(x, np.zeros(80))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library: str) -> None:
+    frames = pytest.importorskip(library, reason=f"needs {library}")
+    x, y = table()
+    columns = dict(zip(["width", "height", "depth"], x.T, strict=True))
+    frame = frames.DataFrame(columns)
+    model = regressor().fit(frame, y)
+    assert model.feature_names_in_.tolist() == ["width", "height", "depth"]
+    assert model.n_features_in_ == 3
+    assert (model.predict(frame) == regressor().fit(x, y).predict(x)).all()
+    word = frames.DataFrame({**columns, "city": ["Paris"] * 80})
+    with pytest.raises(ValueError, match=r"column 'city' with str 'Paris' in row 0: encode it"):
+        regressor().fit(word, y)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frames.DataFrame(dict(reversed(columns.items()))))
+
+
+def test_what_is_no_table_is_refused() -> None:
+    from scipy import sparse
+
+    x, y = table()
+    with pytest.raises(TypeError, match="dense data is required"):
+        regressor().fit(sparse.csr_array(x), y)
+    with pytest.raises(NotFittedError):
+        regressor().predict(x)
+    assert not hasattr(regressor(), "partial_fit")
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    x, y = table()
+    order = np.random.default_rng(1).permutation(80)
+    found, other = regressor().fit(x, y), regressor().fit(x[order], y[order])
+    assert (found.predict(x) == other.predict(x)).all()
+    assert (found.predict(x) != regressor(random_state=1).fit(x, y).predict(x)).any()
+
+
+def test_weights_are_copies_of_rows() -> None:
+    x, y = table()
+    weights = np.random.default_rng(1).integers(0, 4, size=80)
+    copied = regressor().fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    weighted = regressor().fit(x, y, sample_weight=weights)
+    assert (copied.predict(x) == weighted.predict(x)).all()
+    assert (weighted.predict(x) != regressor().fit(x, y).predict(x)).any()
+    # a half each: twice the temperature of the likelihood, and of all rows none is copied
+    half = regressor().fit(x, y, sample_weight=np.full(80, 0.5)).posterior_
+    assert (half.num_rows, half.likelihood_temperature) == (80, 2.0)
+    with pytest.raises(ValueError, match="small multiples of one number"):
+        regressor().fit(x, y, sample_weight=np.random.default_rng(1).uniform(size=80))
+    with pytest.raises(ValueError, match="weights >= 0"):
+        regressor().fit(x, y, sample_weight=-weights)
+
+
+def test_class_weights_are_copies_of_rows() -> None:
+    x, y = table()
+    labels = y > 100.0
+    weighted = classifier(class_weight={False: 1, True: 3}).fit(x, labels)
+    copied = classifier().fit(x, labels, sample_weight=1 + 2 * labels)
+    assert (weighted.predict_proba(x) == copied.predict_proba(x)).all()
+    with pytest.raises(ValueError, match="has no weights"):
+        classifier(class_weight={False: 1e-4, True: 1e3}).fit(x, labels)
+
+
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_clone_pickle_and_html(make) -> None:
+    x, y = table()
+    model = make().fit(x, y > 100.0)
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.predict(x) == model.predict(x)).all()
+    assert again.summary_.text == model.summary_.text
+    fresh = clone(model)
+    assert not hasattr(fresh, "draws_")
+    assert (fresh.fit(x, y > 100.0).predict(x) == model.predict(x)).all()
+    assert type(model).__name__ in model._repr_html_()
+
+
+def test_in_pipelines_and_behind_transformed_targets() -> None:
+    x, y = table()
+    model = make_pipeline(StandardScaler(), regressor())
+    found = cross_val_predict(model, x, y, cv=3)
+    assert np.corrcoef(found, y)[0, 1] > 0.7
+    behind = TransformedTargetRegressor(regressor(), func=np.arcsinh, inverse_func=np.sinh)
+    assert behind.fit(x, y).predict(x).shape == (80,)
+
+
+def test_metadata_is_routed() -> None:
+    x, y = table()
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = regressor().set_fit_request(sample_weight=True)
+        model = model.set_score_request(sample_weight=False)
+        search = GridSearchCV(model, {"prior_scale": [1.0]}, cv=2)
+        weights = np.tile([1, 2], 40)
+        best = search.fit(x, y, sample_weight=weights).best_estimator_
+    assert best.posterior_.num_rows == 120
+
+
+def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers take half of them each; joblib tells them so, and the core listens."""
+    joblib = pytest.importorskip("joblib")
+    for name in ("RIBBIT_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    x, y = table()
+
+    def threads(model, x, y) -> int:
+        model.predict(x)
+        return int(_core.num_threads())
+
+    search = GridSearchCV(
+        regressor(epochs=20), {"prior_scale": [0.5, 1.0]}, scoring=threads, cv=2, n_jobs=2
+    )
+    found = search.fit(x, y).cv_results_["mean_test_score"]
+    assert found.tolist() == [max(1, joblib.cpu_count() // 2)] * 2
+
+
+@pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble"])
+def test_early_stopping_ends_sooner_and_keeps_the_best(method: str) -> None:
+    x, y = table()
+    model = regressor(method=method, epochs=4_000, early_stopping=True, validation_fraction=0.25)
+    found = model.fit(x, y)
+    assert found.approximation_.settings["num_rows"] == 60
+    assert found.approximation_.settings["num_epochs"] < 4_000
+    assert found.score(x, y) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"method": "vi"}, "method"),
+        ({"method": "mclmc", "epochs": 3}, "epochs"),
+        ({"method": "mclmc", "epochs": None, "early_stopping": True}, "early_stopping"),
+        ({"method": "swag", "early_stopping": True}, "early_stopping"),
+        ({"warmup": 3}, "warmup"),
+        ({"hidden": (0,)}, "units|features|width"),
+        ({"prior_scale": -1.0}, "prior_scale"),
+        ({"noise": "loud"}, "noise"),
+        ({"chains": 0}, "chains"),
+        ({"draws": 0, "method": "bbb"}, "draws"),
+        ({"epochs": 0}, "epochs"),
+        ({"dropout_rate": 1.5}, "dropout_rate"),
+        ({"options": 3}, "options"),
+        ({"early_stopping": True, "validation_fraction": 2.0}, "validation_fraction"),
+        ({"early_stopping": True, "store": "a"}, "store"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_named(given, named: str) -> None:
+    x, y = table()
+    with pytest.raises((TypeError, ValueError), match=named):
+        regressor().set_params(**given).fit(x, y)
+
+
+def test_a_run_in_a_folder_goes_on(tmp_path) -> None:
+    pytest.importorskip("zarr", reason="needs the extra store")
+    x, y = table()
+    chains = {"method": "mclmc", "epochs": None, "draws": 20, "warmup": 200, "thin": 2}
+    stored = regressor(store=str(tmp_path / "run"), **chains).fit(x, y)
+    again = regressor(store=str(tmp_path / "run"), **chains).fit(x, y)
+    assert (stored.predict(x) == again.predict(x)).all()
+    kept = regressor(**chains).fit(x, y)
+    assert (np.asarray(stored.draws_.positions) == kept.draws_.positions).all()
+    np.testing.assert_allclose(stored.predict(x), kept.predict(x), rtol=1e-9)
