@@ -72,8 +72,8 @@ def main(num_draws: int = 400, warmup: int = 1000, thin: int = 10) -> dict[str, 
     train(net, loader, epochs=30)
 
     # From here on it is twelve lines.
-    target = rb.torch.posterior(net, nn.CrossEntropyLoss(), loader, prior=rb.Normal(0.5))
-    sgld = rb.SGLD(target, step_size=2e-4, batch_size=target.batch_size)
+    target = rb.torch.posterior(net, nn.CrossEntropyLoss(), loader, prior=rb.Normal(0.3))
+    sgld = rb.SGLD(target, step_size=5e-4, batch_size=target.batch_size)
     draws = sgld.sample(
         num_draws, warmup=warmup, thin=thin, chains=3, init=target.trained, progress=False
     )

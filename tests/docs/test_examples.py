@@ -78,7 +78,8 @@ def test_torch_resnet():
     pytest.importorskip("torch")
     found = load("torch_resnet").main(num_draws=20, warmup=30, thin=2)
     assert found["accuracy"] > 0.6
-    assert found["ece"] < 0.3
+    assert found["nll"] < 1.0  # chance: log 3
+    assert found["ece"] < 0.5
     assert 1.0 <= found["rhat"] < 4.0
 
 

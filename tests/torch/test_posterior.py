@@ -378,6 +378,27 @@ def test_residual_images_run_in_the_core_with_channels_first():
     np.testing.assert_array_equal(back.trained, target.trained)
 
 
+def test_masks_of_images_take_channels_first():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Dropout2d(0.4), nn.Flatten())
+    module.append(nn.Linear(8, 3))
+    x, y = images()
+    given = module, nn.CrossEntropyLoss(), (x, y)
+    for native in (True, False):
+        target = rb.torch.posterior(*given, prior=rb.Normal(0.5), native=native)
+        fit = rb.MCDropout(target, batch_size=6).fit(2, progress=False)
+        assert fit.predict(x, 5).probs.shape == (12, 3)
+        assert (fit.predict(x, 5).mutual_information > 0).any()
+
+
+def test_laplace_of_a_module_needs_the_core():
+    native, target = both(rb.Gaussian(0.2))
+    laplace = rb.LaplaceApproximation(native, subset="last_layer", batch_size=8)
+    assert laplace.fit(2, progress=False).predict(rows()[0]).mean.shape == (24,)
+    with pytest.raises(TypeError, match="gauss_newton"):
+        rb.LaplaceApproximation(target)
+
+
 def test_what_is_not_covered_says_why():
     given = rb.Categorical(), images()
     target = rb.torch.posterior(Residual(), *given, prior=rb.Normal(0.5))
@@ -456,7 +477,8 @@ def test_a_function_of_yours_samples_and_does_not_predict():
     np.testing.assert_allclose(
         target.value_and_grad(theta)[1], known.value_and_grad(theta)[1], rtol=1e-10
     )
-    draws = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=2).sample(2, progress=False)
+    hmc = rb.HMC(target, step_size=1e-3, num_leapfrog_steps=2)
+    draws = hmc.sample(2, warmup=0, chains=2, progress=False)
     with pytest.raises(TypeError, match="without `predictive`"):
         draws.predict(rows()[0])
     total = rb.torch.posterior(

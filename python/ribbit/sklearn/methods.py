@@ -84,7 +84,7 @@ _BATCH = 128
 _LOOKS, _PATIENCE = 50, 10  # at the rows held out
 _JUDGING = 100  # draws that they are judged by
 _JUDGED = 200  # rows that chains are judged by
-_LAPLACE = 5_000  # parameters of a full covariance
+_MOST_CURVED = 5_000  # parameters of a full covariance
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _fitter(plan: Plan, how: Fit, target: Posterior, batch: int, schedule: Any) 
     options = {"learning_rate": rate, "batch_size": batch, "schedule": schedule, **how.options}
     if how.many:
         options["members"] = plan.chains
-    if plan.method == "laplace" and target.dim > _LAPLACE:
+    if plan.method == "laplace" and target.dim > _MOST_CURVED:
         options["subset"] = "last_layer"
     return how.fitter(target, **{**options, **plan.options})
 

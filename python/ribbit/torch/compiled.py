@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit.models import layers as rb
 from ribbit.models.model import Model
+from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.predictive import NetworkPredictive
 from ribbit.targets.prior_base import Prior, PriorLike
@@ -304,6 +305,23 @@ class _TorchInputs(NetworkPredictive):
         return None if len(self.model.input_shape) == 3 else super().describe()
 
 
+class _Masked(MaskedPosterior):
+    """Masks of a module's Dropout layers; predictions take what the module takes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _masked, (self._spec, self._options)
+
+    @property
+    def network_predictive(self) -> NetworkPredictive:
+        """What predicts, without the data and without masks."""
+        known = super().network_predictive
+        return _TorchInputs(known.model, known.likelihood, known.description, units=known.units)
+
+
+def _masked(spec: DensitySpec, options: dict[str, Any]) -> _Masked:
+    return _Masked(spec, **options)
+
+
 class NativePosterior(Posterior):
     """A module whose layers are ours: a `ribbit.Posterior`, run by the native core.
 
@@ -334,6 +352,21 @@ class NativePosterior(Posterior):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _native, (self._spec, self._compiled, self.batch_size)
+
+    @property
+    def marginal(self) -> Posterior | None:
+        """As of `Posterior`; None of images, whose marginal takes inputs with the channels last."""
+        return None if len(self.model.input_shape) == 3 else super().marginal
+
+    def masked(
+        self,
+        *,
+        rate: float | Literal["concrete"] | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> MaskedPosterior:
+        """Return the same posterior with its Dropout layers active; see `Posterior.masked`."""
+        return _Masked(self._spec, rate=rate, length_scale=length_scale, precision=precision)
 
     @property
     def names(self) -> tuple[str, ...]:
