@@ -13,7 +13,13 @@ import pytest
 
 from benchmarks.harness import machine
 from benchmarks.harness.framework import OURS
-from benchmarks.studies import effective_lines, gpu_rows, scaling, scaling_curves
+from benchmarks.studies import (
+    effective_lines,
+    gpu_rows,
+    scaling,
+    scaling_curves,
+    sklearn_defaults,
+)
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
 
 
@@ -70,6 +76,22 @@ def test_effective_goes_on_from_its_lines(tmp_path: Path) -> None:
     assert "| ribbit HMC | 1 of 10 | 1/1 | 20,000 | 20,000 | 1x | 1 |" in page.read_text()
     if importlib.util.find_spec("matplotlib"):
         assert page.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
+    """What is there is not run again; the verdicts are those of the file."""
+    pytest.importorskip("sklearn")
+    path, page = tmp_path / "lines.jsonl", tmp_path / "page.md"
+    for name in sklearn_defaults.SETS:
+        for nll, entry in enumerate(sklearn_defaults.ENTRIES):
+            line = effective_lines.header(name, entry, 0) | {"set": name, "split": 0}
+            line |= {"entry": entry, "nll": float(nll), "rmse": 1.0, "coverage": 0.9}
+            line |= {"seconds": 9.0, "cpu_seconds": 12.0, "converged": name != "yacht"}
+            effective_lines.append(line, path)
+    arguments = ["--splits", "1", "--results", str(path), "--write", str(page)]
+    assert run("sklearn_defaults", *arguments) == 0
+    assert "| wine | 1 | 0.000 | 1.000 | 2.000 | 1 | 0.9 | 9, 9" in page.read_text()
+    assert "| converged on every split | 4 of 5 sets | >= 4 | yes |" in page.read_text()
 
 
 def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

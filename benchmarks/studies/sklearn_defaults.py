@@ -43,7 +43,7 @@ the units of y, means over five splits (nine tenths of the rows train).
   worked on the machine; the longest fit is then half its CPU seconds.
 - **Gaussian process**: `GaussianProcessRegressor` on standardised columns, `normalize_y=True`, the
   kernel `Constant * RBF(a length per column) + White`, fitted by its own optimiser from lengths of
-  one. Its default kernel, whose length is fixed at one and has no noise, is far worse.
+  one. (Its default kernel has a fixed length of one and no noise.)
 - **Boosted quantiles**: a `HistGradientBoostingRegressor(loss="quantile")` for each of the levels
   0.1 to 0.9, else its defaults. Nine quantiles are no density: the one here is normal, of their
   median and of the sd that the line through them and the quantiles of a standard normal has, at

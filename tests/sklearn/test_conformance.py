@@ -9,7 +9,8 @@ from ribbit.sklearn import BNNClassifier, BNNRegressor
 
 CHAINS = {"draws": 100, "warmup": 2_000, "thin": 20}
 TRAINED = {"epochs": 1_000}
-# Trajectories, trees and Newton's way to the mode are short; every other setting of a method is its default.
+# Trajectories, trees and Newton's way to the mode are short; the other settings of a method are its
+# defaults.
 SETTINGS = {
     "mclmc": CHAINS,
     "hmc": {"draws": 50, "warmup": 100, "options": {"num_leapfrog_steps": 20}},
