@@ -38,7 +38,8 @@ def _hmc(target: object) -> rb.HMC:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder)
+    while folder.exists():  # a chunk may be written meanwhile
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _forbid(folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays import transitions
+from ribbit.targets.native import NativeDensity
 from tests.support.gates import Table, agreement
 
 NUM_ROWS, NUM_IN, NUM_OUT, NOISE, PRIOR = 20, 3, 2, 0.7, 1.5
@@ -153,6 +154,8 @@ def test_a_length_that_is_adapted_keeps_the_law_by_rejections_alone(monkeypatch)
         _, rate = plain(xp, error, **address)
         return xp.isfinite(error), rate
 
+    # The fault is in the transition that is composed in Python; the core's has its bits.
+    monkeypatch.delattr(NativeDensity.leapfrog, "in_transitions")
     monkeypatch.setattr(transitions, "accept", always)
     assert not agreement(sample(posterior(), **options).positions, *closed_form()).holds
 
