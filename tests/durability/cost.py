@@ -96,11 +96,11 @@ CASES: dict[str, tuple[Callable[[], Any], int, int]] = {  # sampler, draws, chai
         200,
         2,
     ),
-    "19 parameters, HMC of 20 leapfrogs": (lambda: _hmc(network(6, 24)), 4_000, 4),
-    "500 parameters, HMC of 20 leapfrogs, 500 rows": (lambda: _hmc(network(166, 500)), 400, 4),
+    "19 parameters, HMC of 20 leapfrogs": (lambda: _hmc(network(6, 24)), 40_000, 4),
+    "500 parameters, HMC of 20 leapfrogs, 500 rows": (lambda: _hmc(network(166, 500)), 1_600, 4),
     "101,000 parameters, HMC of 20 leapfrogs, 100 rows": (
         lambda: _hmc(network(1000, 100, 90, 10)),
-        20,
+        200,
         2,
     ),
 }

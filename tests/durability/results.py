@@ -62,7 +62,7 @@ def tables() -> list[Table]:
         ("done when", "what", "found", "gate", "command", "made"),
         note="Each line stands with the command and the commit that made it. Costs are processor "
         "microseconds of a draw of all chains, median of five rounds (least to most), beside those "
-        "of the same run without a folder. The machine was loaded: no clock is to be believed.",
+        "of the same run without a folder.",
     )
     rows = {
         **GATES,
