@@ -155,6 +155,13 @@ def remarks(lines: list[Line], now: str) -> str:
         if count and PROBLEMS[lines[0]["problem"]].mixes:
             said = {"draws": "out of draws", "killed": "killed", "failed": "failed"}
             found.append(f"{said.get(ended, f'out of {ended}')} {count}/{len(lines)}")
+    problem = PROBLEMS[lines[0]["problem"]]
+    usual = {"gradients": problem.gradients, "seconds": problem.seconds}
+    for line in lines:
+        own = line.get("budget", usual)
+        text = f"a budget of {own['gradients']:,.0f} gradients and {own['seconds']:g} s by hand"
+        if own != usual and text not in found:
+            found.append(text)
     return ", ".join(found) or "-"
 
 
