@@ -108,7 +108,8 @@ def forward(precision: str) -> Callable[[Any, bool], Call]:
         samples, rows = (3, 40) if small else (1_000, 10_000)
         model = rb.mlp(784, (400, 400), 10, activation="relu")
         target = posterior(xp, model, rows, rb.Categorical(), precision)
-        theta = xp.asarray(np.tile(model.init(0), (1, samples, 1)))
+        start = model.init(0)
+        theta = xp.asarray(np.broadcast_to(start, (1, samples, start.size)))
         return lambda _: target.predictive_moments(theta, target.x)
 
     return prepare
@@ -156,13 +157,58 @@ def gradient(
     rows: int,
     likelihood: Likelihood,
     precision: str = "float32",
+    few: int = 40,
 ) -> Callable[[Any, bool], Call]:
-    """One full-batch gradient."""
+    """One full-batch gradient; of `few` rows where it is to be small."""
 
     def prepare(xp: Any, small: bool) -> Call:
-        target = posterior(xp, model(), 40 if small else rows, likelihood, precision)
+        target = posterior(xp, model(), few if small else rows, likelihood, precision)
         thetas = [target.init(seed, 1) for seed in range(2)]
         return lambda i: target.terms_and_grad(thetas[i % 2])
+
+    return prepare
+
+
+def leapfrogs(
+    model: Callable[[], rb.Model], rows: int, likelihood: Likelihood, steps: int
+) -> Callable[[Any, bool], Call]:
+    """Trajectories of one chain, launch by launch; a unit is one of its gradients."""
+
+    def prepare(xp: Any, small: bool) -> Call:
+        target = posterior(xp, model(), 40 if small else rows, likelihood)
+        theta = target.init(0, 1)
+        momentum = xp.zeros_like(theta)
+        _, grad = target.terms_and_grad(theta)
+        sizes = xp.full((1,), 1e-5, dtype=xp.float64)
+        numbers = np.full(1, 2 if small else steps)
+        return lambda _: target.leapfrog(theta, momentum, grad, sizes, numbers)
+
+    return prepare
+
+
+def minibatches(
+    model: Callable[[], rb.Model], rows: int, batch: int, steps: int
+) -> Callable[[Any, bool], Call]:
+    """Minibatch steps of SGLD on one chain; a unit is one of them."""
+
+    def prepare(xp: Any, small: bool) -> Call:
+        target = posterior(xp, model(), 40 if small else rows, rb.Categorical())
+        theta, count = target.init(0, 1), 2 if small else steps
+        given: dict[str, Any] = {"rule": "langevin", "prior": 1.0, "friction": 0.0}
+        given |= {"previous_step_size": 1e-6, "decay": (0.0, 0.0), "epsilon": 0.0}
+        return lambda _: target.advance(
+            theta,
+            None,
+            None,
+            seed=0,
+            chains=np.zeros(1, np.uint32),
+            first_step=0,
+            batch_size=min(batch, target.num_rows),
+            step_size=np.full(count, 1e-6),
+            noise=np.ones(count),
+            adapt_until=0,
+            **given,
+        )
 
     return prepare
 
@@ -223,17 +269,39 @@ ROWS: dict[str, Row] = {
         Row(
             "resnet20",
             "faster than torch.compile at the same precision",
-            gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical()),
+            gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical(), few=2),
             inputs=2,
             flops=6.0 * 50_000 * 40.6e6,
         ),
         Row(
             "resnet20-mixed",
             "faster than float32",
-            gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical(), "mixed"),
+            gradient(lambda: rb.resnet20_frn(10), 50_000, rb.Categorical(), "mixed", few=2),
             inputs=2,
             flops=(3 * 2.0 + 4.0) * 50_000 * 40.6e6,
             rate="tf32",
+        ),
+    )
+}
+
+
+_WIDE = 784 * 256 + 256 * 256 + 256 * 10
+OTHERS: dict[str, Row] = {  # not of the table: what is counted beside it
+    row.name: row
+    for row in (
+        Row(
+            "hmc-wide",
+            "the products' share",
+            leapfrogs(lambda: rb.mlp(784, (256, 256), 10), 8_192, rb.Categorical(), 20),
+            units=20,
+            flops=6.0 * 8_192 * _WIDE,
+        ),
+        Row(
+            "sgld",
+            "few launches",
+            minibatches(lambda: rb.mlp(784, (256, 256), 10, activation="relu"), 8_192, 128, 64),
+            units=64,
+            flops=6.0 * 128 * _WIDE,
         ),
     )
 }

@@ -165,22 +165,26 @@ NAMESPACE = Namespace("cpu_device")
 sys.modules.setdefault("cpu_device_arrays", NAMESPACE)
 
 
-def native_module():
-    """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++."""
+def native_module(*folders, name="_cuda_on_cpu"):
+    """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++.
+
+    Headers in `folders` take the place of the package's.
+    """
     import pybind11
 
     sources = [CPP / "cuda/host/module_on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
     patterns = ("cuda/*/*", "bindings/cuda*", "core/*_hd.h")
     texts = [p.read_text() for pattern in patterns for p in sorted(CPP.glob(pattern))]
-    flags = [flag for flag in FLAGS if flag != "-Werror"]
-    includes = [CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
-    flags += ["-DRIBBIT_CUDA_MODULE=_cuda_on_cpu", *(f"-I{i}" for i in includes)]
+    flags = [flag for flag in FLAGS if flag != "-Werror"] + ["-O0"] * bool(folders)
+    texts += [p.read_text() for folder in folders for p in sorted(folder.glob("**/*.h"))]
+    includes = [*folders, CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
+    flags += [f"-DRIBBIT_CUDA_MODULE={name}", *(f"-I{i}" for i in includes)]
 
     def make(path):
         subprocess.run(["g++", *flags, *map(str, sources), "-o", str(path)], check=True)
 
     path = kept(".so", make, *texts, *flags, sys.version)
-    spec = importlib.util.spec_from_file_location("_cuda_on_cpu", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +25,24 @@ def version() -> str:
     return f"{major.value}.{minor.value}"
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """The log, the symbol of every name expression, PTX text and machine code."""
+
+    log: str
+    symbols: list[str]
+    ptx: str
+    cubin: bytes
+
+
 def compile_names(text: str, names: Sequence[str], options: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the compiler's log and the symbol of every name expression.
+    """Return the compiler's log and the symbol of every name expression; see `compiled`."""
+    made = compiled(text, names, options)
+    return made.log, made.symbols
+
+
+def compiled(text: str, names: Sequence[str], options: Sequence[str]) -> Compiled:
+    """Compile the kernels of name expressions.
 
     RuntimeError with the log where the text does not compile.
     """
@@ -36,12 +53,15 @@ def compile_names(text: str, names: Sequence[str], options: Sequence[str]) -> tu
         if code != 0:
             raise RuntimeError(f"[nvrtc] expected {function} to succeed, got code {code}\n{log()}")
 
-    def log():
+    def bytes_of(what):
         size = ctypes.c_size_t()
-        lib.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        getattr(lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
-        lib.nvrtcGetProgramLog(program, buffer)
-        return buffer.value.decode()
+        getattr(lib, f"nvrtcGet{what}")(program, buffer)
+        return buffer.raw
+
+    def log():
+        return bytes_of("ProgramLog").rstrip(b"\0").decode()
 
     call("CreateProgram", ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
     try:
@@ -49,14 +69,13 @@ def compile_names(text: str, names: Sequence[str], options: Sequence[str]) -> tu
             call("AddNameExpression", program, name.encode())
         encoded = [option.encode() for option in options]
         call("CompileProgram", program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded))
-        size, symbols = ctypes.c_size_t(), []
-        call("GetCUBINSize", program, ctypes.byref(size))
-        if size.value == 0:
+        symbols, cubin = [], bytes_of("CUBIN")
+        if not cubin:
             raise RuntimeError("[nvrtc] expected machine code, got none")
         for name in names:
             symbol = ctypes.c_char_p()
             call("GetLoweredName", program, name.encode(), ctypes.byref(symbol))
             symbols.append(symbol.value.decode())
-        return log(), symbols
+        return Compiled(log(), symbols, bytes_of("PTX").rstrip(b"\0").decode(), cubin)
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))

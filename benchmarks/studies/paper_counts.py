@@ -1,0 +1,210 @@
+"""Launches of a record and what each of them asks of a device, counted.
+
+Few threads of a launch are run: the first lane of the first, the second and the last warp of the
+first and the last block along each axis; the second stands for those between, the first block for
+all but the last. Launches of one kernel, one grid and equal decisive arguments count the same. All
+lanes are taken to load and store with the first.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.studies.paper_kernels import Kernel, kernels
+from tests.support.cuda.recorder import Record
+
+__all__ = ["Counted", "counted"]
+
+_LANES = 32
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Launches that count the same.
+
+    Attributes
+    ----------
+    name : str
+        C++ type of the kernel.
+    times, replayed : int
+        Launches, and how many of them are of a graph.
+    blocks, threads, registers, shared, spilled : int
+        Of the grid, of a block, of a thread, bytes of a block, bytes of a thread.
+    issue : float
+        Instructions of an average warp.
+    fma : float
+        Fused multiply-adds in float32 among them, by the PTX.
+    waves : float
+        Wavefronts of shared memory of an average warp, 4 bytes of a thread each.
+    mma : float
+        Multiply-adds on tensor cores of an average block.
+    barriers : float
+        Of a block.
+    read, written : float
+        Bytes that threads ask for, all lanes at work.
+    memory : float
+        Bytes that must come from or go to device memory where caches keep nothing from launch to
+        launch and everything inside: of each allocation no more than lies between the first and the
+        last byte.
+    guesses : int
+        Branches of the threads run that depend on what was not computed.
+    paired : bool
+        Whether loops of PTX and machine code were paired.
+    extents : tuple of (int, int, int)
+        Allocation, first and last byte touched.
+    """
+
+    name: str
+    times: int
+    replayed: int
+    blocks: int
+    threads: int
+    registers: int
+    shared: int
+    spilled: int
+    issue: float
+    fma: float
+    waves: float
+    mma: float
+    barriers: float
+    read: float
+    written: float
+    memory: float
+    guesses: int
+    paired: bool
+    extents: tuple[tuple[int, int, int], ...]
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return -(-self.threads // 32)
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of all warps of one launch."""
+        return self.blocks * self.warps * self.issue
+
+
+class _Memory:
+    """The allocations of a record, by address."""
+
+    def __init__(self, record: Record) -> None:
+        self.starts = sorted(record.memory)
+        self.ends = [start + record.memory[start].nbytes for start in self.starts]
+
+    def place(self, address: int) -> int | None:
+        """Return the number of the allocation that an address lies in."""
+        at = bisect.bisect_right(self.starts, address) - 1
+        return at if at >= 0 and address < self.ends[at] else None
+
+    def read(self, address: int, size: int) -> int | None:
+        """Return the integer there, None for memory nobody has."""
+        if self.place(address) is None or self.place(address + size - 1) is None:
+            return None
+        return int.from_bytes(ctypes.string_at(address, size), "little")
+
+
+def counted(record: Record) -> list[Counted]:
+    """Return what the launches of a record count, most instructions first."""
+    memory, made = _Memory(record), kernels(record.names)
+    groups: dict[Any, list[Any]] = {}
+    for (name, grid, arguments, shared, replayed), times in record.launches.items():
+        words = [
+            int.from_bytes(arguments[at : at + 8], "little") for at in made[name].function.decisive
+        ]
+        places = [memory.place(word) for word in words]
+        path = tuple(
+            word if place is None else -1 - place for word, place in zip(words, places, strict=True)
+        )
+        group = groups.setdefault((name, grid, shared, path), [arguments, 0, 0])
+        group[1] += times
+        group[2] += times if replayed else 0
+    found = [
+        replace(_count(made[name], grid, arguments, shared, memory), times=times, replayed=replayed)
+        for (name, grid, shared, _), (arguments, times, replayed) in groups.items()
+    ]
+    return sorted(found, key=lambda one: -one.times * one.instructions)
+
+
+def _ends(warps: int) -> list[tuple[int, int]]:
+    """Return the first warp of a block, the second for those between, and the last."""
+    few = [(0, 1), (1, warps - 2), (warps - 1, 1)]
+    return few if warps > 3 else [(warp, 1) for warp in range(warps)]
+
+
+def _blocks(grid: tuple[int, int, int]) -> Iterable[tuple[tuple[int, ...], int]]:
+    """First and last block along each axis, and for how many each stands."""
+    axes = [[(0, n - 1), (n - 1, 1)] if n > 1 else [(0, 1)] for n in grid]
+    for corner in itertools.product(*axes):
+        share = 1
+        for _, many in corner:
+            share *= many
+        yield tuple(place for place, _ in corner), share
+
+
+def _count(
+    kernel: Kernel, grid: tuple[int, int, int], arguments: bytes, shared: int, memory: _Memory
+) -> Counted:
+    function, warps = kernel.function, -(-kernel.threads // 32)
+    blocks = grid[0] * grid[1] * grid[2]
+    parts = [0.0] * len(function.parts)  # runs by all warps
+    asked: list[float] = []  # by all threads
+    extents: dict[tuple[int, bool], list[int]] = {}
+    wanted: dict[tuple[int, bool], float] = {}
+    guesses = 0
+    for place, share in _blocks(grid):
+        for warp, those in _ends(warps):
+            at = (warp * 32, 0, 0, *place, kernel.threads, 1, 1, *grid)
+            thread = function.run(arguments, at, memory.read)
+            guesses += thread.guesses
+            asked = asked or [0.0] * len(function.accesses)
+            alike = share * those
+            for number, runs in enumerate(thread.parts):
+                parts[number] += alike * runs
+            for number, (runs, low, high) in enumerate(thread.accesses):
+                if not runs:
+                    continue
+                access = function.accesses[number]
+                asked[number] += alike * runs * _LANES * access.width
+                where = memory.place(low) if access.known else None
+                key = (-1 if where is None else where, access.store)
+                wanted[key] = wanted.get(key, 0.0) + alike * runs * _LANES * access.width
+                if where is not None:
+                    end = min(high + _LANES * access.width, memory.ends[where])
+                    span = extents.setdefault(key, [low, end])
+                    span[0], span[1] = min(span[0], low), max(span[1], end)
+    total = blocks * warps
+
+    def average(kind: str) -> float:
+        return sum(a * b for a, b in zip(parts, kernel.weights(kind), strict=True)) / total
+
+    both = list(zip(asked, function.accesses, strict=False))
+    return Counted(
+        name=kernel.name,
+        times=0,
+        replayed=0,
+        blocks=blocks,
+        threads=kernel.threads,
+        registers=kernel.registers,
+        shared=kernel.shared + shared,
+        spilled=kernel.spilled,
+        issue=average("issue"),
+        fma=average("fma"),
+        waves=average("waves"),
+        mma=average("mma") * warps,
+        barriers=average("barriers"),
+        read=sum(bytes_ for bytes_, access in both if not access.store),
+        written=sum(bytes_ for bytes_, access in both if access.store),
+        memory=sum(
+            min(bytes_, extents[key][1] - extents[key][0]) if key in extents else bytes_
+            for key, bytes_ in wanted.items()
+        ),
+        guesses=guesses,
+        paired=kernel.paired,
+        extents=tuple((place, low, high) for (place, _), (low, high) in extents.items()),
+    )

@@ -1,0 +1,233 @@
+"""What the compiler makes of the kernels of a record: PTX, machine code, registers, memory.
+
+A part of a kernel runs as often as `paper_ptx` finds; it then issues as many instructions as its
+PTX has, times the machine instructions for each PTX instruction in the same loop. Loops of the two
+texts are paired by their order, nesting and size; a loop without a partner, which the assembler
+unrolled or made, takes the ratio of the whole kernel.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import math
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies import paper_integers, paper_ptx
+from ribbit._arrays import kernel_sources
+from tests.support.cuda import nvrtc
+from tests.support.cuda.compiler import kept
+
+__all__ = ["Kernel", "disassembler", "kernels"]
+
+OPTIONS = (*kernel_sources.OPTIONS, "-ftz=true", "--ptxas-options=-v")  # CuPy adds -ftz=true
+ARCHITECTURE = "sm_90"
+_ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a ratio of sizes
+_MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel.
+
+    Attributes
+    ----------
+    name : str
+    function : paper_ptx.Function
+    threads, registers, shared, spilled : int
+        Of a block, of a thread, bytes of a block known to the compiler, bytes of a thread.
+    machine : list of (first, last) or None
+        Loops of the machine code, by places in `size_of`; None: nobody took it apart.
+    machine_size : list of int
+        Instructions outside of all loops, and inside each loop and no inner one.
+    """
+
+    name: str
+    function: paper_ptx.Function
+    threads: int
+    registers: int
+    shared: int
+    spilled: int
+    machine: list[list[int]] | None
+    machine_size: list[int]
+
+    @cached_property
+    def ratios(self) -> list[float]:
+        """Machine instructions for each PTX instruction of each part."""
+        parts = self.function.parts
+        if self.machine is None:
+            return [1.0] * len(parts)
+        loops = self.function.loops
+        owner = paper_ptx.regions(loops, len(parts))
+        sizes = [0] * (len(loops) + 1)
+        for part, loop in zip(parts, owner, strict=True):
+            sizes[loop + 1] += len(part)
+        whole = sum(self.machine_size) / max(1, sum(sizes))
+        ratio = [whole] * len(sizes)
+        ratio[0] = self.machine_size[0] / max(1, sizes[0])
+        for ours, theirs in self._pairs(sizes):
+            ratio[ours + 1] = self.machine_size[theirs + 1] / max(1, sizes[ours + 1])
+        return [ratio[loop + 1] for loop in owner]
+
+    @property
+    def paired(self) -> bool:
+        """Whether each loop of the PTX has one of the machine code, nested alike."""
+        if self.machine is None:
+            return False
+        return _nesting(self.function.loops) == _nesting([(a, b) for a, b in self.machine])
+
+    def _pairs(self, sizes: list[int]) -> list[tuple[int, int]]:
+        """Loops of both texts that belong together, by the alignment of the least cost."""
+        assert self.machine is not None
+        ours, theirs = _nesting(self.function.loops), _nesting([(a, b) for a, b in self.machine])
+        if ours == theirs:
+            return [(i, i) for i in range(len(ours))]
+        costs = [[0.0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
+        steps: dict[tuple[int, int], tuple[int, int]] = {}
+        for i, j in itertools.product(range(len(ours), -1, -1), range(len(theirs), -1, -1)):
+            ways = []
+            if i < len(ours):
+                ways.append((_ALONE + costs[i + 1][j], (i + 1, j)))
+            if j < len(theirs):
+                ways.append((_ALONE + costs[i][j + 1], (i, j + 1)))
+            if i < len(ours) and j < len(theirs) and ours[i] == theirs[j]:
+                size = max(1, self.machine_size[j + 1]) / max(1, sizes[i + 1])
+                ways.append((abs(math.log(size)) + costs[i + 1][j + 1], (i + 1, j + 1)))
+            if ways:
+                costs[i][j], steps[i, j] = min(ways)
+        found, at = [], (0, 0)
+        while at in steps:
+            to = steps[at]
+            if to == (at[0] + 1, at[1] + 1):
+                found.append(at)
+            at = to
+        return found
+
+    def weights(self, kind: str) -> list[float]:
+        """Return what one run of each part costs: `kind` issue, fma, waves, mma or barriers.
+
+        Instructions of a warp; fused multiply-adds in float32 among them; wavefronts of shared
+        memory, 4 bytes of a thread each; multiply-adds on tensor cores; barriers.
+        """
+        if kind == "issue":
+            parts = zip(self.function.parts, self.ratios, strict=True)
+            return [ratio * len(part) for part, ratio in parts]
+        return [float(sum(_of(kind, line) for line in part)) for part in self.function.parts]
+
+
+def _of(kind: str, line: paper_integers.Instruction) -> int:
+    head = line.parts[0]
+    if kind == "barriers":
+        return int(head in ("bar", "barrier"))
+    if kind == "fma":
+        return int(head == "fma" and line.parts[-1] == "f32")
+    if kind == "mma":
+        shape = _MMA.search(line.op)
+        return int(shape[1]) * int(shape[2]) * int(shape[3]) if head == "mma" and shape else 0
+    if head in ("ld", "st", "atom", "red") and "shared" in line.parts:
+        return max(1, paper_integers.bytes_of(line) // 4)
+    return 0
+
+
+def _nesting(loops: list[tuple[int, int]]) -> list[int]:
+    """How many other loops each loop lies in."""
+    return [sum(a <= c and d <= b and (a, b) != (c, d) for a, b in loops) for c, d in loops]
+
+
+def disassembler() -> str | None:
+    """Path of nvdisasm, from NVIDIA's wheel or the PATH; None where there is none."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for path in Path(folder).glob("*/bin/nvdisasm"):
+            return str(path)
+    return None
+
+
+def kernels(names: tuple[str, ...]) -> dict[str, Kernel]:
+    """Compile kernels, all in one go; what was compiled before is read from a file."""
+    text, tool = kernel_sources.source(), disassembler()
+    options = [*OPTIONS, f"--gpu-architecture={ARCHITECTURE}"]
+
+    def make(path: Path) -> None:
+        entries = [kernel_sources.entry(name) for name in names]
+        made = nvrtc.compiled(text, entries, options)
+        facts: dict[str, Any] = {"log": made.log, "symbols": made.symbols, "ptx": made.ptx}
+        facts["machine"] = None if tool is None else _machine(made.cubin, tool)
+        path.write_text(json.dumps(facts))
+
+    ingredients = (text, nvrtc.version(), *names, *options, str(tool is None), "2")
+    facts = json.loads(kept(".json", make, *ingredients).read_text())
+    functions = paper_ptx.functions(facts["ptx"])
+    threads = dict(re.findall(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)", facts["ptx"]))
+    found = {}
+    for name, symbol in zip(names, facts["symbols"], strict=True):
+        machine = None if facts["machine"] is None else facts["machine"][symbol]
+        found[name] = Kernel(
+            name,
+            functions[symbol],
+            int(threads[symbol]),
+            *_usage(facts["log"], symbol),
+            None if machine is None else machine["loops"],
+            [] if machine is None else machine["size"],
+        )
+    return found
+
+
+def _usage(log: str, symbol: str) -> tuple[int, int, int]:
+    """Return registers, shared bytes and spilled bytes, as the assembler says."""
+    text = re.search(rf"Compiling entry function '{symbol}'(.*?)(?=Compiling entry|\Z)", log, re.S)
+    assert text is not None
+
+    def number(pattern: str) -> int:
+        match = re.search(pattern, text[1])
+        return int(match[1]) if match else 0
+
+    spilled = number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")
+    return number(r"Used (\d+) registers"), number(r"(\d+) bytes smem"), spilled
+
+
+def _machine(cubin: bytes, tool: str) -> dict[str, Any]:
+    """Loops, and instructions in each of them, of every kernel's machine code."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "all.cubin")
+        path.write_bytes(cubin)
+        done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, check=True)
+    found = {}
+    for part in re.split(r"^//-+ \.text\.", done.stdout, flags=re.M)[1:]:
+        found[part.split(" ", 1)[0]] = _loops(part)
+    return found
+
+
+def _loops(text: str) -> dict[str, Any]:
+    """Return the same of one kernel, without its subroutines and the padding behind it."""
+    labels: dict[str, int] = {}
+    code: list[str] = []
+    for line in text.split("\n"):
+        label = re.match(r"(\.L_x_\d+|\$\w+):", line)
+        if label:
+            labels[label[1]] = len(code)
+        made = re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", line)
+        if made and not made[1].startswith("NOP"):
+            code.append(made[1])
+    jumps = [(i, re.search(r"\((\.L_x_\d+|\$\w+)\)", op)) for i, op in enumerate(code)]
+    called = [labels[to[1]] for i, to in jumps if to and "CALL" in code[i] and to[1] in labels]
+    end = min([n for n in called if n > 0], default=len(code))
+    loops: dict[int, int] = {}
+    for place, to in jumps:
+        if to and "BRA" in code[place] and place < end:
+            begin = labels.get(to[1], place + 1)
+            if begin < place:
+                loops[begin] = max(loops.get(begin, 0), place)
+    ordered = sorted(loops.items())
+    owner = paper_ptx.regions(ordered, end)
+    size = [0] * (len(ordered) + 1)
+    for loop in owner:
+        size[loop + 1] += 1
+    return {"loops": ordered, "size": size}
