@@ -57,14 +57,16 @@ def made(name: str) -> str:
     """Return what made a gate's tables."""
     import ribbit as rb
     from benchmarks.harness import machine
-    from benchmarks.studies.effective_lines import commit
+    from benchmarks.studies.effective_lines import commit, load
     from ribbit import _core
 
+    threads, busy = _core.num_threads(), load()
+    other = f" Others worked on the machine (load {busy:.0f}), which seconds show."
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f"`python -m tools.results {name}`: Ribbit {rb.__version__}, commit {commit()}, "
-        f"{now}, {machine.processor()}, instruction set {_core.isa()}, {_core.num_threads()} "
-        "threads."
+        f"{now}, {machine.processor()}, instruction set {_core.isa()}, {threads} threads."
+        + (other if busy > threads + 0.5 else "")
     )
 
 
