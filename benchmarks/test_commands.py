@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import machine
+from benchmarks.harness import machine, pages
 from benchmarks.harness.framework import OURS
 from benchmarks.studies import (
+    busy,
     effective_lines,
     gpu_rows,
     scaling,
@@ -21,6 +22,7 @@ from benchmarks.studies import (
     sklearn_defaults,
 )
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
+from ribbit._arrays.threads import num_threads, set_num_threads
 
 
 def run(command: str, *arguments: str) -> int:
@@ -36,6 +38,23 @@ def test_report(tmp_path: Path) -> None:
     assert run("report", *arguments) == 0
     assert "| hmc-small-1 | leapfrog and chain | " in page.read_text()
     assert "hmc-small-1" in readings.read_text()
+    section = f"## {pages.OVERHEAD}\n\nof another command\n"
+    page.write_text(f"# Benchmarks\n\n{section}")
+    assert run("report", *arguments) == 0
+    assert page.read_text().endswith(f"|\n\n{section}")
+
+
+def test_embedding(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    page = tmp_path / "benchmarks.md"
+    page.write_text("# Benchmarks\n\nthe rest\n")
+    arguments = ["--networks", "31 parameters, 10 rows", "--rounds", "1", "--write", str(page)]
+    for _ in range(2):  # 1 says that a goal was missed, as it may be beside other work
+        assert run("embedding", *arguments) in (0, 1)
+    text = page.read_text()
+    assert text.startswith(f"# Benchmarks\n\nthe rest\n\n## {pages.OVERHEAD}\n")
+    assert text.count("| 31 parameters, 10 rows | ") == 13
 
 
 def test_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,6 +72,15 @@ def test_roofline(tmp_path: Path) -> None:
     arguments = ["--workloads", "normals", "--quick", "--threads", "1", "--write", str(page)]
     assert run("roofline", *arguments) == 0
     assert "| normals | normal | 1 | 0 flop | 28.5 |" in page.read_text()
+
+
+def test_executors(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = num_threads()
+    try:
+        assert run("executors", "--of", "small", "--times", "1") == 0
+    finally:
+        set_num_threads(threads)
+    assert "| small | " in capsys.readouterr().out
 
 
 def test_effective(tmp_path: Path) -> None:
@@ -114,6 +142,18 @@ def test_draws_of_scaling_are_made_in_a_process(kind: str) -> None:
     assert 0.0 < found["seconds"] < 60.0
     assert 0.0 <= found["megabytes"] < 100.0
     assert scaling_curves.draw(kind, 20)().shape == (1_000, 1)
+
+
+@pytest.mark.parametrize("call", busy.CALLS)
+def test_busy(
+    call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every call, of a few leapfrogs, beside a loop that ends with the command."""
+    name = "3-5-5-1, 30 rows"
+    monkeypatch.setitem(busy.PROBLEMS, name, busy.Problem((3, 5, 5, 1), 30, 20))
+    arguments = ["--rounds", "1", "--networks", name, "--calls", call, "--busy", "1"]
+    assert run("busy", *arguments) == 0
+    assert "worst ratio" in capsys.readouterr().out
 
 
 def test_gpu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import time
 import blackjax
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import ribbit as rb
 from ribbit.jax import jax_log_density
@@ -46,17 +47,26 @@ def main(num_draws: int = 300, chains: int = 4) -> dict[str, float]:
     compiled = run.lower(jax.random.key(0), start).compile()
     begin = time.perf_counter()
     _, (values, rates) = jax.block_until_ready(compiled(jax.random.key(0), start))
-    each = (time.perf_counter() - begin) / (num_draws * steps * chains)
+    gradients = num_draws * steps * chains
+    each = (time.perf_counter() - begin) / gradients
+
+    native = rb.HMC(target, step_size=2e-3, num_leapfrog_steps=steps)
+    state = native.init(np.asarray(start))
+    begin = time.perf_counter()
+    for _ in range(num_draws):
+        state, _ = native.step(state)
+    own = (time.perf_counter() - begin) / gradients
     print(
         f"BlackJAX on Ribbit's density: log density {float(values[0].mean()):.0f} -> "
-        f"{float(values[-1].mean()):.0f}, acceptance {float(rates.mean()):.2f}, "
-        f"{1e6 * each:.1f} us per leapfrog and chain"
+        f"{float(values[-1].mean()):.0f}, acceptance {float(rates.mean()):.2f}\n"
+        f"seconds per gradient and chain: BlackJAX {each:.2e}, Ribbit's own HMC {own:.2e}"
     )
     return {
         "first": float(values[0].mean()),
         "last": float(values[-1].mean()),
         "rate": float(rates.mean()),
         "seconds": each,
+        "native": own,
     }
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import ribbit as rb
 from ribbit import _core
+from ribbit._arrays.threads import num_threads
 from tests.support.paths import data_folder
 
 # their asserts say as much as those of the tests
@@ -34,6 +35,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Let the workers of ``pytest -n auto`` take tests from each other at the end."""
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "worksteal"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker of ``pytest -n`` its share of the cores.
+
+    Threads that wait for each other at every layer lose a hundred times their work where others
+    hold the cores. Tests of threads set their number.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        rb.set_num_threads(max(1, num_threads() // workers))
 
 
 SEED = 20_211_011  # of every NumPy generator that a test makes by itself

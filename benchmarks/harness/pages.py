@@ -9,6 +9,8 @@ import platform
 from benchmarks.harness import machine
 
 Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
+OVERHEAD = "Overhead in PyTorch and JAX"
+"""The last section of docs/benchmarks.md, of `benchmarks.embedding`."""
 
 
 def duration(seconds: float) -> str:
@@ -56,10 +58,19 @@ def print_table(table: Table) -> None:
     console.print(drawn)
 
 
-def markdown(title: str, preamble: str, tables: list[Table], lines: list[str]) -> str:
-    """Write a page: what it is, the facts as a list, the tables."""
-    text = [f"# {title}", "", preamble.strip(), "", *(f"- {line}" for line in lines)]
+def markdown(
+    title: str, preamble: str, tables: list[Table], lines: list[str], *, level: int = 1
+) -> str:
+    """Write a page, or a section: what it is, the facts as a list, the tables."""
+    marks = "#" * level
+    text = [f"{marks} {title}", "", preamble.strip(), "", *(f"- {line}" for line in lines)]
     for heading, head, rows in tables:
-        text += ["", f"## {heading}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        text += ["", f"{marks}# {heading}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         text += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(text) + "\n"
+
+
+def overhead_of(page: str) -> str:
+    """Return the section on overhead at the end of a page; "" where there is none."""
+    begin = page.find(f"## {OVERHEAD}\n")
+    return page[begin:] if begin >= 0 else ""

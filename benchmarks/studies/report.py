@@ -275,6 +275,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.report", *given])
     comparisons: list[Comparison] = []
+    page = options.write
+    kept = pages.overhead_of(page.read_text(encoding="utf-8")) if page and page.is_file() else ""
     say = functools.partial(print, file=sys.stderr)
     begun = time.monotonic()
     workloads, frameworks = [WORKLOADS[n] for n in names], [FRAMEWORKS[e] for e in entries]
@@ -288,7 +290,8 @@ def main(arguments: list[str] | None = None) -> int:
             options.json.write_text(raw(comparisons, lines))
         if options.write:
             failed = [f"FAILED {line}" for line in wrong]
-            options.write.write_text(markdown("Benchmarks", PREAMBLE, tables, lines + failed))
+            made = markdown("Benchmarks", PREAMBLE, tables, lines + failed)
+            options.write.write_text(f"{made}\n{kept}" if kept else made, encoding="utf-8")
     for table in tables:
         print_table(table)
     print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))

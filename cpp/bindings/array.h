@@ -140,9 +140,11 @@ py::array_t<T> copied(const py::object& object, const char* name, std::int64_t c
   return result;
 }
 
-// A flag that a Python signal handler or another thread sets to end a running call.
+// A flag that a Python signal handler or another thread sets to end a running call. asked: it is to
+// end where all ranks of a group agree, which then sets the flag of each.
 struct InterruptFlag {
-  std::atomic<bool> set{false};
+  mutable std::atomic<bool> set{false};
+  std::atomic<bool> asked{false};
 };
 
 // Thrown when a flag ended a call.

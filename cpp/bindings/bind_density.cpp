@@ -1,11 +1,13 @@
 // The log posterior of a network.
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "bindings/array.h"
+#include "bindings/exchange.h"
 #include "bindings/network.h"
 #include "bindings/scalar.h"
 #include "bindings/scales.h"
@@ -49,6 +51,17 @@ std::optional<cpu::LastLayer> last_layer_of(const py::object& last) {
   return layer;
 }
 
+// Numbers of a file (N, features), in the byte order of the machine.
+cpu::RowFormat format_of(const py::array& array) {
+  constexpr const char* kNames[] = {"float16", "float32", "float64", "uint8", "int8",
+                                    "uint16",  "int16",   "uint32",  "int32", "int64"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(cpu::RowFormat::kCount));
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    if (array.dtype().equal(py::dtype(kNames[i]))) return static_cast<cpu::RowFormat>(i);
+  }
+  throw py::type_error("[_core] expected x of real numbers, got " + described(array));
+}
+
 // Keeps the arrays alive that the native object points into.
 template <class T>
 class Density {
@@ -56,18 +69,22 @@ class Density {
   Density(const py::object& table, const py::object& rates, const py::object& prior, int kind,
           double scale, double shape, const py::object& x, const py::object& y, double temperature,
           double likelihood_temperature, bool masks, bool concrete, const py::object& centre,
-          const py::object& last, const py::object& scales)
+          const py::object& last, const py::object& scales, const py::object& weights)
       : masks_(masks) {
     Network network = network_of(table, rates);
-    const cpu::Rows<T> rows = rows_of<T>(x, network.input_size(), x_);
+    const cpu::Rows<T> rows = py::isinstance<py::tuple>(x)
+                                  ? stored_rows(x.cast<py::tuple>(), network.input_size())
+                                  : rows_of<T>(x, network.input_size(), x_);
     y_ = checked<T>(y, "y", {x_.shape(0), kAny});
     if (x_.shape(0) < 1) throw py::value_error("[_core] expected at least 1 row of x");
     if (!centre.is_none()) centre_ = checked<T>(centre, "centre", {kAny});
+    if (!weights.is_none()) weights_ = checked<T>(weights, "weights", {x_.shape(0)});
     native_ = std::make_unique<cpu::LogDensity<T>>(
         std::move(network), prior_of(prior), likelihood_kind(kind),
         LikelihoodParameters{scale, shape}, rows, data<T>(y_), x_.shape(0),
         cpu::Temperatures{temperature, likelihood_temperature}, masks, concrete,
-        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last), scales_of(scales));
+        centre.is_none() ? nullptr : data<T>(centre_), last_layer_of(last), scales_of(scales),
+        weights.is_none() ? nullptr : data<T>(weights_));
     if (y_.shape(1) != native_->targets()) {
       throw py::value_error("[_core] expected y with " + std::to_string(native_->targets()) +
                             " columns, got " + std::to_string(y_.shape(1)));
@@ -78,6 +95,21 @@ class Density {
     }
   }
 
+  // Before the first use.
+  void set_shards(std::int64_t shards) const { native_->set_shards(shards); }
+  // group: see bindings/exchange.h; total: rows of all ranks. Before the first use, on every rank.
+  void join(const py::object& group, std::int64_t shards, std::int64_t total) const {
+    exchange_ = std::make_unique<PythonExchange>(group);
+    const cpu::RowGroup rows{exchange_->rank(), exchange_->ranks(), shards, cpu::panel_count(total),
+                             exchange_.get()};
+    bool joined = false;
+    {
+      const WithoutGil release;
+      joined = native_->join(rows, total);
+    }
+    if (!joined) exchange_->rethrow(nullptr);
+  }
+
   std::int64_t dim() const { return native_->dim(); }
   std::int64_t rows() const { return native_->rows(); }
   std::int64_t workspace_bytes() const { return native_->workspace_bytes(); }
@@ -85,6 +117,7 @@ class Density {
   // By which XLA programs find this density while it lives.
   std::int64_t xla_number() const {
     if (masks_) throw py::value_error("[_core] expected a density without dropout masks");
+    needs_one_process();
     if (published_ == nullptr) published_ = std::make_unique<cpu::Published>(native_.get());
     return published_->number();
   }
@@ -108,7 +141,7 @@ class Density {
       done =
           native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     return out;
   }
 
@@ -194,7 +227,7 @@ class Density {
       const WithoutGil release;
       done = native_->advance(steps, qs, firsts, seconds, chains, outcomes.data(), &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     py::array_t<std::int64_t> failed = empty<std::int64_t>({chains});
     py::array_t<double> largest = empty<double>({chains});
     for (std::int64_t c = 0; c < chains; ++c) {
@@ -216,6 +249,7 @@ class Density {
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
     const auto count = static_cast<std::int64_t>(eps.shape(0));
     needs_rows();
+    needs_one_process();
     if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
         estimator >= static_cast<int>(cpu::Estimator::kCount) ||
         (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
@@ -249,7 +283,7 @@ class Density {
       const WithoutGil release;
       done = native_->advance_variational(steps, at, &outcome, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     return py::make_tuple(moved, records, outcome.failed, outcome.largest);
   }
 
@@ -288,7 +322,7 @@ class Density {
       const WithoutGil release;
       done = native_->leapfrog(all, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     return py::make_tuple(q, p, ll, lp, g, made);
   }
 
@@ -341,7 +375,7 @@ class Density {
       const WithoutGil release;
       done = native_->isokinetic(all, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     return py::make_tuple(q, u, g, at, energy, errors);
   }
 
@@ -389,7 +423,7 @@ class Density {
       const WithoutGil release;
       done = native_->hamiltonian(all, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     double* real = reals.mutable_data();
     bool* flag = flags.mutable_data();
     for (std::int64_t c = 0; c < chains; ++c) {
@@ -452,7 +486,7 @@ class Density {
       const WithoutGil release;
       done = native_->no_u_turn(all, &poll);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     double* real = reals.mutable_data();
     std::int64_t* count = counts.mutable_data();
     for (std::int64_t c = 0; c < chains; ++c) {
@@ -469,6 +503,46 @@ class Density {
   }
 
  private:
+  // Rows that stay where they lie: numbers (N, features), whether they are bytes of images, and
+  // what is subtracted from the features and divides them, (features,) or None.
+  cpu::Rows<T> stored_rows(const py::tuple& parts, std::int64_t features) {
+    if (parts.size() != 4) throw py::value_error("[_core] expected 4 parts of stored rows");
+    x_ = array_of(parts[0], "x");
+    const bool images = parts[1].cast<bool>();
+    constexpr int kNeeded = py::array::c_style | kAligned;
+    if (x_.ndim() != 2 || x_.shape(1) != features || (x_.flags() & kNeeded) != kNeeded) {
+      throw py::value_error("[_core] expected x as a C-contiguous array (any, " +
+                            std::to_string(features) + "), got " + described(x_));
+    }
+    cpu::Rows<T> rows;
+    rows.streamed = true;
+    if (images) {
+      x_ = checked<std::uint8_t>(x_, "x", {kAny, features});
+      rows.bytes = data<std::uint8_t>(x_);
+    } else if (parts[2].is_none() && holds<T>(x_)) {
+      rows.values = data<T>(x_);
+    } else {
+      rows.format = format_of(x_);
+      rows.stored = x_.data();
+    }
+    if (images || parts[2].is_none()) return rows;
+    mean_ = checked<double>(parts[2], "mean", {features});
+    scale_ = checked<double>(parts[3], "scale", {features});
+    rows.mean = data<double>(mean_);
+    rows.scale = data<double>(scale_);
+    return rows;
+  }
+
+  // Ends a call that was cancelled: here, or by the ranks of a group together.
+  [[noreturn]] void end(const PythonPoll& poll, const InterruptFlag* interrupt) const {
+    if (native_->group() != nullptr) exchange_->rethrow(interrupt);
+    poll.rethrow();
+  }
+  void needs_one_process() const {
+    if (native_->group() != nullptr) {
+      throw py::value_error("[_core] expected all rows in one process");
+    }
+  }
   // Where the last layer is integrated out the density is no sum over rows.
   void needs_rows() const {
     if (native_->last() != nullptr) {
@@ -494,8 +568,8 @@ class Density {
       count = subset.shape(0);
       if (count < 1) throw py::value_error("[_core] expected at least 1 row, got 0");
       for (std::int64_t i = 0; i < count; ++i) {
-        if (numbers[i] < 0 || numbers[i] >= this->rows()) {
-          throw py::value_error("[_core] expected rows in [0, " + std::to_string(this->rows()) +
+        if (numbers[i] < 0 || numbers[i] >= x_.shape(0)) {
+          throw py::value_error("[_core] expected rows in [0, " + std::to_string(x_.shape(0)) +
                                 "), got " + std::to_string(numbers[i]));
         }
       }
@@ -508,12 +582,13 @@ class Density {
       const WithoutGil release;
       done = native_->evaluate(data<T>(at), chains, numbers, count, lls, lps, grad, &poll, masks);
     }
-    if (!done) poll.rethrow();
+    if (!done) end(poll, interrupt);
     return py::make_tuple(ll, lp);
   }
 
-  py::array x_, y_, centre_;
+  py::array x_, y_, mean_, scale_, centre_, weights_;
   bool masks_ = false;
+  mutable std::unique_ptr<PythonExchange> exchange_;  // of a group
   std::unique_ptr<cpu::LogDensity<T>> native_;
   mutable std::unique_ptr<cpu::Published> published_;  // ends before what it points at
 };
@@ -525,10 +600,11 @@ LogDensity log_density(const py::object& table, const py::object& rates, const p
                        int kind, double scale, double shape, const py::object& x,
                        const py::object& y, double temperature, double likelihood_temperature,
                        bool masks, bool concrete, const py::object& centre, const py::object& last,
-                       const py::object& scales) {
+                       const py::object& scales, const py::object& weights) {
   return for_scalar<LogDensity>(y, "y", [&](auto zero) {
     return Density<decltype(zero)>(table, rates, prior, kind, scale, shape, x, y, temperature,
-                                   likelihood_temperature, masks, concrete, centre, last, scales);
+                                   likelihood_temperature, masks, concrete, centre, last, scales,
+                                   weights);
   });
 }
 
@@ -563,7 +639,11 @@ void bind_density(py::module_& module) {
            py::arg("kind"), py::arg("scale"), py::arg("shape"), py::arg("x"), py::arg("y"),
            py::arg("temperature"), py::arg("likelihood_temperature"), py::arg("masks") = false,
            py::arg("concrete") = false, py::arg("centre") = py::none(),
-           py::arg("last") = py::none(), py::arg("scales") = py::none())
+           py::arg("last") = py::none(), py::arg("scales") = py::none(),
+           py::arg("weights") = py::none())
+      .def("set_shards", method(&D32::set_shards, &D64::set_shards), py::arg("shards"))
+      .def("join", method(&D32::join, &D64::join), py::arg("group"), py::arg("shards"),
+           py::arg("rows"))
       .def_property_readonly("dim", method(&D32::dim, &D64::dim))
       .def_property_readonly("num_rows", method(&D32::rows, &D64::rows))
       .def_property_readonly("workspace_bytes",

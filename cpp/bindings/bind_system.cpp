@@ -44,7 +44,7 @@ bool PythonPoll::stop() {
     const py::gil_scoped_acquire gil;
     if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) return true;
   }
-  return flag_ != nullptr && flag_->set.load();
+  return flag_ != nullptr && (flag_->set.load() || flag_->asked.load());
 }
 
 void PythonPoll::rethrow() const {
@@ -70,12 +70,20 @@ void bind_system(py::module_& module) {
                             "Ends native calls that were given this flag, within 20 ms.")
       .def(py::init<>())
       .def("set", [](InterruptFlag& flag) { flag.set.store(true); })
-      .def("clear", [](InterruptFlag& flag) { flag.set.store(false); })
+      .def("clear",
+           [](InterruptFlag& flag) {
+             flag.set.store(false);
+             flag.asked.store(false);
+           })
+      .def("ask", [](InterruptFlag& flag) { flag.asked.store(true); })
+      .def("is_asked", [](const InterruptFlag& flag) { return flag.asked.load(); })
       .def("is_set", [](const InterruptFlag& flag) { return flag.set.load(); });
   py::register_exception<Interrupted>(module, "Interrupted", PyExc_Exception);
 
   module.def("set_num_threads", &cpu::set_num_threads, py::arg("n"));
   module.def("num_threads", &cpu::num_threads);
+  module.def("halve_teams", &cpu::halve_teams, py::arg("barriers"), 
+             "Teams of threads halve after every so many barriers; 0: where threads come late.");
   module.def("isa", [] { return cpu::instruction_set().name; });
   module.def("available_isas", &cpu::available_instruction_sets);
   module.def("build_info", &build_info);

@@ -1,6 +1,7 @@
 #include "cpu/random.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -31,10 +32,12 @@ void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
   // Waking a thread costs more than some thousand elements.
   const std::int64_t useful = std::max<std::int64_t>(1, rows * n / (kRun / 4));
   Crew crew(static_cast<int>(std::min<std::int64_t>({num_threads(), pieces, useful})));
+  std::atomic<std::int64_t> next{0};
   crew.run(
-      [&](int thread) {
-        for (std::int64_t i = pieces * thread / crew.size();
-             i < pieces * (thread + 1) / crew.size(); ++i) {
+      [&](int) {
+        for (;;) {
+          const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+          if (i >= pieces) return;
           const std::int64_t first = i % runs * kRun;
           body(i / runs, first, std::min(kRun, n - first));
         }

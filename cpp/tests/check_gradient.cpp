@@ -124,8 +124,10 @@ void add_trees(const Density& density, const std::vector<float>& theta,
   }
 }
 
-// evaluate, leapfrog and no_u_turn: the same bits for 1, 2, 3 threads and for chains alone or
-// together.
+int halved = 0;  // teams, in all
+
+// evaluate, leapfrog and no_u_turn: the same bits for 1 to 4 threads, where teams go on with fewer,
+// and for chains alone or together.
 void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
   const Problem p = make(sizes, 3, rows, 2);
   std::vector<float> x(p.x.begin(), p.x.end()), y(p.y.begin(), p.y.end()),
@@ -176,10 +178,64 @@ void check_bits(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
   const auto reference = run(1, true);
   for (const int threads : {1, 2, 3, 4}) {
     for (const bool together : {true, false}) {
-      const auto other = run(threads, together);
-      CHECK(std::memcmp(reference.data(), other.data(), reference.size() * sizeof(float)) == 0);
+      for (const int barriers : {1 << 30, 2, 7}) {
+        halve_teams(barriers);
+        const auto other = run(threads, together);
+        CHECK(std::memcmp(reference.data(), other.data(), reference.size() * sizeof(float)) == 0);
+      }
     }
   }
+  halved += halve_teams(0);
+}
+
+// Rows that lie in a file: the bits of rows in memory, from any number of threads, on one shard and
+// on several; whole numbers, moved by a mean and a scale.
+template <class Stored>
+void check_streamed(RowFormat format, std::int64_t rows) {
+  const std::int64_t features = 70;  // more than are converted at a time
+  const Problem p = make({features, 21, 2}, 2, rows, 2);
+  std::vector<Stored> stored;
+  std::vector<float> x, y, theta(p.theta.begin(), p.theta.end());
+  std::vector<double> mean, scale;
+  for (std::int64_t f = 0; f < features; ++f) {
+    mean.push_back(3.0 * wave(f));
+    scale.push_back(20.0 + wave(f + 1));
+  }
+  for (std::int64_t i = 0; i < rows * features; ++i) {
+    const auto f = static_cast<std::size_t>(i % features);
+    stored.push_back(static_cast<Stored>(100.0 * std::fabs(wave(i))));
+    x.push_back(static_cast<float>((static_cast<double>(stored.back()) - mean[f]) / scale[f]));
+  }
+  for (const double v : p.y) y.push_back(static_cast<float>(v));
+  Rows<float> there;
+  there.stored = stored.data();
+  there.format = format;
+  there.mean = mean.data();
+  there.scale = scale.data();
+  there.streamed = true;
+  const auto run = [&](const Rows<float>& data, int threads) {
+    set_num_threads(threads);
+    const LogDensity<float> density(p.network, {{0, p.dim, PriorKind::kNormal, 0.7, 0, 0}},
+                                    LikelihoodKind::kGaussian, {0.5}, data, y.data(), rows,
+                                    {1.0, 1.0});
+    std::vector<float> grad(static_cast<std::size_t>(2 * p.dim));
+    std::vector<double> ll(2), lp(2);
+    const std::int64_t some[3] = {rows - 1, 0, rows / 2};
+    CHECK(density.evaluate(theta.data(), 1, nullptr, 0, &ll[0], &lp[0], &grad[0], nullptr));
+    CHECK(density.evaluate(theta.data(), 1, some, 3, &ll[1], &lp[1],
+                           &grad[static_cast<std::size_t>(p.dim)], nullptr));
+    for (const double v : ll) grad.push_back(static_cast<float>(v));
+    return grad;
+  };
+  const auto reference = run(x.data(), 1);
+  for (const int threads : {1, 3}) {
+    const auto found = run(there, threads);
+    CHECK(std::memcmp(reference.data(), found.data(), reference.size() * sizeof(float)) == 0);
+  }
+  stored.back() = static_cast<Stored>(stored.back() + Stored(1));  // a control
+  const auto other = run(there, 1);
+  CHECK(std::memcmp(reference.data(), other.data(), reference.size() * sizeof(float)) != 0);
+  set_num_threads(2);
 }
 
 void check_forward() {
@@ -224,6 +280,12 @@ int main() {
   for (const std::int64_t rows : {1, 700}) check_bits({5, 33, 18, 2}, rows);
   // One shard, spread over the threads.
   for (const std::int64_t rows : {40, 333}) check_bits({5, 130, 270, 2}, rows);
+  CHECK(halved > 0);
+  for (const std::int64_t rows : {90, 1300}) {
+    check_streamed<std::uint8_t>(RowFormat::kUint8, rows);
+    check_streamed<std::int64_t>(RowFormat::kInt64, rows);
+    check_streamed<double>(RowFormat::kFloat64, rows);
+  }
   check_forward();
   return report("check_gradient");
 }

@@ -1,6 +1,7 @@
 // Checks priors, likelihoods and sums against long double references, through the kernel table of
 // every instruction set this CPU has. Prints the largest errors; exit code 1 over a bound.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -233,7 +234,27 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       double ll = 5.0, noise = 2.0;
       table.likelihood_panel(kind, constants, f, y, outputs, rows, parameter, weight, delta, &ll,
                              &noise);
-      Real want_ll = 0, want_noise = 0, magnitude = 0;
+      // Every third row counts for nothing, so that it may hold anything.
+      alignas(64) T weights[32] = {}, ones[32] = {}, kept_f[kMost * 32], weighted[kMost * 32],
+                    plain[kMost * 32];
+      std::copy_n(f, kMost * 32, kept_f);
+      for (int r = 0; r < rows; ++r) {
+        ones[r] = T(1);
+        if (r % 3 != 2) weights[r] = static_cast<T>(1.0 + 3.0 * uniform());
+        for (int k = 0; k < outputs && r % 3 == 2; ++k) {
+          kept_f[k * 32 + r] = std::numeric_limits<T>::quiet_NaN();
+        }
+      }
+      double weighted_ll = 5.0, weighted_noise = 2.0, plain_ll = 5.0, plain_noise = 2.0;
+      table.weighted_likelihood_panel(kind, constants, kept_f, y, weights, outputs, parameter,
+                                      weight, weighted, &weighted_ll, &weighted_noise);
+      table.weighted_likelihood_panel(kind, constants, f, y, ones, outputs, parameter, weight,
+                                      plain, &plain_ll, &plain_noise);
+      if (plain_ll != ll || plain_noise != noise ||
+          std::memcmp(plain, delta, sizeof(T) * static_cast<std::size_t>(outputs) * 32) != 0) {
+        fail(name, "weights of 1 are not rows");
+      }
+      Real want_ll = 0, want_noise = 0, magnitude = 0, want_weighted = 0, want_weighted_noise = 0;
       for (int r = 0; r < rows; ++r) {
         Real row_f[kMost + 1], row_y[kMost + 1], gradient[kMost + 1], row_noise;
         for (int k = 0; k < outputs; ++k) {
@@ -244,8 +265,17 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
                                         gradient, &row_noise);
         want_ll += row;
         want_noise += row_noise;
+        want_weighted += static_cast<Real>(weights[r]) * row;
+        want_weighted_noise += static_cast<Real>(weights[r]) * row_noise;
         magnitude += std::fabs(row) + outputs;
         for (int k = 0; k < outputs; ++k) {
+          const auto own = static_cast<double>(weights[r]);
+          if (!(std::fabs(static_cast<double>(weighted[k * 32 + r]) -
+                          own * static_cast<double>(delta[k * 32 + r])) <=
+                4.0 * eps * own * std::fabs(static_cast<double>(delta[k * 32 + r])) +
+                    (kind == LikelihoodKind::kCategorical ? 4.0 * eps * own : 0.0))) {
+            fail(name, "a weighted delta");
+          }
           const Real scale =
               std::fabs(gradient[k]) + (kind == LikelihoodKind::kCategorical ? 1 : 0) +
               (kind == LikelihoodKind::kBernoulli ? 1 : 0) +
@@ -257,7 +287,12 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
       }
       for (int k = 0; k < outputs; ++k)
         for (int r = rows; r < 32; ++r)
-          if (delta[k * 32 + r] != T(0)) fail(name, "an unused lane is not zero");
+          if (delta[k * 32 + r] != T(0) || weighted[k * 32 + r] != T(0))
+            fail(name, "an unused lane is not zero");
+      const Real few = 24 * static_cast<Real>(eps) * magnitude;  // weights to 4, accuracy of 6
+      if (!(std::fabs(weighted_ll - 5.0 - want_weighted) <= few)) fail(name, "a weighted sum");
+      if (learned && !(std::fabs(weighted_noise - 2.0 - want_weighted_noise) <= few))
+        fail(name, "a weighted noise gradient");
       const double e = static_cast<double>(std::fabs(ll - 5.0 - want_ll) / magnitude) / eps;
       worst_ll = std::fmax(worst_ll, e);
       if (std::isnan(ll)) worst_ll = INFINITY;

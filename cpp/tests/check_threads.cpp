@@ -1,9 +1,11 @@
 // The thread pool: every piece runs once, barriers hold, calls from several threads share it,
-// cancellation ends a call soon, and a forked child can compute.
+// cancellation ends a call soon, teams go on without threads that come late, and a forked child can
+// compute.
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,6 +13,7 @@
 
 #include "check.h"
 #include "cpu/system/shards.h"
+#include "cpu/system/team_limit.h"
 #include "cpu/system/threads.h"
 
 using namespace ribbit::cpu;
@@ -35,6 +38,89 @@ void check_chains(int wanted, std::int64_t chains) {
   for (auto& count : visits) CHECK(count.load() == 50);
   CHECK(broken.load() == 0);
   CHECK(!cancel.cancelled());
+}
+
+// One chain on two threads, the second of which sleeps in each of its steps as if it had lost its
+// core. Returns the seconds; `made`: the steps that the second made.
+double late_thread(int steps, std::chrono::microseconds late, int& made) {
+  Crew crew(crew_size(1e9, 1, 2));
+  Cancel cancel(nullptr);
+  std::vector<int> pieces(static_cast<std::size_t>(2 * steps), 0);
+  const auto start = std::chrono::steady_clock::now();
+  made = 0;
+  for_each_chain(crew, 1, cancel, [&](Team& team, int member, int, std::int64_t, int) {
+    for (int step = 0; step < steps; ++step) {
+      if (member == 1) {
+        ++made;
+        std::this_thread::sleep_for(late);
+      }
+      for (int piece = 2 * member / team.size(); piece < 2 * (member + 1) / team.size(); ++piece) {
+        ++pieces[static_cast<std::size_t>(2 * step + piece)];
+      }
+      if (!team.barrier() || !team.settle(member)) return false;
+    }
+    return true;
+  });
+  const auto spent = std::chrono::steady_clock::now() - start;
+  for (const int times : pieces) CHECK(times == 1);
+  return std::chrono::duration<double>(spent).count();
+}
+
+void check_late_thread() {
+  set_num_threads(2);
+  int made = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const double spent = late_thread(2000, std::chrono::milliseconds(2), made);
+  CHECK(made < 20);    // of 2000
+  CHECK(spent < 2.0);  // 4 s with all of them
+  // The next call has one thread; a while later there is a trial of two again.
+  const int next = crew_size(1e9, 1, 2);
+  if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(45)) CHECK(next == 1);
+  CHECK(crew_size(1e9, 3, 2) == 2);  // two chains go on at the same time
+  int waits = 0;
+  for (; waits < 150 && crew_size(1e9, 1, 2) < 2; ++waits) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  CHECK(waits < 150);  // 1 s at most
+  // Rehearsed: whatever the load, after so many barriers.
+  halve_teams(3);
+  late_thread(50, std::chrono::microseconds(0), made);
+  CHECK(made == 2);  // the first barrier is the start
+  CHECK(halve_teams(1 << 30) == 1);
+  late_thread(50, std::chrono::microseconds(0), made);
+  CHECK(made == 50);
+  CHECK(halve_teams(0) == 0);
+}
+
+void check_team_limit() {
+  using std::chrono::milliseconds;
+  TeamLimit limit;
+  TeamLimit::Clock::time_point now{std::chrono::hours(1)};
+  const auto after = [&](int ms) { return limit.most(now += milliseconds(ms)); };
+  CHECK(after(0) == TeamLimit::kNone);
+  limit.came_late(8, milliseconds(3), now);
+  limit.came_late(8, milliseconds(3), now);  // another team of the same call
+  CHECK(after(0) == 4);
+  CHECK(after(49) == 4);
+  CHECK(after(1) == 8);  // a trial
+  limit.came_late(8, milliseconds(3), now);
+  CHECK(after(99) == 4);  // failed: twice as long
+  CHECK(after(1) == 8);
+  CHECK(after(100) == 16);  // it went well
+  for (int i = 0; i < 5; ++i) after(100);
+  CHECK(after(100) == 1024);
+  CHECK(after(100) == TeamLimit::kNone);
+  limit.came_late(2, milliseconds(12), now += milliseconds(500));  // something new
+  CHECK(after(119) == 1);
+  CHECK(after(1) == 2);
+  limit.came_late(2, milliseconds(3), now += milliseconds(500));
+  CHECK(after(49) == 1);
+  CHECK(after(1) == 2);
+  for (int pause = 100; pause < 2000; pause *= 2) {
+    limit.came_late(2, milliseconds(3), now);
+    CHECK(after(std::min(pause, 1000) - 1) == 1);
+    CHECK(after(1) == 2);
+  }
 }
 
 class StopAfter : public Poll {
@@ -76,6 +162,8 @@ void check_fork() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  check_team_limit();
+  check_late_thread();  // first: no other team has been late
   for (const int threads : {1, 2, 3, 5}) {
     for (const std::int64_t chains : {1, 2, 3, 7}) check_chains(threads, chains);
   }

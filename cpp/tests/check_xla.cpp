@@ -1,8 +1,11 @@
 // The handler of XLA programs, called as XLA calls it: values, gradients and every refusal.
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -125,6 +128,25 @@ void check_calls() {
   refused("alive", [](Call<T>&) {});
 }
 
+// A target may come and go while a long call of another one runs.
+void check_others_are_not_waited_for() {
+  const std::vector<float> x(20'000, 0.5f), y(20'000, 0.1f);
+  const LogDensity<float> large = line<float>(x, y), tiny = line<float>({0.5f}, {0.1f});
+  const Published long_call(&large);
+  std::atomic<int> stage{0};
+  std::thread caller([&] {
+    Call<float> call(long_call.number(), 2'000, large.dim());
+    stage = 1;
+    CHECK(call.run());
+    stage = 2;
+  });
+  while (stage == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  for (int i = 0; i < 3; ++i) const Published other(&tiny);
+  CHECK(stage == 1);
+  caller.join();
+}
+
 void check_versions() {
   for (const int minor : {0, 1, 2, 3, 4, 9}) {
     Call<float> call(0, 1, 2);
@@ -149,6 +171,7 @@ void check_versions() {
 int main() {
   check_calls<float>();
   check_calls<double>();
+  check_others_are_not_waited_for();
   check_versions();
   return report("check_xla");
 }

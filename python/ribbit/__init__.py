@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ribbit import errors, protocols, random, samplers, schedules
 from ribbit._arrays.threads import set_num_threads
+from ribbit._backends.library import get_cmake_dir, get_include
 from ribbit.io import load_draws, load_fit, open_run
 from ribbit.models import layers, zoo
 from ribbit.models.layers import *
@@ -27,12 +28,12 @@ from ribbit.targets.posterior import Posterior
 from ribbit.targets.priors import *
 
 if TYPE_CHECKING:
-    from ribbit import datasets, diagnostics, metrics, plots
+    from ribbit import datasets, diagnostics, distributed, metrics, plots
 
 __version__ = "0.1.0"
 
 # Imported when first asked for: a program that samples needs none of them.
-_LATER = ("datasets", "diagnostics", "metrics", "plots")
+_LATER = ("datasets", "diagnostics", "distributed", "metrics", "plots")
 
 
 def __getattr__(name: str) -> Any:
@@ -69,7 +70,10 @@ __all__ = [
     "concatenate",
     "datasets",
     "diagnostics",
+    "distributed",
     "errors",
+    "get_cmake_dir",
+    "get_include",
     "layers",
     "likelihoods",
     "load_draws",

@@ -25,6 +25,7 @@ __all__: list[str] = [
     "fma_peak_gflops",
     "forward",
     "free_memory",
+    "halve_teams",
     "isa",
     "jacobian",
     "kinetic_energy",
@@ -45,7 +46,9 @@ class InterruptFlag:
     Ends native calls that were given this flag, within 20 ms.
     """
     def __init__(self) -> None: ...
+    def ask(self) -> None: ...
     def clear(self) -> None: ...
+    def is_asked(self) -> bool: ...
     def is_set(self) -> bool: ...
     def set(self) -> None: ...
 
@@ -73,6 +76,7 @@ class LogDensity:
         centre: typing.Any = None,
         last: typing.Any = None,
         scales: typing.Any = None,
+        weights: typing.Any = None,
     ) -> None: ...
     def advance(
         self,
@@ -175,6 +179,12 @@ class LogDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.float64],
     ]: ...
+    def join(
+        self,
+        group: typing.Any,
+        shards: typing.SupportsInt | typing.SupportsIndex,
+        rows: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
     def leapfrog(
         self,
         position: typing.Any,
@@ -226,6 +236,7 @@ class LogDensity:
         numpy.typing.NDArray[numpy.float64],
         numpy.typing.NDArray[numpy.int64],
     ]: ...
+    def set_shards(self, shards: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     def value(
         self, theta: typing.Any, rows: typing.Any = None, interrupt: InterruptFlag | None = None
     ) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
@@ -358,6 +369,11 @@ def forward(
     numpy.typing.NDArray[numpy.float32 | numpy.float64],
 ]: ...
 def free_memory() -> int: ...
+def halve_teams(barriers: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    Teams of threads halve after every so many barriers; 0: where threads come late.
+    """
+
 def isa() -> str: ...
 def jacobian(
     table: typing.Any,

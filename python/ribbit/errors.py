@@ -13,6 +13,7 @@ __all__ = [
     "DTypeError",
     "DataError",
     "FitWarning",
+    "GroupError",
     "KindError",
     "MissingError",
     "NoiseWarning",
@@ -45,6 +46,10 @@ class KindError(TypeError, AttributeError):
 
 class MissingError(ValueError, AttributeError):
     """A prediction does not have a statistic, because nothing that it needs was kept."""
+
+
+class GroupError(ValueError):
+    """The ranks of a group do not fit each other, or one has failed; raised on every one."""
 
 
 class RibbitWarning(UserWarning):

@@ -21,6 +21,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import initialize_model
 
 from ribbit._arrays import checks
+from ribbit._arrays.positions import drawn_positions
 from ribbit.errors import ShapeError
 from ribbit.jax.density import JaxDensity
 from ribbit.results.draws import Draws
@@ -61,15 +62,11 @@ class NumpyroDensity(JaxDensity):
 
         Raises
         ------
-        ShapeError
-            If they have another number of parameters.
+        TypeError, ValueError
+            If they are no numbers, or have another number of parameters.
         """
-        positions = np.asarray(draws.positions if isinstance(draws, Draws) else draws)
-        if positions.ndim != 3 or positions.shape[2] != self.dim:
-            raise ShapeError(
-                f"[NumpyroDensity.samples] expected positions (C, D, {self.dim}), got "
-                f"{positions.shape}"
-            )
+        given = draws.positions if isinstance(draws, Draws) else draws
+        positions = drawn_positions("NumpyroDensity.samples", given, self.dim)
         sites = jax.vmap(jax.vmap(lambda q: self._postprocess(self._unravel(q))))(positions)
         return {name: np.asarray(value) for name, value in sites.items()}
 
@@ -172,7 +169,13 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         model_args: Any = (),
         model_kwargs: Any = None,
     ) -> Any:
-        """Start at `init_params` (P,) or (C, P), or where the target starts."""
+        """Start at `init_params` (P,) or (C, P), or where the target starts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `init_params` does not fit.
+        """
         del model_args, model_kwargs
         if isinstance(rng_key, jax.core.Tracer):
             raise ValueError(
@@ -191,7 +194,13 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
         if init_params is None:
             start = density.target.init(seed=seed, chains=chains)
         else:
-            start = np.array(init_params, density.dtype, ndmin=2)
+            given = checks.numeric("RibbitKernel.init", "init_params", init_params)
+            if given.ndim not in (1, 2) or given.shape[-1] != density.target.dim:
+                raise ShapeError(
+                    f"[RibbitKernel.init] expected init_params of shape ({density.target.dim},) or "
+                    f"(C, {density.target.dim}), got {given.shape}"
+                )
+            start = np.array(given, density.dtype, ndmin=2)
         state = self._sampler.init(start, seed=seed, chains=np.arange(chains), warmup=num_warmup)
         slot = len(self._states)
         self._states.append(state)

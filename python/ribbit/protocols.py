@@ -49,6 +49,7 @@ __all__ = [
     "NativeTree",
     "Predictive",
     "PredictiveTerms",
+    "RowGroup",
     "SplitLogDensity",
     "TreeDraw",
     "VariationalDensity",
@@ -56,6 +57,51 @@ __all__ = [
 
 # An array of any library that follows the Python array API standard.
 Array: TypeAlias = Any
+
+
+class RowGroup(Protocol):
+    """Processes that have the rows of a target together: its attribute ``group``, where not None.
+
+    :class:`ribbit.distributed.Group` is one. Every rank runs the same program, and all make these
+    calls in the same order.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, in 0 .. size - 1."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        ...
+
+    def collect(self, data: bytes) -> list[bytes]:
+        """Return what each rank gives."""
+        ...
+
+    def first(self, value: Any = None) -> Any:
+        """Return what rank 0 gives."""
+        ...
+
+    def agree(self, wish: bool, number: int, place: int) -> tuple[bool, int]:
+        """Return whether a rank wishes to stop, and the number that rank 0 gives.
+
+        Raises, on every rank, unless `place` is the same on all.
+        """
+        ...
+
+    def alike(self, function: str, stated: dict[str, str]) -> None:
+        """Raise, on every rank, unless all state the same."""
+        ...
+
+    def end(self) -> None:
+        """End a run on every rank."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the others of an error that they may not have."""
+        ...
 
 
 @runtime_checkable
@@ -76,6 +122,8 @@ class LogDensity(Protocol):
         :class:`NativeIsokinetic`.
     ``no_u_turn(...)``
         See :class:`NativeTree`; None is as good as missing.
+    ``group``
+        See :class:`RowGroup`: each evaluation is made by all of its ranks. Default None.
     ``complete(...)``, ``reduce(...)``, ``full_dim``
         See :class:`Completes`; None is as good as missing.
     ``integrated``
@@ -560,7 +608,7 @@ class GaussNewtonDensity(Protocol):
         """The known sd of normal noise, None for any other likelihood."""
         ...
 
-    def residuals(self, theta: Array) -> tuple[float, int]:
+    def residuals(self, theta: Array) -> tuple[float, float]:
         """Sum of squared residuals of that noise over its variance, and how many there are."""
         ...
 

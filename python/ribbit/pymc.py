@@ -19,7 +19,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from ribbit._arrays import checks
-from ribbit.errors import ShapeError
+from ribbit._arrays.positions import drawn_positions
+from ribbit.errors import DTypeError, ShapeError
 from ribbit.results.draws import Draws
 from ribbit.targets.callable import CallableDensity
 
@@ -81,11 +82,30 @@ class _Native(Op):  # type: ignore[misc]
         return np.asarray(lp[0], np.float64), np.asarray(grad[0], np.float64)
 
 
+def _vector(theta: Any) -> Any:
+    """Return theta as a variable of PyTensor: a vector of real numbers."""
+    name = "pymc_log_density"
+    try:
+        found = pt.as_tensor_variable(theta)
+    except Exception as error:  # NotImplementedError and others
+        got = checks.summary(theta)
+        raise DTypeError(
+            f"[{name}] expected theta as a vector of real numbers, got {got}"
+        ) from error
+    if np.dtype(found.dtype).kind not in "biuf":
+        raise DTypeError(
+            f"[{name}] expected theta as a vector of real numbers, got one of {found.dtype}"
+        )
+    if found.ndim != 1:
+        raise ShapeError(f"[{name}] expected theta as a vector, got {found.ndim} axes")
+    return found
+
+
 class _LogDensity(_Native):
     """theta (P,) -> log density ()."""
 
     def make_node(self, theta: Any) -> Apply[Any, Any]:
-        return Apply(self, [pt.as_tensor_variable(theta, ndim=1)], [pt.dscalar()])
+        return Apply(self, [_vector(theta)], [pt.dscalar()])
 
     def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
         outputs[0][0] = self._evaluate(inputs[0])[0]
@@ -98,7 +118,7 @@ class _Gradient(_Native):
     """theta (P,) -> gradient (P,)."""
 
     def make_node(self, theta: Any) -> Apply[Any, Any]:
-        return Apply(self, [pt.as_tensor_variable(theta, ndim=1)], [pt.dvector()])
+        return Apply(self, [_vector(theta)], [pt.dvector()])
 
     def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
         outputs[0][0] = self._evaluate(inputs[0])[1]
@@ -142,15 +162,11 @@ class PymcDensity(CallableDensity):
 
         Raises
         ------
-        ShapeError
-            If they have another number of parameters.
+        TypeError, ValueError
+            If they are no numbers, or have another number of parameters.
         """
-        positions = np.asarray(draws.positions if isinstance(draws, Draws) else draws)
-        if positions.ndim != 3 or positions.shape[2] != self.dim:
-            raise ShapeError(
-                f"[PymcDensity.samples] expected positions (C, D, {self.dim}), got "
-                f"{positions.shape}"
-            )
+        given = draws.positions if isinstance(draws, Draws) else draws
+        positions = drawn_positions("PymcDensity.samples", given, self.dim)
         names, sites = self._sites  # type: ignore[attr-defined]
         found = []
         for flat in positions.reshape(-1, self.dim):

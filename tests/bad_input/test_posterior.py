@@ -88,6 +88,7 @@ ENTRIES: dict[str, Entry] = {
             "likelihood": likelihoods,
             "temperature": things,
             "likelihood_temperature": things,
+            "sample_weight": some(st.none(), st.just(np.arange(len(X)) + 0.5)),
             "dtype": options,
             "precision": options,
             "marginalize": some(st.none()),
@@ -213,6 +214,8 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 
 
+# Rubbish may be numbers far from unit scale.
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
 @pytest.mark.parametrize("cases", [200, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_rubbish_gives_a_typed_error_or_a_sound_result(entry, cases):

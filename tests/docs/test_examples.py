@@ -55,6 +55,14 @@ def test_torch():
     assert found["last"] > found["first"] + 100
 
 
+@pytest.mark.filterwarnings("ignore:The Tensor default of the field:FutureWarning")  # tensordict's
+def test_posteriors():
+    pytest.importorskip("posteriors")
+    found = load("embed_posteriors").main(num_steps=2000)
+    assert found["error"] < 0.8
+    assert found["spread"] < 0.35
+
+
 def test_second_derivatives_through_torch_raise_and_are_not_zero():
     torch = pytest.importorskip("torch")
     density = load("embed_torch").RibbitLogDensity
@@ -88,7 +96,22 @@ def test_jax():
     found = load("embed_jax").main(num_draws=100)
     assert found["last"] > found["first"]
     assert found["rate"] > 0.5
-    assert found["seconds"] < 100e-6  # per leapfrog and chain; through a Python callback 85 us more
+    assert found["seconds"] < 100e-6  # per gradient and chain; through a Python callback 85 us more
+    assert found["native"] > 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what laplace-torch imports
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_compare_laplace():
+    """Two packages find one Gaussian; what is sampled is wider between the data."""
+    pytest.importorskip("torch")
+    pytest.importorskip("laplace", reason="needs laplace-torch")
+    table = load("compare_laplace").main(draws=300, steps=500)
+    theirs, ours = table["laplace-torch"], table["Ribbit, Laplace"]
+    for name in theirs:
+        assert abs(theirs[name] - ours[name]) < 1e-3, name
+    assert table["Ribbit, HMC"]["gap"] > 1.1 * theirs["gap"]
+    assert table["Ribbit, HMC"]["nll"] < theirs["nll"]
 
 
 def test_compare_methods():

@@ -375,3 +375,66 @@ def test_energy_efficiency_is_that_of_the_benchmark(shared_data):
     with np.load(shared_data / "uci" / "energy.npz") as file:
         np.testing.assert_array_equal(x, file["X"])
         np.testing.assert_array_equal(y, file["y"])
+
+
+class Slices:
+    """Rows that are read in slices alone; remembers the longest."""
+
+    def __init__(self, array, chunks=None):
+        self.array, self.chunks, self.longest = array, chunks, 0
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        assert chunked(self, rows)
+        self.longest = max(self.longest, len(self.array[rows]))
+        return self.array[rows]
+
+
+def chunked(source, rows):
+    return source.chunks is None or rows.start % source.chunks[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f4", "uint8", "int64"])
+def test_rows_are_written_some_at_a_time(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr("ribbit.datasets.files._WRITTEN", 1000)
+    x = np.arange(3000).reshape(600, 5).astype(dtype)
+    for source in (x, x[::-1], Slices(x), Slices(x, (7, 5)), Slices(x.reshape(600, 5, 1))):
+        found = datasets.write_npy(tmp_path / "x.npy", source)
+        assert isinstance(found, np.memmap)
+        assert found.dtype == x.dtype.newbyteorder("=")
+        wanted = source.array if isinstance(source, Slices) else source
+        assert np.array_equal(found, wanted)
+        assert 0 < getattr(source, "longest", 1) <= 200
+    assert [one.name for one in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_a_zarr_array_becomes_a_file(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x = np.random.default_rng(0).normal(size=(500, 6)).astype("float16")
+    source = zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(64, 6))
+    found = datasets.write_npy(tmp_path / "x.npy", source)
+    assert np.array_equal(found, x)
+    assert found.dtype == np.float16
+
+
+def test_rows_that_cannot_be_written(tmp_path):
+    path = tmp_path / "x.npy"
+    for rows, kind in (
+        (3, TypeError),
+        ([[1.0]], TypeError),
+        (np.array(1.0), ValueError),
+        (np.zeros((0, 3)), ValueError),
+        (np.array(["a"]), TypeError),
+        (np.array([1j]), TypeError),
+    ):
+        with pytest.raises(kind, match=r"\[write_npy\] expected rows"):
+            datasets.write_npy(path, rows)
+
+    class Torn(Slices):
+        def __getitem__(self, rows):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        datasets.write_npy(path, Torn(np.zeros((4, 2))))
+    assert not list(tmp_path.iterdir())

@@ -165,3 +165,42 @@ def test_what_does_not_fit_is_refused() -> None:
         target.value_and_grad(np.zeros(2, np.float32))
     with pytest.raises(ValueError, match="rows=None"):
         target.value_and_grad(np.zeros(3, np.float32), np.arange(2))
+
+
+@pytest.mark.usefixtures("x64")
+def test_float64_is_not_rounded_in_silence_where_jax_forgets_it() -> None:
+    target = from_jax(normal, 3)
+    theta = target.init(seed=1)
+    jax.config.update("jax_enable_x64", False)
+    for call in (
+        lambda: target.value_and_grad(theta),
+        lambda: target.leapfrog(theta[None], theta[None], theta[None], 0.1, 1),
+        lambda: rb.HMC(target, step_size=0.1, num_leapfrog_steps=2).sample(2, progress=False),
+    ):
+        with pytest.raises(DTypeError, match="jax_enable_x64"):
+            call()
+    jax.config.update("jax_enable_x64", True)
+    assert target.value_and_grad(theta)[1].dtype == np.float64
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_function_may_compute_in_another_dtype_than_positions_have() -> None:
+    target = from_jax(lambda q: normal(q.astype(np.float64)), 3, dtype="float32")
+    theta = target.init(seed=1, chains=2)
+    expected = -0.5 * np.sum(((theta.astype(np.float64) - 1) / SD) ** 2, axis=1)
+    np.testing.assert_allclose(target.value_and_grad(theta)[0], expected, rtol=1e-12)
+    grad = target.value_and_grad(theta)[1]
+    q, _, terms, _ = target.leapfrog(theta, theta, grad, 0.1, 3)
+    np.testing.assert_allclose(terms[:, 0], target.value_and_grad(q)[0], rtol=1e-12)
+
+
+def test_under_strict_promotion() -> None:
+    def moved():
+        target = from_jax(normal, 3)
+        q = target.init(seed=1, chains=2)
+        return target.leapfrog(q, q, target.value_and_grad(q)[1], 0.1, np.array([1, 2]))[0]
+
+    expected = moved()
+    for mode in (jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict")):
+        with mode:
+            np.testing.assert_allclose(moved(), expected, rtol=1e-5)

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
 import weakref
 
@@ -12,21 +14,13 @@ import pytest
 
 import ribbit as rb
 from ribbit.errors import DTypeError, ShapeError
-from tests.support.layer_problems import net, problem
+from tests.support.five_networks import NETWORKS
+from tests.support.layer_problems import problem
 
 jax = pytest.importorskip("jax", reason="needs JAX")
 jnp = jax.numpy
 
 from ribbit.jax import jax_log_density  # noqa: E402
-
-TANH = rb.Activation("tanh")
-NETWORKS = {
-    "perceptron": net((3,), rb.Dense(6), TANH),
-    "deep": rb.mlp(3, (5, 4), 2, activation="gelu"),
-    "convolution": net((5, 5, 1), rb.Conv2D(3, 3), TANH, rb.Conv2D(2, 2, stride=2)),
-    "normalised": net((4,), rb.Dense(6), rb.LayerNorm(), TANH),
-    "recurrent": net((6,), rb.Embedding(5, 3), rb.LSTM(4)),
-}
 
 
 @pytest.fixture
@@ -162,6 +156,14 @@ def test_what_does_not_fit_is_refused() -> None:
             jax_log_density(wrong)
     with pytest.raises(TypeError, match="prior"):
         jax_log_density(target, prior=1)
+    for wrong in ("abc", None, np.array([None] * 19), [[1.0], [1.0, 2.0]]):
+        with pytest.raises(
+            TypeError, match=r"\[jax_log_density\] expected theta as an array of fl"
+        ):
+            f(wrong)
+    exported = pytest.importorskip("jax.export").export(jax.jit(f))
+    with pytest.raises(ValueError, match="expected a program for this process"):
+        exported(theta)
 
 
 def test_programs_keep_the_target_alive_and_nothing_else_does() -> None:
@@ -178,6 +180,64 @@ def test_programs_keep_the_target_alive_and_nothing_else_does() -> None:
     jax.clear_caches()
     gc.collect()
     assert seen() is None
+
+
+def test_the_function_is_pickled_with_its_target() -> None:
+    f = jax_log_density(small(), prior=False)
+    again = pickle.loads(pickle.dumps(f))
+    theta = small().init(seed=1)
+    assert jax.jit(again)(theta) == f(theta)
+    assert repr(again) == "jax_log_density(Posterior(dim=19, float32), prior=False)"
+
+
+def test_outside_of_programs_with_options_that_look_for_faults() -> None:
+    target = small()
+    f, theta = jax_log_density(target), target.init(seed=1)
+    expected = target.value_and_grad(theta)[1]
+    with jax.disable_jit():
+        np.testing.assert_array_equal(jax.grad(f)(theta), expected)
+    for option, bad in ((jax.debug_nans, np.nan), (jax.debug_infs, 3e38)):
+        with option(True):
+            np.testing.assert_array_equal(jax.jit(jax.grad(f))(theta), expected)
+            for call in (f, jax.jit(f)):
+                with pytest.raises(FloatingPointError):
+                    call(np.full_like(theta, bad))
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match="expected finite results"):
+        f(np.full_like(theta, 1e30))
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+def test_donated_arrays_and_threads_change_no_bit() -> None:
+    target = small()
+    f = jax_log_density(target)
+
+    def move(q):
+        return q + 1e-5 * jax.vmap(jax.grad(f))(q)
+
+    kept, donated = jax.jit(move), jax.jit(move, donate_argnums=0)
+    start = target.init(seed=1, chains=4)
+
+    def walk(step, found):
+        q = jax.numpy.array(start)
+        for _ in range(50):
+            q = step(q)
+        found.append(np.asarray(q))
+
+    found: list = []
+    walk(kept, found)
+    walk(donated, found)
+    threads = [threading.Thread(target=walk, args=(one, found)) for one in (kept, donated) * 2]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):  # others come and go beside them
+        jax_log_density(small(rows=4))
+        gc.collect(0)
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert np.isfinite(found[0]).all()
+    for one in found:
+        np.testing.assert_array_equal(one, found[0])
 
 
 def test_a_program_without_its_target_is_an_error_and_no_crash() -> None:

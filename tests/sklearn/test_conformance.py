@@ -7,28 +7,29 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from ribbit.sklearn import BNNClassifier, BNNRegressor
 
-CHAINS = {"draws": 100, "warmup": 2_000, "thin": 20}
+CHAINS = {"draws": 100, "warmup": 1_000, "thin": 10}
+BATCHES = {"draws": 50, "warmup": 500, "thin": 10}
 TRAINED = {"epochs": 1_000}
+# As long as tables of 15 to 300 rows need: a method that does not learn fails the checks of scores.
 # Trajectories, trees and Newton's way to the mode are short; the other settings of a method are its
 # defaults.
 SETTINGS = {
     "mclmc": CHAINS,
-    "hmc": {"draws": 50, "warmup": 100, "options": {"num_leapfrog_steps": 20}},
-    "nuts": {"draws": 50, "warmup": 100, "options": {"max_tree_depth": 5}},
-    "sgld": CHAINS,
-    "sghmc": CHAINS,
-    "baoab": CHAINS,
+    "hmc": {"draws": 40, "warmup": 60, "options": {"num_leapfrog_steps": 20}},
+    "nuts": {"draws": 40, "warmup": 60, "options": {"max_tree_depth": 5}},
+    "sgld": BATCHES,
+    "sghmc": BATCHES,
+    "baoab": BATCHES,
     "bbb": TRAINED,
     "dropout": TRAINED,
     "ensemble": TRAINED,
-    "laplace": {**TRAINED, "options": {"polish": 10}},
+    "laplace": {**TRAINED, "options": {"polish": 3}},
     "swag": TRAINED,
 }
-# Weights from 1e-4 to 1e3: copies of rows cannot state them, and the core has no weights of rows.
-EXPECTED = {"check_class_weight_classifiers": "weights that no copies of rows state"}
-QUICK = {(BNNRegressor, "mclmc"), (BNNClassifier, "ensemble")}
+# Pilot runs of the step size on three classes: 30 s of a core each, all others 100 s together.
+SLOW = {(BNNClassifier, "sgld"), (BNNClassifier, "sghmc")}
 CASES = [
-    pytest.param(kind, method, marks=() if (kind, method) in QUICK else pytest.mark.slow)
+    pytest.param(kind, method, marks=pytest.mark.slow if (kind, method) in SLOW else ())
     for kind in (BNNRegressor, BNNClassifier)
     for method in SETTINGS
 ]
@@ -46,7 +47,7 @@ def failed(found: list[dict[str, object]]) -> dict[str, str]:
 @pytest.mark.parametrize(("kind", "method"), CASES)
 def test_check_estimator(kind: type, method: str) -> None:
     estimator = kind((16,), method=method, **SETTINGS[method])
-    found = check_estimator(estimator, expected_failed_checks=EXPECTED, on_fail=None, on_skip=None)
+    found = check_estimator(estimator, on_fail=None, on_skip=None)
     assert len(found) > 40
     assert not failed(found)
 

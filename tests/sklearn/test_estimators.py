@@ -1,6 +1,9 @@
 """What the estimators give back: units, shapes, labels, weights, frames, and what they refuse."""
 
+import itertools
 import pickle
+import types
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +18,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import ribbit as rb
-from ribbit import _core
 from ribbit.sklearn import BNNClassifier, BNNRegressor
 
 # Short fits end while they still rise; they are judged by nothing but their form.
@@ -142,6 +144,13 @@ def test_frames(library: str) -> None:
     word = frames.DataFrame({**columns, "city": ["Paris"] * 80})
     with pytest.raises(ValueError, match=r"column 'city' with str 'Paris' in row 0: encode it"):
         regressor().fit(word, y)
+    if library == "pandas":  # times of polars come as numbers
+        times = frames.DataFrame({**columns, "day": np.arange(80).astype("datetime64[s]")})
+        with pytest.raises(ValueError, match="column 'day' of times: encode it"):
+            regressor().fit(times, y)
+    hole = np.where(np.arange(80) == 3, np.nan, x[:, 1])
+    with pytest.raises(ValueError, match="no NaN, got one in column 'height' in row 3: fill"):
+        regressor().fit(frames.DataFrame({**columns, "height": hole}), y)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frames.DataFrame(dict(reversed(columns.items()))))
 
@@ -155,6 +164,22 @@ def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(NotFittedError):
         regressor().predict(x)
     assert not hasattr(regressor(), "partial_fit")
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_units_of_y_do_not_matter(unit: float) -> None:
+    x, y = table()
+    mean, std = regressor().fit(x, y).predict(x, return_std=True)
+    found = regressor().fit(x, unit * y).predict(x, return_std=True)
+    np.testing.assert_allclose(found, [unit * mean, unit * std], rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the overflow that is refused
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_whose_squares_are_no_numbers_are_refused(unit: float) -> None:
+    x, y = table()
+    with pytest.raises(ValueError, match="divide y by that"):
+        regressor().fit(x, unit * y)
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
@@ -172,23 +197,44 @@ def test_weights_are_copies_of_rows() -> None:
     weighted = regressor().fit(x, y, sample_weight=weights)
     assert (copied.predict(x) == weighted.predict(x)).all()
     assert (weighted.predict(x) != regressor().fit(x, y).predict(x)).any()
-    # a half each: twice the temperature of the likelihood, and of all rows none is copied
-    half = regressor().fit(x, y, sample_weight=np.full(80, 0.5)).posterior_
-    assert (half.num_rows, half.likelihood_temperature) == (80, 2.0)
-    with pytest.raises(ValueError, match="small multiples of one number"):
-        regressor().fit(x, y, sample_weight=np.random.default_rng(1).uniform(size=80))
+    assert weighted.posterior_.sample_weight is None
     with pytest.raises(ValueError, match="weights >= 0"):
         regressor().fit(x, y, sample_weight=-weights)
 
 
-def test_class_weights_are_copies_of_rows() -> None:
+@pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble", "laplace", "swag", "mclmc"])
+def test_weights_of_any_size_count_in_the_likelihood(method: str) -> None:
+    """Rows of a second line, weighted by 0.002: it is hardly seen; by 1: it is."""
+    x, y = table(120)
+    y[60:] = 300.0 - y[60:]
+    weights = np.repeat([1.3, 0.002], 60)
+    chains = {"epochs": None, "draws": 100, "warmup": 2_000, "thin": 10}
+    more = {"method": method, "noise": "constant"} | (chains if method == "mclmc" else {})
+    model = regressor(**more).fit(x, y, sample_weight=weights)
+    np.testing.assert_allclose(np.sort(model.posterior_.sample_weight), np.sort(weights), rtol=1e-6)
+    assert model.score(x[:60], y[:60]) > 0.7
+    assert regressor(**more).fit(x, y).score(x[:60], y[:60]) < 0.5
+    order = np.random.default_rng(2).permutation(120)
+    again = regressor(**more).fit(x[order], y[order], sample_weight=weights[order])
+    assert (again.predict(x) == model.predict(x)).all()
+    right = model.log_score(x[:60], y[:60])
+    own = model.log_score(x, y, sample_weight=np.repeat([1.0, 0.0], 60))
+    assert own == pytest.approx(right)
+
+
+def test_class_weights() -> None:
     x, y = table()
-    labels = y > 100.0
+    labels = y > 250.0
     weighted = classifier(class_weight={False: 1, True: 3}).fit(x, labels)
     copied = classifier().fit(x, labels, sample_weight=1 + 2 * labels)
     assert (weighted.predict_proba(x) == copied.predict_proba(x)).all()
-    with pytest.raises(ValueError, match="has no weights"):
-        classifier(class_weight={False: 1e-4, True: 1e3}).fit(x, labels)
+    rare = np.r_[np.flatnonzero(~labels), np.flatnonzero(labels)[:3]]
+    long = {**SHORT, "epochs": 2_000}
+    plain = BNNClassifier((), **long).fit(x[rare], labels[rare])
+    even = BNNClassifier((), class_weight="balanced", **long).fit(x[rare], labels[rare])
+    assert even.predict_proba(x)[:, 1].mean() > 1.5 * plain.predict_proba(x)[:, 1].mean()
+    sure = classifier(class_weight={False: 1e-4, True: 1e3}).fit(x, labels)
+    assert sure.predict(x).mean() > 0.9
 
 
 @pytest.mark.parametrize("make", [regressor, classifier])
@@ -224,22 +270,21 @@ def test_metadata_is_routed() -> None:
     assert best.posterior_.num_rows == 120
 
 
-def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers take half of them each; joblib tells them so, and the core listens."""
-    joblib = pytest.importorskip("joblib")
-    for name in ("RIBBIT_NUM_THREADS", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.mark.filterwarnings("default::ribbit.errors.ConvergenceWarning")
+def test_a_shortened_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = table()
+    chains = {"method": "sgld", "epochs": None, "draws": 5, "warmup": 20, "thin": 1}
+    sample, left = rb.SGLD.sample, [1]
 
-    def threads(model, x, y) -> int:
-        model.predict(x)
-        return int(_core.num_threads())
+    def fails_once(self, *args, **more):
+        if left and left.pop():
+            lost = {"state": None, "step": 3, "largest_gradient": 1.0}
+            raise rb.errors.NonFiniteError("overflow", step_size=3e-3, **lost)
+        return sample(self, *args, **more)
 
-    search = GridSearchCV(
-        regressor(epochs=20), {"prior_scale": [0.5, 1.0]}, scoring=threads, cv=2, n_jobs=2
-    )
-    found = search.fit(x, y).cv_results_["mean_test_score"]
-    assert found.tolist() == [max(1, joblib.cpu_count() // 2)] * 2
+    monkeypatch.setattr(rb.SGLD, "sample", fails_once)
+    with pytest.warns(rb.errors.ConvergenceWarning, match="0.003, got .* sampled with 0.0003"):
+        regressor(**chains).fit(x, y)
 
 
 @pytest.mark.parametrize("method", ["bbb", "dropout", "ensemble"])
@@ -278,6 +323,17 @@ def test_parameters_that_do_not_fit_are_named(given, named: str) -> None:
         regressor().set_params(**given).fit(x, y)
 
 
+@pytest.mark.parametrize("method", ["ensemble", "laplace"])
+def test_a_fit_in_a_folder_is_found_again(tmp_path, method: str) -> None:
+    pytest.importorskip("zarr", reason="needs the extra store")
+    x, y = table()
+    stored = regressor(method=method, store=str(tmp_path / "run")).fit(x, y)
+    again = regressor(method=method, store=str(tmp_path / "run")).fit(x, y)
+    assert (stored.predict(x) == again.predict(x)).all()
+    with pytest.raises(ValueError, match="data"):  # control: other rows are another run
+        regressor(method=method, store=str(tmp_path / "run")).fit(x, y + x[:, 0])
+
+
 def test_a_run_in_a_folder_goes_on(tmp_path) -> None:
     pytest.importorskip("zarr", reason="needs the extra store")
     x, y = table()
@@ -288,3 +344,21 @@ def test_a_run_in_a_folder_goes_on(tmp_path) -> None:
     kept = regressor(**chains).fit(x, y)
     assert (np.asarray(stored.draws_.positions) == kept.draws_.positions).all()
     np.testing.assert_allclose(stored.predict(x), kept.predict(x), rtol=1e-9)
+
+
+def test_a_run_that_takes_minutes_says_so_before_it_begins():
+    """The clock is replaced: a gradient of ten seconds beside one that takes none."""
+    from ribbit.sklearn import methods
+
+    x, y = np.linspace(-1, 1, 20)[:, None], np.linspace(-1, 1, 20)
+    for second, told in ((10.0, True), (0.0, False)):
+        clock = types.SimpleNamespace(perf_counter=itertools.count(0.0, second).__next__)
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            patch.setattr(methods, "time", clock)
+            BNNRegressor((4,), warmup=100, draws=4, chains=2, random_state=0).fit(x, y)
+        found = [str(one.message) for one in said if "minutes" in str(one.message)]
+        assert bool(found) == told
+        if told:
+            assert "20 rows and 18 parameters" in found[0]
+            assert "method='sghmc'" in found[0]

@@ -17,7 +17,7 @@ PACKAGE = Path(ribbit.__file__).resolve().parent
 
 # Optional packages: imported only inside the function that needs them.
 HEAVY = {"cupy", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn", "torch", "jax"}
-HEAVY |= {"numpyro", "pymc", "pytensor"}
+HEAVY |= {"numpyro", "pymc", "pytensor", "mpi4py"}
 # Faces of other ecosystems may import their own at the top; nobody imports the face.
 FACES = {
     "sklearn": {"sklearn"},

@@ -30,7 +30,7 @@ RULES = {
     "targets": BASE | {"models", "_backends"},
     "plots": BASE | {"diagnostics", "metrics"},
 }
-RULES["io"] = RULES["_cli"] = set(RULES)
+RULES["io"] = RULES["_cli"] = RULES["distributed"] = set(RULES)
 # Faces of other ecosystems: each may import all that stands above it, and of each other only what
 # is named here.
 FACES: dict[str, set[str]] = {"sklearn": set(), "torch": set(), "jax": set(), "pymc": set()}
@@ -42,7 +42,7 @@ RULES["ribbit"] = RULES["__main__"] = INNER
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
-OUTSIDE |= {"torch", "zarr", "google_crc32c", "jax", "numpyro", "pymc", "pytensor"}
+OUTSIDE |= {"torch", "zarr", "google_crc32c", "jax", "numpyro", "pymc", "pytensor", "mpi4py"}
 
 
 def room(module: str) -> str:

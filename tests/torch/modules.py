@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import ribbit as rb
+from tests.support.five_networks import NETWORKS
+from tests.support.layer_problems import inputs
 
 
 class Attentive(nn.Module):
@@ -78,50 +80,24 @@ def images(count=12, seed=1):
 
 
 def targets():
-    """Five posteriors of different networks, float64."""
+    """Posteriors of the five networks, float64, with different likelihoods and priors."""
     rng = np.random.default_rng(0)
-    given = {"dtype": np.float64}
-    layers = [rb.Conv2D(2, 3), rb.Activation("tanh"), rb.AvgPool2D(2), rb.Flatten(), rb.Dense(3)]
-    residual = [rb.Dense(3), rb.Activation("silu"), rb.Dense(3)]
+    labels, normal = [0, 1, 1, 0, 1], rng.normal(size=(5, 2))
+    given = {
+        "perceptron": (normal[:, 0], rb.Gaussian(), rb.Normal(1.0)),
+        "normalised": (normal[:, 0], rb.HeteroscedasticGaussian(min_sd=0.05), rb.Laplace(1.0)),
+        "lenet": (labels, rb.Categorical(), rb.Normal(1.0)),
+        "residual": (normal, rb.StudentTNoise(4.0), rb.StudentT(4, 1.0)),
+        "cnn-lstm": (labels, rb.Categorical(), rb.Normal(1.0, fan_in=True)),
+    }
     return {
-        "dense": rb.Posterior(
-            rb.mlp(2, (4,), 1, activation="tanh"),
-            rng.normal(size=(8, 2)),
-            rng.normal(size=8),
-            prior=rb.Normal(1.0),
-            likelihood=rb.Gaussian(),
-            **given,
-        ),
-        "convolution": rb.Posterior(
-            rb.Model(layers, input_shape=(6, 6, 1)),
-            rng.normal(size=(5, 6, 6, 1)),
-            [0, 1, 2, 0, 1],
-            prior=rb.Normal(1.0),
-            likelihood=rb.Categorical(),
-            **given,
-        ),
-        "residual": rb.Posterior(
-            rb.Model([rb.Residual(residual), rb.LayerNorm(), rb.Dense(1)], input_shape=(3,)),
-            rng.normal(size=(6, 3)),
-            rng.integers(0, 2, 6),
-            prior=rb.StudentT(4, 1.0),
-            likelihood=rb.Bernoulli(),
-            **given,
-        ),
-        "lstm": rb.Posterior(
-            rb.Model([rb.Embedding(5, 2), rb.LSTM(3), rb.Dense(2)], input_shape=(4,)),
-            rng.integers(0, 5, (4, 4)),
-            [0, 1, 1, 0],
-            prior=rb.Normal(1.0),
-            likelihood=rb.Categorical(),
-            **given,
-        ),
-        "noise of rows": rb.Posterior(
-            rb.mlp(1, (3, 3), 2, activation="softplus"),
-            rng.normal(size=(7, 1)),
-            rng.normal(size=7),
-            prior=rb.Laplace(1.0),
-            likelihood=rb.HeteroscedasticGaussian(min_sd=0.05),
-            **given,
-        ),
+        name: rb.Posterior(
+            NETWORKS[name],
+            inputs(NETWORKS[name], rng, 5).reshape(5, *NETWORKS[name].input_shape),
+            y,
+            prior=prior,
+            likelihood=likelihood,
+            dtype=np.float64,
+        )
+        for name, (y, likelihood, prior) in given.items()
     }

@@ -1,4 +1,4 @@
-"""A target's log density as an operator of torch, judged by torch's own checks."""
+"""A target's log density inside torch, judged by torch's own checks on five networks."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,14 @@ def case(request):
     return target, rb.torch.torch_log_density(target), theta
 
 
-def test_gradcheck(case):
-    _, f, theta = case
+def operator(f):
+    """What graphs have of f."""
+    return lambda theta: torch.ops.ribbit.log_density(theta, f._number)[0]
+
+
+@pytest.mark.parametrize("form", [lambda f: f, operator], ids=["function", "operator"])
+def test_gradcheck(case, form):
+    f, theta = form(case[1]), case[2]
     assert torch.autograd.gradcheck(f, (theta,))
     assert torch.autograd.gradcheck(f, (theta.detach()[0].clone().requires_grad_(True),))
 
@@ -45,8 +51,9 @@ def test_compile_of_the_whole_graph(case):
     np.testing.assert_allclose(grad.numpy(), -2 * known, rtol=1e-14)
 
 
-def test_double_backward_is_refused_by_name_and_is_no_zero(case):
-    _, f, theta = case
+@pytest.mark.parametrize("form", [lambda f: f, operator], ids=["function", "operator"])
+def test_double_backward_is_refused_by_name_and_is_no_zero(case, form):
+    f, theta = form(case[1]), case[2]
     (grad,) = torch.autograd.grad(f(theta).sum(), theta, create_graph=True)
     with pytest.raises(RuntimeError, match=r"torch_log_density.*double backward"):
         torch.autograd.grad(grad.sum(), theta)
@@ -55,10 +62,45 @@ def test_double_backward_is_refused_by_name_and_is_no_zero(case):
         torch.autograd.functional.hessian(f, one)
 
 
-def test_vmap(case):
+def test_transforms_of_torch_func(case):
     target, f, theta = case
-    found = torch.func.vmap(f)(theta.detach())
-    np.testing.assert_allclose(found.numpy(), target.value_and_grad(theta.detach().numpy())[0])
+    theta = theta.detach()
+    known, slope = target.value_and_grad(theta.numpy())
+    np.testing.assert_array_equal(torch.func.vmap(f)(theta).numpy(), known)
+    grad, value = torch.func.grad_and_value(lambda a: 3 * f(a))(theta[0])
+    np.testing.assert_allclose(value.item(), 3 * known[0])
+    np.testing.assert_allclose(grad.numpy(), 3 * slope[0], rtol=1e-14)
+    np.testing.assert_array_equal(torch.func.vmap(torch.func.grad(f))(theta).numpy(), slope)
+    per_row = torch.func.vmap(operator(f))(theta)
+    np.testing.assert_array_equal(per_row.numpy(), known)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, in jvp
+def test_second_derivatives_of_torch_func_are_refused_by_name():
+    f = rb.torch.torch_log_density(TARGETS["perceptron"])
+    theta = torch.from_numpy(f.target.init(seed=0))
+    slope = torch.func.grad(f)
+    for refused in (
+        lambda: torch.func.jacrev(slope)(theta),
+        lambda: torch.func.grad(lambda a: slope(a).sum())(theta),
+        lambda: torch.func.vmap(torch.func.jacrev(slope))(theta[None]),
+        lambda: torch.func.hessian(f)(theta),
+        lambda: torch.func.jvp(f, (theta,), (theta,)),
+        lambda: torch.func.jacfwd(slope)(theta),
+    ):
+        with pytest.raises(RuntimeError, match=r"^\[torch_log_density\] expected"):
+            refused()
+
+
+def test_a_graph_that_is_traced_holds_the_operator():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    f = rb.torch.torch_log_density(TARGETS["perceptron"])
+    theta = torch.from_numpy(f.target.init(seed=0, chains=2))
+    for mode in ("real", "fake"):
+        graph = make_fx(f, tracing_mode=mode)(theta)
+        assert "ribbit.log_density" in graph.code
+        np.testing.assert_array_equal(graph(0.5 * theta).numpy(), f(0.5 * theta).numpy())
 
 
 def test_a_wrong_gradient_would_be_noticed():
@@ -95,13 +137,13 @@ def test_float32_values_are_float64():
     [
         (np.zeros(3), "expected theta as a torch.float64 tensor, got "),
         (torch.zeros(3), "expected theta as a torch.float64 tensor, got torch.float32"),
-        (torch.zeros(3, dtype=torch.float64), r"expected theta \(18,\) or \(C, 18\)"),
-        (torch.zeros(0, 18, dtype=torch.float64), r"expected theta \(18,\)"),
+        (torch.zeros(3, dtype=torch.float64), r"expected theta \(66,\) or \(C, 66\)"),
+        (torch.zeros(0, 66, dtype=torch.float64), r"expected theta \(66,\)"),
     ],
 )
 def test_bad_positions(theta, message):
-    f = rb.torch.torch_log_density(TARGETS["dense"])
-    assert f.dim == 18
+    f = rb.torch.torch_log_density(TARGETS["perceptron"])
+    assert f.dim == 66
     with pytest.raises((TypeError, ValueError), match=r"^\[torch_log_density\] " + message):
         f(theta)
 
@@ -109,4 +151,4 @@ def test_bad_positions(theta, message):
 def test_bad_targets():
     with pytest.raises(TypeError, match="target with value_and_grad"):
         rb.torch.torch_log_density(3)
-    assert "dim" in repr(rb.torch.torch_log_density(TARGETS["dense"]))
+    assert "dim" in repr(rb.torch.torch_log_density(TARGETS["perceptron"]))

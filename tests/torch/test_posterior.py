@@ -137,8 +137,11 @@ def test_chunks_of_rows_add_up():
         lambda t: rb.SGLD(t, step_size=1e-4, batch_size=7),
         lambda t: rb.SGLD(t, step_size=1e-3, batch_size=7, preconditioner="rmsprop"),
         lambda t: rb.SGHMC(t, step_size=1e-4, batch_size=7),
+        lambda t: rb.BAOAB(t, step_size=1e-2, batch_size=7),
+        lambda t: rb.MCLMC(t, step_size=0.02, decoherence_length=0.5),
+        lambda t: rb.MCLMC(t, adjusted=True, step_size=0.02, decoherence_length=0.1),
     ],
-    ids=["hmc", "nuts", "sgld", "rmsprop", "sghmc"],
+    ids=["hmc", "nuts", "sgld", "rmsprop", "sghmc", "baoab", "mclmc", "adjusted"],
 )
 def test_samplers_draw_what_they_draw_from_the_core(sampler):
     native, target = both()

@@ -62,6 +62,9 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     }
     if (row_noise) continue;
     team.shard_grads.resize(shards * dim_);
+    if (group_ != nullptr && !team.exchange) {
+      team.exchange = std::make_unique<GradientExchange<T>>(*group_, dim_);
+    }
     if (last_) {
       team.last.resize(*last_, shards, threads);
       keep_shards(team, rows, shards);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -12,7 +13,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
                         const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
                         std::int64_t rows, Temperatures temperatures, bool masks, bool concrete,
                         const T* centre, std::optional<LastLayer> last,
-                        std::vector<ScaleSegment> scales)
+                        std::vector<ScaleSegment> scales, const T* weights)
     : network_(std::move(network)),
       last_(std::move(last)),
       masked_(masks),
@@ -25,9 +26,13 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       constants_(likelihood_constants(likelihood, parameters)),
       x_(x),
       y_(y),
+      weights_(weights),
       rows_(rows),
       dim_(noise_at() + (traits_.learns_noise ? 1 : 0) + pass_->rates()),
       targets_(last_ ? last_->outputs : columns_of(traits_.shape, network_.output_size())),
+      all_rows_(rows),
+      total_rows_(weights != nullptr ? std::accumulate(weights, weights + rows, 0.0)
+                                     : static_cast<double>(rows)),
       temperatures_(temperatures) {
   if (traits_.shape == LikelihoodShape::kMeanAndScale && network_.output_size() % 2 != 0) {
     throw std::invalid_argument("[LogDensity] expected an even number of outputs, got " +
@@ -87,21 +92,80 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       for (std::int64_t k = 0; k < targets_; ++k) {
         sum += constant_of(likelihood, static_cast<double>(y[n * targets_ + k]));
       }
+      if (weights_ != nullptr) sum *= static_cast<double>(weights_[n]);
       row_constant_[static_cast<std::size_t>(n)] = sum;
     }
   }
 }
 
 template <class T>
-const Batch<T>& Evaluator<T>::full_batch() const {
-  std::call_once(packed_once_, [this] {
-    auto batch = std::make_unique<Batch<T>>();
+void Evaluator<T>::set_shards(std::int64_t shards) {
+  if (shards < 1 || shards > kMostShards) {
+    throw std::invalid_argument("[LogDensity] expected shards in 1.." +
+                                std::to_string(kMostShards) + ", got " + std::to_string(shards));
+  }
+  shards_ = shards;
+}
+
+template <class T>
+bool Evaluator<T>::join(const RowGroup& group, std::int64_t total) {
+  if (last_ || masked_ || concrete_) {
+    throw std::invalid_argument("[LogDensity] expected a plain density for rows over ranks");
+  }
+  set_shards(group.shards);
+  if (group.ranks < 2) return true;
+  const auto first_row = [&](int rank) { return group.first_row(rank, total); };
+  if (group.shards < group.ranks || group.panels != panel_count(total) ||
+      first_row(group.rank + 1) - first_row(group.rank) != rows_) {
+    throw std::invalid_argument("[LogDensity] expected the rows of the rank's shards");
+  }
+  group_ = std::make_unique<const RowGroup>(group);
+  all_rows_ = total;
+  if (row_constant_.empty()) return true;
+  // Added in the order of the rows, as one process does.
+  std::vector<double> each(static_cast<std::size_t>(total));
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < group.ranks; ++r) {
+    sizes.push_back((first_row(r + 1) - first_row(r)) * static_cast<std::int64_t>(sizeof(double)));
+  }
+  if (!group.exchange->meet(false) ||
+      !group.exchange->gather(reinterpret_cast<const std::byte*>(row_constant_.data()),
+                              reinterpret_cast<std::byte*>(each.data()), sizes)) {
+    return false;
+  }
+  all_constants_ = std::accumulate(each.begin(), each.end(), 0.0);
+  return true;
+}
+
+template <class T>
+std::unique_ptr<Batch<T>> Evaluator<T>::all_rows(bool streamed) const {
+  auto batch = std::make_unique<Batch<T>>();
+  if (streamed) {
+    batch->x.rows = rows_;
+    batch->x.features = network_.input_size();
+    batch->x.source = x_;
+  } else {
     pass_->take_rows(x_, nullptr, rows_, batch->x);
-    pack_rows(y_, targets_, nullptr, rows_, batch->y);
-    for (const double c : row_constant_) batch->constant += c;
-    full_batch_ = std::move(batch);
-  });
-  return *full_batch_;
+  }
+  pack_rows(y_, targets_, nullptr, rows_, batch->y);
+  if (weights_ != nullptr) pack_rows(weights_, 1, nullptr, rows_, batch->weights);
+  for (const double c : row_constant_) batch->constant += c;
+  if (group_ != nullptr) batch->constant = all_constants_;
+  return batch;
+}
+
+template <class T>
+const Batch<T>& Evaluator<T>::packed_batch() const {
+  std::call_once(packed_once_, [this] { packed_batch_ = all_rows(false); });
+  return *packed_batch_;
+}
+
+template <class T>
+const Batch<T>& Evaluator<T>::full_batch() const {
+  // One shard may be split over threads, and what is integrated out looks at its rows twice.
+  if (!x_.streamed || last_ || full_shards() == 1) return packed_batch();
+  std::call_once(streamed_once_, [this] { streamed_batch_ = all_rows(true); });
+  return *streamed_batch_;
 }
 
 template <class T>
@@ -109,6 +173,7 @@ Batch<T> Evaluator<T>::batch_of(const std::int64_t* subset, std::int64_t count) 
   Batch<T> batch;
   pass_->take_rows(x_, subset, count, batch.x);
   pack_rows(y_, targets_, subset, count, batch.y);
+  if (weights_ != nullptr) pack_rows(weights_, 1, subset, count, batch.weights);
   batch.scale = static_cast<double>(rows_) / static_cast<double>(count);
   for (std::int64_t i = 0; !row_constant_.empty() && i < count; ++i) {
     batch.constant += row_constant_[static_cast<std::size_t>(subset[i])];
@@ -177,7 +242,7 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
   if (!wanted.gradient) return true;
   for (std::int64_t c = first; c < last; ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
-    if (m.shards > 1) {
+    if (m.shards > 1 && m.group == nullptr) {
       kernels<T>().tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin,
                             m.grad + begin);
     }
@@ -195,11 +260,51 @@ bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted
   }
   if (!pack_weights(m, theta, wanted.gradient)) return false;
   if (m.splits()) return split_shard(m, theta, wanted);
-  for (std::int64_t s = m.first(m.shards); s < m.last(m.shards); ++s) {
+  const std::int64_t shards = m.own_shards();
+  for (std::int64_t s = m.first(shards); s < m.last(shards); ++s) {
     if (m.team.cancel().cancelled()) return false;
-    run_shard(m, theta, s, wanted);
+    run_shard(m, theta, m.first_shard() + s, wanted);
   }
-  return m.barrier();
+  return m.group != nullptr ? share(m, wanted) : m.barrier();
+}
+
+// From the sums of the rank's shards to those of all: log likelihoods of the shards, and the
+// gradient where combine() then finds it. Ends with a barrier; false when the ranks agree to end.
+template <class T>
+bool Evaluator<T>::share(const Member<T>& m, Wanted wanted) const {
+  Exchange& others = *m.group->exchange;
+  const bool leads = m.index == 0;
+  const auto agreed = [&](bool on) {
+    if (!on) m.team.cancel().cancel();
+  };
+  if (!m.barrier()) return false;
+  if (!wanted.gradient) {
+    if (leads) {
+      const double* own = m.shared.shard_ll + m.group->own_first();
+      const std::vector<double> sent(own, own + m.group->own_shards());
+      std::vector<std::int64_t> sizes;
+      for (int r = 0; r < m.group->ranks; ++r) {
+        sizes.push_back((m.group->first_shard(r + 1) - m.group->first_shard(r)) *
+                        static_cast<std::int64_t>(sizeof(double)));
+      }
+      agreed(others.meet(m.wish->wished()) &&
+             others.gather(reinterpret_cast<const std::byte*>(sent.data()),
+                           reinterpret_cast<std::byte*>(m.shared.shard_ll), sizes));
+    }
+    return m.team.gather();
+  }
+  GradientExchange<T>& exchange = *m.shared.exchange;
+  exchange.pack(m.shared.shard_grads.data(), m.first(dim_), m.last(dim_), wanted.values);
+  if (!m.barrier()) return false;
+  if (leads) {
+    agreed(others.meet(m.wish->wished()) && exchange.swap(wanted.values, m.shared.shard_ll));
+  }
+  if (!m.team.gather()) return false;
+  const std::int64_t slice = exchange.slice_size();
+  exchange.add(m.first(slice), m.last(slice), wanted.values);
+  if (!m.barrier()) return false;
+  if (leads) agreed(exchange.gather(wanted.values, m.grad));
+  return m.team.gather();
 }
 
 // 1 - p of the learned rate before the weights at an offset; 1 where there is none.

@@ -4,7 +4,8 @@
 //   log density = (log likelihood / likelihood_temperature + log prior) / temperature
 //
 // Rows are cut into at most 16 shards by (N, dim) alone; a shard adds its panels in order and a
-// fixed tree adds the shards, so no result depends on the number of threads or chains.
+// fixed tree adds the shards, so no result depends on the number of threads or chains, nor on how
+// many processes have the rows (row_group.h).
 
 #include <algorithm>
 #include <cmath>
@@ -68,12 +69,19 @@ class Evaluator {
   // behind the network is integrated out (last_layer.h): likelihood is a Gaussian, and neither
   // theta nor the prior's segments have its weights. Where it is alone, the network is that layer.
   // scales: those that are learned, the last parameters, without masks and with all layers; the
-  // prior is of positions, not of the weights.
+  // prior is of positions, not of the weights. weights: (rows,), how often each row's term of the
+  // log likelihood counts; must outlive this object; null: once.
   Evaluator(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
             const LikelihoodParameters& parameters, const Rows<T>& x, const T* y, std::int64_t rows,
             Temperatures temperatures, bool masks = false, bool concrete = false,
             const T* centre = nullptr, std::optional<LastLayer> last = std::nullopt,
-            std::vector<ScaleSegment> scales = {});
+            std::vector<ScaleSegment> scales = {}, const T* weights = nullptr);
+
+  // Cuts all rows into that many shards, in place of those by shapes; before the first use.
+  void set_shards(std::int64_t shards);
+  // The rows are those of one rank of a group, from whose shards the rest is known; total: of
+  // all ranks. Before the first use, on every rank; false where the exchange ended it.
+  bool join(const RowGroup& group, std::int64_t total);
 
   const Network& network() const { return network_; }
   const NetworkPass<T>& network_pass() const { return *pass_; }
@@ -86,13 +94,16 @@ class Evaluator {
   const LikelihoodConstants& constants() const { return constants_; }
   const Rows<T>& x() const { return x_; }
   const T* y() const { return y_; }
+  const T* row_weights() const { return weights_; }
   bool masked() const { return masked_; }
   bool concrete() const { return concrete_; }
   const LastLayer* last() const { return last_ ? &*last_ : nullptr; }
   std::int64_t dim() const { return dim_; }
-  std::int64_t rows() const { return rows_; }
+  // Of all processes of a group.
+  std::int64_t rows() const { return all_rows_; }
+  const RowGroup* group() const { return group_.get(); }
   std::int64_t targets() const { return targets_; }
-  // Terms of the log likelihood that depend on y alone, (rows,), or {}.
+  // Terms of the log likelihood that depend on y alone, weighted, (rows,), or {}.
   const std::vector<double>& row_constants() const { return row_constant_; }
   // Parameters that an estimator draws once for all rows.
   const std::vector<Layer::Array>& drawn(Estimator estimator) const {
@@ -104,7 +115,28 @@ class Evaluator {
 
   // How batches are cut, by shapes alone.
   std::int64_t shard_count(std::int64_t rows, PassUse use = PassUse::kGradient) const {
+    if (rows == all_rows_ && use == PassUse::kGradient) return full_shards();
     return pass_->shard_count(use, rows, dim_);
+  }
+  // How a call on some chains goes over a batch: a group's ranks take chain after chain, each with
+  // all of its threads, so that they exchange in the same order.
+  struct Cut {
+    const RowGroup* group;  // null: all rows of the batch are here
+    std::int64_t shards, own, pieces, teams;
+    std::int64_t threads() const { return most_threads(teams, pieces); }
+  };
+  Cut cut_of(const Batch<T>& batch, std::int64_t chains) const {
+    const bool all = group_ != nullptr && &batch == &full_batch();
+    const std::int64_t shards = all ? full_shards() : shard_count(batch.x.rows);
+    if (all) return {group_.get(), shards, group_->own_shards(), group_->own_shards(), 1};
+    return {nullptr, shards, shards, pieces(batch.x.rows, shards), chains};
+  }
+  // Calls body(team, member, chain, first_thread) as for_each_chain does.
+  template <class Body>
+  static void run_chains(const Cut& cut, Crew& crew, std::int64_t chains, Cancel& cancel,
+                         const Body& body);
+  std::int64_t full_shards() const {
+    return shards_ > 0 ? shards_ : pass_->shard_count(PassUse::kGradient, all_rows_, dim_);
   }
   std::int64_t chunk_count() const { return (dim_ + kChunk - 1) / kChunk; }
   std::int64_t pieces(std::int64_t rows, std::int64_t shards) const;  // threads a chain is worth
@@ -114,8 +146,10 @@ class Evaluator {
            (4.0 * products + 6.0 * static_cast<double>(std::max(dim_, network_.multiplications())));
   }
 
-  // All rows: built on first use.
+  // All rows: built on first use. Streamed rows stay where they lie, where a shard packs its own.
   const Batch<T>& full_batch() const;
+  // The same, packed beforehand wherever the network does that.
+  const Batch<T>& packed_batch() const;
   // The rows of subset (count,).
   Batch<T> batch_of(const std::int64_t* subset, std::int64_t count) const;
 
@@ -158,6 +192,8 @@ class Evaluator {
   }
 
  private:
+  std::unique_ptr<Batch<T>> all_rows(bool streamed) const;
+  bool share(const Member<T>& m, Wanted wanted) const;
   bool run_scaled(const Member<T>& m, const T* theta, Wanted wanted) const;
   bool run_weights(const Member<T>& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
@@ -187,8 +223,12 @@ class Evaluator {
   LikelihoodTraits traits_;
   LikelihoodConstants constants_;
   Rows<T> x_;
-  const T* y_;
+  const T *y_, *weights_;
   std::int64_t rows_, dim_, targets_;
+  std::int64_t all_rows_, shards_ = 0;  // of all ranks; as they were set, 0: by shapes
+  std::unique_ptr<const RowGroup> group_;
+  double all_constants_ = 0;                 // of the rows of all ranks
+  double total_rows_;                        // the sum of their weights
   std::unique_ptr<const Scales<T>> scales_;  // null: there are none
   Temperatures temperatures_;
   // Of each Estimator: parameters that it draws once for all rows: flipout's biases, and all of
@@ -196,8 +236,9 @@ class Evaluator {
   std::vector<Layer::Array> drawn_[3];
   std::vector<double> row_constant_;  // terms of the log likelihood that depend on y alone, or {}
 
-  mutable std::once_flag packed_once_;
-  mutable std::unique_ptr<Batch<T>> full_batch_;  // built on first use
+  // Built on first use.
+  mutable std::once_flag packed_once_, streamed_once_;
+  mutable std::unique_ptr<Batch<T>> packed_batch_, streamed_batch_;
   mutable std::mutex spaces_mutex_;
   mutable std::vector<std::unique_ptr<CallSpace<T>>> spaces_;  // workspaces no call holds
 };
@@ -228,6 +269,12 @@ struct PanelLikelihood {
   // f, delta: (outputs, kPanel) of panel p of the batch. Adds to the log likelihood, where values
   // are wanted, and to its derivative by the log noise (unweighted), where that is learned.
   void operator()(std::int64_t p, const T* f, T* delta, double& ll, double& noise) const {
+    if (batch.weights.rows > 0) {
+      kernels<T>().weighted_likelihood_panel(kind, constants, f, batch.y.panel(p),
+                                             batch.weights.panel(p), outputs, scale, weight, delta,
+                                             values ? &ll : nullptr, learned ? &noise : nullptr);
+      return;
+    }
     kernels<T>().likelihood_panel(kind, constants, f, batch.y.panel(p), outputs, batch.x.valid(p),
                                   scale, weight, delta, values ? &ll : nullptr,
                                   learned ? &noise : nullptr);
@@ -258,7 +305,7 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
     if (wanted.gradient && scales_ != nullptr) {
       scales_->gather(m.shared.scale_sums.data(), c, grad);
-    } else if (wanted.gradient && m.shards > 1) {
+    } else if (wanted.gradient && m.shards > 1 && m.group == nullptr) {
       k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
     }
     double logp = 0;
@@ -282,33 +329,53 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
   }
 }
 
+template <class T>
+template <class Body>
+void Evaluator<T>::run_chains(const Cut& cut, Crew& crew, std::int64_t chains, Cancel& cancel,
+                              const Body& body) {
+  if (cut.group == nullptr) {
+    for_each_chain(crew, chains, cancel, body);
+    return;
+  }
+  for (std::int64_t chain = 0; chain < chains && !cancel.cancelled(); ++chain) {
+    for_each_chain(crew, 1, cancel,
+                   [&](Team& team, int index, int thread, std::int64_t, int first_thread) {
+                     return body(team, index, thread, chain, first_thread);
+                   });
+  }
+}
+
 // Runs body(member, chain) on the threads of each chain; passes: gradients in all.
 template <class T>
 template <class Body, class Prepare>
 bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double passes, T* grad,
                              Poll* poll, const Body& body, const Prepare& prepare,
                              const std::int64_t* order) const {
-  const std::int64_t shards = shard_count(batch.x.rows), parts = pieces(batch.x.rows, shards);
+  const Cut cut = cut_of(batch, chains);
   const double flops = passes * gradient_flops(batch.x.rows);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * parts)));
-  std::unique_ptr<CallSpace<T>> space = acquire(crew.size(), chains, shards, batch.x.rows);
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), cut.threads())));
+  std::unique_ptr<CallSpace<T>> space = acquire(crew.size(), cut.teams, cut.own, batch.x.rows);
   for (int t = 0; t < crew.size(); ++t) {
-    if (leads_team(t, crew.size(), chains)) prepare(*space->teams[static_cast<std::size_t>(t)]);
+    if (leads_team(t, crew.size(), cut.teams)) prepare(*space->teams[static_cast<std::size_t>(t)]);
   }
-  Cancel cancel(poll);
-  for_each_chain(crew, chains, cancel,
-                 [&](Team& team, int index, int thread, std::int64_t place, int first_thread) {
-                   const std::int64_t chain = order != nullptr ? order[place] : place;
-                   Member<T> member{team,
-                                    index,
-                                    *space->teams[static_cast<std::size_t>(first_thread)],
-                                    *space->threads[static_cast<std::size_t>(thread)],
-                                    batch,
-                                    shards,
-                                    grad != nullptr ? grad + chain * dim_ : nullptr,
-                                    parts};
-                   return body(member, chain);
-                 });
+  WishPoll wish(poll);
+  Cancel cancel(cut.group != nullptr ? &wish : poll);
+  run_chains(cut, crew, chains, cancel,
+             [&](Team& team, int index, int thread, std::int64_t place, int first_thread) {
+               const std::int64_t chain = order != nullptr ? order[place] : place;
+               Member<T> member{team,
+                                index,
+                                *space->teams[static_cast<std::size_t>(first_thread)],
+                                *space->threads[static_cast<std::size_t>(thread)],
+                                batch,
+                                cut.shards,
+                                grad != nullptr ? grad + chain * dim_ : nullptr,
+                                cut.pieces,
+                                nullptr,
+                                cut.group,
+                                &wish};
+               return body(member, chain);
+             });
   release(std::move(space));
   return !cancel.cancelled();
 }

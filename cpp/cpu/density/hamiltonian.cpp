@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/philox_hd.h"
-#include "cpu/density/leapfrog.h"
 #include "cpu/random.h"
 
 namespace ribbit::cpu {
@@ -31,11 +30,10 @@ bool all_finite(const T* values, std::int64_t count) {
   return std::all_of(values, values + count, [](T value) { return std::isfinite(value); });
 }
 
-}  // namespace
-
-template <class T>
-bool hamiltonian(const Evaluator<T>& evaluator, const Transitions<T>& all, Poll* poll) {
-  const std::int64_t n = evaluator.dim();
+// moves(trajectories): false when cancelled.
+template <class T, class Moves>
+bool transitions(const Transitions<T>& all, std::int64_t n, const Temperatures& t,
+                 const Moves& moves) {
   const auto count = static_cast<std::size_t>(all.chains);
 
   // Momentum and trajectory.
@@ -51,12 +49,11 @@ bool hamiltonian(const Evaluator<T>& evaluator, const Transitions<T>& all, Poll*
       all.chains,      all.position,  start,         all.grad,         all.mass,
       all.mass_stride, all.step_size, all.num_steps, all.end_position, end,
       all.end_grad,    likelihood,    prior,         made.data()};
-  if (!leapfrog(evaluator, trajectories, poll)) return false;
+  if (!moves(trajectories)) return false;
   kinetic_energy(end, all.mass, all.mass_stride, all.chains, n, after);
 
   // Acceptance.
   const Stream stream{all.seed, all.step, kPurposeAccept, 0};
-  const Temperatures& t = evaluator.temperatures();
   for (std::int64_t c = 0; c < all.chains; ++c) {
     TransitionOutcome& outcome = all.outcomes[c];
     const double* old = all.terms + 2 * c;
@@ -83,6 +80,40 @@ bool hamiltonian(const Evaluator<T>& evaluator, const Transitions<T>& all, Poll*
     outcome.energy = (outcome.accepted ? after[c] : before[c]) - outcome.log_density;
   }
   return true;
+}
+
+}  // namespace
+
+template <class T>
+bool hamiltonian(const Evaluator<T>& evaluator, const Transitions<T>& all, Poll* poll) {
+  return transitions(
+      all, evaluator.dim(), evaluator.temperatures(),
+      [&](const Trajectories<T>& trajectories) { return leapfrog(evaluator, trajectories, poll); });
+}
+
+PointerDensity::Outcome hamiltonian(const PointerDensity& density, const Transitions<double>& all,
+                                    Poll* poll) {
+  PointerDensity::Outcome outcome;
+  transitions(all, density.dim(), {}, [&](const Trajectories<double>& trajectories) {
+    outcome = leapfrog(density, trajectories, poll);
+    return outcome.code == 0 && !outcome.cancelled;
+  });
+  return outcome;
+}
+
+PointerDensity::Outcome leapfrog(const PointerDensity& density, const Trajectories<double>& all,
+                                 Poll* poll) {
+  const std::int64_t count = all.chains * density.dim();
+  const auto copy = [count](const double* from, double* to) {
+    if (from != to) std::copy_n(from, count, to);
+  };
+  copy(all.position, all.end_position);
+  copy(all.momentum, all.end_momentum);
+  copy(all.grad, all.end_grad);
+  std::fill_n(all.log_prior, all.chains, 0.0);
+  return density.leapfrog(all.end_position, all.end_momentum, all.end_grad, all.mass,
+                          all.mass_stride, all.step_size, all.num_steps, all.chains,
+                          all.log_likelihood, all.made, poll);
 }
 
 #define RIBBIT_INSTANTIATE(T) \

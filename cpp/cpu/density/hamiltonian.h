@@ -3,6 +3,8 @@
 // Metropolis acceptance.
 
 #include "cpu/density/evaluator.h"
+#include "cpu/density/leapfrog.h"
+#include "cpu/density/pointer_density.h"
 
 namespace ribbit::cpu {
 
@@ -40,5 +42,12 @@ struct Transitions {
 // Of every chain. False when cancelled.
 template <class T>
 bool hamiltonian(const Evaluator<T>& evaluator, const Transitions<T>& all, Poll* poll);
+
+// The same and its trajectories of a function, whose log density is the first term; the second is
+// 0.
+PointerDensity::Outcome hamiltonian(const PointerDensity& density, const Transitions<double>& all,
+                                    Poll* poll);
+PointerDensity::Outcome leapfrog(const PointerDensity& density, const Trajectories<double>& all,
+                                 Poll* poll);
 
 }  // namespace ribbit::cpu

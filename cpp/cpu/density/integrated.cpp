@@ -21,7 +21,7 @@ struct Products final : PanelLoss<T> {
       : layer(last), batch(rows), scratch(space), sums(products) {}
   void operator()(std::int64_t p, const T* f, T*) override {
     kernels<T>().gram(f, layer.inputs, layer.bias, batch.y.panel(p), layer.outputs,
-                      batch.x.valid(p), scratch, sums);
+                      batch.x.valid(p), batch.row_weights(p), scratch, sums);
   }
 };
 
@@ -34,7 +34,8 @@ struct Deltas final : PanelLoss<T> {
   Deltas(const LastLayer& last, const Batch<T>& rows, const LastLayerSpace<T>& shared)
       : layer(last), batch(rows), space(shared) {}
   void operator()(std::int64_t p, const T* f, T* delta) override {
-    last_layer_delta(layer, space, f, batch.y.panel(p), 1, batch.x.valid(p), delta);
+    last_layer_delta(layer, space, f, batch.y.panel(p), batch.row_weights(p), 1, batch.x.valid(p),
+                     delta);
   }
 };
 
@@ -105,7 +106,7 @@ void Evaluator<T>::kept_backward(const Member<T>& m, std::int64_t shard, const T
     for (std::int64_t at = block; at < stop; at += kGroupPanels) {
       const std::int64_t count = std::min(kGroupPanels, stop - at);
       last_layer_delta(*last_, m.shared.last, kept.features[static_cast<std::size_t>(at)],
-                       m.batch.y.panel(first + at), count,
+                       m.batch.y.panel(first + at), m.batch.row_weights(first + at), count,
                        std::min(count * kPanel, rows_ - (first + at) * kPanel),
                        output_delta(plan, at, space));
       backward_group<T>(plan, theta, packed, m.batch.x.panel(first + at), at, count, true, space,
@@ -158,12 +159,12 @@ bool Evaluator<T>::integrated_shards(const Member<T>& m, const T* theta, Wanted 
   LastLayerSpace<T>& s = m.shared.last;
   if (!sum_products(m, theta, wanted.gradient)) return false;
   if (m.index == 0) {
-    integrate(*last_, last_layer_noise(theta), rows_, wanted.gradient, s);
+    integrate(*last_, last_layer_noise(theta), total_rows_, wanted.gradient, s);
     // Untempered, as all terms here.
     std::fill_n(m.shared.shard_ll, m.shards, 0.0);
     m.shared.shard_ll[0] = s.value * (temperatures_.likelihood * temperatures_.posterior);
   }
-  if (!m.barrier()) return false;
+  if (!m.team.gather()) return false;
   if (!wanted.gradient) return true;
   const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
   Deltas<T> deltas(*last_, m.batch, s);
@@ -190,7 +191,7 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   if (m.index == 0) {
     draw_last_layer(*last_, last_layer_noise(theta), normals, m.shared.last, weights);
   }
-  return m.barrier();
+  return m.team.gather();
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                   \

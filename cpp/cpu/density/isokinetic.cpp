@@ -60,7 +60,7 @@ class IsokineticPath {
         refresh(i, velocity_, 0.0, -1.0 / std::sqrt(size));
       }
       if (m_.index == 0) errors[i] = finite ? error : std::numeric_limits<double>::quiet_NaN();
-      if (!add_up(1)) return false;
+      if (!add_up(1) || !m_.settle()) return false;
     }
     finish(errors + i, energy);
     return true;

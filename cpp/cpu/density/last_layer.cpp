@@ -207,8 +207,8 @@ void LastLayerSpace<T>::resize(const LastLayer& layer, std::int64_t shards, std:
 }
 
 template <class T>
-void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t rows,
-               bool gradient, LastLayerSpace<T>& space) {
+void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool gradient,
+               LastLayerSpace<T>& space) {
   const std::int64_t K = layer.terms(), J = layer.outputs;
   Normal<T> normal(layer, noise, space);
   normal.fill();
@@ -217,7 +217,7 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t
   normal.mirror();
   normal.solve();
 
-  const auto count = static_cast<double>(J), all = static_cast<double>(rows) * count;
+  const auto count = static_cast<double>(J), all = rows * count;
   double log_det = 0, inside = static_cast<double>(K), residuals = 0;
   bool good = true;
   for (std::int64_t k = 0; k < K; ++k) {
@@ -241,7 +241,8 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t
 
 template <class T>
 void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, const T* f,
-                      const T* y, std::int64_t panels, std::int64_t rows, T* delta) {
+                      const T* y, const T* weights, std::int64_t panels, std::int64_t rows,
+                      T* delta) {
   const KernelTable<T>& k = kernels<T>();
   const std::int64_t H = layer.inputs, J = layer.outputs;
   const T* packed = space.packed.data();
@@ -252,6 +253,12 @@ void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, co
     for (std::int64_t o = 0; o < H; ++o) {
       T* row = delta + (p * H + o) * kPanel;
       std::fill(row + valid, row + kPanel, T(0));
+    }
+  }
+  for (std::int64_t p = 0; weights != nullptr && p < panels; ++p) {
+    for (std::int64_t o = 0; o < H; ++o) {
+      k.product(delta + (p * H + o) * kPanel, weights + p * kPanel, kPanel,
+                delta + (p * H + o) * kPanel);
     }
   }
 }
@@ -285,10 +292,10 @@ void draw_last_layer(const LastLayer& layer, const LastLayerNoise& noise, const 
 
 #define RIBBIT_INSTANTIATE(T)                                                                    \
   template struct LastLayerSpace<T>;                                                             \
-  template void integrate(const LastLayer&, const LastLayerNoise&, std::int64_t, bool,           \
+  template void integrate(const LastLayer&, const LastLayerNoise&, double, bool,                 \
                           LastLayerSpace<T>&);                                                   \
   template void last_layer_delta(const LastLayer&, const LastLayerSpace<T>&, const T*, const T*, \
-                                 std::int64_t, std::int64_t, T*);                                \
+                                 const T*, std::int64_t, std::int64_t, T*);                      \
   template void draw_last_layer(const LastLayer&, const LastLayerNoise&, const double*,          \
                                 LastLayerSpace<T>&, T*);
 RIBBIT_INSTANTIATE(float)

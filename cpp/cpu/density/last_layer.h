@@ -16,7 +16,9 @@
 //   d / d phi_n     = (sum_j (y_nj - phi_n m_j) m_j - J A^-1 phi_n) / v
 //   d / d log sigma = -N J / (T_l T) + J (K - tr(A^-1 D)) + sum_j |y_j - Phi m_j|^2 / v
 //
-// and given all else w_j is N(m_j, A^-1). A is the same for all outputs.
+// and given all else w_j is N(m_j, A^-1). A is the same for all outputs. Where rows have weights r,
+// the density of row n is taken r_n times: products and squares are sums weighted by r, N is their
+// sum, and r_n multiplies d / d phi_n.
 
 #include <cstdint>
 #include <vector>
@@ -70,15 +72,17 @@ struct LastLayerSpace {
 
 // From `products`: m, -A^-1, what is above, and where a gradient is wanted what a panel's delta
 // needs. NaN where A is not positive definite.
+// rows: N, or the sum of their weights.
 template <class T>
-void integrate(const LastLayer& layer, const LastLayerNoise& noise, std::int64_t rows,
-               bool gradient, LastLayerSpace<T>& space);
+void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool gradient,
+               LastLayerSpace<T>& space);
 
 // The deltas (panels, H, kPanel) of features f (panels, H, kPanel), of which `rows` rows count. y:
-// (panels, J, kPanel).
+// (panels, J, kPanel); weights: (panels, kPanel), or null.
 template <class T>
 void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, const T* f,
-                      const T* y, std::int64_t panels, std::int64_t rows, T* delta);
+                      const T* y, const T* weights, std::int64_t panels, std::int64_t rows,
+                      T* delta);
 
 // From `products`: weights (K, J) m_j + L'^-1 z_j with A = L L' and normals z (K, J). space.matrix
 // and the rest are overwritten.

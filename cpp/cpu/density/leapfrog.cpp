@@ -56,9 +56,11 @@ bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* p
               m.shared.failed.store(true, std::memory_order_relaxed);
             }
           });
-          if (!looks) continue;
-          if (!m.barrier()) return false;
-          lost = m.shared.failed.load(std::memory_order_relaxed);
+          if (looks) {
+            if (!m.barrier()) return false;
+            lost = m.shared.failed.load(std::memory_order_relaxed);
+          }
+          if (!ends && !m.settle()) return false;
         }
         if (!m.barrier()) return false;
         if (m.index != 0) return true;

@@ -14,14 +14,23 @@ namespace ribbit::cpu {
 template <class T>
 class LogDensity {
  public:
-  // As Evaluator's: x, y and centre must outlive this object.
+  // As Evaluator's: x, y, centre and weights must outlive this object.
   LogDensity(Network network, std::vector<PriorSegment> prior, LikelihoodKind likelihood,
              const LikelihoodParameters& parameters, const Rows<T>& x, const T* y,
              std::int64_t rows, Temperatures temperatures, bool masks = false,
              bool concrete = false, const T* centre = nullptr,
-             std::optional<LastLayer> last = std::nullopt, std::vector<ScaleSegment> scales = {})
+             std::optional<LastLayer> last = std::nullopt, std::vector<ScaleSegment> scales = {},
+             const T* weights = nullptr)
       : evaluator_(std::move(network), std::move(prior), likelihood, parameters, x, y, rows,
-                   temperatures, masks, concrete, centre, std::move(last), std::move(scales)) {}
+                   temperatures, masks, concrete, centre, std::move(last), std::move(scales),
+                   weights) {}
+
+  // See Evaluator: before the first use.
+  void set_shards(std::int64_t shards) { evaluator_.set_shards(shards); }
+  bool join(const RowGroup& group, std::int64_t all_rows) {
+    return evaluator_.join(group, all_rows);
+  }
+  const RowGroup* group() const { return evaluator_.group(); }
 
   std::int64_t dim() const { return evaluator_.dim(); }
   std::int64_t rows() const { return evaluator_.rows(); }

@@ -70,14 +70,16 @@ struct Pass {
     const double each = evaluator.gradient_flops(rows);
     const double flops = each * static_cast<double>(gradients * chains);
     pieces = std::min(pieces, 1 + static_cast<std::int64_t>(each / kWorthThread));
-    threads = static_cast<int>(std::min<std::int64_t>(threads_for(flops), chains * pieces));
+    threads = crew_size(flops, chains, pieces);
   }
 };
 
 // The member's panels of a step's batch, gathered and packed; member 0 notes its size. scaled:
-// the likelihood counts N / n times. A barrier must follow.
+// the likelihood counts N / n times. A barrier must follow. The ranks of a group tell each other
+// the rows that they have, and each then works on the whole batch: its rows are fewer numbers than
+// a gradient. False when they agree to end.
 template <class T>
-void take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& epoch,
+bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& epoch,
                 std::uint64_t step, bool scaled);
 
 // Buffers of a team for batches of up to batch_rows rows.

@@ -80,13 +80,12 @@ class Growth {
         all_(all),
         m_(m),
         chain_(chain),
-        begin_(std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk)),
-        size_(std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk) - begin_),
         stride_(sums_per_chunk(all.max_depth)),
         mass_(all.mass != nullptr ? all.mass + chain * all.mass_stride : nullptr),
         direction_(all.seed, all.step, all.chain_ids[chain], kTreeDirection),
         leaf_(all.seed, all.step, all.chain_ids[chain], kTreeLeaf),
         doubling_(all.seed, all.step, all.chain_ids[chain], kTreeDoubling) {
+    share();
     T* next = m.shared.tree.data();
     const auto take = [&] {
       T* vector = next;
@@ -125,6 +124,12 @@ class Growth {
     T* rho;       // of both
     bool leaves;  // single states
   };
+
+  void share() {
+    const std::int64_t dim = evaluator_.dim(), chunks = evaluator_.chunk_count();
+    begin_ = std::min(dim, m_.first(chunks) * kChunk);
+    size_ = std::min(dim, m_.last(chunks) * kChunk) - begin_;
+  }
 
   T* take() { return free_[--free_count_]; }
   void give_back(T* vector) { free_[free_count_++] = vector; }
@@ -170,6 +175,8 @@ class Growth {
     m.grad = end.grad;
     const std::uint64_t count = std::uint64_t{1} << depth;
     for (std::uint64_t n = 0; n < count; ++n) {
+      if (!m_.settle()) return false;
+      share();
       T* momentum = take();
       plan(n, n + 1 == count, momentum);
       if (!leapfrog(m, end, momentum, step)) return false;
@@ -295,7 +302,8 @@ class Growth {
   const Evaluator<T>& evaluator_;
   const Trees<T>& all_;
   const Member<T>& m_;
-  const std::int64_t chain_, begin_, size_, stride_;
+  const std::int64_t chain_, stride_;
+  std::int64_t begin_ = 0, size_ = 0;  // the member's share of every vector
   const T* mass_;
   Uniforms direction_, leaf_, doubling_;
 
@@ -319,16 +327,15 @@ bool no_u_turn(const Evaluator<T>& evaluator, const Trees<T>& all, Poll* poll) {
   // many threads are woken.
   constexpr double kUsualStates = 32.0;
   const Batch<T>& batch = evaluator.full_batch();
-  const std::int64_t shards = evaluator.shard_count(batch.x.rows);
-  const std::int64_t pieces = evaluator.pieces(batch.x.rows, shards);
+  const auto cut = evaluator.cut_of(batch, all.chains);
   const double flops =
       kUsualStates * static_cast<double>(all.chains) * evaluator.gradient_flops(batch.x.rows);
-  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), all.chains * pieces)));
+  Crew crew(static_cast<int>(std::min<std::int64_t>(threads_for(flops), cut.threads())));
   std::unique_ptr<CallSpace<T>> space =
-      evaluator.acquire(crew.size(), all.chains, shards, batch.x.rows);
+      evaluator.acquire(crew.size(), cut.teams, cut.own, batch.x.rows);
   const std::int64_t scalars = tree_vectors(all.max_depth) * evaluator.dim();
   for (int t = 0; t < crew.size(); ++t) {
-    if (!leads_team(t, crew.size(), all.chains)) continue;
+    if (!leads_team(t, crew.size(), cut.teams)) continue;
     TeamSpace<T>& team = *space->teams[static_cast<std::size_t>(t)];
     if (team.tree.size() < scalars) {
       require_memory((scalars - team.tree.size()) * static_cast<std::int64_t>(sizeof(T)),
@@ -338,19 +345,24 @@ bool no_u_turn(const Evaluator<T>& evaluator, const Trees<T>& all, Poll* poll) {
     team.tree_sums.resize(
         static_cast<std::size_t>(evaluator.chunk_count() * sums_per_chunk(all.max_depth)));
   }
-  Cancel cancel(poll);
-  for_each_chain(crew, all.chains, cancel,
-                 [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
-                   const Member<T> member{team,
-                                          index,
-                                          *space->teams[static_cast<std::size_t>(first_thread)],
-                                          *space->threads[static_cast<std::size_t>(thread)],
-                                          batch,
-                                          shards,
-                                          nullptr,
-                                          pieces};
-                   return Growth<T>(evaluator, all, member, chain).run();
-                 });
+  WishPoll wish(poll);
+  Cancel cancel(cut.group != nullptr ? &wish : poll);
+  evaluator.run_chains(
+      cut, crew, all.chains, cancel,
+      [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
+        const Member<T> member{team,
+                               index,
+                               *space->teams[static_cast<std::size_t>(first_thread)],
+                               *space->threads[static_cast<std::size_t>(thread)],
+                               batch,
+                               cut.shards,
+                               nullptr,
+                               cut.pieces,
+                               nullptr,
+                               cut.group,
+                               &wish};
+        return Growth<T>(evaluator, all, member, chain).run();
+      });
   evaluator.release(std::move(space));
   return !cancel.cancelled();
 }

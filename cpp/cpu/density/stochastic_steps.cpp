@@ -61,17 +61,25 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
              T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll) {
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(evaluator, steps.batch_rows, steps.num_steps, chains);
-  Crew crew(pass.threads);
+  const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;
+  typename Evaluator<T>::Cut cut{evaluator.group(), pass.shards, pass.shards, pass.pieces,
+                                 evaluator.group() != nullptr ? 1 : chains};
+  if (pass.all) {
+    const auto all = evaluator.cut_of(*everything, chains);
+    if (all.group != nullptr) cut = all;
+  }
+  Crew crew(cut.group != nullptr ? std::min(pass.threads, static_cast<int>(cut.threads()))
+                                 : pass.threads);
   std::unique_ptr<CallSpace<T>> space =
-      evaluator.acquire(crew.size(), chains, pass.shards, pass.rows);
+      evaluator.acquire(crew.size(), cut.teams, cut.own, pass.rows);
   for (int t = 0; t < crew.size(); ++t) {
-    if (!leads_team(t, crew.size(), chains)) continue;
+    if (!leads_team(t, crew.size(), cut.teams)) continue;
     prepare_batch(evaluator, *space->teams[static_cast<std::size_t>(t)], pass.rows);
   }
-  const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;
-  Cancel cancel(poll);
-  for_each_chain(
-      crew, chains, cancel,
+  WishPoll wish(poll);
+  Cancel cancel(cut.group != nullptr ? &wish : poll);
+  evaluator.run_chains(
+      cut, crew, chains, cancel,
       [&](Team& team, int index, int thread, std::int64_t chain, int first_thread) {
         TeamSpace<T>& shared = *space->teams[static_cast<std::size_t>(first_thread)];
         Member<T> m{team,
@@ -79,19 +87,19 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
                     shared,
                     *space->threads[static_cast<std::size_t>(thread)],
                     pass.all ? *everything : shared.batch,
-                    pass.shards,
+                    cut.shards,
                     shared.grad.data(),
-                    pass.pieces};
+                    cut.pieces,
+                    nullptr,
+                    pass.all ? cut.group : nullptr,
+                    &wish};
         const std::uint32_t id = steps.chain_ids[chain];
         T* position = theta + chain * evaluator.dim();
         const auto at = [&](T* array) {
           return array != nullptr ? array + chain * evaluator.dim() : nullptr;
         };
         T *moment1 = at(first), *moment2 = at(second);
-        const std::int64_t begin =
-            std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
-        const std::int64_t end =
-            std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
+        const std::int64_t chunks = evaluator.chunk_count();
         EpochRows epoch(steps.seed, id, evaluator.rows(), steps.batch_rows,
                         steps.rule == kRuleKinetic);
         Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
@@ -101,7 +109,7 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
         for (std::int64_t i = 0; i < steps.num_steps; ++i) {
           const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
           masks.step = step;
-          if (!pass.all) take_batch(evaluator, m, epoch, step, true);
+          if (!pass.all && !take_batch(evaluator, m, epoch, step, true)) return false;
           const Wanted wanted{false, true, steps.prior};
           if (!evaluator.run_shards(m, position, wanted)) return false;
           UpdateStep<T> u = update_step<T>(steps, i, id, evaluator.rows());
@@ -116,6 +124,8 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
           if (evaluator.concrete()) {  // the learned rates see all of the weights before they move
             evaluator.combine(m, position, wanted, [](std::int64_t, std::int64_t) {});
             if (!m.barrier() || !evaluator.rate_terms(m, position, wanted)) return false;
+            const std::int64_t begin = std::min(evaluator.dim(), m.first(chunks) * kChunk);
+            const std::int64_t end = std::min(evaluator.dim(), m.last(chunks) * kChunk);
             if (begin < end) move(begin, end);
           } else {
             evaluator.combine(m, position, wanted, move);
@@ -127,7 +137,7 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
             outcomes[chain] = {i, largest_size(m.grad, evaluator.dim())};
             return true;
           }
-          if (m.team.cancel().check()) return false;
+          if (m.team.cancel().check() || !m.settle()) return false;
         }
         if (index == 0) outcomes[chain] = {-1, 0.0};
         return true;

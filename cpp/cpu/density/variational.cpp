@@ -117,8 +117,8 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     const double flops = 2.0 * evaluator.gradient_flops(pass.rows);
     pass.pieces = split ? std::min(panels, 1 + static_cast<std::int64_t>(flops / kWorthRowNoise))
                         : pass.shards;
-    pass.threads = static_cast<int>(std::min<std::int64_t>(
-        threads_for(flops * static_cast<double>(steps.num_steps * steps.samples)), pass.pieces));
+    pass.threads =
+        crew_size(flops * static_cast<double>(steps.num_steps * steps.samples), 1, pass.pieces);
   }
   Crew crew(pass.threads);
   std::unique_ptr<CallSpace<T>> space = evaluator.acquire(
@@ -147,7 +147,9 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(evaluator.chunk_count()));
   shared.chunk_log_prior.assign(static_cast<std::size_t>(evaluator.chunk_count()), 0.0);
-  const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;
+  const Batch<T>* everything = !pass.all   ? nullptr
+                               : row_noise ? &evaluator.packed_batch()
+                                           : &evaluator.full_batch();
   Cancel cancel(poll);
   for_each_chain(crew, 1, cancel, [&](Team& team, int index, int thread, std::int64_t, int) {
     const Member<T> m{team,
@@ -159,14 +161,15 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
                       shared.grad.data(),
                       pass.pieces};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
-    const std::int64_t begin = std::min(evaluator.dim(), m.first(evaluator.chunk_count()) * kChunk);
-    const std::int64_t size =
-        std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk) - begin;
-    const auto element = static_cast<std::uint64_t>(begin);
+    const std::int64_t chunks = evaluator.chunk_count();
     EpochRows epoch(steps.seed, 0, evaluator.rows(), steps.batch_rows);
     for (std::int64_t i = 0; i < steps.num_steps; ++i) {
+      if (!m.settle()) return false;
+      const std::int64_t begin = std::min(evaluator.dim(), m.first(chunks) * kChunk);
+      const std::int64_t size = std::min(evaluator.dim(), m.last(chunks) * kChunk) - begin;
+      const auto element = static_cast<std::uint64_t>(begin);
       const std::uint64_t step = steps.first_step + static_cast<std::uint64_t>(i);
-      if (!pass.all) take_batch(evaluator, m, epoch, step, false);
+      if (!pass.all && !take_batch(evaluator, m, epoch, step, false)) return false;
       k.softplus(state.rho + begin, scale + begin, size);
       closed_values(evaluator, m, state.mean, steps.closed);
       const std::uint32_t c1 = counter_step(step),

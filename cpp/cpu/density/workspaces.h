@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/density/last_layer.h"
+#include "cpu/density/row_group.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/mlp_row_noise.h"
 #include "cpu/network/network_pass.h"
@@ -17,8 +18,23 @@ template <class T>
 struct Batch {
   BatchRows<T> x;
   Panels<T> y;
+  Panels<T> weights;      // of the rows, one column; no rows: each counts once
   double scale = 1.0;     // N / rows of the batch
   double constant = 0.0;  // unscaled sum of the rows' constants
+
+  // (kPanel,), or null.
+  const T* row_weights(std::int64_t p) const {
+    return weights.rows > 0 ? weights.panel(p) : nullptr;
+  }
+};
+
+// The rows of a batch, wherever they were, in its order.
+template <class T>
+struct FetchedRows {
+  Buffer<std::byte> sent, received;
+  Buffer<std::byte> x;  // (batch, features) bytes of images, or numbers
+  Buffer<T> y, weights;
+  std::vector<double> constants;
 };
 
 template <class T>
@@ -31,9 +47,11 @@ struct KeptShard {
 template <class T>
 struct TeamSpace {
   Buffer<T> packed;       // weights in tiles
-  Buffer<T> shard_grads;  // (shards, dim)
+  Buffer<T> shard_grads;  // (shards, dim); of a group its own shards
   double shard_ll[kMostShards];
   std::vector<double> chunk_prior;  // (chunks of theta,)
+
+  std::unique_ptr<GradientExchange<T>> exchange;  // of a group
 
   // Learned scales only: weights (dim,), what multiplies them, and what each scale gets of their
   // gradient, by chunks.
@@ -49,6 +67,7 @@ struct TeamSpace {
   // Minibatch steps only.
   Batch<T> batch;
   std::vector<std::int64_t> rows;  // (batch,) row numbers
+  FetchedRows<T> fetched;          // of a group
   Buffer<T> grad;                  // (dim,)
   std::atomic<bool> failed{false};
 
@@ -93,20 +112,27 @@ struct Member {
   T* grad;              // (dim,) of the chain; null: not wanted
   std::int64_t pieces;  // that a chain is worth
   const Masks* masks = nullptr;
+  const RowGroup* group = nullptr;  // null: all rows of the batch are here
+  const WishPoll* wish = nullptr;   // of a group
 
   // The panels [first, last) of a shard.
   std::int64_t first_panel(std::int64_t shard) const {
+    if (group != nullptr) return group->first_panel(shard);
     return panel_count(batch.x.rows) * shard / shards;
   }
   std::int64_t last_panel(std::int64_t shard) const { return first_panel(shard + 1); }
 
   // Where a shard adds up its gradient: a single shard needs no sum behind it.
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
-    return shards == 1 ? grad : shared.shard_grads.data() + shard * dim;
+    return shards == 1 ? grad : shared.shard_grads.data() + (shard - first_shard()) * dim;
   }
+  // The shards whose rows are here: first_shard(), .. , of own_shards().
+  std::int64_t first_shard() const { return group != nullptr ? group->own_first() : 0; }
+  std::int64_t own_shards() const { return group != nullptr ? group->own_shards() : shards; }
   // Whether its one shard is split over the team.
   bool splits() const { return team.size() > 1 && shards == 1 && pieces > 1; }
   bool barrier() const { return team.barrier(); }
+  bool settle() const { return team.settle(index); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
   std::int64_t last(std::int64_t count) const { return part(count, index + 1); }

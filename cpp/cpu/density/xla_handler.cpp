@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <random>
 #include <shared_mutex>
@@ -12,14 +13,21 @@
 #include <vector>
 
 namespace ribbit::cpu {
+// A density, and who uses it: calls share the lock, and the end of a `Published` waits for them.
+struct Published::Entry {
+  template <class T>
+  explicit Entry(const LogDensity<T>* own) : density(own) {}
+  const std::variant<const LogDensity<float>*, const LogDensity<double>*> density;
+  std::shared_mutex used;
+  bool alive = true;  // under the lock
+};
+
 namespace {
 
-using Density = std::variant<const LogDensity<float>*, const LogDensity<double>*>;
-
+// Held for a look into the map alone: no target waits for the calls of another.
 struct Register {
-  std::shared_mutex mutex;  // shared while a density is evaluated
-  std::unordered_map<std::int64_t, Density> densities;
-  std::mt19937_64 numbers{std::random_device{}() ^ (std::uint64_t{std::random_device{}()} << 32)};
+  std::shared_mutex mutex;
+  std::unordered_map<std::int64_t, std::shared_ptr<Published::Entry>> entries;
 };
 
 // Never destroyed: a program may run while the process ends.
@@ -28,13 +36,11 @@ Register& all() {
   return *one;
 }
 
-std::int64_t publish(Density density) {
-  Register& r = all();
-  const std::unique_lock lock(r.mutex);
-  for (;;) {
-    const auto number = static_cast<std::int64_t>(r.numbers() >> 1);
-    if (r.densities.emplace(number, density).second) return number;
-  }
+// Asked of the system for every number: a forked process does not go on with its parent's.
+std::int64_t fresh_number() {
+  std::random_device source;
+  const std::uint64_t high = source(), low = source();
+  return static_cast<std::int64_t>((high << 32 | low) >> 1);
 }
 
 // What is wrong with a call; the code that XLA is told is that of an invalid argument.
@@ -123,12 +129,19 @@ void call(const xla::CallFrame& frame) {
   needs(frame.stage == xla::kExecute, "to be called when a program runs");
   const std::int64_t number = attribute(frame.attributes, "density");
   const double prior = attribute(frame.attributes, "prior") != 0 ? 1.0 : 0.0;
-  Register& r = all();
-  const std::shared_lock lock(r.mutex);
-  const auto found = r.densities.find(number);
-  needs(found != r.densities.end(),
-        "a target that is alive in this process, got a program that was compiled for another one");
-  std::visit([&](const auto* density) { evaluate(*density, frame, prior); }, found->second);
+  constexpr const char* kGone =
+      "a target that is alive in this process, got a program that was compiled for another one";
+  std::shared_ptr<Published::Entry> entry;
+  {
+    Register& r = all();
+    const std::shared_lock lock(r.mutex);
+    const auto found = r.entries.find(number);
+    needs(found != r.entries.end(), kGone);
+    entry = found->second;
+  }
+  const std::shared_lock lock(entry->used);
+  needs(entry->alive, kGone);
+  std::visit([&](const auto* density) { evaluate(*density, frame, prior); }, entry->density);
 }
 
 xla::Error* error(const xla::Api* api, xla::ErrorCode code, const char* message) {
@@ -161,13 +174,25 @@ void answer(const xla::Api* api, xla::MetadataExtension* asked) {
 
 }  // namespace
 
-Published::Published(const LogDensity<float>* density) : number_(publish(density)) {}
-Published::Published(const LogDensity<double>* density) : number_(publish(density)) {}
+template <class T>
+Published::Published(const LogDensity<T>* density) : entry_(std::make_shared<Entry>(density)) {
+  Register& r = all();
+  const std::unique_lock lock(r.mutex);
+  do {
+    number_ = fresh_number();
+  } while (!r.entries.emplace(number_, entry_).second);
+}
+template Published::Published(const LogDensity<float>*);
+template Published::Published(const LogDensity<double>*);
 
 Published::~Published() {
   Register& r = all();
-  const std::unique_lock lock(r.mutex);
-  r.densities.erase(number_);
+  {
+    const std::unique_lock lock(r.mutex);
+    r.entries.erase(number_);
+  }
+  const std::unique_lock lock(entry_->used);
+  entry_->alive = false;
 }
 
 xla::Error* xla_log_density(xla::CallFrame* frame) noexcept {

@@ -19,10 +19,12 @@ RIBBIT_INLINE void widen_row(const float* from, double* to) {
   }
 }
 
-// See the table. Products of floats are exact; a row is added after the other.
+// See the table. Products of floats are exact, before they are weighted; a row is added after the
+// other.
 template <class T>
 static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
-                       std::int64_t targets, int valid, double* scratch, double* gram) {
+                       std::int64_t targets, int valid, const T* weights, double* scratch,
+                       double* gram) {
   constexpr int lanes = kLanes<double>;
   const std::int64_t columns = features + (ones ? 1 : 0) + targets;
   const std::int64_t width = (columns + lanes - 1) / lanes * lanes;
@@ -32,6 +34,10 @@ static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
   if (ones) row += kPanel;
   for (std::int64_t j = 0; j < targets; ++j, row += kPanel) widen_row(y + j * kPanel, row);
   transpose_delta<double>(z, 1, columns, columns, width, transposed);
+  for (std::int64_t i = 0; weights != nullptr && i < columns; ++i) {
+    double* column = z + i * kPanel;
+    for (int r = 0; r < kPanel; ++r) column[r] *= static_cast<double>(weights[r]);
+  }
   const Sites sites{1, 1, 0, 0, 0, 0, valid};
   // Of each vector of columns the rows down to the diagonal.
   for (std::int64_t first = 0; first < width; first += lanes) {

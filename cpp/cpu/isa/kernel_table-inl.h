@@ -268,6 +268,10 @@ struct KernelTable {
   void (*likelihood_panel)(LikelihoodKind kind, const LikelihoodConstants& constants, const T* f,
                            const T* y, int outputs, int rows, T scale, double weight, T* delta,
                            double* ll, double* noise_grad);
+  // weights: (kPanel,) of the rows, 0 in lanes without one: how often the terms of each count.
+  void (*weighted_likelihood_panel)(LikelihoodKind kind, const LikelihoodConstants& constants,
+                                    const T* f, const T* y, const T* weights, int outputs, T scale,
+                                    double weight, T* delta, double* ll, double* noise_grad);
   // One draw's outputs f (outputs, kPanel) into running moments over draws, in double: first, sum
   // and squares of the means or probabilities relative to the first draw's (begin: this one), extra
   // += variance of the noise, or for classification the rows' entropies (kPanel). scale: of the
@@ -312,7 +316,7 @@ struct KernelTable {
   // meant. gram: (columns, width), width: columns rounded up to whole vectors of doubles.
   // f: (features, kPanel), y: (targets, kPanel); scratch: (columns + width) kPanel.
   void (*gram)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
-               int valid, double* scratch, double* gram);
+               int valid, const T* weights, double* scratch, double* gram);
   // a: (n, stride), the lower triangle of a positive definite matrix: becomes that of minus its
   // inverse; what lies above is overwritten. stride: whole vectors; column: (stride,) to
   // work in. pivots: (n,), their product is the determinant; one is not positive where the matrix

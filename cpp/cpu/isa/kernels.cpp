@@ -88,6 +88,7 @@ constexpr KernelTable<T> kTable = {
     .add_product = add_product<T>,
     .prior_segment = prior_segment<T>,
     .likelihood_panel = likelihood_panel<T>,
+    .weighted_likelihood_panel = weighted_likelihood_panel<T>,
     .moments_panel = moments_panel<T>,
     .dot_weighted = dot_weighted<T>,
     .fill_normal = fill_normal_block<T>,

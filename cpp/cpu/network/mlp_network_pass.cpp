@@ -8,6 +8,24 @@
 
 namespace ribbit::cpu {
 
+namespace {
+
+// The panels [first, last) of a batch, at most a block: where they lie, or packed now.
+template <class T>
+const T* block_of(const BatchRows<T>& batch, std::int64_t first, std::int64_t last,
+                  Workspace<T>& space, std::int64_t block) {
+  if (batch.buffer.size() > 0) return batch.panel(first);
+  const std::int64_t size = batch.features * kPanel;
+  space.input.resize(block * size);
+  for (std::int64_t p = first; p < last; ++p) {
+    batch.source.pack(batch.features, batch.numbers, p * kPanel, batch.valid(p),
+                      space.input.data() + (p - first) * size);
+  }
+  return space.input.data();
+}
+
+}  // namespace
+
 template <class T>
 MlpPass<T>::MlpPass(const Network& network, bool masks, bool concrete)
     : plan_(network, masks, concrete),
@@ -83,11 +101,12 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
   std::vector<double> panel_rates(static_cast<std::size_t>(space.group()) * rates.size());
   for (std::int64_t block = begin; block < end; block += space.block()) {
     const std::int64_t stop = std::min(block + space.block(), end);
+    const T* const x = block_of(batch, block, stop, space, space.block());
     for (std::int64_t p = block; p < stop; p += space.group()) {
       const std::int64_t at = p - block, count = std::min(space.group(), stop - p);
-      const T* f =
-          forward_group(plan_, theta, packed, batch.panel(p), at, count, gradient, space, masks,
-                        p * kPanel, batch.rows - p * kPanel, {}, between(plan_, cancel));
+      const T* const input = x + at * inputs_ * kPanel;
+      const T* f = forward_group(plan_, theta, packed, input, at, count, gradient, space, masks,
+                                 p * kPanel, batch.rows - p * kPanel, {}, between(plan_, cancel));
       if (f == nullptr) return;
       T* delta = output_delta(plan_, at, space);
       for (std::int64_t i = 0; i < count; ++i) {
@@ -96,16 +115,15 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
       }
       if (!gradient) continue;
       std::fill(panel_rates.begin(), panel_rates.end(), 0.0);
-      backward_group(plan_, theta, packed, batch.panel(p), at, count, true, space,
-                     panel_rates.data(), between(plan_, cancel));
+      backward_group(plan_, theta, packed, input, at, count, true, space, panel_rates.data(),
+                     between(plan_, cancel));
       for (std::size_t i = 0; i < static_cast<std::size_t>(count) * rates.size(); ++i) {
         rates[i % rates.size()] += panel_rates[i];
       }
     }
     if (gradient) {
       const std::int64_t rows = std::min(stop * kPanel, batch.rows) - block * kPanel;
-      block_gradient(plan_, batch.panel(block), 0, rows, 0, 1, space, space.scratch(), grad,
-                     between(plan_, cancel));
+      block_gradient(plan_, x, 0, rows, 0, 1, space, space.scratch(), grad, between(plan_, cancel));
     }
     if (cancel.check()) return;
   }

@@ -35,6 +35,8 @@ class Workspace : public PassSpace {
   // Where the derivatives of the block's panel number `at` lie: panels after the first derivative.
   std::int64_t derivative_place(std::int64_t at) const { return group_ == block_ ? at : 0; }
 
+  Buffer<T> input;  // (block, inputs, kPanel) of rows that are packed when they are needed; or {}
+
  private:
   void allocate(const MlpPlan& plan, bool backward);
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cpu/system/quota.h"
+#include "cpu/system/team_limit.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -35,6 +36,11 @@ bool spin_until(Done done, int spins) {
   return done();
 }
 constexpr int kSpins = 1500;
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<int> rehearsed{0};  // barriers between two that halve a team; 0: none
+std::atomic<int> halved{0};
 
 }  // namespace
 
@@ -85,6 +91,7 @@ namespace {
 struct Pool {
   std::mutex mutex;
   std::vector<Worker*> idle;  // workers live as long as the process
+  TeamLimit limit;
 };
 
 std::atomic<Pool*> pool_pointer{nullptr};
@@ -157,20 +164,79 @@ void Cancel::ask() {
   if (poll_->stop()) cancel();
 }
 
-bool Team::barrier() {
-  if (size_ == 1) return !cancel_->check();
+Team::Team(int size, Cancel* cancel) : size_(size), wanted_(size), cancel_(cancel) {
+  if (size == 1) return;
+  since_ = Clock::now();
+  if (rehearsed.load(std::memory_order_relaxed) > 0) late_ = 1;  // each barrier looks
+}
+
+// Waits of less than kSpins are the usual ones and not counted, nor is the clock read for them.
+bool Team::meet(bool counts, bool settles) {
+  const int size = this->size();
+  if (size == 1) return !cancel_->check();
   const unsigned phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived_.store(0, std::memory_order_relaxed);
+    if (!counts) {
+      since_ = Clock::now();
+      late_.store(rehearsed.load(std::memory_order_relaxed) > 0 ? 1 : 0, std::memory_order_relaxed);
+    } else if (late_.load(std::memory_order_relaxed) > 0) {
+      weigh();
+    }
+    if (settles && wanted_ < size) {
+      size_.store(wanted_, std::memory_order_relaxed);
+      halved.fetch_add(1, std::memory_order_relaxed);
+    }
     phase_.store(phase + 1, std::memory_order_release);
-  } else {
-    const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase; };
-    while (!spin_until(passed, kSpins)) {
+    return !cancel_->check();
+  }
+  const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase; };
+  if (!spin_until(passed, kSpins)) {
+    const Clock::time_point begin = Clock::now();
+    do {
       if (cancel_->check()) return false;
       std::this_thread::yield();
-    }
+    } while (!spin_until(passed, kSpins));
+    if (counts) late_.fetch_add((Clock::now() - begin).count(), std::memory_order_relaxed);
   }
   return !cancel_->check();
+}
+
+// While nobody else is between barriers: whether half as many threads would have been faster. With
+// w the work of a thread and d the delay of the one that is late, that is 2 w < w + d, d more than
+// half of the time; somewhat more is asked for, since unequal shares of work make threads wait for
+// up to half of it too.
+void Team::weigh() {
+  constexpr double kShare = 0.6;
+  constexpr std::chrono::microseconds kLeast{500};  // what waking a thread may take
+  constexpr std::chrono::milliseconds kWindow{20};
+  const int size = this->size();
+  if (wanted_ < size) return;
+  if (const int often = rehearsed.load(std::memory_order_relaxed); often > 0) {
+    if (++barriers_ % often == 0) wanted_ = std::max(1, size / 2);
+    return;
+  }
+  const Clock::time_point now = Clock::now();
+  const Clock::duration span = now - since_;
+  const std::chrono::nanoseconds late{late_.load(std::memory_order_relaxed) / (size - 1)};
+  if (late > kLeast && std::chrono::duration<double>(late) > kShare * span) {
+    wanted_ = std::max(1, size / 2);
+    pool().limit.came_late(size, late, now);
+  }
+  if (wanted_ < size || span > kWindow) {
+    since_ = now;
+    late_.store(0, std::memory_order_relaxed);
+  }
+}
+
+int team_limit() {
+  if (rehearsed.load(std::memory_order_relaxed) > 0) return TeamLimit::kNone;
+  return pool().limit.most(Clock::now());
+}
+
+int halve_teams(int barriers) {
+  rehearsed.store(barriers);
+  return halved.exchange(0);
 }
 
 Crew::Crew(int wanted) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -46,21 +47,43 @@ inline bool stops(Cancel* cancel) {
 
 struct Worker;
 
-// A group of threads that meet at barriers.
+// A group of threads that meet at barriers. It measures how long they wait there, and gets smaller
+// where that is longer than they work: a thread that lost its core is not waited for again.
 class Team {
  public:
-  explicit Team(int size, Cancel* cancel) : size_(size), cancel_(cancel) {}
-  int size() const { return size_; }
+  explicit Team(int size, Cancel* cancel);
+  // Changes in settle() alone.
+  int size() const { return size_.load(std::memory_order_relaxed); }
   Cancel& cancel() { return *cancel_; }
   // Waits for the whole team. False when the call was cancelled: then return at once.
-  bool barrier();
+  bool barrier() { return meet(true, false); }
+  // The same after work of one member, or of other calls: the wait for it is not counted.
+  bool gather() { return meet(false, false); }
+  // By all members, between the same two barriers, where shares of the work may be cut anew for
+  // size() members. False for those that are to return at once: the call was cancelled, or the
+  // team goes on without them. Member 0 always stays.
+  bool settle(int index) {
+    if (wanted_ == size()) return true;
+    return meet(true, true) && index < size();
+  }
 
  private:
-  const int size_;
+  bool meet(bool counts, bool settles);
+  void weigh();
+
+  std::atomic<int> size_;
+  int wanted_, barriers_ = 0;  // by the last who arrives at a barrier
   Cancel* const cancel_;
+  std::chrono::steady_clock::time_point since_{};  // when the counting began
   alignas(64) std::atomic<int> arrived_{0};
+  std::atomic<std::int64_t> late_{0};  // ns that members waited, all together
   alignas(64) std::atomic<unsigned> phase_{0};
 };
+
+int team_limit();  // the most threads a team that starts now should have
+// For tests: teams halve after every so many barriers, as if a thread came late, and start as large
+// as they can; 0: by the clock. Returns how many have halved since it was last called.
+int halve_teams(int barriers);
 
 int num_threads();
 void set_num_threads(int count);  // throws std::invalid_argument unless 1 <= count <= 1024

@@ -299,6 +299,25 @@ def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> Float
     return array
 
 
+def row_weights(function: str, value: Any) -> npt.NDArray[np.float64] | None:
+    """Return weights (N,) of rows in float64; None where all are 1, or nothing is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no vector of finite numbers >= 0, one at least above.
+    """
+    if value is None:
+        return None
+    array = np.asarray(data(function, "sample_weight", value, np.dtype(np.float64)), np.float64)
+    if array.ndim != 1:
+        raise ShapeError(f"[{function}] expected sample_weight of shape (N,), got {summary(array)}")
+    all_true(function, "sample_weight >= 0", "sample_weight", array, array >= 0)
+    if array.size and not array.any():
+        raise DataError(f"[{function}] expected a sample_weight above 0, got zeros alone")
+    return None if (array == 1.0).all() else array
+
+
 def integer_array(function: str, name: str, value: object, *, below: int) -> npt.NDArray[np.int64]:
     """Return a non-empty 1-D array of integers in [0, below) as contiguous int64."""
     array = numeric(function, name, value)

@@ -31,6 +31,7 @@ __all__ = [
     "is_device_array",
     "namespace",
     "refuse_device_array",
+    "running_sum",
     "to_host",
 ]
 
@@ -190,6 +191,16 @@ def require_memory(function: str, xp: ModuleType, count: int, dtype: Any, what: 
     """Raise MemoryError when `count` numbers of a dtype are more than the host has free."""
     if xp is np:
         checks.memory(function, count, dtype, what)
+
+
+def running_sum(xp: ModuleType, array: Array) -> Array:
+    """Return the cumulative sums of an array along its last axis, as the standard has them.
+
+    NumPy has the name of the standard from 2.1 on.
+    """
+    if hasattr(xp, "cumulative_sum"):
+        return xp.cumulative_sum(array, axis=-1)
+    return xp.cumsum(array, axis=-1)
 
 
 def errstate(xp: ModuleType) -> contextlib.AbstractContextManager[None]:

@@ -20,8 +20,10 @@ from ribbit.protocols import Array
 
 __all__ = [
     "check_inverse_mass",
+    "drawn_positions",
     "host_position",
     "host_trajectory",
+    "one_position",
     "per_chain",
     "position",
     "trajectory",
@@ -139,6 +141,25 @@ def host_position(
     if not (flags.c_contiguous and flags.aligned):
         array = np.array(array, order="C", copy=True)
     return array, single
+
+
+def drawn_positions(function: str, value: object, dim: int) -> npt.NDArray[Any]:
+    """Return positions (C, D, dim) of draws, of any real dtype, as a NumPy array."""
+    array = numeric(function, "draws", value)
+    if array.ndim != 3 or array.shape[2] != dim or 0 in array.shape:
+        raise ShapeError(
+            f"[{function}] expected draws, or their positions (C, D, {dim}) with C, D >= 1, got "
+            f"shape {array.shape}"
+        )
+    return array
+
+
+def one_position(function: str, value: object, dim: int) -> npt.NDArray[Any]:
+    """Return a single position (dim,), of any real dtype, as a NumPy array."""
+    array = numeric(function, "theta", value)
+    if array.shape != (dim,):
+        raise ShapeError(f"[{function}] expected theta of shape ({dim},), got {summary(array)}")
+    return array
 
 
 def per_chain(

@@ -26,6 +26,8 @@ def set_num_threads(n: int) -> None:
 
     The default is RIBBIT_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores that this
     process may use by its affinity and its control group's quota. Draws do not depend on it.
+    Threads that share one chain are fewer for a while where they wait for each other longer than
+    they work, as beside other work on the same cores.
 
     Parameters
     ----------

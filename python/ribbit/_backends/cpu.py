@@ -15,6 +15,7 @@ import numpy as np
 
 from ribbit import _core
 from ribbit._arrays import checks
+from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.positions import host_position
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
 from ribbit.errors import ShapeError
@@ -44,8 +45,10 @@ class Cpu:
         """Which kernels compute: the bits of draws depend on it."""
         return _core.isa()
 
-    def rows(self, function: str, network: NetworkTable, x: Any) -> npt.NDArray[Any]:
+    def rows(self, function: str, network: NetworkTable, x: Any) -> Any:
         """Return data rows as a finite flat (N, D) copy in the dtype, or in uint8 for images.
+
+        `MappedRows` stay what they are, flat and in that dtype.
 
         Raises
         ------
@@ -53,12 +56,15 @@ class Cpu:
             For what is not an array of real numbers of that shape, or not finite.
         """
         expected = ", ".join(["N", *map(str, network.input_shape)])
-        array = checks.numeric(function, "x", x)
+        stored = isinstance(x, MappedRows)
+        array = x if stored else checks.numeric(function, "x", x)
         if array.shape[1:] != network.input_shape or array.ndim == 0 or array.shape[0] == 0:
             raise ShapeError(
                 f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
                 f"input_shape {network.input_shape}, got {checks.summary(array)}"
             )
+        if stored:
+            return self._mapped(function, network, x)
         if array.dtype == np.uint8 and len(network.input_shape) == 3:
             return np.array(array, order="C").reshape(array.shape[0], -1)
         flat = checks.data(function, "x", array, self.dtype).reshape(array.shape[0], -1)
@@ -67,6 +73,21 @@ class Cpu:
             expected = f"integer tokens in [0, {network.tokens})"
             checks.all_true(function, expected, "x", flat, good)
         return flat
+
+    def _mapped(self, function: str, network: NetworkTable, x: MappedRows) -> MappedRows:
+        images = x.dtype == np.uint8 and len(network.input_shape) == 3
+        flat = x.reshape((x.shape[0], -1))
+        if x.checked and (images or x.dtype == self.dtype):
+            return flat  # of a posterior that comes from elsewhere
+        if not images:
+            flat = flat.read_as(self.dtype)
+            flat.check_finite(function, "x")
+        if network.tokens:
+            expected = f"integer tokens in [0, {network.tokens})"
+            for _, rows in flat.blocks():
+                good = (rows >= 0) & (rows < network.tokens) & (rows == np.floor(rows))
+                checks.all_true(function, expected, "x", rows, good)
+        return flat.known()
 
     def given(self, function: str, name: str, array: Any) -> Any:
         """Return an argument beside the backend's arrays as it can be checked on the host."""
@@ -81,7 +102,7 @@ class Cpu:
     def density(
         self,
         tables: DensityTable,
-        x: npt.NDArray[Any],
+        x: Any,
         y: npt.NDArray[Any],
         constants: npt.NDArray[np.float64] | None = None,
     ) -> Any:
@@ -97,7 +118,7 @@ class Cpu:
             tables.prior,
             tables.likelihood.kind,
             *tables.likelihood.parameters,
-            x,
+            x.parts(images=x.dtype == np.uint8) if isinstance(x, MappedRows) else x,
             y,
             tables.temperature,
             tables.likelihood_temperature,
@@ -106,6 +127,7 @@ class Cpu:
             tables.centre,
             None if last is None else (last.bias, last.alone, last.sd, last.mean),
             tables.scales,
+            tables.weights,
         )
 
     def position(self, function: str, theta: Any, dim: int) -> tuple[npt.NDArray[Any], bool]:

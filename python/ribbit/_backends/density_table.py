@@ -127,6 +127,8 @@ class DensityTable:
         The last layer, whose weights are no parameters: the others and the prior leave it out.
     scales : (K, 8) float64 array, optional
         Learned scales of weights, on the CPU alone: ``targets/scales.py``.
+    weights : (N,) array, optional
+        How often the log likelihood of each row counts, on the CPU alone. None: once.
     """
 
     table: npt.NDArray[np.int64]
@@ -141,6 +143,7 @@ class DensityTable:
     centre: Any = None
     integrated: IntegratedLayer | None = None
     scales: npt.NDArray[np.float64] | None = None
+    weights: Any = None
 
     @property
     def dim(self) -> int:

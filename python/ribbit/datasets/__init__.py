@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks, columns, random_numbers
-from ribbit.datasets.files import as_data, read_csv, read_idx, read_npz
+from ribbit.datasets.files import as_data, read_csv, read_idx, read_npz, write_npy
 from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "standardize",
     "toy_regression",
     "two_moons",
+    "write_npy",
 ]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"

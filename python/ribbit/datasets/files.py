@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit.errors import DataError, ShapeError
+from ribbit.errors import DataError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_WRITTEN = 1 << 25  # bytes that are written at a time
 _MOST_AXES = 32  # more than NumPy 1 has
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
@@ -82,17 +83,88 @@ def read_csv(
     names = [cell.strip() for cell in first] if header else None
     if header:
         lines = lines[1:]
-    column = _target_column(target, names, len(first), path)
     if len(first) < 2:
+        other = next((one for one in ";\t|" if one in first[0]), None)
+        hint = "" if other is None else f" with {other!r} in it: read_csv(..., delimiter={other!r})"
         raise DataError(
-            f"[read_csv] expected columns separated by {delimiter!r}, got a single one in {path}"
+            f"[read_csv] expected columns separated by {delimiter!r}, got a single one in "
+            f"{path}{hint}"
         )
+    column = _target_column(target, names, len(first), path)
     if not lines:
         raise DataError(f"[read_csv] expected rows of numbers, got only a header in {path}")
     table = np.empty((len(lines), len(first)))
     for i, (number, cells) in enumerate(lines):
         table[i] = _row(path, number, cells, names, len(first))
     return np.delete(table, column, axis=1), np.ascontiguousarray(table[:, column])
+
+
+def write_npy(path: str | os.PathLike[str], rows: Any) -> np.memmap[Any, Any]:
+    """Write rows that are read in slices to a file of NumPy, some at a time.
+
+    For rows that no memory holds and that lie compressed, such as a Zarr array or a data set of
+    h5py: a step of a sampler takes rows from all places, and every one of them would cost a chunk.
+
+    Parameters
+    ----------
+    path : path
+        Of the file, ``.npy``; what is there is replaced once all rows are written.
+    rows : array
+        Has ``shape`` (N, ...), ``dtype`` (real numbers) and slices ``rows[a:b]``.
+
+    Returns
+    -------
+    numpy.memmap
+        ``np.load(path, mmap_mode="r")``: what :class:`ribbit.Posterior` takes as its x.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what has no rows of real numbers.
+    OSError
+        If the file cannot be written; nothing is left of it then.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, ribbit as rb
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     x = rb.datasets.write_npy(f"{folder}/x.npy", np.ones((1000, 3), np.float16))
+    ...     type(x).__name__, x.shape
+    ('memmap', (1000, 3))
+    """
+    target = checks.path("write_npy", path)
+    shape, dtype = getattr(rows, "shape", None), getattr(rows, "dtype", None)
+    if not isinstance(shape, tuple) or not hasattr(rows, "__getitem__"):
+        got = checks.summary(rows)
+        raise TypeError(f"[write_npy] expected rows as an array that reads slices, got {got}")
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise DTypeError(f"[write_npy] expected rows of real numbers, got {dtype!r}") from error
+    if kind.kind not in "iuf" or dtype is None:
+        raise DTypeError(f"[write_npy] expected rows of real numbers, got dtype {kind}")
+    if len(shape) == 0 or 0 in shape:
+        raise ShapeError(f"[write_npy] expected rows (N, ...), N >= 1, got shape {shape}")
+    kind = kind.newbyteorder("=")
+    # Whole chunks of the source, where it has any: each is read once.
+    chunk = getattr(rows, "chunks", None)
+    chunk = chunk[0] if isinstance(chunk, tuple) and isinstance(chunk[0], int) else 1
+    wanted = _WRITTEN * shape[0] // max(1, math.prod(shape) * kind.itemsize)
+    count = max(chunk, wanted // chunk * chunk)
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as file:
+            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for first in range(0, shape[0], count):
+                some = np.ascontiguousarray(rows[first : first + count], kind)
+                file.write(some.data.cast("B"))
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    found: np.memmap[Any, Any] = np.load(target, mmap_mode="r")
+    return found
 
 
 def read_npz(

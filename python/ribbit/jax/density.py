@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit._arrays.starts import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 
 __all__ = ["JaxDensity", "from_jax"]
@@ -80,21 +81,24 @@ class JaxDensity:
             raise TypeError(f"[{name}] expected fn as a callable, got {checks.summary(fn)}")
         self.dim = checks.integer(name, "dim", dim, minimum=1, maximum=_MAX_DIM)
         x64 = bool(jax.config.jax_enable_x64)
-        kind = ("float64" if x64 else "float32") if dtype is None else np.dtype(dtype).name
-        if kind not in ("float32", "float64"):
-            raise DTypeError(f"[{name}] expected dtype float32 or float64, got {kind}")
-        if kind == "float64" and not x64:
-            raise DTypeError(
-                f'[{name}] expected jax.config.update("jax_enable_x64", True) for float64, got '
-                "JAX without it"
-            )
-        self.dtype = np.dtype(kind)
+        own = np.dtype(np.float64 if x64 else np.float32)
+        self.dtype = own if dtype is None else checks.float_dtype(name, dtype)
+        self._check_x64(name)
         out = jax.eval_shape(fn, jax.ShapeDtypeStruct((self.dim,), self.dtype))
         if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ShapeError(f"[{name}] expected fn to return a float scalar, got {out}")
         self.fn = fn
-        self._compiled = jax.jit(jax.vmap(jax.value_and_grad(fn)))
-        self._trajectory = jax.jit(_leapfrog(jax.vmap(jax.value_and_grad(fn))))
+        both = jax.vmap(jax.value_and_grad(fn))
+        self._compiled = jax.jit(both)
+        self._trajectory = jax.jit(_leapfrog(both, out.dtype))
+
+    def _check_x64(self, name: str) -> None:
+        """Raise where JAX would round float64 to float32, which it does in silence."""
+        if self.dtype == np.float64 and not jax.config.jax_enable_x64:
+            raise DTypeError(
+                f'[{name}] expected jax.config.update("jax_enable_x64", True) for float64, got '
+                "JAX without it"
+            )
 
     def __repr__(self) -> str:
         return f"JaxDensity(dim={self.dim}, dtype={self.dtype})"
@@ -113,18 +117,7 @@ class JaxDensity:
         TypeError, ValueError
             If an argument is out of its range.
         """
-        name = "JaxDensity.init"
-        number = checks.seed(name, seed)
-        ids = checks.chain_ids(name, 1 if chains is None else chains, each=8 * self.dim)
-        out: FloatArray = random_numbers.normal(
-            np,
-            (ids.size, self.dim),
-            self.dtype,
-            seed=number,
-            step=0,
-            chains=ids,
-            purpose=random_numbers.INIT,
-        )
+        out = normal_starts("JaxDensity.init", seed, chains, self.dim, self.dtype)
         return out[0] if chains is None else out
 
     def value_and_grad(self, theta: FloatArray, rows: None = None) -> tuple[Any, FloatArray]:
@@ -149,6 +142,7 @@ class JaxDensity:
                 f"[{name}] expected rows=None for a density without data rows, got {got}"
             )
         batch, single = host_position(name, "theta", theta, self.dtype, self.dim)
+        self._check_x64(name)
         values, slopes = self._compiled(batch)
         lp, grad = np.asarray(values, np.float64), np.asarray(slopes)
         return (lp[0], grad[0]) if single else (lp, grad)
@@ -186,16 +180,20 @@ class JaxDensity:
             self.dtype,
             self.dim,
         )
+        self._check_x64(name)
         if mass is None:
             mass = np.ones(self.dim, self.dtype)
-        q, p, lp, g = self._trajectory(q, p, g, sizes.astype(self.dtype), steps, mass)
+        q, p, lp, g = self._trajectory(
+            q, p, g, sizes.astype(self.dtype), steps, np.atleast_2d(mass)
+        )
         return np.asarray(q), np.asarray(p), np.asarray(lp, np.float64)[:, None], np.asarray(g)
 
 
-def _leapfrog(both: Callable[[Any], tuple[Any, Any]]) -> Callable[..., Any]:
+def _leapfrog(both: Callable[[Any], tuple[Any, Any]], dtype: Any) -> Callable[..., Any]:
     """Trajectories of arrays (C, P): position, momentum, log density (C,) and gradient at the end.
 
-    Chains whose own number of steps is over stay where they are while others go on.
+    Log densities have `dtype`. Chains whose own number of steps is over stay where they are while
+    others go on.
     """
 
     def run(q: Any, p: Any, grad: Any, step_size: Any, num_steps: Any, mass: Any) -> Any:
@@ -213,7 +211,7 @@ def _leapfrog(both: Callable[[Any], tuple[Any, Any]]) -> Callable[..., Any]:
                 for a, b in zip(new, at, strict=True)
             )
 
-        start = q, p, jnp.zeros_like(step_size), grad
+        start = q, p, jnp.zeros(len(step_size), dtype), grad
         return jax.lax.fori_loop(0, jnp.max(num_steps), step, start)
 
     return run

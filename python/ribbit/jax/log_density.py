@@ -74,27 +74,51 @@ def jax_log_density(target: Any, *, prior: bool = True) -> Callable[[Any], jax.A
     >>> value.shape, grad.shape
     ((4,), (4, 16))
     """
-    density = _Native(target, checks.boolean(_NAME, "prior", prior))
+    return _LogDensity(target, checks.boolean(_NAME, "prior", prior))
 
-    def value_alone(theta: jax.Array) -> Any:
-        (value,) = _log_density_p.bind(theta, density=density, gradient=False)
-        return value
 
-    def with_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
-        (theta,), (tangent,) = primals, tangents
-        value, grad = _log_density_p.bind(theta, density=density, gradient=True)
-        return value, jnp.sum(grad * tangent, axis=-1)
+class _LogDensity:
+    """What :func:`jax_log_density` returns: a function that can be pickled."""
 
-    differentiable: Any = jax.custom_jvp(value_alone)
-    differentiable.defjvp(with_tangent)
+    def __init__(self, target: Any, prior: bool) -> None:
+        density = self._density = _Native(target, prior)
 
-    def log_density(theta: Any) -> Any:
+        def value_alone(theta: jax.Array) -> Any:
+            (value,) = _log_density_p.bind(theta, density=density, gradient=False)
+            return value
+
+        def with_tangent(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+            (theta,), (tangent,) = primals, tangents
+            value, grad = _log_density_p.bind(theta, density=density, gradient=True)
+            return value, jnp.sum(grad * tangent, axis=-1)
+
+        self._differentiable: Any = jax.custom_jvp(value_alone)
+        self._differentiable.defjvp(with_tangent)
+        self.__name__ = "log_density"  # of programs
+
+    def __call__(self, theta: Any) -> Any:
         """Return the log density (...) of theta (..., P)."""
-        theta = jnp.asarray(theta)
-        density.check(theta)
-        return differentiable(theta)
+        try:
+            at = jnp.asarray(theta)
+        except FloatingPointError:  # of jax_debug_nans
+            raise
+        except Exception as error:
+            raise TypeError(
+                f"[{_NAME}] expected theta as an array of {self._density.dtype}, got "
+                f"{checks.summary(theta)}"
+            ) from error
+        self._density.check(at)
+        return self._differentiable(at)
 
-    return log_density
+    def __repr__(self) -> str:
+        prior = "" if self._density.prior else ", prior=False"
+        return f"jax_log_density({self._density!r}{prior})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _LogDensity, (self._density.target, self._density.prior)
+
+    def __deepcopy__(self, memo: Any) -> _LogDensity:
+        return self  # as functions are
 
 
 class _Native:
@@ -141,7 +165,18 @@ _log_density_p.multiple_results = True
 
 
 def _run(theta: Any, *, density: _Native, gradient: bool) -> Any:
-    return density.compiled[gradient](theta)
+    """Call outside of a program: by one of its own, with `jax.disable_jit` too."""
+    config = jax.config
+    nans, infs = config.jax_debug_nans, config.jax_debug_infs
+    if not (config.jax_disable_jit or nans or infs):
+        return density.compiled[gradient](theta)
+    # JAX itself would look for what is not finite by calls outside of programs: without end.
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        out = density.compiled[gradient](theta)
+    for wrong, found in (("NaN", nans and jnp.isnan), ("infinity", infs and jnp.isinf)):
+        if found and any(found(one).any() for one in out):
+            raise FloatingPointError(f"[{_NAME}] expected finite results, got {wrong}")
+    return out
 
 
 def _shapes(theta: Any, *, density: _Native, gradient: bool) -> Any:
@@ -165,6 +200,11 @@ def _differentiated(primals: Any, tangents: Any, **parameters: Any) -> Any:
 
 def _lowered(ctx: Any, theta: Any, *, density: _Native, gradient: bool) -> Any:
     _one_device(ctx.module_context.axis_context)
+    if getattr(ctx.module_context.lowering_parameters, "for_export", False):
+        raise ValueError(
+            f"[{_NAME}] expected a program for this process, got one to be exported: the target is "
+            "not in it"
+        )
     # Compiled programs find it by a number.
     ctx.module_context.add_keepalive(density)
     call = jax.ffi.ffi_lowering(_HANDLER)

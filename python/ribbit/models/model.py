@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.starts import normal_starts
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError, ShapeError
@@ -144,21 +145,9 @@ class Model:
         TypeError, ValueError
             If an argument is out of its range.
         """
-        number = checks.seed("Model.init", seed)
-        checks.choice("Model.init", "scheme", scheme, ("he", "small"))
-        chosen = checks.float_dtype("Model.init", dtype)
-        each = self.dim * chosen.itemsize
-        ids = checks.chain_ids("Model.init", 1 if chains is None else chains, each=each)
-        # Element e of chain c has the address (seed, init, step 0, c, e).
-        out: FloatArray = random_numbers.normal(
-            np,
-            (ids.size, self.dim),
-            chosen,
-            seed=number,
-            step=0,
-            chains=ids,
-            purpose=random_numbers.INIT,
-        )
+        name = "Model.init"
+        checks.choice(name, "scheme", scheme, ("he", "small"))
+        out = normal_starts(name, seed, chains, self.dim, checks.float_dtype(name, dtype))
         for parameter in self.parameters:
             part = out[:, parameter.offset : parameter.offset + parameter.size]
             if scheme == "small":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import random_numbers
-from ribbit._arrays.namespace import errstate
+from ribbit._arrays.namespace import errstate, running_sum
 from ribbit.protocols import Array, PredictiveTerms
 from ribbit.results.counts import count_quantile, poisson_cdf
 from ribbit.results.mixtures import Law, Normal, StudentT, mixture_quantile
@@ -145,7 +145,7 @@ def sample(xp: ModuleType, kind: str, terms: PredictiveTerms, seed: int, first: 
             u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), shape)
             return xp.astype(u < values, xp.int64)
         u = xp.reshape(_uniform(xp, shape[:2], seed, first, _FIRST), (*shape[:2], 1))
-        passed = u > xp.cumulative_sum(values, axis=-1)[..., :-1]  # the last has what is left
+        passed = u > running_sum(xp, values)[..., :-1]  # the last has what is left
         return xp.sum(xp.astype(passed, xp.int64), axis=-1, keepdims=True)
     if kind == "count":
         u = xp.reshape(_uniform(xp, flat, seed, first, _FIRST), (-1,))

@@ -378,13 +378,17 @@ class Prediction:
         labels = self.kind == "classification" and not terms.binary
         return found[..., 0] if labels else self._shaped(found)
 
-    def log_likelihood(self, y: Array | None = None) -> float:
+    def log_likelihood(
+        self, y: Array | None = None, *, sample_weight: npt.ArrayLike | None = None
+    ) -> float:
         """Mean over rows of the log predictive density, the mixture over draws.
 
         Parameters
         ----------
         y : (N,) or (N, K) array, optional
             May be left out after ``sample(predict_at=(x, y))``.
+        sample_weight : (N,) array, optional
+            How often each row counts in the mean.
 
         Returns
         -------
@@ -392,12 +396,15 @@ class Prediction:
             In nats per row, in the units of y.
         """
         name = "Prediction.log_likelihood"
+        weights = checks.row_weights(name, sample_weight)
+        if weights is not None:
+            same_rows(name, weights, self._x)
         if y is None:
             if self.running is None or self.running.density is None:
                 raise ValueError(f"[{name}] expected y, got none (nor predict_at=(x, y) in sample)")
             if self.running.density.count == 0:
                 raise ValueError(f"[{name}] expected at least one draw, got none")
-            return self.running.density.mean_over_rows()
+            return self.running.density.mean_over_rows(weights)
         if self._positions is None or self._positions.shape[1] == 0:
             raise ValueError(
                 f"[{name}] expected kept draws for a y given now, got none: sample with "
@@ -407,7 +414,7 @@ class Prediction:
         density = LogMeanExp()
         for first, theta in self._chunks(self._values_per_draw()):
             density.add(self._predictive.log_likelihood(theta, self._x, y, **self._number(first)))
-        return density.mean_over_rows()
+        return density.mean_over_rows(weights)
 
     def _statistics(self, name: str, *kinds: str) -> Moments:
         if self.kind not in kinds:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import from_host
+from ribbit._arrays.namespace import from_host, running_sum
 from ribbit.protocols import Array
 from ribbit.results.contents import check_array, whole
 
@@ -297,7 +297,7 @@ def _ranked(xp: ModuleType, values: Array, weights: npt.NDArray[np.int64]) -> tu
     order = xp.argsort(values, axis=-1)
     values = xp.take_along_axis(values, order, axis=-1)
     own = xp.take(from_host(xp, weights.astype(np.int64)), xp.reshape(order, (-1,)))
-    return values, xp.cumulative_sum(xp.reshape(own, order.shape), axis=-1)
+    return values, running_sum(xp, xp.reshape(own, order.shape))
 
 
 class _Plan:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,11 +18,15 @@ from ribbit._arrays.namespace import (
     is_array,
     namespace,
     require_memory,
+    to_host,
 )
 from ribbit.errors import ShapeError
 from ribbit.protocols import Array, Predictive, PredictiveTerms
 from ribbit.results.contents import check_array, whole
 from ribbit.results.quantiles import QuantileSketch, probabilities
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["ARRAYS", "LogMeanExp", "Moments", "RunningPrediction", "inputs", "join", "same_rows"]
 
@@ -192,15 +196,18 @@ class LogMeanExp:
         both._top, both.count = top, self.count + other.count
         return both
 
-    def mean_over_rows(self) -> float:
-        """Mean over rows of the log of the mean over draws."""
+    def mean_over_rows(self, weights: npt.NDArray[np.float64] | None = None) -> float:
+        """Mean over rows, by weights (N,) of theirs, of the log of the mean over draws."""
         xp = namespace(self._sum)
         with errstate(xp):
             safe = xp.where(xp.isfinite(self._top), self._top, 0.0)
             rows = xp.where(
                 self._top == -xp.inf, -xp.inf, safe + xp.log(self._sum) - math.log(self.count)
             )
-            return float(xp.mean(rows))
+            if weights is None:
+                return float(xp.mean(rows))
+            used = weights > 0  # -inf of a row that does not count is nothing
+            return float(np.average(to_host(rows)[used], weights=weights[used]))
 
 
 class RunningPrediction:

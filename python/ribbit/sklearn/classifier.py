@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from ribbit._arrays import checks
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Categorical
 
@@ -23,7 +25,7 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     Parameters
     ----------
-    hidden : sequence of int, default (50, 50)
+    hidden : sequence of int, default (50,)
         Widths of the hidden layers; () is a linear model.
     activation, method
         As in :class:`BNNRegressor`.
@@ -35,7 +37,7 @@ class BNNClassifier(ClassifierMixin, BNN):
     early_stopping, validation_fraction, options, store, max_seconds
         As in :class:`BNNRegressor`.
     class_weight : dict or "balanced", optional
-        How often a row counts, by its class; times `sample_weight`, and refused where that is.
+        How often a row counts, by its class; times `sample_weight`.
     random_state, verbose
         As in :class:`BNNRegressor`.
 
@@ -73,7 +75,7 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50, 50),
+        hidden: tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -128,8 +130,8 @@ class BNNClassifier(ClassifierMixin, BNN):
         y : (N,) array
             Labels: whole numbers, strings or bool.
         sample_weight : (N,) array, optional
-            How often a row counts. Small multiples of one number, such as 0, 1 and 2, which copies
-            of rows state exactly; others are refused.
+            How often a row counts, >= 0: in the likelihood, and in the means and sds that columns
+            are standardised by. Whole numbers of 4 on average at most are copies of rows.
 
         Returns
         -------
@@ -141,7 +143,20 @@ class BNNClassifier(ClassifierMixin, BNN):
         y = column_or_1d(y, warn=True)
         weights = self._weights(name, X, sample_weight)
         if self.class_weight is not None:
-            own = compute_sample_weight(self.class_weight, y)
+            if isinstance(self.class_weight, str):
+                checks.choice(name, "class_weight", self.class_weight, ("balanced",))
+            elif not isinstance(self.class_weight, Mapping):
+                got = checks.summary(self.class_weight)
+                raise TypeError(
+                    f"[{name}] expected class_weight as 'balanced' or a dict by class, got {got}"
+                )
+            try:
+                own = compute_sample_weight(self.class_weight, y)
+            except (TypeError, ValueError) as error:
+                got = checks.summary(self.class_weight)
+                raise ValueError(
+                    f"[{name}] expected class_weight of classes of y, got {got}: {error}"
+                ) from error
             weights = own if weights is None else own * weights
         counted = y if weights is None else y[weights > 0]
         self.classes_ = np.unique(counted)
@@ -151,8 +166,8 @@ class BNNClassifier(ClassifierMixin, BNN):
                 f"{self.classes_.tolist()}"
             )
         codes = np.searchsorted(self.classes_, y)  # of rows without weight any
-        X, codes, temperature = self._counted(name, X, codes, weights)
-        self._fit(name, X, codes, temperature, len(self.classes_), Categorical())
+        X, codes, weights = self._counted(X, codes, weights)
+        self._fit(name, X, codes, weights, len(self.classes_), Categorical())
         return self
 
     def predict_proba(self, X: Any) -> Any:
@@ -196,16 +211,20 @@ class BNNClassifier(ClassifierMixin, BNN):
         -------
         (N, n_samples) array of labels
         """
-        found = self._predicted("BNNClassifier.sample_y", X)
-        return self.classes_[np.asarray(found.sample(n_samples, seed=_seed(random_state))).T]
+        name = "BNNClassifier.sample_y"
+        found = self._predicted(name, X)
+        seed = _seed(name, random_state)
+        return self.classes_[np.asarray(found.sample(n_samples, seed=seed)).T]
 
-    def log_score(self, X: Any, y: Any) -> float:
+    def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean over rows of the log probability of the label.
 
         Parameters
         ----------
         X : (N, D) array or frame
         y : (N,) array of labels
+        sample_weight : (N,) array, optional
+            How often each row counts in the mean.
 
         Raises
         ------
@@ -214,11 +233,17 @@ class BNNClassifier(ClassifierMixin, BNN):
         """
         name = "BNNClassifier.log_score"
         found = self._predicted(name, X)
-        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        known = self.classes_[codes] == np.asarray(y)
-        if not known.all():
-            strange = np.asarray(y)[~known][0]
+        checks.unmasked(name, "y", y)
+        try:
+            labels = column_or_1d(y)
+            codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+            known = self.classes_[codes] == labels
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+            got = checks.summary(y)
+            raise ValueError(f"[{name}] expected y (N,) of labels, got {got}: {error}") from error
+        if not np.all(known) or labels.dtype.kind in "cm":
+            strange = labels[~known][0] if labels.dtype.kind not in "cm" else labels.dtype
             raise ValueError(
                 f"[{name}] expected labels among {self.classes_.tolist()}, got {strange!r}"
             )
-        return float(found.log_likelihood(codes))
+        return float(found.log_likelihood(codes, sample_weight=sample_weight))

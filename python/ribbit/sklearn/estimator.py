@@ -5,6 +5,7 @@ Shapes: N rows, D columns, K outputs.
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -31,7 +32,7 @@ class BNN(BaseEstimator):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50, 50),
+        hidden: tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
@@ -94,10 +95,24 @@ class BNN(BaseEstimator):
             options=options,
             store=self.store,
             max_seconds=self.max_seconds,
-            progress=None if checks.boolean(name, "verbose", bool(self.verbose)) else False,
+            progress=None if self._shown(name) else False,
         )
         plan.check()
+        kind = methods.kind_of(self.method)
+        known = [one for one in inspect.signature(kind).parameters if one != "target"]
+        for option in options:
+            if option not in known:
+                raise ValueError(
+                    f"[{name}] expected options among those of {kind.__name__}, {known}, got "
+                    f"{option!r}"
+                )
         return plan
+
+    def _shown(self, name: str) -> bool:
+        """Whether progress is shown; whole numbers are scikit-learn's way to say so."""
+        if isinstance(self.verbose, int | np.integer):
+            return bool(self.verbose)
+        return checks.boolean(name, "verbose", self.verbose)
 
     def _network(self, name: str, inputs: int, outputs: int) -> Model:
         """Return the network, with a Dropout layer behind each activation where masks are asked."""
@@ -113,43 +128,56 @@ class BNN(BaseEstimator):
 
     def _validated(self, name: str, x: Any, y: Any = None, **how: Any) -> Any:
         """Return checked arrays; a frame's error names the column."""
+        rows.numbers(name, "X", x)
+        if how.get("y_numeric"):
+            rows.numbers(name, "y", y)
         try:
             if how:
                 return validate_data(self, x, y, dtype=np.float64, ensure_min_samples=2, **how)
             return validate_data(self, x, reset=False, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
             word = rows.word_column(x)
-            if word is None:
-                raise
-            raise ValueError(
-                f"[{name}] expected columns of numbers, got {word}: encode it before, for example "
-                "with OneHotEncoder in a ColumnTransformer"
-            ) from error
+            if word is not None:
+                raise ValueError(
+                    f"[{name}] expected columns of numbers, got {word}: encode it before, for "
+                    "example with OneHotEncoder in a ColumnTransformer"
+                ) from error
+            where = rows.gap(x)
+            if where is not None:
+                raise ValueError(
+                    f"[{name}] expected no NaN, got one in {where}: fill gaps before, for example "
+                    f"with SimpleImputer in a Pipeline: {error}"
+                ) from error
+            # scikit-learn's own sentence goes with ours: others look for it.
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            given = f"X {checks.summary(x)}" + (f", y {checks.summary(y)}" if how else "")
+            expected = "X (N, D) and y of N rows" if how else "X (N, D)"
+            raise kind(f"[{name}] expected {expected}, got {given}: {error}") from error
 
     def _fit(
         self,
         name: str,
         x: Any,
         y: Any,
-        temperature: float,
+        weights: Any,
         outputs: int,
         likelihood: Likelihood,
     ) -> None:
-        """Fit to rows (N, D) and (N,) or (N, K) as :meth:`_counted` gives them.
+        """Fit to rows (N, D), (N,) or (N, K) and weights as :meth:`_counted` gives them.
 
         Phases: the target; draws; the verdict on them.
         """
         plan = self._plan(name)
         network = self._network(name, x.shape[1], outputs)
         scale = checks.positive(name, "prior_scale", self.prior_scale)
-        seed = _seed(self.random_state)
+        seed = _seed(name, self.random_state)
         target = Posterior(
             network,
             x,
             y,
             prior=Normal(scale, fan_in=True),
             likelihood=likelihood,
-            likelihood_temperature=temperature,
+            sample_weight=weights,
             standardize=True,
         )
         draws, fit = methods.run(plan, target, x, y, seed)
@@ -171,24 +199,42 @@ class BNN(BaseEstimator):
         """Return checked weights (N,) of rows, none below 0, or None."""
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        rows.numbers(name, "sample_weight", sample_weight)
+        try:
+            weights = _check_sample_weight(sample_weight, x, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            got = checks.summary(sample_weight)
+            raise kind(
+                f"[{name}] expected sample_weight of {len(x)} numbers, got {got}: {error}"
+            ) from error
         if (weights < 0).any():
             raise ValueError(f"[{name}] expected weights >= 0, got {weights.min():.6g}")
         if not (weights > 0).any():
             raise ValueError(f"[{name}] expected a weight above zero, got zero weights alone")
         return weights
 
-    def _counted(self, name: str, x: Any, y: Any, weights: Any) -> tuple[Any, Any, float]:
-        """Return rows in an order of their own, as often as they count, and a temperature."""
-        order, temperature = rows.ordered(x, y), 1.0
+    def _counted(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+        """Return rows in an order of their own and their weights, None where copies state them."""
+        order = rows.ordered(x, y, weights)
         if weights is not None:
-            counts, temperature = rows.repeats(name, weights)
-            order = np.repeat(order, counts[order])
-        return np.ascontiguousarray(x[order]), np.ascontiguousarray(y[order]), temperature
+            counts = rows.copies(weights)
+            if counts is None:
+                order = order[weights[order] > 0]
+                weights = weights[order]
+            else:
+                order, weights = np.repeat(order, counts[order]), None
+        return np.ascontiguousarray(x[order]), np.ascontiguousarray(y[order]), weights
 
 
-def _seed(random_state: Any) -> int:
+def _seed(name: str, random_state: Any) -> int:
     """Return a key of Ribbit's random numbers: a whole number is one itself."""
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state is not None and not hasattr(random_state, "randint"):
+        return checks.integer(name, "random_state", random_state, minimum=0, maximum=2**64 - 1)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"[{name}] expected random_state as a whole number, a RandomState or None, got "
+            f"{checks.summary(random_state)}"
+        ) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from ribbit import schedules
 from ribbit._arrays import checks
-from ribbit.errors import FitWarning, NonFiniteError
+from ribbit.errors import ConvergenceWarning, FitWarning, NonFiniteError, RibbitWarning
 from ribbit.results.draws import Draws
 from ribbit.samplers import (
     BAOAB,
@@ -45,6 +46,8 @@ class Chains:
     warmup: int | None = None  # the sampler's own
     thin: int | None = None
     batches: bool = False
+    most: int = 250  # draws of a chain that is judged
+    work: int | None = None  # rows times parameters, from a draw to the next: where no `thin` is
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,10 @@ class Fit:
     draws: int = 1000
     many: bool = False  # has members
     stops: bool = True  # training can be judged on rows held out while it goes on
-    stores: bool = True
 
 
 CHAINS = {
-    "mclmc": Chains(MCLMC),
+    "mclmc": Chains(MCLMC, {"energy_variance": (0.5, 0.01)}, most=3000, work=50_000_000),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
     "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
@@ -72,12 +74,15 @@ FITS = {
     "bbb": Fit(BBB, 1e-2, {"estimator": "local"}),
     "dropout": Fit(MCDropout, 5e-3),
     "ensemble": Fit(DeepEnsemble, 5e-3, many=True),
-    "laplace": Fit(LaplaceApproximation, 5e-3, stops=False, stores=False),
+    "laplace": Fit(LaplaceApproximation, 5e-3, stops=False),
     "swag": Fit(SWAG, 5e-3, {"swag_learning_rate": 1e-3}, many=True, stops=False),
 }
 METHODS = (*CHAINS, *FITS)
-_FIRST, _MOST = 100, 250  # draws of a chain: before it is judged, and at most
-_RHAT, _ESS = 1.03, 200.0  # that end it; the verdict on more predictions is at 1.05
+_FIRST, _FEWEST = 100, 250  # draws of a chain: before it is judged, and those it may always take
+_BYTES = 1 << 25  # of the draws of all chains, beyond those
+_RHAT, _ESS = 1.03, 400.0  # that end it; the verdict on more predictions is at 1.05
+_OFTEN, _SELDOM = 10, 250  # steps between draws: least, and most, where they cost little
+_PATIENT = 300.0  # seconds that a run may take before its first verdict without a word
 _TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
 _STEPS = 10_000  # of training, by default
 _BATCH = 128
@@ -129,11 +134,15 @@ class Plan:
                 f"[{name}] expected early_stopping=False with method={self.method!r}, got True: "
                 f"rows held out stop the training of {', '.join(able)}"
             )
-        if self.store is not None and (self.early_stopping or self.method == "laplace"):
+        if self.store is not None and self.early_stopping:
             raise ValueError(
-                f"[{name}] expected store=None with early_stopping or method='laplace', "
-                f"got {self.store!r}"
+                f"[{name}] expected store=None with early_stopping, got {self.store!r}"
             )
+
+
+def kind_of(method: str) -> Any:
+    """Return the class of a method."""
+    return CHAINS[method].sampler if method in CHAINS else FITS[method].fitter
 
 
 def dropped(method: str) -> bool:
@@ -185,13 +194,13 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
     number: dict[str, Any] = {"num_draws": plan.draws}
     if plan.draws is None:
         rule = Converged(rhat=_RHAT, ess=_ESS, at=judged(x))
-        number = {"num_draws": _FIRST, "until": rule, "max_draws": _MOST}
+        number = {"num_draws": _FIRST, "until": rule, "max_draws": _most(plan, how, target)}
     # A step found by pilot runs may be too long where chains start: a network that fits few rows
     # exactly has gradients that none of them met. A folder belongs to one step size.
     searched = how.batches and "step_size" not in plan.options and plan.store is None
     call: dict[str, Any] = {
         "warmup": how.warmup if plan.warmup is None else plan.warmup,
-        "thin": how.thin if plan.thin is None else plan.thin,
+        "thin": _thin(plan, how, target),
         "chains": plan.chains,
         "seed": seed,
         "init": "ensemble",
@@ -199,6 +208,8 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
         "max_seconds": plan.max_seconds,
         "store": plan.store,
     }
+    _foretell(plan, how, target, seed)
+    found: float | None = None  # by the pilot runs, where it was too long
     for left in reversed(range(1 + (_TRIES if searched else 0))):
         try:
             draws: Draws = how.sampler(target, **options).sample(**number, **call)
@@ -206,8 +217,61 @@ def _sampled(plan: Plan, how: Chains, target: Posterior, x: Any, seed: int) -> D
         except NonFiniteError as error:
             if not left:
                 raise
+            found = error.step_size if found is None else found
             options["step_size"] = _SHORTER * error.step_size
+    if found is not None:
+        used = options["step_size"]
+        warnings.warn(
+            f"[{plan.function}] expected chains that stay finite with the step size of the pilot "
+            f"runs, {found:.3g}, got parameters that overflowed: sampled with {used:.3g} instead. "
+            f"Give options={{'step_size': {used:.3g}}} to start there, a larger prior_scale or "
+            "noise, or method='mclmc', which adapts its step",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
     return draws
+
+
+def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
+    """Warn of a run that takes minutes before it can be judged, by the time of one gradient."""
+    if how.work is None or plan.options.get("adjusted") or plan.max_seconds is not None:
+        return
+    thin = _thin(plan, how, target)
+    warmup = how.sampler.default_warmup if plan.warmup is None else plan.warmup
+    assert thin is not None
+    steps = warmup + (plan.draws or _FIRST) * thin
+    start = target.init(seed=seed, chains=plan.chains)
+    target.value_and_grad(start)  # the first one also packs the rows
+    begin = time.perf_counter()
+    target.value_and_grad(start)
+    seconds = steps * (time.perf_counter() - begin)
+    if seconds > _PATIENT:
+        warnings.warn(
+            f"[{plan.function}] expected rows that chains can all look at in every step, got "
+            f"{target.num_rows:,} rows and {target.dim:,} parameters: about {seconds / 60:.0f} "
+            f"minutes for {plan.draws or _FIRST} draws of {plan.chains} chains, perhaps many times "
+            "as long until they agree. method='sghmc' and method='ensemble' look at batches; "
+            "max_seconds= ends chains with what there is",
+            RibbitWarning,
+            stacklevel=6,
+        )
+
+
+def _thin(plan: Plan, how: Chains, target: Posterior) -> int | None:
+    """Return steps from a draw to the next; None is what the sampler has without.
+
+    As many as make an equal work: where steps cost little, predicting with their draws does not.
+    """
+    if plan.thin is not None or how.work is None or plan.options.get("adjusted"):
+        return how.thin if plan.thin is None else plan.thin
+    return min(max(how.work // (target.num_rows * target.dim), _OFTEN), _SELDOM)
+
+
+def _most(plan: Plan, how: Chains, target: Posterior) -> int:
+    """Return draws of a chain at most."""
+    if plan.options.get("adjusted"):
+        return _FEWEST
+    return min(max(_BYTES // (4 * plan.chains * target.dim), _FEWEST), how.most)
 
 
 def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) -> Any:
@@ -219,8 +283,7 @@ def _fitted(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int) 
     epochs = -(-_STEPS // batches) if plan.epochs is None else plan.epochs
     checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
     fitter = _fitter(plan, how, target, batch, schedules.cosine(epochs * batches))
-    more: dict[str, Any] = {} if not how.stores else {"store": plan.store}
-    return fitter.fit(epochs, seed=seed, progress=plan.progress, **more)
+    return fitter.fit(epochs, seed=seed, progress=plan.progress, store=plan.store)
 
 
 def _fitter(plan: Plan, how: Fit, target: Posterior, batch: int, schedule: Any) -> Any:
@@ -240,6 +303,7 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
     held = min(max(1, math.ceil(share * rows)), rows - 1)
     order = np.random.default_rng(seed).permutation(rows)
     own, rest = np.sort(order[:held]), np.sort(order[held:])
+    weights = None if target.sample_weight is None else target.sample_weight[own]
     batch = _batch(plan, len(rest))
     epochs = -(-_STEPS // -(-len(rest) // batch)) if plan.epochs is None else plan.epochs
     checks.integer(plan.function, "epochs", epochs, minimum=1, maximum=2**39)
@@ -252,7 +316,8 @@ def _stopped(plan: Plan, how: Fit, target: Posterior, x: Any, y: Any, seed: int)
             warnings.simplefilter("ignore", FitWarning)  # it rises: that is why it goes on
             fit = fitter.fit(count, seed=seed, resume=fit, progress=plan.progress)
         done += count
-        value = float(drawn(fit, _JUDGING, seed).predict(x[own]).log_likelihood(y[own]))
+        held_out = drawn(fit, _JUDGING, seed).predict(x[own])
+        value = held_out.log_likelihood(y[own], sample_weight=weights)
         waited += 1
         if best is None or value > most:
             best, most, waited = fit, value, 0

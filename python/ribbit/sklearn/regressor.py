@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, columns
 from ribbit.sklearn.estimator import BNN, _seed
 from ribbit.targets.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from ribbit.targets.stepped import step_of
 
 __all__ = ["BNNRegressor"]
 
-_FLOOR = 1e-3  # of a noise sd, in sds of y: rows that are known exactly have no density
 _STEPS = 0.25  # share of rows with frequent values from which y takes steps
 
 
@@ -26,7 +25,7 @@ class BNNRegressor(RegressorMixin, BNN):
 
     Parameters
     ----------
-    hidden : sequence of int, default (50, 50)
+    hidden : sequence of int, default (50,)
         Widths of the hidden layers; () is a linear model.
     activation : str, default "tanh"
         identity, relu, tanh, silu, sigmoid, gelu or softplus.
@@ -35,14 +34,18 @@ class BNNRegressor(RegressorMixin, BNN):
         "bbb" (Bayes by Backprop), "dropout", "ensemble", "laplace" (linearized), "swag".
     noise : {"varying", "constant"} or float, default "varying"
         An sd for every row, one for all, or a known one in the units of y. Where y takes steps,
-        such as grades, a varying sd is at least that of rounding to them, in any case a thousandth
-        of the sd of y.
+        such as grades, a varying sd is at least that of rounding to them, in any case `min_noise`.
+    min_noise : float, default 0.01
+        The least sd of a row with ``noise="varying"``, over the sd of y. Rows that are known
+        exactly have no density, and chains hardly move where the noise nearly vanishes: take less
+        where y is known better than to a hundredth of its sd, and longer chains.
     prior_scale : float, default 1.0
         Sd of the normal prior of every weight, over the root of its layer's inputs; of biases
         themselves. In standardised units.
     draws : int, optional
         Draws of each chain, or of a fit (default 1,000). Default of chains: from 100 on as many as
-        it takes until their predictions agree (R-hat 1.03, 200 effective draws), at most 250.
+        it takes until their predictions agree (R-hat 1.03, 400 effective draws), at most 250;
+        with "mclmc", whose draws cost less, 3,000, or what takes 32 MiB for all chains.
     chains : int, default 4
         Chains, each from a network trained for it; members of "ensemble" and "swag".
     warmup, thin : int, optional
@@ -118,11 +121,12 @@ class BNNRegressor(RegressorMixin, BNN):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (50, 50),
+        hidden: tuple[int, ...] = (50,),
         *,
         activation: str = "tanh",
         method: str = "mclmc",
         noise: str | float = "varying",
+        min_noise: float = 0.01,
         prior_scale: float = 1.0,
         draws: int | None = None,
         chains: int = 4,
@@ -162,6 +166,7 @@ class BNNRegressor(RegressorMixin, BNN):
             verbose=verbose,
         )
         self.noise = noise
+        self.min_noise = min_noise
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this takes: y of several columns too."""
@@ -178,8 +183,8 @@ class BNNRegressor(RegressorMixin, BNN):
             Numbers; frames of pandas and polars with the names of their columns.
         y : (N,) or (N, K) array
         sample_weight : (N,) array, optional
-            How often a row counts. Small multiples of one number, such as 0, 1 and 2, which copies
-            of rows state exactly; others are refused.
+            How often a row counts, >= 0: in the likelihood, and in the means and sds that columns
+            are standardised by. Whole numbers of 4 on average at most are copies of rows.
 
         Returns
         -------
@@ -188,16 +193,22 @@ class BNNRegressor(RegressorMixin, BNN):
         name = "BNNRegressor.fit"
         X, y = self._validated(name, X, y, multi_output=True, y_numeric=True)
         weights = self._weights(name, X, sample_weight)
-        X, y, temperature = self._counted(name, X, np.asarray(y, np.float64), weights)
-        columns = 1 if y.ndim == 1 else y.shape[1]
-        likelihood = self._likelihood(name, y.reshape(len(y), -1))
-        outputs = 2 * columns if isinstance(likelihood, HeteroscedasticGaussian) else columns
-        self._fit(name, X, y, temperature, outputs, likelihood)
+        X, y, weights = self._counted(X, np.asarray(y, np.float64), weights)
+        width = 1 if y.ndim == 1 else y.shape[1]
+        likelihood = self._likelihood(name, y.reshape(len(y), -1), weights)
+        outputs = 2 * width if isinstance(likelihood, HeteroscedasticGaussian) else width
+        self._fit(name, X, y, weights, outputs, likelihood)
         return self
 
-    def _likelihood(self, name: str, y: Any) -> Likelihood:
+    def _likelihood(self, name: str, y: Any, weights: Any) -> Likelihood:
         """Return the noise of targets (N, K), in their standardised units."""
-        scale = y.std(axis=0)
+        scale = columns.moments(y, weights)[1]
+        if not np.isfinite(scale).all() or ((scale == 0.0) & (np.ptp(y, axis=0) > 0.0)).any():
+            raise ValueError(
+                f"[{name}] expected y in units whose squares are numbers, got values of "
+                f"{np.abs(y).max():.3g}: divide y by that"
+            )
+        floor = checks.positive(name, "min_noise", self.min_noise)
         if not isinstance(self.noise, str):
             known = checks.positive(name, "noise", self.noise)
             widths = np.where(scale > 0, scale, 1.0)
@@ -215,7 +226,7 @@ class BNNRegressor(RegressorMixin, BNN):
             for step, _, share, sd in found
             if share >= _STEPS and np.isfinite(step) and sd > 0
         ]
-        return HeteroscedasticGaussian(min_sd=max(_FLOOR, min(floors, default=0.0)))
+        return HeteroscedasticGaussian(min_sd=max(floor, min(floors, default=0.0)))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the mean of y, and how far a new y lies from it.
@@ -232,7 +243,9 @@ class BNNRegressor(RegressorMixin, BNN):
         std : (N,) or (N, K) array
             With ``return_std=True``.
         """
-        found = self._predicted("BNNRegressor.predict", X)
+        name = "BNNRegressor.predict"
+        return_std = checks.boolean(name, "return_std", return_std)
+        found = self._predicted(name, X)
         return (found.mean, found.std) if return_std else found.mean
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
@@ -264,8 +277,13 @@ class BNNRegressor(RegressorMixin, BNN):
         -------
         (N, Q) or (N, K, Q) array
         """
-        found = self._predicted("BNNRegressor.predict_quantiles", X)
-        return np.moveaxis(np.asarray(found.quantile(list(quantiles))), 0, -1)
+        name = "BNNRegressor.predict_quantiles"
+        found = self._predicted(name, X)
+        levels = checks.numeric(name, "quantiles", quantiles)
+        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+            got = checks.summary(quantiles)
+            raise ValueError(f"[{name}] expected quantiles as numbers in (0, 1), got {got}")
+        return np.moveaxis(np.asarray(found.quantile(levels.tolist())), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Draw new y: for each sample one function of the posterior at all rows, and its noise.
@@ -281,17 +299,22 @@ class BNNRegressor(RegressorMixin, BNN):
         (N, n_samples) or (N, K, n_samples) array
             As `GaussianProcessRegressor.sample_y` has them.
         """
-        found = self._predicted("BNNRegressor.sample_y", X)
-        return np.moveaxis(np.asarray(found.sample(n_samples, seed=_seed(random_state))), 0, -1)
+        name = "BNNRegressor.sample_y"
+        found = self._predicted(name, X)
+        seed = _seed(name, random_state)
+        return np.moveaxis(np.asarray(found.sample(n_samples, seed=seed)), 0, -1)
 
-    def log_score(self, X: Any, y: Any) -> float:
+    def log_score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean over rows of the log predictive density, in the units of y.
 
         Parameters
         ----------
         X : (N, D) array or frame
         y : (N,) or (N, K) array
+        sample_weight : (N,) array, optional
+            How often each row counts in the mean.
         """
-        return float(
-            self._predicted("BNNRegressor.log_score", X).log_likelihood(np.asarray(y, np.float64))
-        )
+        name = "BNNRegressor.log_score"
+        found = self._predicted(name, X)
+        y = checks.numeric(name, "y", y).astype(np.float64)
+        return float(found.log_likelihood(y, sample_weight=sample_weight))

@@ -5,8 +5,6 @@ Shapes: N rows, D columns, J columns of y.
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +14,9 @@ from ribbit._arrays import checks
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ordered", "repeats", "word_column"]
+__all__ = ["copies", "gap", "numbers", "ordered", "word_column"]
 
-_DENOMINATOR = 1000  # of a weight, at most
-_MOST = 20  # times the rows that came, at most
+_MOST = 4  # times the rows that came
 
 
 def word_column(x: Any) -> str | None:
@@ -34,6 +31,8 @@ def word_column(x: Any) -> str | None:
         return None
     for name in x.columns:
         values = np.asarray(x[name])
+        if values.dtype.kind in "mM":
+            return f"column {name!r} of times"
         try:
             values.astype(np.float64)
         except (TypeError, ValueError):
@@ -46,43 +45,53 @@ def word_column(x: Any) -> str | None:
     return None
 
 
-def ordered(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Return the order of rows (N,) by their values, so that a fit does not depend on theirs."""
-    columns = [*np.atleast_2d(x.T)[::-1], *y.reshape(len(y), -1).T[::-1]]
-    return np.lexsort(columns)
+def gap(x: Any) -> str | None:
+    """Say where a frame has its first gap; None where `x` is no frame or has none.
+
+    Returns
+    -------
+    str or None
+        Such as ``"column 'width' in row 3"``.
+    """
+    if not hasattr(x, "columns"):
+        return None
+    for name in x.columns:
+        missing = np.isnan(np.asarray(x[name], dtype=np.float64))
+        if missing.any():
+            return f"column {name!r} in row {int(np.argmax(missing))}"
+    return None
 
 
-def repeats(function: str, weights: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], float]:
-    """Return whole numbers (N,) and what all of them are divided by: the weights, exactly.
-
-    A likelihood whose row i counts w_i times is that of k_i copies of the row at a temperature t,
-    k_i / t = w_i: no more is asked of a target than rows and a likelihood temperature.
-
-    Parameters
-    ----------
-    function : str
-        Who asks, for the error.
-    weights : (N,) array
-        Finite, none below 0, one at least above.
+def numbers(function: str, name: str, value: Any) -> None:
+    """Raise for what scikit-learn would read as numbers in silence: texts, times, masked values.
 
     Raises
     ------
-    ValueError
-        Where the weights are no small multiples of one number.
+    TypeError, ValueError
+        Naming the argument.
     """
-    exact = [Fraction(value).limit_denominator(_DENOMINATOR) for value in weights.tolist()]
-    close = all(
-        math.isclose(float(found), value, rel_tol=1e-12, abs_tol=0.0)
-        for found, value in zip(exact, weights.tolist(), strict=True)
-    )
-    least = math.lcm(*(found.denominator for found in exact)) if close else 0
-    whole = [int(found * least) for found in exact]
-    divisor = math.gcd(*whole) if close else 1
-    if not close or sum(whole) // divisor > _MOST * len(whole):
-        raise ValueError(
-            f"[{function}] expected weights that are small multiples of one number, such as 1, 2 "
-            f"and 3, got {weights.min():.6g} to {weights.max():.6g}: a row counts as often as it "
-            f"is repeated (at most {_MOST} times as many rows in all), and the native likelihood "
-            "has no weights"
+    checks.unmasked(function, name, value)
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "biufcO":
+        raise TypeError(
+            f"[{function}] expected {name} as an array of numbers, got {checks.summary(value)}"
         )
-    return np.array(whole, np.int64) // divisor, least / divisor
+
+
+def ordered(
+    x: npt.NDArray[Any], y: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None
+) -> npt.NDArray[np.intp]:
+    """Return the order of rows (N,) by their values, so that a fit does not depend on theirs."""
+    columns = [*np.atleast_2d(x.T)[::-1], *y.reshape(len(y), -1).T[::-1]]
+    return np.lexsort(columns if weights is None else [weights, *columns])
+
+
+def copies(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Return how often rows (N,) are copied to have small whole weights, None for other weights.
+
+    Copies have the bits of the rows that were repeated by hand, which no weighted sum has; they
+    cost as many rows more.
+    """
+    if weights.sum() > _MOST * len(weights) or (weights != np.floor(weights)).any():
+        return None
+    return weights.astype(np.int64)

@@ -6,12 +6,13 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks
 from ribbit._arrays.positions import host_position, host_trajectory
+from ribbit._arrays.starts import normal_starts
 from ribbit._backends.cpu import pointer_density
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets.likelihoods import Array64
@@ -27,11 +28,7 @@ _MAX_DIM = 2**34
 
 
 def _standard_normals(name: str, seed: int, chains: Any, dim: int) -> Array64:
-    number = checks.seed(name, seed)
-    ids = checks.chain_ids(name, 1 if chains is None else chains, each=8 * dim)
-    out: Array64 = random_numbers.normal(
-        np, (ids.size, dim), _FLOAT64, seed=number, step=0, chains=ids, purpose=random_numbers.INIT
-    )
+    out = cast("Array64", normal_starts(name, seed, chains, dim, _FLOAT64))
     return out[0] if chains is None else out
 
 

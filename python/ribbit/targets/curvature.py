@@ -82,6 +82,7 @@ class GaussNewton:
         descent", section 3.
         """
         name = "Posterior.gauss_newton"
+        self._needs_one_process(name)  # type: ignore[attr-defined]
         first, size = self.subset_size(name, subset)
         at = np.asarray(theta, np.float64)
         noise = float(at[-1]) if self.likelihood.learns_noise else None
@@ -90,12 +91,17 @@ class GaussNewton:
         for block in row_blocks(rows.shape[0], self.model.output_shape[0] * size):
             f, derivatives = jacobian(name, self.model, at, rows[block], first, interrupt)
             root = weight * roots(self.likelihood, f, noise)
+            count = float(f.shape[0])
+            if self._spec.weights is not None:
+                own = self._spec.weights[block].astype(np.float64)
+                root = root * np.sqrt(own).reshape(-1, *(1,) * (root.ndim - 1))
+                count = float(own.sum())
             a = root[:, :, None] * derivatives if root.ndim == 2 else root @ derivatives
             a = a.reshape(-1, derivatives.shape[2])
             if a.shape[1] == size:
                 yield a
                 continue
-            count = f.shape[0] * self._spec.y.shape[1]
+            count *= self._spec.y.shape[1]
             more = np.zeros((a.shape[0] + 1, size))
             more[:-1, :-1] = a
             more[-1, -1] = weight * math.sqrt(count * noise_information(self.likelihood))
@@ -120,9 +126,12 @@ class GaussNewton:
         """The known sd of Gaussian noise, None for any other."""
         return self.likelihood.scale if isinstance(self.likelihood, Gaussian) else None
 
-    def residuals(self, theta: FloatArray) -> tuple[float, int]:
-        """Return the squared residuals of known Gaussian noise over its variance, and N J."""
-        scale, count = self.noise_scale, int(self._spec.y.size)
+    def residuals(self, theta: FloatArray) -> tuple[float, float]:
+        """Return the squared residuals of known Gaussian noise over its variance, and N J.
+
+        Where rows have weights both are sums weighted by them.
+        """
+        scale, count = self.noise_scale, self._spec.total_rows * self._spec.y.shape[1]
         if scale is None:
             raise TypeError(
                 f"[Posterior.residuals] expected Gaussian noise that is known, got "

@@ -80,8 +80,9 @@ class IntegratedSpec(DensitySpec):
             precision=self.precision,
             centre=self.centre(),
             integrated=self.layer,
+            weights=self.weights,
         )
-        return self.backend.density(tables, self.x, self.y, self.constants)
+        return self.cut(self.backend.density(tables, self.x, self.y, self.constants))
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> IntegratedSpec:
         """Return the same with the rows `chosen` (n,) alone, a copy of them."""

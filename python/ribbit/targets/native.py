@@ -110,7 +110,7 @@ class NativeDensity:
     @property
     def num_rows(self) -> int:
         """Number of data rows N."""
-        return int(self.x.shape[0])
+        return self._spec.num_rows
 
     @property
     def workspace_bytes(self) -> int:
@@ -152,6 +152,7 @@ class NativeDensity:
         function = "Posterior.value_and_grad"
         if rows is not None:
             self._needs_rows(function)
+            self._needs_one_process(function)
         theta, single = self._position(function, theta)
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
@@ -388,6 +389,7 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
+        self._needs_one_process("BBB")
         name = checks.choice("advance_variational", "estimator", estimator, ESTIMATORS)
         if name != "reparam" and self._spec.table.scales is not None:
             raise ValueError(
@@ -432,8 +434,8 @@ class NativeDensity:
         Returns
         -------
         numpy.float64 or numpy.ndarray
-            () or (C,), the sum over all N rows; with `x` and `y` the (C, N') terms of each row,
-            for theta (C, P).
+            () or (C,), the sum over all N rows, each times its weight (`sample_weight`); with `x`
+            and `y` the (C, N') terms of each row, for theta (C, P), which have none.
 
         Raises
         ------
@@ -484,6 +486,14 @@ class NativeDensity:
             raise ValueError(
                 f"[{function}] expected a density that is a sum over rows, got one with its "
                 f"{self.integrated} integrated out (marginalize=)"
+            )
+
+    def _needs_one_process(self, function: str) -> None:
+        """Raise where the rows lie on several ranks."""
+        if self._spec.ranks is not None:
+            raise ValueError(
+                f"[{function}] expected a posterior without group=, got one whose rows lie on "
+                f"{self._spec.ranks.group.size} ranks: only whole gradients are made together"
             )
 
     def _rows(self, function: str, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -16,11 +16,12 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.mapped import mapped
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
 from ribbit.errors import ShapeError
 from ribbit.models.model import Model
-from ribbit.protocols import PredictiveTerms
+from ribbit.protocols import PredictiveTerms, RowGroup
 from ribbit.targets.curvature import GaussNewton
 from ribbit.targets.dropout import MaskedPosterior
 from ribbit.targets.last_layer import IntegratedSpec, integrate, pays
@@ -30,6 +31,7 @@ from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.prior_base import PriorLike
 from ribbit.targets.priors import Normal
+from ribbit.targets.ranks import check_group, on_every_rank, spaced
 from ribbit.targets.spec import DensitySpec
 from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
@@ -46,7 +48,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     """The posterior of a network given data.
 
     log density = (log likelihood / likelihood_temperature + log prior) / temperature, summed over
-    all N rows, normalising constants included.
+    all N rows (each times its weight, where rows have weights), normalising constants included.
 
     Parameters
     ----------
@@ -56,7 +58,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Rows (N, *input_shape): any real dtype, byte order or strides. Images (N, H, W, C) of uint8
         stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In device
         memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs on the
-        device, and positions are CuPy arrays.
+        device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
+        mmap_mode="r")``, rows one behind the other) stays where it lies: a step reads its rows
+        there, and converts what is no `dtype` then; the bits are those of the rows in memory.
     y : array
         Targets (N, J); (N,) means (N, 1). Integer labels (N,) for `Categorical`. Where x is.
     prior : Prior or dict of str to Prior
@@ -68,6 +72,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Divides the whole log density, > 0 (Wenzel et al. 2020).
     likelihood_temperature : float, default 1.0
         Divides the log likelihood alone, > 0.
+    sample_weight : array, optional
+        (N,) numbers >= 0: how often the log likelihood of each row counts. 2 is the row twice (the
+        same posterior, up to rounding), 0 the row left out; with `standardize` also in the means
+        and sds. Of the rows passed here: predictions and log likelihoods of new rows have none.
+        For data in host memory.
     dtype : dtype, optional
         float32 (default) or float64, of positions and gradients; log densities are float64 always.
     precision : {"float32", "mixed", "float64", "tf32"}, optional
@@ -87,6 +96,16 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         gives means, intervals and log likelihoods in the units of the data passed here, also from
         saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
         are in the standardised units.
+    group : Group, optional
+        Processes that have the rows together, such as ``rb.distributed.from_mpi()``: every rank
+        runs the same program and gives its own rows here, those of ``group.rows(N, shards)``. N
+        and the data are then those of all ranks, every evaluation is made by all of them, and the
+        draws are the same bits on each rank and for every number of ranks. For data in host memory
+        and samplers: fits, dropout masks, `standardize` and ``marginalize="last_layer"`` are
+        refused. See ``docs/scale.md``.
+    shards : int, optional
+        Into how many runs of rows gradients are cut, 1 to 16; their sums are added by a fixed tree.
+        Default: by N and P, or 16 with a group. The bits of draws depend on it, in rounding alone.
     marginalize : {"auto", "last_layer"} or None, default "auto"
         "last_layer": the weights of the last Dense layer, its bias too, are integrated out in
         closed form, for a `Gaussian` likelihood, a `Normal` prior of that layer and data in host
@@ -120,7 +139,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         The data (N, D) and (N, J), copied and converted once (images of uint8 stay bytes),
         read-only: changing the arrays that were passed does not change the target. Standardised
         where that was asked for. Arrays in device
-        memory that have the target's dtype already are not copied: leave them unchanged.
+        memory that have the target's dtype already are not copied: leave them unchanged. So are
+        memory-mapped files; of one of those x reads rows as arrays, such as ``x[5:9]``.
+    sample_weight : array or None
+        Of the rows, (N,) in the target's dtype, read-only; None where each counts once.
     precision : str
         "float32", "mixed", "float64" or "tf32".
     array_namespace : module
@@ -138,6 +160,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     Raises
     ------
+    GroupError
+        On every rank, where the ranks of a `group` do not fit each other: their versions,
+        instruction sets, arguments or numbers of rows, or one whose arguments are refused.
     TypeError, ValueError
         If an argument does not fit: shapes, dtypes, NaN or infinite data, labels out of range, a
         parameter without a prior, a temperature that is not positive, a precision that contradicts
@@ -190,6 +215,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     integrated: str | None
     x: FloatArray
     y: FloatArray
+    sample_weight: FloatArray | None
     normal_prior: bool
     prior_mean: Array64
     prior_sd: Array64
@@ -211,27 +237,66 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         likelihood: Likelihood,
         temperature: float = 1.0,
         likelihood_temperature: float = 1.0,
+        sample_weight: npt.ArrayLike | None = None,
         dtype: npt.DTypeLike | None = None,
         precision: Precision | None = None,
         standardize: bool = False,
         marginalize: Literal["auto", "last_layer"] | None = "auto",
+        group: RowGroup | None = None,
+        shards: int | None = None,
     ) -> None:
+        name = "Posterior"
+        spec = on_every_rank(
+            name,
+            check_group(name, group, standardize, marginalize),
+            lambda: self._checked(
+                *(model, x, y, prior, likelihood, temperature, likelihood_temperature),
+                *(sample_weight, dtype, precision, standardize, marginalize, shards, group),
+            ),
+        )
+        if group is not None:
+            spec = spec.joined(name, group)
+        self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
+        _precision.warn(name, self.precision)
+        if spec.units is None:
+            warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
+        warn_of_steps(self._spec)
+
+    @staticmethod
+    def _checked(
+        model: Model,
+        x: Any,
+        y: Any,
+        prior: PriorLike,
+        likelihood: Likelihood,
+        temperature: float,
+        likelihood_temperature: float,
+        sample_weight: Any,
+        dtype: Any,
+        precision: Precision | None,
+        standardize: bool,
+        marginalize: str | None,
+        shards: int | None,
+        group: RowGroup | None,
+    ) -> DensitySpec:
+        """Return the arguments, checked."""
         name, units = "Posterior", None
+        weights = checks.row_weights(name, sample_weight)
+        x = mapped(x)
         if checks.boolean(name, "standardize", standardize):
             if not isinstance(model, Model):
                 raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
-            units = Units.of(name, model, x, y, check_likelihood(name, likelihood))
+            units = Units.of(name, model, x, y, check_likelihood(name, likelihood), weights)
             x, y = units.inputs(name, x), units.targets(name, y)
         data = model, x, y, prior, likelihood
         how = temperature, likelihood_temperature, dtype, precision
         if marginalize is not None:
             checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
-        spec = DensitySpec.of(name, *data, *how, units, marginalize is not None)
-        self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
-        _precision.warn(name, self.precision)
-        if units is None:
-            warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
-        warn_of_steps(self._spec)
+        integrates = marginalize is not None and group is None
+        spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards)
+        if group is not None and spec.backend.device is not None:
+            raise ValueError(f"[{name}] expected data in host memory for group=, got x on a device")
+        return spec
 
     def _fill(self, spec: DensitySpec) -> None:
         """Set every field from the checked arguments."""
@@ -250,6 +315,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             "integrated": "last layer" if isinstance(spec, IntegratedSpec) else None,
             "x": spec.x,
             "y": spec.y,
+            "sample_weight": spec.weights,
             "normal_prior": bool((table.rows[:, 2] == Normal.kind).all()),
             "prior_mean": table.mean,
             "prior_sd": table.spread,
@@ -266,10 +332,14 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def __repr__(self) -> str:
         return (
             f"Posterior({self.model!r}, {self.num_rows} rows, prior={self.prior!r}, "
-            f"likelihood={self.likelihood!r}, temperature={self.temperature:g}, "
+            f"likelihood={self.likelihood!r}, "
+            f"{'' if self.sample_weight is None else 'sample_weight=..., '}"
+            f"temperature={self.temperature:g}, "
             f"likelihood_temperature={self.likelihood_temperature:g}, dtype={self.dtype}, "
             f"precision={self.precision!r}"
-            f"{', marginalize=' + repr('last_layer') if self.integrated else ''})"
+            f"{', marginalize=' + repr('last_layer') if self.integrated else ''}"
+            f"{'' if self.shards is None else f', shards={self.shards}'}"
+            f"{'' if self.group is None else f', group={self.group!r}'})"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -279,6 +349,16 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     @staticmethod
     def _of_spec(spec: DensitySpec) -> Posterior:
         return _of_spec(spec)
+
+    @property
+    def group(self) -> RowGroup | None:
+        """The processes that have the rows together; None: all rows are here."""
+        return None if self._spec.ranks is None else self._spec.ranks.group
+
+    @property
+    def shards(self) -> int | None:
+        """Into how many runs gradients cut the rows, where that was set; None: by N and P."""
+        return self._spec.shards
 
     @property
     def kind(self) -> Kind:
@@ -418,6 +498,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         5
         """
         function = "Posterior.subset"
+        self._needs_one_process(function)
         chosen = checks.integer_array(function, "rows", rows, below=self.num_rows)
         return _of_spec(self._spec.rows(chosen))
 
@@ -453,9 +534,13 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     def inputs(self, count: int) -> Any:
         """Return at most `count` of the data's inputs (n, *input_shape), evenly spaced.
 
-        In the units that they were given in: what `predictive` takes, up to rounding.
+        In the units that they were given in: what `predictive` takes, up to rounding. With a group
+        all ranks call it.
         """
-        rows = self.x[:: -(-self.num_rows // max(1, count)), ...]
+        every = -(-self.num_rows // max(1, count))
+        if self._spec.ranks is not None:
+            return spaced(self._spec.ranks, self.x, every)
+        rows = self.x[::every, ...]
         units = self._spec.units
         return rows if units is None else units.raw_inputs(rows)
 
@@ -490,6 +575,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             out.
         """
         self._needs_rows("Posterior.masked")
+        self._needs_one_process("Posterior.masked")
         return MaskedPosterior(
             self._spec, rate=rate, length_scale=length_scale, precision=precision
         )
@@ -502,6 +588,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     @property
     def fingerprint(self) -> dict[str, str]:
         """Digests of model, prior, likelihood, temperatures, data, dtype and instruction set.
+
+        The weights of rows belong to the data.
 
         Samplers put it into their states: a run is resumed on the target that it was started on.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,22 +17,29 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
+from ribbit._arrays.mapped import MappedRows, mapped
 from ribbit._arrays.namespace import from_host, to_host
+from ribbit._arrays.shards import DEFAULT_SHARDS, MOST_SHARDS, row_bounds
 from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
+from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import DensityTable, prior_constants
+from ribbit.errors import DataError, ShapeError
 from ribbit.models.model import Model
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import PriorTable
 from ribbit.targets.priors import Normal
+from ribbit.targets.ranks import Ranks, handshake
 from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["DensitySpec", "digest"]
+
+_DIGESTS = {key: f"digest of the {key}" for key in ("model", "prior", "likelihood")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +62,12 @@ class DensitySpec:
     y : (N, J) array
     constants : (N,) float64 NumPy array or None
         What the log likelihood of each row has of y alone.
+    weights : (N,) array or None
+        How often the log likelihood of each row counts; None: once.
+    shards : int or None
+        Into which all rows are cut; None: by shapes.
+    ranks : Ranks or None
+        With a group: who has which rows. All else here is of this rank's own.
     """
 
     model: Model
@@ -72,6 +86,9 @@ class DensitySpec:
     constants: Array64 | None = field(repr=False)
     units: Units | None  # of the user's data, where x and y are standardised; else None
     integrates: bool  # whether a sampler may integrate the last layer out where that pays
+    weights: FloatArray | None = field(repr=False)
+    shards: int | None = field(default=None, kw_only=True)
+    ranks: Ranks | None = field(default=None, repr=False, kw_only=True)
 
     @staticmethod
     def of(
@@ -87,14 +104,18 @@ class DensitySpec:
         precision: str | None,
         units: Units | None = None,
         integrates: bool = True,
+        weights: FloatArray | None = None,
+        shards: int | None = None,
     ) -> DensitySpec:
         """Check the arguments of `Posterior`; `name` stands in its errors.
 
         units: those that x and y were in before they were standardised. integrates: whether a
-        sampler may integrate the last layer out.
+        sampler may integrate the last layer out. weights: of rows, by `checks.row_weights`.
+        shards: into which all rows are cut.
         """
         if not isinstance(model, Model):
             raise TypeError(f"[{name}] expected model as a Model, got {checks.summary(model)}")
+        x = mapped(x)
         prior = priors.check(name, prior)
         likelihood = likelihoods.check(name, likelihood)
         temperature = checks.positive(name, "temperature", temperature)
@@ -111,6 +132,12 @@ class DensitySpec:
                 f"[{name}] expected data in host memory for learned scales of weights, got x on a "
                 "device: use scales that are known there, such as Normal(1.0)"
             )
+        if shards is not None:
+            checks.integer(name, "shards", shards, minimum=1, maximum=MOST_SHARDS)
+            if backend.device is not None:
+                raise ValueError(
+                    f"[{name}] expected data in host memory for shards=, got x on a device"
+                )
         flat = getattr(y, "ndim", None) == 1 or np.ndim(y) == 1
         _precision.check_memory(name, how, backend.device)
         rows = backend.rows(name, model.network, x)
@@ -118,7 +145,8 @@ class DensitySpec:
             name, backend.given(name, "y", y), rows.shape[0], model.output_shape, chosen
         )
         targets = backend.own(host, y)
-        for array in (rows, targets):
+        weights = _weights_of(name, weights, rows, chosen, backend)
+        for array in (rows, targets, weights):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         return DensitySpec(
@@ -138,14 +166,44 @@ class DensitySpec:
             likelihood.constants(host),
             units,
             integrates,
+            weights,
+            shards=shards,
         )
+
+    def joined(self, name: str, group: Any) -> DensitySpec:
+        """Return the same of all rows of a group's ranks, of which those here are this rank's.
+
+        Raises
+        ------
+        GroupError
+            On every rank, where they do not fit each other.
+        """
+        shards = DEFAULT_SHARDS if self.shards is None else self.shards
+        own = dataclasses.replace(self, shards=shards)
+        # In words first: digests say that something differs, not what.
+        stated = {
+            "dtype": own.dtype.name,
+            "network": repr(own.model),
+            "likelihood": repr(own.likelihood),
+            "prior": repr(own.prior),
+            "precision": own.precision,
+            **{_DIGESTS.get(key, key): value for key, value in own._stated("").items()},
+        }
+        weight = self.total_rows
+        ranks = handshake(name, group, shards, stated, self.own_rows, weight, self._digests)
+        return dataclasses.replace(own, ranks=ranks)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A backend cannot be pickled; it is found again from the data.
+        if self.ranks is not None:
+            raise TypeError(
+                "[Posterior] expected a posterior without group= to pickle, got one whose rows lie "
+                "on several ranks"
+            )
         x = self.x.reshape((-1, *self.model.input_shape))
         y = self.y[:, 0] if self.flat else self.y
         terms = self.prior, self.likelihood, self.temperature, self.likelihood_temperature
-        how = None, self.precision, self.units, self.integrates
+        how = None, self.precision, self.units, self.integrates, self.weights, self.shards
         return DensitySpec.of, ("Posterior", self.model, x, y, *terms, *how)
 
     @property
@@ -154,9 +212,21 @@ class DensitySpec:
         return int(self.table.mean.size)
 
     @property
-    def num_rows(self) -> int:
-        """Number of data rows N."""
+    def own_rows(self) -> int:
+        """Number of data rows that are here."""
         return int(self.x.shape[0])
+
+    @property
+    def num_rows(self) -> int:
+        """Number of data rows N, of all ranks."""
+        return self.own_rows if self.ranks is None else self.ranks.total
+
+    @property
+    def total_rows(self) -> float:
+        """Sum of the weights of the rows; N where they have none."""
+        if self.ranks is not None:
+            return self.ranks.weight
+        return float(self.num_rows if self.weights is None else self.weights.sum(dtype=np.float64))
 
     def density(
         self,
@@ -194,19 +264,35 @@ class DensitySpec:
             precision or self.precision,
             self.centre(),
             scales=None if self.table.scales is None else self.table.scales.rows,
+            weights=self.weights,
         )
-        return self.backend.density(tables, self.x, self.y, self.constants)
+        return self.cut(self.backend.density(tables, self.x, self.y, self.constants))
+
+    def cut(self, native: Any) -> Any:
+        """Return a native log density, told of shards and ranks."""
+        if self.ranks is not None:
+            native.join(self.ranks.group, self.shards, self.num_rows)
+        elif self.shards is not None:
+            native.set_shards(self.shards)
+        return native
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> DensitySpec:
         """Return the same with the rows `chosen` (n,) alone, a copy of them."""
         xp = self.backend.xp
         places = from_host(xp, chosen)
-        x, y = (xp.take(array, places, axis=0) for array in (self.x, self.y))
-        for array in (x, y):
+        y = xp.take(self.y, places, axis=0)
+        if isinstance(self.x, MappedRows):
+            size = chosen.size * self.x.shape[1]
+            checks.memory("Posterior.subset", size, self.x.dtype, f"{chosen.size} rows of a file")
+            x = self.x[chosen]
+        else:
+            x = xp.take(self.x, places, axis=0)
+        constants = None if self.constants is None else self.constants[chosen]
+        weights = None if self.weights is None else self.weights[chosen]
+        for array in (x, y, weights):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
-        constants = None if self.constants is None else self.constants[chosen]
-        return dataclasses.replace(self, x=x, y=y, constants=constants)
+        return dataclasses.replace(self, x=x, y=y, constants=constants, weights=weights)
 
     def centre(self) -> FloatArray | None:
         """Return what the prior is centred at as the backend takes it, None where all is 0."""
@@ -237,6 +323,9 @@ class DensitySpec:
     @functools.cached_property
     def fingerprint(self) -> dict[str, str]:
         """What decides the log density and the bits of draws, part by part, as short texts."""
+        return self._stated(self._data())
+
+    def _stated(self, data: str) -> dict[str, str]:
         table = self.table
         return {
             "model": digest(self.model.describe()),
@@ -246,14 +335,30 @@ class DensitySpec:
             "likelihood": digest(self.likelihood.describe()),
             "temperature": repr(self.temperature),
             "likelihood temperature": repr(self.likelihood_temperature),
-            "data": digest(
-                to_host(self.x),
-                to_host(self.y),
-                None if self.units is None else self.units.describe(),
-            ),
+            "data": data,
+            **({} if self.shards is None else {"shards": str(self.shards)}),
             "dtype": self.dtype.name,
             "instruction set": self.backend.instruction_set,
         }
+
+    def _data(self) -> str:
+        """Return the digest of all rows; with shards the same whatever ranks have them."""
+        units = None if self.units is None else self.units.describe()
+        if self.shards is None:
+            return self._digest(slice(None), units)
+        if self.ranks is not None:
+            return digest(self.ranks.digests, units)
+        return digest(self._digests(row_bounds(self.own_rows, self.shards, self.shards)), units)
+
+    def _digests(self, bounds: list[int]) -> list[str]:
+        """Return the digests of the rows between neighbouring bounds."""
+        pairs = itertools.pairwise(bounds)
+        return [self._digest(slice(low, high), None) for low, high in pairs]
+
+    def _digest(self, rows: slice, units: Any) -> str:
+        weights = [] if self.weights is None else [self.weights[rows]]
+        x = self.x.part(rows) if isinstance(self.x, MappedRows) else to_host(self.x[rows, ...])
+        return digest(x, to_host(self.y[rows, ...]), units, *weights)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-able description, without data."""
@@ -270,7 +375,42 @@ class DensitySpec:
             "flat": self.flat,
             **({} if self.units is None else {"units": self.units.describe()}),
             **({} if self.table.scales is None else {"learned_scales": True}),
+            "tables": self._tables(),
         }
+
+    def _tables(self) -> dict[str, Any]:
+        """Return what model, prior and likelihood compile to: what the C library reads."""
+        likelihood = self.likelihood.table("describe", self.model.output_shape)
+        return {
+            "columns": list(COLUMNS),
+            "layers": self.model.table.tolist(),
+            "rates": self.model.rates.tolist(),
+            "prior": [[*map(int, row[:3]), *row[3:].tolist()] for row in self.table.rows],
+            "likelihood": [likelihood.kind, *likelihood.parameters],
+            **({"centre": self.table.centre.tolist()} if self.table.centre.any() else {}),
+        }
+
+
+def _weights_of(
+    name: str, weights: Any, rows: Any, dtype: np.dtype[Any], backend: dispatch.Backend
+) -> FloatArray | None:
+    if weights is None:
+        return None
+    if backend.device is not None:
+        raise ValueError(
+            f"[{name}] expected data in host memory for sample_weight, got x on a device, whose "
+            "kernels count every row once: repeat rows instead, or give temperatures"
+        )
+    if weights.shape[0] != rows.shape[0]:
+        raise ShapeError(
+            f"[{name}] expected sample_weight of shape ({rows.shape[0]},), got {weights.shape}"
+        )
+    found = checks.data(name, "sample_weight", weights, dtype)
+    if not found.any():
+        raise DataError(
+            f"[{name}] expected a sample_weight above 0 in {dtype}, got {weights.max():.6g}"
+        )
+    return found
 
 
 def digest(*parts: Any) -> str:
@@ -279,7 +419,12 @@ def digest(*parts: Any) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             found.update(f"{part.dtype.str}{part.shape}".encode())
-            found.update(np.ascontiguousarray(part).data.cast("B"))
+            if part.size:
+                found.update(np.ascontiguousarray(part).data.cast("B"))
+        elif isinstance(part, MappedRows):  # as the array of all of them
+            found.update(f"{part.dtype.str}{part.shape}".encode())
+            for _, rows in part.blocks() if len(part) else ():
+                found.update(rows.data.cast("B"))
         else:
             found.update(json.dumps(part, sort_keys=True, default=str).encode())
     return found.hexdigest()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.namespace import from_host, namespace, to_host
 from ribbit.errors import NoiseWarning
 from ribbit.targets.likelihoods import HeteroscedasticGaussian
@@ -105,8 +106,10 @@ def collapse(spec: DensitySpec, network: Any, positions: Any) -> tuple[float, st
     if not isinstance(likelihood, HeteroscedasticGaussian) or 0 in positions.shape:
         return None
     xp = namespace(positions)
-    every = np.linspace(0, spec.num_rows - 1, min(spec.num_rows, _ROWS)).astype(np.int64)
-    x = xp.take(spec.x, from_host(xp, every), axis=0)
+    every = np.linspace(0, spec.own_rows - 1, min(spec.own_rows, _ROWS)).astype(np.int64)
+    x: Any = spec.x[every] if isinstance(spec.x, MappedRows) else None
+    if x is None:
+        x = xp.take(spec.x, from_host(xp, every), axis=0)
     x = xp.reshape(x, (-1, *spec.model.input_shape))
     each = max(1, _DRAWS // positions.shape[0])
     draws = np.linspace(0, positions.shape[1] - 1, min(each, positions.shape[1])).astype(np.int64)

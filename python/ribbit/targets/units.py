@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays import checks, columns
+from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.namespace import (
     errstate,
     from_device,
@@ -35,6 +36,7 @@ __all__ = ["Units", "warn_of_scale"]
 # Columns with a larger mean or sd, or with a smaller sd, are far from unit scale.
 _LARGE, _SMALL = 10.0, 0.01
 _FEW = 20  # rows, of which a small sd says little
+_ENOUGH = 1 << 20  # numbers of a file that say how wide its columns are
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +58,23 @@ class Units:
     y_scale: Array64 | None
 
     @staticmethod
-    def of(function: str, model: Model, x: Any, y: Any, likelihood: Likelihood) -> Units:
-        """Measure the training data; raises as `Posterior` does for what is no data."""
+    def of(
+        function: str,
+        model: Model,
+        x: Any,
+        y: Any,
+        likelihood: Likelihood,
+        weights: Array64 | None = None,
+    ) -> Units:
+        """Measure the training data; raises as `Posterior` does for what is no data.
+
+        weights: (N,) of the rows, how often each counts.
+        """
         x_mean = x_scale = y_mean = y_scale = None
         if has_scale(model, x):
-            x_mean, x_scale = _mean_and_scale(function, "x", x)
+            x_mean, x_scale = _mean_and_scale(function, "x", x, weights)
         if likelihood.kind == "regression":
-            y_mean, y_scale = _mean_and_scale(function, "y", y)
+            y_mean, y_scale = _mean_and_scale(function, "y", y, weights)
             y_mean, y_scale = y_mean.reshape(-1), y_scale.reshape(-1)
         return Units(x_mean, x_scale, y_mean, y_scale)
 
@@ -159,6 +171,8 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
     """
     if not isinstance(prior, Prior):
         return
+    if isinstance(x, MappedRows):
+        x = x.some(_ENOUGH)
     found = _far("x", x) if has_scale(model, x) else []
     if likelihood.kind == "regression":
         found += _far("y", y)
@@ -187,22 +201,38 @@ def _far(name: str, array: Any) -> list[str]:
 
 
 def _array(function: str, name: str, value: Any) -> Any:
+    if isinstance(value, MappedRows):
+        return value
     if is_device_array(value):
         return from_device(function, name, value)
     return checks.numeric(function, name, value)
 
 
-def _mean_and_scale(function: str, name: str, value: Any) -> tuple[Array64, Array64]:
+def _mean_and_scale(
+    function: str, name: str, value: Any, weights: Array64 | None
+) -> tuple[Array64, Array64]:
     array = _array(function, name, value)
     if array.ndim == 0 or array.shape[0] == 0:
         return np.zeros(()), np.ones(())  # an error of whoever reads the data
-    mean, scale = columns.spread(array)
+    if weights is not None and (weights.shape[0] != array.shape[0] or is_device_array(array)):
+        weights = None  # refused by whoever checks them
+    if isinstance(array, MappedRows) and weights is not None:
+        raise ValueError(
+            f"[{function}] expected no sample_weight with standardize=True and a memory-mapped "
+            f"{name}: its means would be of all rows, so scale the file, or give np.array({name})"
+        )
+    mean, scale = columns.spread(array, weights)
     if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
-        checks.finite(function, name, to_host(array))
+        if isinstance(array, MappedRows):
+            array.check_finite(function, name)
+        else:
+            checks.finite(function, name, to_host(array))
     return mean, scale
 
 
 def _moved(array: Any, mean: Array64, scale: Array64) -> Any:
+    if isinstance(array, MappedRows):
+        return array.moved(mean, scale)
     xp = namespace(array)
     rows = xp.astype(array, xp.float64)
     return (rows - from_host(xp, mean)) / from_host(xp, scale)

@@ -44,7 +44,7 @@ def vanishing_noise(spec: DensitySpec, noise_at: int, positions: Any) -> tuple[s
     known = _ADVISED * spread
     # The sd at which the density of a precision with Gamma(3, rate) has its mode, were y fitted
     # exactly: N values of y add N / 2 to the concentration.
-    rate = known**2 * (3.0 + 0.5 * spec.y.shape[0] * spec.y.shape[1])
+    rate = known**2 * (3.0 + 0.5 * spec.total_rows * spec.y.shape[1])
     units = "" if spec.units is None else ", in standardised units"
     return (
         f"{sd:.2g} ({sd / spread:.1%} of the sd of y)",

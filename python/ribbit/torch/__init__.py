@@ -3,11 +3,11 @@
 ``import ribbit.torch`` asks for it; ``import ribbit`` alone never imports torch.
 """
 
-from ribbit.torch.compiled import NativePosterior
 from ribbit.torch.density import ModuleDensity
+from ribbit.torch.module_posterior import ModulePosterior
+from ribbit.torch.native import NativePosterior
 from ribbit.torch.operator import LogDensity, torch_log_density
 from ribbit.torch.posterior import attach, posterior
-from ribbit.torch.predictive import ModulePosterior
 
 __all__ = [
     "LogDensity",

@@ -5,21 +5,18 @@ Shapes: C chains, P parameters, N rows, n rows of a batch, K outputs.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch.func import functional_call, grad_and_value, vmap
 
-from ribbit._arrays import checks, random_numbers
+from ribbit._arrays import checks
 from ribbit._arrays.checks import FloatArray
-from ribbit._arrays.positions import host_position
+from ribbit._arrays.positions import host_position, one_position
+from ribbit._arrays.starts import normal_starts
 from ribbit.errors import DTypeError, ShapeError
 from ribbit.targets import prior_table
 from ribbit.targets.likelihoods import Array64, Likelihood
@@ -27,36 +24,20 @@ from ribbit.targets.prior_base import LOG_NOISE, PriorLike
 from ribbit.targets.priors import Normal
 from ribbit.targets.spec import digest
 from ribbit.torch.data import Rows
+from ribbit.torch.evaluation import Evaluation
 from ribbit.torch.likelihoods import RowTerms, row_terms
 from ribbit.torch.parameters import NativePrior, parameters_of
-from ribbit.torch.steps import TorchSteps
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ModuleDensity", "quiet"]
+__all__ = ["ModuleDensity"]
 
 _DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d)
 _OTHER_DROPOUT = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Let attention run by plain products: its fused kernels know no vmap."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            # Slower than it could be, not wrong.
-            warnings.filterwarnings("ignore", message="There is a performance drop")
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-class ModuleDensity(TorchSteps):
+class ModuleDensity(Evaluation):
     """The posterior of any ``nn.Module``, run by ``functional_call`` and ``vmap`` over chains.
 
     What `posterior` returns where our layers do not cover a module; see there for the arguments.
@@ -146,11 +127,8 @@ class ModuleDensity(TorchSteps):
         self.normal_prior = bool((table.rows[:, 2] == Normal.kind).all())
         self._table = table
         self._log_prior = NativePrior(table, dtype, temperature)
-        self._device = next(module.parameters()).device
         self._torch_dtype = torch.float64 if dtype == np.float64 else torch.float32
-        # functional_call swaps the arrays of the one module while it runs.
-        self._lock = threading.RLock()
-        self._gradient = grad_and_value(self._row_sum)
+        self._prepare()
         self.dropout_layers = tuple(
             f"{where or 'module'}: {part}"
             for where, part in module.named_modules()
@@ -168,11 +146,6 @@ class ModuleDensity(TorchSteps):
         )
 
     # --- what samplers ask ------------------------------------------------------------------------
-
-    @property
-    def num_rows(self) -> int:
-        """Number of data rows N."""
-        return self.rows.num_rows
 
     @property
     def batch_size(self) -> int | None:
@@ -233,18 +206,7 @@ class ModuleDensity(TorchSteps):
         1, "log_noise" 0, any other vector as the module has it. For the module's own weights:
         `trained`.
         """
-        name = "init"
-        number = checks.seed(name, seed)
-        ids = checks.chain_ids(name, 1 if chains is None else chains, each=8 * self.dim)
-        out: FloatArray = random_numbers.normal(
-            np,
-            (ids.size, self.dim),
-            self.dtype,
-            seed=number,
-            step=0,
-            chains=ids,
-            purpose=random_numbers.INIT,
-        )
+        out = normal_starts("init", seed, chains, self.dim, self.dtype)
         own = self.trained
         for p in self.parameters:
             part = slice(p.offset, p.offset + p.size)
@@ -309,9 +271,12 @@ class ModuleDensity(TorchSteps):
         """Return named views of a position (..., P): as the module names and shapes its arrays."""
         shape = getattr(theta, "shape", None)
         if not isinstance(shape, tuple) or not hasattr(theta, "reshape"):
-            raise DTypeError(f"[unravel] expected an array, got {checks.summary(theta)}")
+            got = checks.summary(theta)
+            raise DTypeError(f"[unravel] expected theta as an array, got {got}")
+        if isinstance(theta, np.ndarray):
+            checks.numeric("unravel", "theta", theta)
         if not shape or shape[-1] != self.dim:
-            raise ShapeError(f"[unravel] expected shape (..., {self.dim}), got {shape}")
+            raise ShapeError(f"[unravel] expected theta of shape (..., {self.dim}), got {shape}")
         views = {
             p.name: theta[..., p.offset : p.offset + p.size].reshape(shape[:-1] + p.shape)
             for p in self.parameters
@@ -328,10 +293,7 @@ class ModuleDensity(TorchSteps):
         TypeError, ValueError
             If `theta` is no array (P,).
         """
-        if np.ndim(theta) != 1:
-            got = checks.summary(theta)
-            raise ShapeError(f"[state_dict] expected theta of shape ({self.dim},), got {got}")
-        views = self.unravel(np.asarray(theta))
+        views = self.unravel(one_position("state_dict", theta, self.dim))
         state = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
         places: dict[int, list[str]] = {}
         for name, value in self.module.named_parameters(remove_duplicate=False):
@@ -342,119 +304,6 @@ class ModuleDensity(TorchSteps):
                 for name in names:
                     state[name] = array.to(state[name])
         return state
-
-    # --- the computation --------------------------------------------------------------------------
-
-    def _parameters(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {p.name: flat[p.offset : p.offset + p.size].view(p.shape) for p in self.parameters}
-
-    def _outputs(self, flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Return outputs (n, K) float64 of one weight vector."""
-        out = functional_call(self.module, self._parameters(flat), (x,))
-        return (out[:, None] if out.ndim == 1 else out).double()
-
-    def _prior_at(self, theta: FloatArray) -> tuple[Array64, FloatArray]:
-        return self._log_prior.value_and_grad(theta)
-
-    def _row_terms(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        noise = flat[self.noise_at].double() if self.learns_noise else None
-        return self._terms(self._outputs(flat, x), y, noise)
-
-    def _row_sum(self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Log likelihood of rows, ()."""
-        return self._row_terms(flat, x, y).sum()
-
-    def _take(self, rows: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows (n,) or (C, n) where the module is: inputs in its dtype, targets checked."""
-        x, y = self.rows.take(rows.reshape(-1))
-        y = self._targets("posterior", y)
-        return (
-            x.to(self._device).reshape(*rows.shape, *x.shape[1:]),
-            y.to(self._device).reshape(*rows.shape, *y.shape[1:]),
-        )
-
-    def _targets(self, function: str, y: torch.Tensor) -> torch.Tensor:
-        """Targets as the likelihood takes them: (n, J) float64; those of a loss as they are."""
-        if not isinstance(self.likelihood, Likelihood):
-            return y
-        host = y.double() if y.is_floating_point() else y
-        found = self.likelihood.targets(
-            function, host.numpy(), len(y), (self.num_outputs,), np.dtype(np.float64)
-        )
-        return torch.from_numpy(found)
-
-    def _evaluate(
-        self, function: str, theta: FloatArray, rows: Any, *, prior: float = 1.0
-    ) -> tuple[Array64, FloatArray, bool]:
-        """Tempered terms (C, 2), gradient (C, P), and whether theta was (P,)."""
-        theta, single = host_position(function, "theta", theta, self.dtype, self.dim)
-        chosen = None if rows is None else self._rows(function, rows, len(theta))
-        values, grad = self._sums(theta, chosen, gradient=True)
-        scale = 1.0 / (self.likelihood_temperature * self.temperature)
-        if chosen is not None:
-            scale *= self.num_rows / chosen.shape[-1]
-        grad = grad * self.dtype.type(scale)
-        terms = np.zeros((len(theta), 2))
-        terms[:, 0] = values * scale
-        if prior:
-            log_prior, slope = self._log_prior.value_and_grad(theta)
-            terms[:, 1] = prior * log_prior / self.temperature
-            grad += self.dtype.type(prior) * slope
-        return terms, grad, single
-
-    def _rows(self, function: str, rows: Any, chains: int) -> npt.NDArray[np.int64]:
-        array = np.asarray(rows)
-        if array.ndim != 2:
-            return checks.integer_array(function, "rows", rows, below=self.num_rows)
-        if len(array) != chains:
-            raise ShapeError(f"[{function}] expected rows ({chains}, n), got shape {array.shape}")
-        flat = checks.integer_array(function, "rows", array.reshape(-1), below=self.num_rows)
-        return flat.reshape(array.shape)
-
-    def _sums(
-        self, theta: FloatArray, rows: npt.NDArray[np.int64] | None, *, gradient: bool
-    ) -> tuple[Array64, FloatArray]:
-        """Log likelihood (C,) of rows, all of them where None, and its gradient (C, P).
-
-        In chunks of rows whose sizes depend on the number of rows alone.
-        """
-        count = self.num_rows if rows is None else rows.shape[-1]
-        values = np.zeros(len(theta))
-        grad = np.zeros_like(theta)
-        with self._lock, quiet():
-            own = theta if theta.flags.writeable else theta.copy()
-            flat = torch.from_numpy(own).to(self._device)
-            for low in range(0, count, self._chunk):
-                high = min(low + self._chunk, count)
-                part = np.arange(low, high) if rows is None else rows[..., low:high]
-                x, y = self._take(part)
-                value, slope = self._chunk_of(flat, x, y, part.ndim == 2, gradient)
-                values += value.cpu().numpy()
-                if slope is not None:
-                    grad += slope.cpu().numpy()
-        return values, grad
-
-    def _chunk_of(
-        self, flat: torch.Tensor, x: torch.Tensor, y: torch.Tensor, own: bool, gradient: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return sums (C,) and gradients (C, P) of one chunk; own: each chain has its own rows."""
-        if not gradient:
-            with torch.no_grad():
-                if self._vmap:
-                    axis = 0 if own else None
-                    return vmap(self._row_sum, (0, axis, axis))(flat, x, y), None
-                each = [self._row_sum(f, *_own(own, c, x, y)) for c, f in enumerate(flat)]
-                return torch.stack(each), None
-        if self._vmap:
-            axis = 0 if own else None
-            slope, value = vmap(self._gradient, (0, axis, axis))(flat, x, y)
-            return value, slope
-        pairs = [self._gradient(f, *_own(own, c, x, y)) for c, f in enumerate(flat)]
-        return torch.stack([v for _, v in pairs]), torch.stack([g for g, _ in pairs])
-
-
-def _own(own: bool, chain: int, x: torch.Tensor, y: torch.Tensor) -> tuple[Any, Any]:
-    return (x[chain], y[chain]) if own else (x, y)
 
 
 def _of_function(loss: Callable[..., Any]) -> RowTerms:

@@ -16,11 +16,14 @@ from ribbit.targets import priors
 from ribbit.targets.likelihoods import Likelihood
 from ribbit.targets.posterior import Posterior
 from ribbit.targets.prior_base import PriorLike
-from ribbit.torch.compiled import NativePosterior, NotCovered, compile_module, native_prior
+from ribbit.torch.compiled import compile_module, native_prior
 from ribbit.torch.data import Rows, read
-from ribbit.torch.density import ModuleDensity, quiet
+from ribbit.torch.density import ModuleDensity
+from ribbit.torch.evaluation import quiet
 from ribbit.torch.likelihoods import of_loss
-from ribbit.torch.predictive import ModulePosterior
+from ribbit.torch.module_posterior import ModulePosterior
+from ribbit.torch.native import NativePosterior
+from ribbit.torch.tracing import NotCovered
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -123,6 +126,8 @@ def posterior(
     if native is not None:
         native = checks.boolean(name, "native", native)
     in_memory = checks.boolean(name, "in_memory", in_memory)
+    vmap = checks.boolean(name, "vmap", vmap)
+    chunk_size = checks.integer(name, "chunk_size", chunk_size, minimum=1, maximum=2**39)
     number = torch.float64 if chosen == np.float64 else torch.float32
     copied = copy.deepcopy(module).to(number).eval().requires_grad_(False)
     for mine, given in zip(copied.parameters(), module.parameters(), strict=True):
@@ -235,7 +240,9 @@ def attach(result: Result, target: Any) -> Result:
     )
     if "predictive" not in fields:
         got = checks.summary(result)
-        raise TypeError(f"[{name}] expected Draws, MeanField, EnsembleFit or SWAGFit, got {got}")
+        raise TypeError(
+            f"[{name}] expected result as Draws, MeanField, EnsembleFit or SWAGFit, got {got}"
+        )
     found: Any = result
     arrays = (getattr(found, part, None) for part in ("positions", "mean", "theta"))
     dim = next(array.shape[-1] for array in arrays if array is not None)

@@ -32,6 +32,21 @@ from tests.support.fuzz.problem import (
     scale,
 )
 
+
+class Alone:
+    """A communicator of one rank."""
+
+    rank, size = 0, 1
+
+    def gather(self, send, receive, sizes):
+        """What one rank gives is what all get."""
+        receive[:] = send
+
+    exchange = gather
+
+
+ALONE = Alone()
+
 # What a step size and a log density may be: not finite is the caller's business there.
 ANY_RESULT = ("NaN", "inf", "-inf", "NumPy NaN", "half inf", "True", "list")
 ANY_NUMBER = (*ANY_RESULT, "beyond floats", "beyond below")
@@ -250,7 +265,13 @@ TARGETS: dict[str, Call] = {
             "likelihood_temperature": positive(1.0),
             "dtype": (np.float32, m.without(m.dtypes(), "None")),
             "precision": choice("float32", none=True),
+            "shards": count(4, high=16, none=True),
+            "group": (None, m.no("none")),
         },
+    ),
+    "Group": Call(rb.distributed.Group, {"communicator": (ALONE, m.no())}),
+    "Group.rows": Call(
+        rb.distributed.Group(ALONE).rows, {"count": count(600), "shards": count(4, high=16)}
     ),
     "Posterior of classes": Call(
         lambda y: rb.Posterior(CLASSES.model, X, y, prior=NORMAL, likelihood=rb.Categorical()),

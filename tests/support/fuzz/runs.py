@@ -60,6 +60,7 @@ LEVELS = ([0.1, 0.9], [*m.arrays((2,), rows=True), ("negative", -0.1), ("percent
 LEVELS = (LEVELS[0], m.without(LEVELS[1], "number"), LEVELS[2])
 SAMPLES = np.stack([Y - 1, Y, Y + 1])
 SETS = m.without(m.arrays((3, N)), "a row more", "many rows")  # any number of samples
+EXECUTOR = (None, m.no("none", "callable"))
 TAILS = m.without(m.reals(0.0, 0.5), "True")
 
 
@@ -79,6 +80,7 @@ def sample(sampler, draws, state):
         "keep_warmup": flag(),
         "max_seconds": positive(5.0, none=True),
         "store": (None, m.without(m.paths(), "None"), ("path", "folder")),
+        "executor": EXECUTOR,
     }
     more = {
         "num_draws": count(1),
@@ -300,6 +302,7 @@ FITTING: dict[str, Call] = {
             "target": (TARGET, NO_TARGET),
             "chains": (2, CHAINS[1], ("chain",)),
             "seed": SEED,
+            "executor": EXECUTOR,
         },
     ),
     "DeepEnsemble": Call(
@@ -368,6 +371,8 @@ for _name, _trainer, _fit in (
     FITTING[f"{type(FITS[_fit]).__name__}.predict"] = Call(FITS[_fit].predict, {"x": INPUTS})
 
 FITTING["SWAG.fit"].arguments["swag_epochs"] = count(2, 0)
+for _name in ("SWAG", "DeepEnsemble"):
+    FITTING[f"{_name}.fit"].arguments["executor"] = EXECUTOR
 FITTING["LaplaceApproximation.fit"].arguments["num_epochs"] = count(1, 0)
 FITTING["LaplaceApproximation.fit resumed"].arguments["num_epochs"] = count(0, 0)
 FITTING["SWAG.fit"].arguments["num_epochs"] = count(1, 0)
@@ -527,6 +532,13 @@ DATASETS: dict[str, Call] = {
             "path": (FOLDER / "arrays.npz", m.paths()),
             "x": ("x", m.choices(none=True)),
             "y": ("y", m.choices()),
+        },
+    ),
+    "write_npy": Call(
+        rb.datasets.write_npy,
+        {
+            "path": (FOLDER / "rows.npy", m.paths()),
+            "rows": (X, [("None", None), ("number", 2.5), ("text", "x"), ("list", [[1.0]])]),
         },
     ),
     "read_idx": Call(rb.datasets.read_idx, {"path": (FOLDER / "images", m.paths())}),

@@ -1,7 +1,8 @@
 """Malformed calls in a process of its own: says which comes next, and what came of each.
 
 ``python -m tests.support.fuzz.worker START STEP TOTAL`` makes the calls START, START + STEP, ...
-below TOTAL; every line on standard output is JSON.
+below TOTAL; every line on standard output is JSON. A fourth argument names a face, whose calls are
+made instead (``tests/support/fuzz/faces.py``).
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.fuzz.faces import FACES
 from tests.support.fuzz.models import LAYERS, MODELS, TARGETS
 from tests.support.fuzz.problem import Call
 from tests.support.fuzz.runs import DATASETS, FITTING, PLOTS, RESULTS, SAMPLERS, SCORES, TOOLS
@@ -39,28 +41,27 @@ SEED = 20_261_122
 Case = tuple[str, dict[str, tuple[str, Any]]]
 
 
-def cases(total: int) -> list[Case]:
+def cases(total: int, calls: dict[str, Call] = CALLS) -> list[Case]:
     """Every wrong value of every argument, then pairs of wrong arguments, `total` in all."""
     found: list[Case] = [
         (name, {argument: wrong})
-        for name, call in CALLS.items()
+        for name, call in calls.items()
         for argument, (_, values, *_) in call.arguments.items()
         for wrong in values
     ]
     rng = np.random.default_rng(SEED)
-    several = [name for name, call in CALLS.items() if len(call.arguments) > 1]
+    several = [name for name, call in calls.items() if len(call.arguments) > 1]
     while len(found) < total:
         name = several[rng.integers(len(several))]
-        arguments = CALLS[name].arguments
+        arguments = calls[name].arguments
         chosen = rng.choice(list(arguments), size=2, replace=False)
         wrong = {str(a): arguments[a][1][rng.integers(len(arguments[a][1]))] for a in chosen}
         found.append((name, wrong))
     return found
 
 
-def judge(name: str, wrong: dict[str, tuple[str, Any]]) -> tuple[str, str]:
+def judge(call: Call, wrong: dict[str, tuple[str, Any]]) -> tuple[str, str]:
     """ "clear", "obscure" or "accepted", and what was said."""
-    call = CALLS[name]
     arguments = call.right() | {argument: value for argument, (_, value) in wrong.items()}
     try:
         result = call.function(**arguments)
@@ -83,8 +84,8 @@ def _names(text: str, call: Call, argument: str) -> bool:
     return any(re.search(rf"(?<!\w){re.escape(name.strip())}", text) for name in known)
 
 
-def main(start: int, step: int, total: int) -> None:
-    """Make the calls."""
+def main(start: int, step: int, total: int, face: str | None = None) -> None:
+    """Make the calls, of a face all that it has below `total`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -94,17 +95,18 @@ def main(start: int, step: int, total: int) -> None:
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     out = sys.stdout
-    everything = cases(total)
-    for index in range(start, total, step):
+    calls = CALLS if face is None else FACES[face][1]()
+    everything = cases(total if face is None else 0, calls)
+    for index in range(start, min(total, len(everything)), step):
         name, wrong = everything[index]
         label = ", ".join(f"{argument}={label}" for argument, (label, _) in wrong.items())
         print(json.dumps({"index": index, "call": name, "wrong": label}), file=out, flush=True)
         with contextlib.redirect_stdout(None):
-            verdict, said = judge(name, wrong)
+            verdict, said = judge(calls[name], wrong)
         print(json.dumps({"verdict": verdict, "said": said}), file=out, flush=True)
         if pyplot.get_fignums():
             pyplot.close("all")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:4]), *sys.argv[4:5])

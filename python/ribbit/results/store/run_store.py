@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from ribbit.results.store.stored import StoredArray, StoredStatistics
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RunStore", "StoredRecord"]
+__all__ = ["Followed", "RunStore", "StoredRecord"]
 
 _MOST_WAITING = 1 << 25  # bytes of draws that wait beside those being written
 
@@ -126,6 +127,37 @@ def _array(column: Column, count: int) -> StoredArray:
     return StoredArray(column.folder, column.layout, count, list(column.digests), held)
 
 
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What ranks that write no folder know of the one that rank 0 writes.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether it holds a run that goes on.
+    kept : int
+        Draws that count already.
+    state : State or None
+        Where the run goes on.
+    origin, found
+        As `RunStore`'s.
+    prediction : tuple or None
+        What was gathered of the draws before, as `RunningPrediction.restore` takes it.
+    """
+
+    begun: bool
+    kept: int
+    state: Any
+    origin: dict[str, Any] | None
+    found: dict[str, Any]
+    prediction: tuple[Any, Any, Any] | None
+
+    def restore(self, running: RunningPrediction | None) -> None:
+        """Put back what was gathered of the draws before."""
+        if running is not None and self.prediction is not None:
+            running.restore(*self.prediction)
+
+
 class RunStore(RunFolder):
     """One folder while one call of ``sample`` writes it; see RunFolder.
 
@@ -174,10 +206,20 @@ class RunStore(RunFolder):
 
     def restore(self, running: RunningPrediction | None) -> None:
         """Put back what was gathered of the draws before."""
-        if running is None or not self.begun or self._header["prediction"] is None:
-            return
+        found = self._gathered()
+        if running is not None and found is not None:
+            running.restore(*found)
+
+    def _gathered(self) -> tuple[Any, Any, Any] | None:
+        if not self.begun or self._header["prediction"] is None:
+            return None
         found = archive.get(self._arrays, "prediction")
-        running.restore(self._header["prediction"], found, self._arrays.get("traced"))
+        return self._header["prediction"], found, self._arrays.get("traced")
+
+    def followed(self) -> Followed:
+        """Return what other ranks must know."""
+        state = self._state if self.begun else None
+        return Followed(self.begun, self.kept, state, self.origin, self.found, self._gathered())
 
     def records(
         self,

@@ -244,7 +244,7 @@ class BBB:
         def fit(complete: bool) -> MeanField:
             return self._fit(held, seed, last, found, complete=complete)
 
-        def advance(step: int, count: int) -> Array:
+        def advance(step: int, count: int) -> tuple[Array, int]:
             nonlocal held, last
             moved, new, failed, largest = self._advance(held, seed, step, count, guard)
             if failed > 0:
@@ -264,7 +264,7 @@ class BBB:
                 )
             held, last = moved, step + count
             found.append(new)
-            return self._rates(last - 1, 1)
+            return self._rates(last - 1, 1), count
 
         complete = run_epochs(
             name,

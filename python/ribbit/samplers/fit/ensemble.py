@@ -97,6 +97,7 @@ class DeepEnsemble:
         resume: EnsembleFit | None = None,
         progress: ProgressOption = None,
         store: Store | str | os.PathLike[str] | None = None,
+        executor: Any = None,
     ) -> EnsembleFit:
         """Train the members.
 
@@ -116,6 +117,9 @@ class DeepEnsemble:
         store : path or Store, optional
             A folder for checkpoints: calling the same line again goes on where it stopped, bit for
             bit. Needs ``pip install "ribbit[store]"``.
+        executor : object with submit, or callable, optional
+            Workers that train the members, the same bits; as for :meth:`ribbit.HMC.sample`.
+            History, progress and checkpoints stay here.
 
         Returns
         -------
@@ -168,6 +172,7 @@ class DeepEnsemble:
                     likelihood_alone=self._stepper.rule.prior == 0.0,
                     fit=lambda state: self._fit(state, complete=False),
                     store=kept,
+                    executor=executor,
                 )
         except NonFiniteError as error:
             error.state = error.fit or error.state

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.progress import open_progress
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.worker import SECONDS
+from ribbit.samplers.run.workers import Call, Workers
 from ribbit.samplers.sgmcmc.rule import Rule
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
@@ -112,6 +115,7 @@ class EnsembleStart:
         *,
         seed: int = 0,
         progress: ProgressOption = None,
+        executor: Any = None,
     ) -> EnsembleFit:
         """Fit the starts alone: what ``sample(init="ensemble")`` would begin at.
 
@@ -125,6 +129,8 @@ class EnsembleStart:
             64-bit key.
         progress : bool or callable, optional
             As for :meth:`ribbit.HMC.sample`.
+        executor : object with submit, or callable, optional
+            Workers that fit the members, the same bits; as for :meth:`ribbit.HMC.sample`.
 
         Returns
         -------
@@ -148,7 +154,9 @@ class EnsembleStart:
         seed = checks.seed(name, seed)
         with InterruptGuard() as guard:
             try:
-                theta, report = self.fitted(name, target, ids, seed, guard, progress, None, 4)
+                theta, report = self.fitted(
+                    name, target, ids, seed, guard, progress, None, 4, executor
+                )
             except Interrupted:
                 raise guard.exception from None
         return EnsembleFit(
@@ -174,6 +182,7 @@ class EnsembleStart:
         progress: ProgressOption,
         max_seconds: float | None,
         stacklevel: int = 5,
+        executor: Any = None,
     ) -> tuple[Array, dict[str, Any]]:
         """Fit a member for each chain.
 
@@ -194,6 +203,8 @@ class EnsembleStart:
             After which members stay where they are.
         stacklevel : int
             Of the warning about failed members, that of ``sample`` unless told.
+        executor : object with submit, or callable that makes one, optional
+            Whose workers fit the members.
 
         Returns
         -------
@@ -217,37 +228,103 @@ class EnsembleStart:
                 f"Posterior, got {checks.summary(target)}: give init as positions"
             )
         end = None if max_seconds is None else time.perf_counter() + max_seconds
-        fit = _Fit(function, self, target, ids, seed, guard, end)
+        fit = _Fit(function, self, target, seed)
         with open_progress(
             progress, total=self.max_steps, chains=len(ids), title="ensemble start", fit=True
         ) as reporter:
-            fit.run(reporter, stacklevel)
-        return fit.position, fit.report()
+            watch = _Watch(fit, reporter, end)
+            if executor is None:
+                watch.run(ids, guard)
+            else:
+                watch.run_elsewhere(ids, guard, executor)
+            watch.warn(stacklevel)
+        return watch.position, watch.report()
+
+
+@dataclass
+class _Attempt:
+    """Members on their way from one start.
+
+    Attributes
+    ----------
+    state : StochasticState
+        Of M members.
+    weights : (M, P) array
+        The best ones so far.
+    peak : (M,) array
+        Their log likelihood per row held out.
+    improved, broken : (M,) bool arrays
+        Whether they are better than the start; whether a member has left the finite numbers.
+    waits, rate : (M,) int64 arrays
+        Looks without improvement; which learning rate.
+    active : int array
+        Who makes steps.
+    """
+
+    state: StochasticState
+    weights: Array
+    peak: npt.NDArray[np.float64]
+    improved: npt.NDArray[np.bool_]
+    broken: npt.NDArray[np.bool_]
+    waits: npt.NDArray[np.int64]
+    rate: npt.NDArray[np.int64]
+    active: npt.NDArray[np.intp]
+
+    @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Who is nowhere better than at the start (M,)."""
+        return self.broken | ~self.improved
+
+
+@dataclass
+class _Climb:
+    """Some members, in all attempts.
+
+    Attributes
+    ----------
+    ids : (C,) uint32 array
+    position : (C, P) array
+        The best weights of all attempts so far.
+    best : (C,) array
+        Their log likelihood per row held out; NaN: not known yet.
+    steps, attempts : (C,) int64 arrays
+        That each member made in all.
+    members : (M,) int array
+        Who takes part in this attempt.
+    number : int
+        Of the attempt, from 0.
+    now : _Attempt or None
+        None before its first round.
+    done : bool
+        No attempt follows.
+    """
+
+    ids: npt.NDArray[np.uint32]
+    position: Array
+    best: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    attempts: npt.NDArray[np.int64]
+    members: npt.NDArray[np.intp]
+    number: int = 0
+    now: _Attempt | None = None
+    done: bool = False
 
 
 class _Fit:
-    """One fit of all members: who is where, and how good it was."""
+    """How members are fitted: a function of (seed, chain) for each, in rounds.
 
-    def __init__(
-        self,
-        function: str,
-        how: EnsembleStart,
-        target: Any,
-        ids: npt.NDArray[np.uint32],
-        seed: int,
-        guard: InterruptGuard,
-        end: float | None,
-    ) -> None:
-        self.function, self.how, self.ids, self.seed = function, how, ids, seed
-        self.guard, self.end = guard, end
-        self.xp = Density(target, function=function).xp
+    It is a job of workers; see :class:`ribbit.samplers.run.worker.Job`.
+    """
+
+    def __init__(self, function: str, how: EnsembleStart, target: Any, seed: int) -> None:
+        self.function, self.how, self.seed = function, how, seed
         self.train, self.held, self.held_rows = _shares(target, seed)
-        density = Density(self.train, function=function)
+        self.density = Density(self.train, function=function)
         rows = int(self.train.num_rows)
         self.steppers = [
             Stepper(
                 function,
-                density,
+                self.density,
                 Rule("adam", prior=1.0),
                 step_size=how.learning_rate * factor,
                 batch_size=min(how.batch_size, rows),
@@ -255,92 +332,97 @@ class _Fit:
             )
             for factor in _RATES
         ]
+
+    @property
+    def xp(self) -> ModuleType:
+        """Library of the arrays."""
+        return self.density.xp
+
+    def begin(self, ids: npt.NDArray[np.uint32]) -> _Climb:
+        """Return these members before their first step."""
         count = len(ids)
-        self.position = density.xp.zeros((count, density.dim), dtype=density._dtype)
-        self.best = np.full(count, np.nan)  # log likelihood per row held out; NaN: not known yet
-        self.steps = np.zeros(count, np.int64)  # that each member made in all
-        self.attempts = np.zeros(count, np.int64)
-        self.ended_early = False
+        return _Climb(
+            ids=ids,
+            position=self.xp.zeros((count, self.density.dim), dtype=self.density._dtype),
+            best=np.full(count, np.nan),
+            steps=np.zeros(count, np.int64),
+            attempts=np.zeros(count, np.int64),
+            members=np.arange(count),
+        )
 
-    def run(self, reporter: Any, stacklevel: int) -> None:
-        """Train all members, then the failed ones again; `stacklevel` of the warning about them."""
-        todo = np.arange(len(self.ids))
-        for attempt in range(self.how.restarts + 1):
-            failed = self._attempt(todo, attempt, reporter)
-            if failed.size == 0 or self.ended_early:
+    def make(self, state: _Climb, stops: tuple[int, ...]) -> list[_Climb]:
+        """Go on for a while: what a worker does. How long it is changes nothing."""
+        del stops
+        until = time.perf_counter() + SECONDS
+        while not state.done:
+            self.round(state, None)
+            if time.perf_counter() >= until:
                 break
-            todo = failed
-        if failed.size:
-            warn(
-                f"[{self.function}] expected a trained network as the start of every chain, got "
-                f"none for chain {', '.join(str(i) for i in self.ids[failed])} in "
-                f"{attempt + 1} attempt{'s' if attempt else ''}: the best weights that were met "
-                "are the start. Is the target one that can be fitted?",
-                stacklevel=stacklevel,
-                category=FitWarning,
-            )
+        return [state]
 
-    def _attempt(
-        self, members: npt.NDArray[np.intp], attempt: int, reporter: Any
-    ) -> npt.NDArray[np.intp]:
-        """Train `members` from other weights than before; those that failed.
+    def round(self, climb: _Climb, guard: InterruptGuard | None) -> None:
+        """Make the steps of the active members up to the next look, and look.
 
-        Phases: where they start; rounds of steps at each member's learning rate; who has improved,
-        takes the next rate, or ends.
+        Phases: where they start; steps at each member's learning rate; who has improved, takes the
+        next rate, or ends; what becomes of the attempt.
         """
         how = self.how
-        seed = (self.seed + attempt * _ATTEMPT) % 2**64
-        start = self.train.init(seed=seed, chains=self.ids[members].tolist())
-        state = self.steppers[0].start(self.function, start, seed, self.ids[members], 0, self.guard)
-        count = len(members)
-        peak = self._judge(state.position)  # of this attempt
-        weights = self.xp.asarray(state.position, copy=True)  # there
-        self._keep(members, weights, peak)
-        self.attempts[members] = attempt + 1
-        improved, broken = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        waits, rate = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        active = np.arange(count)
-        while active.size and state.step < how.max_steps:
-            steps = min(how.every, how.max_steps - state.step)
-            state = self._round(state, active, rate, steps, broken)
-            active = active[~broken[active]]
-            if active.size == 0:
-                break
-            value = np.full(count, -np.inf)
-            value[active] = self._judge(_rows(state.position, active))
-            self.steps[members[active]] += steps
-            risen = np.flatnonzero(value > peak)
-            improved[risen] = True
-            peak[risen] = value[risen]
-            _put(weights, risen, _rows(state.position, risen))
-            waits = np.where(value > -np.inf, waits + 1, waits)
-            waits[risen] = 0
-            calm = active[waits[active] >= how.patience]
-            rate[calm] += 1
-            waits[calm] = 0
-            _put(state.position, calm, _rows(weights, calm))  # the next rate goes on from the best
-            active = active[rate[active] < len(self.steppers)]
-            if reporter.wanted:
-                rates = np.full(len(self.ids), how.learning_rate)
-                rates[members] *= _RATES[np.minimum(rate, len(_RATES) - 1)]
-                done = min(how.max_steps, int(self.steps.max()))
-                reporter.update(done, {"step_size": rates}, float(self.steps.sum()))
-            if self.end is not None and time.perf_counter() >= self.end:
-                self.ended_early = True
-                break
-        self._keep(members, weights, peak)
-        failed = broken | ~improved
-        return members[:0] if self.ended_early else members[failed]
+        now = climb.now = self._start(climb, guard) if climb.now is None else climb.now
+        if now.active.size and now.state.step < how.max_steps:
+            steps = min(how.every, how.max_steps - now.state.step)
+            self._move(now, steps, guard)
+            now.active = now.active[~now.broken[now.active]]
+            if now.active.size:
+                climb.steps[climb.members[now.active]] += steps
+                self._look(now, guard)
+        if now.active.size and now.state.step < how.max_steps:
+            return
+        self.keep(climb, now)
+        climb.done = not now.failed.any() or climb.number >= how.restarts
+        if not climb.done:
+            climb.members, climb.number = climb.members[now.failed], climb.number + 1
+            climb.now = None
 
-    def _round(
-        self,
-        state: StochasticState,
-        active: npt.NDArray[np.intp],
-        rate: npt.NDArray[np.int64],
-        steps: int,
-        broken: npt.NDArray[np.bool_],
-    ) -> StochasticState:
+    def _start(self, climb: _Climb, guard: InterruptGuard | None) -> _Attempt:
+        """Put the members of an attempt on other weights than before."""
+        seed = (self.seed + climb.number * _ATTEMPT) % 2**64
+        ids, count = climb.ids[climb.members], len(climb.members)
+        start = self.train.init(seed=seed, chains=ids.tolist())
+        state = self.steppers[0].start(self.function, start, seed, ids, 0, guard)
+        now = _Attempt(
+            state=state,
+            weights=self.xp.asarray(state.position, copy=True),
+            peak=self._judge(state.position, guard),
+            improved=np.zeros(count, np.bool_),
+            broken=np.zeros(count, np.bool_),
+            waits=np.zeros(count, np.int64),
+            rate=np.zeros(count, np.int64),
+            active=np.arange(count),
+        )
+        self.keep(climb, now)
+        climb.attempts[climb.members] = climb.number + 1
+        return now
+
+    def _look(self, now: _Attempt, guard: InterruptGuard | None) -> None:
+        """See who has improved; who has not for long goes back, and on at the next rate."""
+        active, position = now.active, now.state.position
+        value = np.full(len(now.peak), -np.inf)
+        value[active] = self._judge(_rows(position, active), guard)
+        risen = np.flatnonzero(value > now.peak)
+        now.improved[risen] = True
+        now.peak[risen] = value[risen]
+        _put(now.weights, risen, _rows(position, risen))
+        now.waits = np.where(value > -np.inf, now.waits + 1, now.waits)
+        now.waits[risen] = 0
+        calm = active[now.waits[active] >= self.how.patience]
+        now.rate[calm] += 1
+        now.waits[calm] = 0
+        _put(position, calm, _rows(now.weights, calm))
+        now.active = active[now.rate[active] < len(self.steppers)]
+
+    def _move(self, now: _Attempt, steps: int, guard: InterruptGuard | None) -> None:
         """Make `steps` steps of the active members; marks those that left the finite numbers."""
+        state = now.state
         made = dataclasses.replace(
             state,
             position=self.xp.asarray(state.position, copy=True),
@@ -348,52 +430,143 @@ class _Fit:
             second_moment=self.xp.asarray(state.second_moment, copy=True),
             step=state.step + steps,
         )
-        for level in np.unique(rate[active]):
-            places = active[rate[active] == level]
+        for level in np.unique(now.rate[now.active]):
+            places = now.active[now.rate[now.active] == level]
             while places.size:
                 try:
-                    part, _ = self.steppers[level].advance(_some(state, places), steps, self.guard)
+                    part, _ = self.steppers[level].advance(_some(state, places), steps, guard)
                 except NonFiniteError as error:  # this one alone: the others make theirs again
                     bad = state.chains[places] == error.chain
-                    broken[places[bad]] = True
+                    now.broken[places[bad]] = True
                     places = places[~bad]
                     continue
                 for name in _MOVED:
                     _put(getattr(made, name), places, getattr(part, name))
                 break
-        return made
+        now.state = made
 
-    def _keep(
-        self,
-        members: npt.NDArray[np.intp],
-        weights: Array,
-        value: npt.NDArray[np.float64],
-    ) -> None:
-        """Note weights (members, P) where they are better than those of earlier attempts."""
-        better = np.flatnonzero(~(value <= self.best[members]))
-        _put(self.position, members[better], _rows(weights, better))
-        self.best[members[better]] = value[better]
+    def keep(self, climb: _Climb, now: _Attempt) -> None:
+        """Note the best weights of an attempt where they are better than those of earlier ones."""
+        better = np.flatnonzero(~(now.peak <= climb.best[climb.members]))
+        _put(climb.position, climb.members[better], _rows(now.weights, better))
+        climb.best[climb.members[better]] = now.peak[better]
 
-    def _judge(self, position: Array) -> npt.NDArray[np.float64]:
+    def _judge(self, position: Array, guard: InterruptGuard | None) -> npt.NDArray[np.float64]:
         """Log likelihood per row held out (C,); -inf where it is not a number."""
-        if self.guard.requested:
+        if guard is not None and guard.requested:
             raise Interrupted
         value = np.asarray(to_host(self.held.log_likelihood(position)), np.float64)
         known: npt.NDArray[np.float64] = np.where(np.isnan(value), -np.inf, value)
         return known / int(self.held.num_rows)
 
+
+class _Watch:
+    """Members on their way, here or with workers, seen by the display and by the clock."""
+
+    def __init__(self, fit: _Fit, reporter: Any, end: float | None) -> None:
+        self._fit, self._reporter, self._end = fit, reporter, end
+        self.climbs: list[_Climb] = []
+        self.ended_early = False
+
+    def run(self, ids: npt.NDArray[np.uint32], guard: InterruptGuard) -> None:
+        """Fit all members here."""
+        climb = self._fit.begin(ids)
+        self.climbs = [climb]
+        while not climb.done:
+            self._fit.round(climb, guard)
+            if self._over():
+                break
+        self._finish()
+
+    def run_elsewhere(
+        self, ids: npt.NDArray[np.uint32], guard: InterruptGuard, executor: Any
+    ) -> None:
+        """Have workers fit them."""
+        fit = self._fit
+        with Workers(fit.function, fit.density, fit, executor) as workers:
+            calls = [Call(fit.begin(ids[some])) for some in workers.cut(len(ids))]
+            workers.take(calls)
+            self.climbs = [call.state for call in calls]
+            while not all(climb.done for climb in self.climbs):
+                for call in calls:
+                    idle = call.future is None and not call.state.done
+                    if idle and not workers.holds(call):
+                        workers.give(call)
+                for call, made in workers.collect(guard):
+                    (call.state,) = made.found
+                for call in calls:
+                    if call.error is not None:
+                        raise call.error
+                self.climbs = [call.state for call in calls]
+                if all(climb.attempts.all() for climb in self.climbs) and self._over():
+                    break
+        self._finish()
+
+    def _over(self) -> bool:
+        """Tell the display, and whether the time is."""
+        how, climbs = self._fit.how, self.climbs
+        if self._reporter.wanted:
+            steps = np.concatenate([climb.steps for climb in climbs])
+            rates = np.concatenate([_rates_of(climb, how.learning_rate) for climb in climbs])
+            done = min(how.max_steps, int(steps.max()))
+            self._reporter.update(done, {"step_size": rates}, float(steps.sum()))
+        return self._end is not None and time.perf_counter() >= self._end
+
+    def _finish(self) -> None:
+        for climb in self.climbs:
+            if not climb.done:
+                self.ended_early = True
+                if climb.now is not None:
+                    self._fit.keep(climb, climb.now)
+
+    @property
+    def position(self) -> Array:
+        """The best weights (C, P) of every member."""
+        found = [climb.position for climb in self.climbs]
+        return found[0] if len(found) == 1 else self._fit.xp.concat(found, axis=0)
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn of members that have failed in every attempt."""
+        if self.ended_early:
+            return
+        chains = np.concatenate(
+            [climb.ids[climb.members[climb.now.failed]] for climb in self.climbs if climb.now]
+        )
+        if not chains.size:
+            return
+        attempts = self._fit.how.restarts + 1
+        warn(
+            f"[{self._fit.function}] expected a trained network as the start of every chain, got "
+            f"none for chain {', '.join(str(i) for i in chains)} in "
+            f"{attempts} attempt{'s' if attempts > 1 else ''}: the best weights that were met "
+            "are the start. Is the target one that can be fitted?",
+            stacklevel=stacklevel,
+            category=FitWarning,
+        )
+
     def report(self) -> dict[str, Any]:
         """Return what was done."""
+        steps, attempts, best = (
+            np.concatenate([getattr(climb, name) for climb in self.climbs])
+            for name in ("steps", "attempts", "best")
+        )
         return {
             "kind": "ensemble",
-            **dataclasses.asdict(self.how),
-            "rows_held_out": self.held_rows,
-            "steps": self.steps.tolist(),
-            "attempts": self.attempts.tolist(),
+            **dataclasses.asdict(self._fit.how),
+            "rows_held_out": self._fit.held_rows,
+            "steps": steps.tolist(),
+            "attempts": attempts.tolist(),
             "held_out_log_likelihood": [
-                float(value) if np.isfinite(value) else None for value in self.best
+                float(value) if np.isfinite(value) else None for value in best
             ],
         }
+
+
+def _rates_of(climb: _Climb, learning_rate: float) -> npt.NDArray[np.float64]:
+    rates = np.full(len(climb.ids), learning_rate)
+    if climb.now is not None:
+        rates[climb.members] *= _RATES[np.minimum(climb.now.rate, len(_RATES) - 1)]
+    return rates
 
 
 def _some(state: StochasticState, rows: npt.NDArray[np.intp]) -> StochasticState:

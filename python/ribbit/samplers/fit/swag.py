@@ -144,6 +144,7 @@ class SWAG:
         resume: SWAGFit | None = None,
         progress: ProgressOption = None,
         store: Store | str | os.PathLike[str] | None = None,
+        executor: Any = None,
     ) -> SWAGFit:
         """Train the members, then collect their weights.
 
@@ -167,6 +168,9 @@ class SWAG:
         store : path or Store, optional
             A folder for checkpoints: calling the same line again goes on where it stopped, bit for
             bit. Needs ``pip install "ribbit[store]"``.
+        executor : object with submit, or callable, optional
+            Workers that train the members, the same bits; as for :meth:`ribbit.HMC.sample`.
+            History, progress and checkpoints stay here.
 
         Returns
         -------
@@ -233,6 +237,7 @@ class SWAG:
                     fit=lambda state: self._fit(state, collected, complete=False),
                     collect=collected,
                     store=kept,
+                    executor=executor,
                 )
         except NonFiniteError as error:
             error.state = error.fit or error.state

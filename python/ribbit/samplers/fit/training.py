@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
@@ -92,6 +94,7 @@ def train(
     likelihood_alone: bool = False,
     collect: Collection | None = None,
     store: FitStore | None = None,
+    executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
@@ -119,6 +122,8 @@ def train(
         be 0), and whose stepper makes their steps.
     store : FitStore, optional
         Where checkpoints go, and where the fit goes on.
+    executor : object with submit, or callable that makes one, optional
+        Whose workers move the members.
 
     Returns
     -------
@@ -132,7 +137,7 @@ def train(
     epochs = checks.integer(function, "num_epochs", num_epochs, minimum=fewest, maximum=2**39)
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
-    with InterruptGuard() as guard:
+    with InterruptGuard() as guard, contextlib.ExitStack() as stack:
         stored = store is not None and store.begun
         if store is not None and stored:
             state = stepper.adopt(function, _state_of(store, stepper.density.xp))
@@ -165,14 +170,15 @@ def train(
             if collect is not None:
                 collect.restore(store, stepper.density.xp)
 
-        def advance(step: int, count: int) -> Any:
-            now = stepper if collect is None or step < turn else collect.stepper
+        mover: Any = _Mover(stepper, None if collect is None else collect.stepper, turn)
+
+        def advance(step: int, count: int) -> tuple[Any, int]:
             try:
-                held[0], info = now.advance(held[0], count, guard)
+                held[0], info = mover._advance(held[0], count, guard)
             except NonFiniteError as error:  # the steps of this call that were finite
                 held[0] = error.state
                 raise
-            return info["step_size"]
+            return info["step_size"], held[0].step - step
 
         def stop(step: int) -> int:
             every = watch.every * batches
@@ -202,6 +208,11 @@ def train(
             taken = 0 if collect is None else collect.taken
             return found, {"first": first, "taken": taken}
 
+        if executor is not None:
+            end = (first // batches + epochs + more) * batches
+            moved = Elsewhere(function, mover, executor, lambda step, _: min(stop(step), end))
+            moved.end = end
+            mover = stack.enter_context(moved)
         if stored and state.step > first:
             note(state.step)  # Ctrl-C may have come before it
 
@@ -222,8 +233,31 @@ def train(
             at=state.step,
             store=store,
             packed=packed,
+            ahead=executor is not None,
         )
     return held[0], complete, watch.history
+
+
+@dataclass(frozen=True)
+class _Mover:
+    """Makes the steps of a fit: `training`'s as far as the step `turn`, then `collecting`'s."""
+
+    training: Stepper
+    collecting: Stepper | None
+    turn: int
+    chunked: ClassVar[bool] = True
+
+    @property
+    def _density(self) -> Density:
+        return self.training.density
+
+    def _advance(
+        self, state: StochasticState, num_steps: int, guard: InterruptGuard | None
+    ) -> tuple[StochasticState, dict[str, Array]]:
+        training = self.collecting is None or state.step < self.turn
+        now = self.training if training else self.collecting
+        assert now is not None
+        return now.advance(state, num_steps, guard)
 
 
 def _state_of(store: FitStore, xp: ModuleType) -> Any:
@@ -254,7 +288,7 @@ def run_epochs(
     batches: int,
     members: int,
     gradients: int,
-    advance: Callable[[int, int], Array],
+    advance: Callable[[int, int], tuple[Array, int]],
     fit: Callable[[], Any],
     guard: InterruptGuard,
     progress: ProgressOption,
@@ -263,6 +297,7 @@ def run_epochs(
     at: int | None = None,
     store: FitStore | None = None,
     packed: Callable[[], tuple[Any, dict[str, Any]]] | None = None,
+    ahead: bool = False,
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
 
@@ -277,7 +312,8 @@ def run_epochs(
     members, gradients : int
         Rows of the display; gradients of a step.
     advance : function of (step, count)
-        Makes steps and keeps what they give; returns the last step sizes (members,).
+        Makes steps and keeps what they give; returns the last step sizes (members,), and how many
+        steps it made: `count`, or fewer where they come from workers.
     fit : function
         The fit so far: what exceptions carry as their attribute ``fit``.
     guard : InterruptGuard
@@ -291,6 +327,8 @@ def run_epochs(
         The step where a stored fit goes on; default `first`.
     store : FitStore, optional
         Where checkpoints go, with what `packed` returns: the fit so far, and plain values.
+    ahead : bool
+        Steps are made before they are asked for: one call takes what there is.
 
     Returns
     -------
@@ -319,9 +357,9 @@ def run_epochs(
             left = end - step
             halt = end if stop is None else stop(step)
             left = min(left, halt - step)
-            count = chunk.size(left)
+            count = left if ahead else chunk.size(left)
             try:
-                rates = advance(step, count)
+                rates, count = advance(step, count)
             except (Interrupted, KeyboardInterrupt):
                 if not guard.requested:
                     raise

@@ -63,6 +63,11 @@ class BackgroundRun:
 
     def __init__(self, name: str, target: Any, progress: ProgressOption) -> None:
         """Make the handle of a run of `name`, such as "HMC"; `begin` starts it."""
+        if getattr(target, "group", None) is not None:
+            raise ValueError(
+                f"[{name}.start] expected a target whose rows are all here, got one with group=: "
+                "call sample on every rank"
+            )
         self._name, self._target, self._pid = name, target, os.getpid()
         self._show = _display(progress)
         self._guard: InterruptGuard | None = None

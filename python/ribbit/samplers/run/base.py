@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import time
@@ -27,8 +28,10 @@ from ribbit.results.store.placing import placed
 from ribbit.results.store.run_store import RunStore
 from ribbit.samplers.run.background import BackgroundRun, begin
 from ribbit.samplers.run.calendar import Calendar
+from ribbit.samplers.run.elsewhere import elsewhere
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.options import same_density
+from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption, Run
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Converged, Watch, counts
@@ -58,6 +61,8 @@ class Sampler(ABC):
     # Steps of warmup and per draw where the caller names none.
     default_warmup: int = 500
     default_thin: int = 1
+    # Only steps that workers make come before they are asked for.
+    ahead: ClassVar[bool] = False
 
     def __init__(self, density: Density) -> None:
         self._density = density
@@ -66,6 +71,10 @@ class Sampler(ABC):
     def __repr__(self) -> str:
         knobs = ", ".join(f"{k}={_short(v)}" for k, v in self.settings.items() if v is not None)
         return f"{type(self).__name__}({type(self._density.target).__name__}, {knobs})"
+
+    @property
+    def _title(self) -> str:
+        return type(self).__name__
 
     @abstractmethod
     def _init(
@@ -108,6 +117,7 @@ class Sampler(ABC):
         max_draws: int | None = None,
         max_seconds: float | None = None,
         store: Store | str | os.PathLike[str] | None = None,
+        executor: Any = None,
     ) -> Draws:
         """Run chains and keep their draws.
 
@@ -170,6 +180,13 @@ class Sampler(ABC):
             A folder that draws and a checkpoint go to as they come; ``draws.positions`` is read
             from there. Calling the same line again goes on where it stopped, with the bits of a run
             that never did. Needs ``pip install "ribbit[store]"``.
+        executor : object with submit, or callable, optional
+            Workers that move the chains, the same bits: ``concurrent.futures.ProcessPoolExecutor``,
+            loky's, ``dask_client.get_executor()``, ``mpi4py.futures.MPIPoolExecutor``. A callable
+            makes one, is called again when a worker's end has broken it, and it is shut down at the
+            end. The target must be one that can be pickled, on NumPy arrays; each worker gets it
+            once. Chains go in as many groups as the executor has workers, where it tells, and each
+            uses its share of the cores. Draws, predictions, progress and folders stay here.
 
         Returns
         -------
@@ -207,6 +224,7 @@ class Sampler(ABC):
                 max_draws=max_draws,
                 max_seconds=max_seconds,
                 store=store,
+                executor=executor,
             )
         begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
@@ -226,8 +244,21 @@ class Sampler(ABC):
             keep_draws = keep_draws and store.keep == "draws"
         running = self._running(name, predict_at, quantiles, keep_draws)
         origin: dict[str, Any] | None = None
-        with folder_opened(name, store) as folder, InterruptGuard() as guard:
-            kept: RunStore | None = None
+        with (
+            together(name, self._density.group) as ranks,
+            folder_opened(name, store if ranks.leads else None) as folder,
+            InterruptGuard(ranks.group) as guard,
+            contextlib.ExitStack() as stack,
+        ):
+            ranks.guard = guard
+            ranks.refuse(executor=executor, until_and_store=until is not None and store is not None)
+            ranks.alike(
+                sampler=repr(self), seed=seed, num_draws=num_draws, warmup=warmup, thin=thin
+            )
+            if not ranks.leads:
+                progress = False
+                keep_draws = keep_draws and store is None
+            kept: Any = None
             if folder is not None:
                 request = self._request(
                     num_draws=num_draws,
@@ -245,13 +276,15 @@ class Sampler(ABC):
                     first=first,
                 )
                 kept = RunStore(name, folder, request)
+            if store is not None:
+                kept = ranks.stored(kept)
             if kept is not None and kept.begun:
                 origin = kept.origin
                 state = self._adopt(name, placed(self._density.xp, kept.state), guard)
             elif resume is None:
                 try:
                     state, origin = self._start(
-                        name, warmup, chains, seed, init, guard, progress, max_seconds
+                        name, warmup, chains, seed, init, guard, progress, max_seconds, executor
                     )
                 except Interrupted:  # nothing to return yet
                     raise guard.exception from None
@@ -295,14 +328,15 @@ class Sampler(ABC):
                     keeps=keep_draws,
                     guard=guard,
                 )
-                watched = None if kept is None else kept.watched()
+                watched: tuple[Any, Any] | None = None if kept is None else kept.watched()
                 if watched is not None:
                     watch.restore(*watched, self._density.xp)
             calendar = self._calendar(thin)
+            moved = stack.enter_context(elsewhere(name, self, executor, calendar, each=keep_warmup))
             run = Run(
-                self,
+                moved,
                 state,
-                num_draws,
+                num_draws if ranks.leads else num_draws - done,
                 calendar,
                 keep_draws,
                 keep_warmup,
@@ -311,7 +345,8 @@ class Sampler(ABC):
                 found=kept.found if kept and kept.begun else self._found(state, resume),
                 begin=begin,
                 watch=watch,
-                store=kept,
+                store=kept if ranks.leads else None,
+                ranks=ranks,
             )
             return run.complete(name, guard, progress, max_seconds)
 
@@ -416,6 +451,7 @@ class Sampler(ABC):
         guard: InterruptGuard,
         progress: ProgressOption,
         max_seconds: float | None,
+        executor: Any,
     ) -> tuple[AnyState, dict[str, Any] | None]:
         """Return the first state, and how its positions were found where that took a fit."""
         origin: dict[str, Any] | None = None
@@ -434,7 +470,8 @@ class Sampler(ABC):
         elif callable(fitted):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
-            init, origin = fitted(name, target, ids, seed, guard, progress, max_seconds)
+            by = {} if executor is None else {"executor": executor}
+            init, origin = fitted(name, target, ids, seed, guard, progress, max_seconds, **by)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             position = self._target_init(name, seed, ids, guard)

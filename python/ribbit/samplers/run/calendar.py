@@ -43,3 +43,17 @@ class Calendar:
     def after(self, step: int) -> int:
         """Return the first step behind `step` that gives a draw."""
         return self.step(self.count(step) + 1)
+
+    def stop(self, step: int, warmup: int, *, each: bool) -> int:
+        """Return where a run looks next at its chains: the next draw, or the end of warmup.
+
+        Parameters
+        ----------
+        step : int
+            Of the run, its `warmup` steps included.
+        each : bool
+            Whether every step of warmup is kept.
+        """
+        if step < warmup:
+            return step + 1 if each else warmup
+        return warmup + self.after(step - warmup)

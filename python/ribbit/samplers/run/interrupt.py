@@ -6,6 +6,7 @@ Native code polls a flag; code that is not ours gets an exception.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from ribbit._arrays.threads import InterruptFlag
+from ribbit.protocols import RowGroup
 from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import holder
 
@@ -32,7 +34,14 @@ class InterruptGuard:
     or handled by C code), SIGTERM only where nobody handles it, so that it would kill the process:
     then it ends the run as Ctrl-C does, and ``SystemExit(143)`` leaves the block. Where somebody
     swallows that and samples on, the next SIGTERM ends the next run in the same way. Old handlers
-    are put back in every case. Elsewhere the guard is inert.
+    are put back in every case. Elsewhere the guard is inert. In a process that is forked meanwhile,
+    such as a worker, SIGTERM means what it meant before: no run there ends by it.
+
+    With a group the request is a wish, which becomes that of all ranks where they next meet.
+
+    Parameters
+    ----------
+    group : RowGroup, optional
 
     Attributes
     ----------
@@ -47,12 +56,14 @@ class InterruptGuard:
         Whether the one who holds a background run has asked it to stop, who needs no warning.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: RowGroup | None = None) -> None:
+        self._alone = group is None
         self.flag = InterruptFlag()
         self.foreign = False
         self.terminated = False
         self.asked = False
         self._old: dict[signal.Signals, Any] = {}
+        self._process = os.getpid()
 
     @property
     def requested(self) -> bool:
@@ -107,7 +118,14 @@ class InterruptGuard:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
+            if os.getpid() != self._process:
+                signal.signal(number, self._old.get(signal.SIGTERM, signal.SIG_DFL))
+                os.kill(os.getpid(), number)
+                return
             self.terminated = True
+        if not self._alone:
+            self.flag.ask()
+            return
         self.flag.set()
         if self.foreign:
             self.foreign = False

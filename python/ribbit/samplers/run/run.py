@@ -23,10 +23,12 @@ from ribbit.results.state import AnyState
 from ribbit.results.store.run_store import Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
+from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.foresight import Foresight
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.holder import holder
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
@@ -43,6 +45,12 @@ class Transitions(Protocol):
     """What a run needs of a sampler."""
 
     _density: Density  # what is sampled
+    ahead: bool  # whether steps are made before they are asked for: then take all up to a stop
+
+    @property
+    def _title(self) -> str:
+        """Name of the sampler."""
+        ...
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -99,13 +107,15 @@ class Run:
         begin: float,
         watch: Watch | None = None,
         store: RunStore | None = None,
+        ranks: Together | None = None,
     ) -> None:
         """Make buffers.
 
         `origin`: how the start was found, in a call that began at `begin`; `found`: settings of
         this run beside the sampler's. With a `store` buffers are on the disk, and what was kept
-        there before counts.
+        there before counts. `ranks`: on which it is made.
         """
+        self.ranks = ranks
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store
         self.lock = threading.Lock()
@@ -146,6 +156,8 @@ class Run:
                 self.warmup = Record(state, dim, owed, statistics, positions=True)
         self._before = self.kept
         self.total = self._steps_to(num_draws if watch is None else watch.expected)
+        if isinstance(sampler, Elsewhere):
+            sampler.end = state.step + self._steps_to(num_draws)
 
     def complete(
         self,
@@ -184,13 +196,14 @@ class Run:
         first, warmup, calendar = state.step, state.warmup, self.calendar
         store, met = self.store, watch is not None and watch.met  # of a folder that is complete
         end = None if max_seconds is None else self.begin + max_seconds
+        ranks = None if self.ranks is None or self.ranks.group is None else self.ranks
         reporter = open_progress(
             progress,
             total=self.total,
             chains=state.position.shape[0],
             warmup=max(0, warmup - first),
             thin=max(1, calendar.period // calendar.many),
-            title=type(sampler).__name__,
+            title=sampler._title,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk()
@@ -198,7 +211,16 @@ class Run:
         with reporter:
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
-                    state, info = sampler._advance(self.state, chunk.size(self._left()), guard)
+                    left = self._left()
+                    count = left if sampler.ahead else chunk.size(left)
+                    if ranks is not None:
+                        late = end is not None and time.perf_counter() >= end - self.reserve()
+                        over = late and self.state.step > first
+                        count, over = ranks.agree(self.state.position, count, over)
+                        if guard.requested or over:
+                            self._enough(guard, reporter, last=True)
+                            break
+                    state, info = sampler._advance(self.state, count, guard)
                     after = state.step - warmup
                     keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
                     batch, position = None, state.position
@@ -233,7 +255,11 @@ class Run:
                     break
                 if store is not None:
                     store.after_step(self._place)
-                if end is not None and time.perf_counter() >= end - self.reserve():
+                if (
+                    ranks is None
+                    and end is not None
+                    and time.perf_counter() >= end - self.reserve()
+                ):
                     self._enough(guard, reporter, last=True)
                     break
             report.flush()
@@ -297,11 +323,11 @@ class Run:
 
     def _left(self) -> int:
         """Return how many steps one call may make: to the next draw or the end of warmup."""
-        step, warmup = self.state.step, self.state.warmup
-        if not self.sampler.chunked or (step < warmup and self.warmup is not None):
+        if not self.sampler.chunked:
             return 1
-        after = step - warmup
-        return -after if after < 0 else self.calendar.after(after) - after
+        step = self.state.step
+        each = self.warmup is not None
+        return self.calendar.stop(step, self.state.warmup, each=each) - step
 
     def finish(self, name: str, guard: InterruptGuard) -> Draws:
         """Pack what there is."""
@@ -313,7 +339,7 @@ class Run:
                 stacklevel=4,
             )
         state = self.state
-        if self.kept == 0 and not interrupted:
+        if self.kept == 0 < self.num_draws and not interrupted:
             warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
@@ -401,7 +427,7 @@ class Run:
         sampler, state = self.sampler, self.state
         target = sampler._density.target
         return {
-            "sampler": type(sampler).__name__,
+            "sampler": sampler._title,
             **sampler.settings,
             **self.found,
             "num_draws": self.num_draws,

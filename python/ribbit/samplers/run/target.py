@@ -11,7 +11,7 @@ from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, errstate, from_host, namespace
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.protocols import Array, TransitionDraw, TreeDraw
+from ribbit.protocols import Array, RowGroup, TransitionDraw, TreeDraw
 from ribbit.results.state import AnyState
 from ribbit.samplers.run.interrupt import InterruptGuard
 
@@ -44,6 +44,8 @@ class Density:
         Whether it takes a minibatch for each chain in one call.
     full_dim : int
         Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
+    group : RowGroup or None
+        Processes that evaluate it together.
     """
 
     def __init__(self, target: Any, *, function: str) -> None:
@@ -60,6 +62,7 @@ class Density:
                 f"[{function}] expected target.dim as an integer >= 1, got {checks.summary(dim)}"
             )
         self.target = target
+        self.group: RowGroup | None = getattr(target, "group", None)
         self.dim = int(dim)
         self.dtype = checks.float_dtype(function, getattr(target, "dtype", np.float64))
         self.xp: ModuleType = getattr(target, "array_namespace", None) or np

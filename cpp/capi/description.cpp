@@ -1,0 +1,143 @@
+// Posteriors from the JSON that Posterior.describe() gives and that is saved with draws: its entry
+// "tables" is what the network and the prior were compiled to.
+
+#include <bit>
+
+#include "capi/json.h"
+#include "capi/target.h"
+#include "core/network.h"
+
+namespace ribbit::capi {
+namespace {
+
+constexpr const char* kName = "ribbit_target_create_json";
+
+// Where in ribbit_layer a column of the table goes; null: a column of a newer version.
+std::int64_t* place_of(ribbit_layer& row, std::string_view column) {
+  const std::pair<std::string_view, std::int64_t*> places[] = {
+      {"op", &row.op},
+      {"in_size", &row.in_size},
+      {"out_size", &row.out_size},
+      {"weight", &row.weight},
+      {"bias", &row.bias},
+      {"third", &row.third},
+      {"argument", &row.argument},
+      {"index", &row.index},
+      {"input", &row.input},
+      {"second", &row.second},
+      {"height", &row.height},
+      {"width", &row.width},
+      {"channels", &row.channels},
+      {"kernel_height", &row.kernel_height},
+      {"kernel_width", &row.kernel_width},
+      {"stride_height", &row.stride_height},
+      {"stride_width", &row.stride_width},
+      {"pad_top", &row.pad_top},
+      {"pad_left", &row.pad_left},
+      {"out_height", &row.out_height},
+      {"out_width", &row.out_width},
+      {"out_channels", &row.out_channels},
+      {"dilation_height", &row.dilation_height},
+      {"dilation_width", &row.dilation_width}};
+  for (const auto& [name, place] : places) {
+    if (name == column) return place;
+  }
+  return nullptr;
+}
+
+std::vector<ribbit_layer> layers_of(const Json& tables) {
+  const std::vector<Json>&columns = tables.at("columns").items(),
+        &rows = tables.at("layers").items(), &rates = tables.at("rates").items();
+  needs(rates.size() == rows.size(), kName, "a rate for each layer in a description");
+  std::vector<ribbit_layer> layers(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    ribbit_layer_init(&layers[r], sizeof(ribbit_layer));
+    const std::vector<Json>& values = rows[r].items();
+    needs(values.size() == columns.size(), kName, "a number for each column in a description");
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const std::int64_t value = values[i].whole();
+      if (columns[i].text() == "number") {
+        layers[r].number = std::bit_cast<double>(value);
+        continue;
+      }
+      std::int64_t* place = place_of(layers[r], columns[i].text());
+      if (place == nullptr) refuse(kName, "a known column, got " + columns[i].text());
+      *place = value;
+    }
+    layers[r].rate = rates[r].number();
+  }
+  return layers;
+}
+
+std::vector<ribbit_prior> prior_of(const Json& tables) {
+  std::vector<ribbit_prior> prior;
+  for (const Json& row : tables.at("prior").items()) {
+    const std::vector<Json>& v = row.items();
+    needs(v.size() == 6, kName, "6 numbers of a prior in a description");
+    prior.push_back(
+        {v[0].whole(), v[1].whole(), v[2].whole(), v[3].number(), v[4].number(), v[5].number()});
+  }
+  return prior;
+}
+
+}  // namespace
+}  // namespace ribbit::capi
+
+using namespace ribbit;
+using namespace ribbit::capi;
+
+int ribbit_network_create_json(const char* json, ribbit_network** out) {
+  return guarded([&] {
+    needs(json != nullptr, "ribbit_network_create_json", "a description, got NULL");
+    const std::vector<ribbit_layer> layers = layers_of(Json::parse(json).at("tables"));
+    return ribbit_network_create(layers.data(), static_cast<std::int64_t>(layers.size()),
+                                 sizeof(ribbit_layer), out);
+  });
+}
+
+int ribbit_target_create_json(const char* json, int dtype, const void* x, const void* y,
+                              int64_t rows, ribbit_target** out) {
+  return guarded([&] {
+    needs(json != nullptr && out != nullptr, kName, "a description and a place for the handle");
+    const Json given = Json::parse(json);
+    needs(given.find("learned_scales") == nullptr, kName, "known scales of weights");
+    needs(given.find("units") == nullptr, kName, "data in the network's units: standardize=False");
+    needs(given.find("dropout") == nullptr, kName, "a posterior without dropout masks");
+    ribbit_posterior_options options;
+    ribbit_posterior_options_init(&options, sizeof options);
+    options.dtype = given.at("dtype").text() == "float64" ? RIBBIT_FLOAT64 : RIBBIT_FLOAT32;
+    if (dtype != options.dtype) refuse(kName, "the dtype " + given.at("dtype").text());
+    const Json& tables = given.at("tables");
+    const std::vector<Json>& likelihood = tables.at("likelihood").items();
+    needs(likelihood.size() == 3, kName, "3 numbers of a likelihood in a description");
+    options.likelihood =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(likelihood[0].whole(), -1, 1 << 20));
+    options.scale = likelihood[1].number();
+    options.shape = likelihood[2].number();
+    options.temperature = given.at("temperature").number();
+    options.likelihood_temperature = given.at("likelihood_temperature").number();
+    const std::vector<ribbit_prior> prior = prior_of(tables);
+    options.prior = prior.data();
+    options.num_prior = static_cast<std::int64_t>(prior.size());
+
+    ribbit_network* made = nullptr;
+    int status = ribbit_network_create_json(json, &made);
+    if (status != RIBBIT_OK) return status;
+    const std::unique_ptr<ribbit_network> network(made);
+    return for_dtype(kName, dtype, [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> centre;
+      if (const Json* means = tables.find("centre"); means != nullptr) {
+        for (const Json& mean : means->items()) centre.push_back(static_cast<T>(mean.number()));
+        const std::int64_t dim = network->network.dim();  // a learned noise is one more
+        needs(static_cast<std::int64_t>(centre.size()) >= dim, kName, "a mean of each parameter");
+        centre.resize(static_cast<std::size_t>(dim) + 1);
+        options.centre = centre.data();
+      }
+      if (rows == 0 && x == nullptr && y == nullptr) {
+        return create_predictive(*network, options, out);
+      }
+      return ribbit_target_create_posterior(network.get(), &options, x, y, rows, out);
+    });
+  });
+}

@@ -1,0 +1,246 @@
+// The posterior of a network on the caller's data.
+
+#include <cmath>
+#include <optional>
+
+#include "capi/target.h"
+#include "cpu/density/log_density.h"
+
+namespace ribbit::capi {
+namespace {
+
+static_assert(static_cast<int>(PriorKind::kHalfCauchy) == RIBBIT_HALF_CAUCHY &&
+              Priors::kCount == RIBBIT_HALF_CAUCHY + 1);
+static_assert(static_cast<int>(LikelihoodKind::kHeteroscedasticFloored) ==
+                  RIBBIT_HETEROSCEDASTIC_FLOORED &&
+              Likelihoods::kCount == RIBBIT_HETEROSCEDASTIC_FLOORED + 1);
+
+template <class T>
+class NetworkTarget final : public Target<T> {
+ public:
+  NetworkTarget(const ribbit_network& network, std::vector<cpu::PriorSegment> prior,
+                LikelihoodKind kind, const LikelihoodParameters& parameters, const T* x, const T* y,
+                std::int64_t rows, const cpu::Temperatures& temperatures, std::vector<T> centre)
+      : network_(network),
+        centre_(std::move(centre)),
+        density_(network_.network, std::move(prior), kind, parameters, x, y, rows, temperatures,
+                 false, false, centre_.empty() ? nullptr : centre_.data()),
+        predictive_{&network_, kind, parameters} {}
+
+  std::int64_t dim() const override { return density_.dim(); }
+  void start(std::uint64_t seed, const std::uint32_t* chain_ids, std::int64_t chains,
+             T* position) const override {
+    std::fill_n(position, chains * dim(), T(0));
+    start_network(network_.network, seed, chain_ids, chains, dim(), position);
+  }
+  bool value_and_grad(const T* theta, std::int64_t chains, const std::int64_t* subset,
+                      std::int64_t count, double* terms, T* grad, cpu::Poll* poll) const override {
+    for (std::int64_t i = 0; subset != nullptr && i < count; ++i) {
+      needs(subset[i] >= 0 && subset[i] < density_.rows(), "ribbit_value_and_grad",
+            "numbers of rows in 0..N-1");
+    }
+    std::vector<double> parts(static_cast<std::size_t>(2 * chains));
+    if (!density_.evaluate(theta, chains, subset, count, parts.data(), parts.data() + chains, grad,
+                           poll)) {
+      return false;
+    }
+    temper(parts.data(), parts.data() + chains, chains, terms);
+    return true;
+  }
+  bool leapfrog(const cpu::Trajectories<T>& all, double* terms, cpu::Poll* poll) const override {
+    if (!density_.leapfrog(all, poll)) return false;
+    temper(all.log_likelihood, all.log_prior, all.chains, terms);
+    return true;
+  }
+  bool transition(const cpu::Transitions<T>& all, cpu::Poll* poll) const override {
+    return density_.hamiltonian(all, poll);
+  }
+  bool advance(const cpu::StochasticSteps& steps, T* theta, std::int64_t chains,
+               cpu::StochasticOutcome* outcomes, cpu::Poll* poll) const override {
+    needs(steps.batch_rows <= density_.rows(), "ribbit_sgld", "batch_rows in 1..N");
+    return density_.advance(steps, theta, nullptr, nullptr, chains, outcomes, poll);
+  }
+  const Predictive* predictive() const override { return &predictive_; }
+
+ private:
+  void temper(const double* likelihood, const double* prior, std::int64_t chains,
+              double* terms) const {
+    const cpu::Temperatures& t = density_.temperatures();
+    for (std::int64_t c = 0; c < chains; ++c) {
+      terms[2 * c] = likelihood[c] / (t.likelihood * t.posterior);
+      terms[2 * c + 1] = prior[c] / t.posterior;
+    }
+  }
+
+  const ribbit_network network_;
+  const std::vector<T> centre_;
+  const cpu::LogDensity<T> density_;
+  const Predictive predictive_;
+};
+
+// What is left of a posterior without its data.
+template <class T>
+class PredictiveTarget final : public Target<T> {
+ public:
+  PredictiveTarget(const ribbit_network& network, LikelihoodKind kind,
+                   const LikelihoodParameters& parameters)
+      : network_(network), predictive_{&network_, kind, parameters} {}
+  std::int64_t dim() const override {
+    return network_.network.dim() + (traits_of(predictive_.kind).learns_noise ? 1 : 0);
+  }
+  void start(std::uint64_t, const std::uint32_t*, std::int64_t, T*) const override { no_data(); }
+  bool value_and_grad(const T*, std::int64_t, const std::int64_t*, std::int64_t, double*, T*,
+                      cpu::Poll*) const override {
+    no_data();
+  }
+  bool leapfrog(const cpu::Trajectories<T>&, double*, cpu::Poll*) const override { no_data(); }
+  bool transition(const cpu::Transitions<T>&, cpu::Poll*) const override { no_data(); }
+  const Predictive* predictive() const override { return &predictive_; }
+
+ private:
+  [[noreturn]] static void no_data() {
+    refuse("ribbit", "a target with data, got one that predicts alone");
+  }
+
+  const ribbit_network network_;
+  const Predictive predictive_;
+};
+
+ribbit_posterior_options default_options() {
+  ribbit_posterior_options options{};
+  options.size = sizeof options;
+  options.scale = options.temperature = options.likelihood_temperature = 1.0;
+  return options;
+}
+
+constexpr const char* kName = "ribbit_target_create_posterior";
+
+void check_positive(const char* what, double value) {
+  if (value > 0.0 && std::isfinite(value)) return;
+  refuse(kName, std::string(what) + " > 0 and finite, got " + std::to_string(value));
+}
+
+// a, b, c of a prior within its range.
+void check_prior(const ribbit_prior& prior) {
+  needs(prior.kind >= 0 && prior.kind < Priors::kCount, kName, "a prior kind in 0..7");
+  check_positive("a of a prior", prior.a);
+  const auto kind = static_cast<PriorKind>(prior.kind);
+  const bool mixture = kind == PriorKind::kScaleMixture;
+  if (mixture || kind == PriorKind::kStudentT || kind == PriorKind::kGammaPrecision) {
+    check_positive("b of a prior", prior.b);
+  }
+  if (mixture) {
+    check_positive("c of a prior", prior.c);
+    needs(prior.a < 1.0, kName, "a weight a < 1 of a scale mixture");
+  }
+}
+
+// y (rows, columns) is what the likelihood can give.
+template <class T>
+void check_targets(LikelihoodKind kind, const T* y, std::int64_t rows, std::int64_t columns,
+                   std::int64_t outputs) {
+  check_finite(kName, "y", y, rows, columns);
+  const bool labels = kind == LikelihoodKind::kCategorical;
+  const bool bits = kind == LikelihoodKind::kBernoulli, counts = kind == LikelihoodKind::kPoisson;
+  if (!labels && !bits && !counts) return;
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    const T v = y[i];
+    const bool whole = v >= 0 && std::floor(v) == v;
+    if (whole && (!labels || v < static_cast<T>(outputs)) && (!bits || v <= 1)) continue;
+    refuse(kName, (labels ? "labels in 0..K-1"
+                   : bits ? "0 or 1"
+                          : "whole numbers >= 0") +
+                      std::string(" in y, got ") + std::to_string(v) + " in row " +
+                      std::to_string(i / columns));
+  }
+}
+
+// The likelihood, with constants in its range and a number of outputs that it can have.
+LikelihoodKind checked_likelihood(const ribbit_network& network,
+                                  const ribbit_posterior_options& options) {
+  needs(options.likelihood >= 0 && options.likelihood < Likelihoods::kCount, kName,
+        "a likelihood in 0..8");
+  const auto kind = static_cast<LikelihoodKind>(options.likelihood);
+  const LikelihoodTraits traits = traits_of(kind);
+  check_positive("scale", options.scale);
+  check_positive("temperature", options.temperature);
+  check_positive("likelihood_temperature", options.likelihood_temperature);
+  if (kind == LikelihoodKind::kStudentT || kind == LikelihoodKind::kStudentTLearned) {
+    check_positive("shape", options.shape);
+  }
+  const std::int64_t outputs = network.network.output_size();
+  needs(kind != LikelihoodKind::kCategorical || outputs >= 2, kName,
+        "at least 2 outputs of a categorical likelihood");
+  needs(traits.shape != LikelihoodShape::kMeanAndScale || outputs % 2 == 0, kName,
+        "an even number of outputs");
+  return kind;
+}
+
+template <class T>
+std::unique_ptr<Target<T>> posterior_of(const ribbit_network& network,
+                                        const ribbit_posterior_options& options, const T* x,
+                                        const T* y, std::int64_t rows) {
+  const LikelihoodKind kind = checked_likelihood(network, options);
+  const LikelihoodTraits traits = traits_of(kind);
+  const std::int64_t outputs = network.network.output_size();
+  check_rows(kName, network, x, rows);
+  needs(y != nullptr, kName, "y, got NULL");
+  check_targets(kind, y, rows, columns_of(traits.shape, outputs), outputs);
+
+  const std::int64_t dim = network.network.dim() + (traits.learns_noise ? 1 : 0);
+  std::vector<cpu::PriorSegment> prior;
+  if (options.prior == nullptr) prior.push_back({0, dim, PriorKind::kNormal, 1.0, 0.0, 0.0});
+  for (std::int64_t i = 0; options.prior != nullptr && i < options.num_prior; ++i) {
+    const ribbit_prior& one = options.prior[i];
+    check_prior(one);
+    needs(one.size >= 1 && one.size <= dim, kName, "prior segments that cover theta in order");
+    prior.push_back({one.offset, one.size, static_cast<PriorKind>(one.kind), one.a, one.b, one.c});
+  }
+  std::vector<T> centre;
+  if (options.centre != nullptr) {
+    const T* given = static_cast<const T*>(options.centre);
+    check_finite(kName, "centre", given, 1, dim);
+    centre.assign(given, given + dim);
+  }
+  return std::make_unique<NetworkTarget<T>>(
+      network, std::move(prior), kind, LikelihoodParameters{options.scale, options.shape}, x, y,
+      rows, cpu::Temperatures{options.temperature, options.likelihood_temperature},
+      std::move(centre));
+}
+
+}  // namespace
+
+int create_predictive(const ribbit_network& network, const ribbit_posterior_options& options,
+                      ribbit_target** out) {
+  const LikelihoodKind kind = checked_likelihood(network, options);
+  return for_dtype(kName, options.dtype, [&](auto zero) {
+    *out = new ribbit_target{
+        ribbit_target::Of<decltype(zero)>(std::make_unique<PredictiveTarget<decltype(zero)>>(
+            network, kind, LikelihoodParameters{options.scale, options.shape}))};
+    return RIBBIT_OK;
+  });
+}
+
+}  // namespace ribbit::capi
+
+using namespace ribbit;
+using namespace ribbit::capi;
+
+int ribbit_posterior_options_init(ribbit_posterior_options* options, size_t size) {
+  return init_options("ribbit_posterior_options_init", options, size, default_options());
+}
+
+int ribbit_target_create_posterior(const ribbit_network* network,
+                                   const ribbit_posterior_options* options, const void* x,
+                                   const void* y, int64_t rows, ribbit_target** out) {
+  return guarded([&] {
+    needs(network != nullptr && out != nullptr, kName, "a network and a place for the handle");
+    const ribbit_posterior_options o = read_options(kName, options, default_options());
+    return for_dtype(kName, o.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      *out = new ribbit_target{
+          posterior_of(*network, o, static_cast<const T*>(x), static_cast<const T*>(y), rows)};
+      return RIBBIT_OK;
+    });
+  });
+}

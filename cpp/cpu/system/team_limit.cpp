@@ -1,0 +1,32 @@
+#include "cpu/system/team_limit.h"
+
+#include <algorithm>
+
+namespace ribbit::cpu {
+
+int TeamLimit::most(Clock::time_point now) {
+  if (most_.load(std::memory_order_relaxed) == kNone) return kNone;
+  const std::scoped_lock lock(mutex_);
+  const int most = most_.load(std::memory_order_relaxed);
+  if (most == kNone || now < trial_) return most;
+  constexpr int kLarge = 1024;  // of set_num_threads
+  const int more = most >= kLarge ? kNone : 2 * most;
+  most_.store(more, std::memory_order_relaxed);
+  grew_ = now;
+  trial_ = now + pause_;
+  return more;
+}
+
+void TeamLimit::came_late(int size, Clock::duration late, Clock::time_point now) {
+  const std::scoped_lock lock(mutex_);
+  const int half = std::max(1, size / 2);
+  if (half >= most_.load(std::memory_order_relaxed)) return;  // another team said so before
+  // What went well for four pauses was no failed trial, but the beginning of something new.
+  const bool failed = now - grew_ < 4 * pause_;
+  const Clock::duration least = std::max<Clock::duration>(kShortest, 10 * late);
+  pause_ = std::min<Clock::duration>(failed ? std::max(2 * pause_, least) : least, kLongest);
+  most_.store(half, std::memory_order_relaxed);
+  trial_ = now + pause_;
+}
+
+}  // namespace ribbit::cpu

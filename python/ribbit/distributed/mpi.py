@@ -1,0 +1,109 @@
+"""A group over MPI, by mpi4py; imported by nobody else."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ribbit._arrays import checks
+from ribbit.distributed.group import Group
+
+__all__ = ["from_mpi"]
+
+
+class _Mpi:
+    """The calls of `Communicator` on a communicator of mpi4py."""
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        # A duplicate: our messages cannot meet those of the program.
+        self._comm, self._byte = comm.Dup(), MPI.BYTE
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+
+    def gather(self, send: memoryview, receive: memoryview, sizes: Sequence[int]) -> None:
+        """See `Communicator.gather`."""
+        if len(set(sizes)) == 1:
+            wait(self._comm.Iallgather([send, self._byte], [receive, self._byte]))
+        else:
+            wait(self._comm.Iallgatherv([send, self._byte], self._parts(receive, sizes)))
+
+    def exchange(
+        self,
+        send: memoryview,
+        send_sizes: Sequence[int],
+        receive: memoryview,
+        receive_sizes: Sequence[int],
+    ) -> None:
+        """See `Communicator.exchange`."""
+        wait(
+            self._comm.Ialltoallv(
+                self._parts(send, send_sizes), self._parts(receive, receive_sizes)
+            )
+        )
+
+    def _parts(self, buffer: memoryview, sizes: Sequence[int]) -> list[Any]:
+        """Return a buffer of parts one behind another, as mpi4py takes it."""
+        starts = [0, *itertools.accumulate(sizes)][:-1]
+        return [buffer, (list(sizes), starts), self._byte]
+
+
+def wait(request: Any) -> None:
+    """Wait for a request, and leave the core to others meanwhile.
+
+    MPI's own calls spin: where ranks or threads share cores, the one that waits keeps the one that
+    it waits for from running.
+    """
+    while not request.Test():
+        os.sched_yield()
+
+
+def from_mpi(comm: Any = None) -> Group:
+    """Return the group of an MPI communicator's processes.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, optional
+        Default: ``MPI.COMM_WORLD``. It is duplicated.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    ImportError
+        Without mpi4py: ``pip install "ribbit[mpi]"`` brings it and an MPI.
+    TypeError
+        If `comm` is no such communicator.
+
+    Notes
+    -----
+    Start the program with ``mpiexec -n 4 python -m mpi4py script.py``: ``-m mpi4py`` ends all
+    processes where one ends by an error that the others cannot know of. A process that is killed
+    ends them too, as MPI does; with ``store=`` the same line goes on, with any number of ranks.
+
+    Examples
+    --------
+    >>> import ribbit as rb
+    >>> group = rb.distributed.from_mpi()  # doctest: +SKIP
+    >>> mine = group.rows(len(x))  # doctest: +SKIP
+    >>> target = rb.Posterior(
+    ...     model, x[mine], y[mine], prior=prior, likelihood=likelihood, group=group
+    ... )  # doctest: +SKIP
+    >>> draws = rb.HMC(target).sample(1000)  # doctest: +SKIP
+    """
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise ImportError(
+            '[from_mpi] expected mpi4py, got none: pip install "ribbit[mpi]"'
+        ) from error
+    found = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(found, MPI.Intracomm):
+        raise TypeError(
+            f"[from_mpi] expected comm as mpi4py.MPI.Intracomm, got {checks.summary(comm)}"
+        )
+    return Group(_Mpi(found))

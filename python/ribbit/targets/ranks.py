@@ -1,0 +1,152 @@
+"""Rows over the ranks of a group: who has which, and whether all state the same posterior.
+
+Shapes: N rows of all ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ribbit._arrays import checks
+from ribbit._arrays.shards import PANEL, row_bounds
+from ribbit._arrays.threads import version
+from ribbit.errors import GroupError
+
+if TYPE_CHECKING:
+    from ribbit.protocols import RowGroup
+
+__all__ = ["Ranks", "check_group", "handshake", "on_every_rank", "spaced"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """What a rank knows of the rows of all.
+
+    Attributes
+    ----------
+    group : RowGroup
+    first, total : int
+        Number of this rank's first row, and N.
+    weight : float
+        Sum of the weights of all rows.
+    digests : tuple of str
+        Of the rows of each shard, in order.
+    """
+
+    group: RowGroup
+    first: int
+    total: int
+    weight: float
+    digests: tuple[str, ...]
+
+
+def on_every_rank(function: str, group: RowGroup | None, make: Callable[[], _T]) -> _T:
+    """Return ``make()``; an error of it on one rank is an error on all."""
+    if group is None:
+        return make()
+    error: BaseException | None = None
+    found: Any = None
+    try:
+        found = make()
+    except BaseException as caught:  # the others must hear of it, whatever it is
+        error = caught
+    texts = group.collect(b"" if error is None else f"{type(error).__name__}: {error}".encode())
+    if error is not None:
+        raise error
+    for rank, text in enumerate(texts):
+        if text:
+            raise GroupError(
+                f"[{function}] expected all {group.size} ranks to accept their arguments, got an "
+                f"error on rank {rank}: {text.decode(errors='replace')}"
+            )
+    return found  # type: ignore[no-any-return]
+
+
+def handshake(
+    function: str,
+    group: RowGroup,
+    shards: int,
+    stated: dict[str, str],
+    rows: int,
+    weight: float,
+    digest_of: Callable[[list[int]], list[str]],
+) -> Ranks:
+    """Compare what the ranks state, and return who has which rows.
+
+    Parameters
+    ----------
+    function : str
+        Who asks.
+    group : RowGroup
+    shards : int
+    stated : dict
+        What must be the same on every rank.
+    rows : int
+        Of this rank.
+    weight : float
+        Sum of their weights.
+    digest_of : callable
+        Digests of the rows between the given bounds, counted from this rank's first.
+
+    Raises
+    ------
+    GroupError
+        On every rank, where they do not fit.
+    """
+    group.alike(function, {"version": version(), "number of shards": str(shards), **stated})
+    if shards < group.size:
+        raise GroupError(
+            f"[{function}] expected at least one shard for each of {group.size} ranks, got "
+            f"{shards}: set shards={group.size} or more, or take fewer ranks"
+        )
+    counts = [int(one) for one in group.collect(str(rows).encode())]
+    total = sum(counts)
+    bounds = row_bounds(total, shards, group.size)
+    for rank, count in enumerate(counts):
+        if count != bounds[rank + 1] - bounds[rank]:
+            raise GroupError(
+                f"[{function}] expected rows {bounds[rank]} to {bounds[rank + 1]} of {total} on "
+                f"rank {rank} ({shards} shards of whole panels of {PANEL} rows), got {count} "
+                "rows: load those of group.rows(N, shards)"
+            )
+    low = shards * group.rank // group.size
+    high = shards * (group.rank + 1) // group.size
+    edges = row_bounds(total, shards, shards)[low : high + 1]
+    own = digest_of([edge - bounds[group.rank] for edge in edges])
+    found = [json.loads(one) for one in group.collect(json.dumps([own, weight]).encode())]
+    digests = tuple(one for part, _ in found for one in part)
+    return Ranks(group, bounds[group.rank], total, sum(part for _, part in found), digests)
+
+
+def check_group(
+    function: str, group: Any, standardize: bool, marginalize: str | None
+) -> RowGroup | None:
+    """Return `group`, None where there is none; raise for what does not go with one."""
+    if group is None:
+        return None
+    if not all(callable(getattr(group, name, None)) for name in ("meet", "collect", "rows")):
+        raise TypeError(
+            f"[{function}] expected group as rb.distributed.from_mpi() returns, got "
+            f"{checks.summary(group)}"
+        )
+    for name, got in ("standardize", standardize), ("marginalize", marginalize):
+        if got is True or got == "last_layer":
+            raise ValueError(
+                f"[{function}] expected no {name}= with group=, got {got!r}: it needs all rows in "
+                "one process"
+            )
+    return group  # type: ignore[no-any-return]
+
+
+def spaced(ranks: Ranks, x: Any, every: int) -> Any:
+    """Return rows 0, every, .. of all ranks, from each rank's own x (n, D)."""
+    own = np.ascontiguousarray(x[-ranks.first % every :: every, ...])
+    parts = [np.frombuffer(one, x.dtype) for one in ranks.group.collect(own.tobytes())]
+    return np.concatenate(parts).reshape(-1, *x.shape[1:])

@@ -1,0 +1,88 @@
+"""Dropout layers of a module whose masks have addresses: seed, step, layer, row, unit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ribbit._arrays import random_numbers
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Address", "Mask", "place_masks"]
+
+
+class Address:
+    """Which masks the next call of a module takes."""
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def set(
+        self, *, seed: int, step: int, layer: int, rows: npt.NDArray[np.uint32] | None, purpose: int
+    ) -> None:
+        """Give an address; rows None: one mask for all rows."""
+        self.active, self.seed, self.step, self.layer = True, seed, step, layer
+        self.rows, self.purpose, self.calls = rows, purpose, 0
+
+
+class Mask(torch.nn.Module):
+    """A Dropout layer whose mask has an address: seed, step, layer, row of the data, unit."""
+
+    def __init__(self, address: Address, rate: float, spatial: bool) -> None:
+        super().__init__()
+        self.address, self.rate, self.spatial = address, rate, spatial
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply by 0 with probability `rate`, else by 1 / (1 - rate)."""
+        at = self.address
+        if not at.active:
+            return x
+        shape = tuple(x.shape[1:2]) if self.spatial else tuple(x.shape[1:])
+        units = int(np.prod(shape, dtype=np.int64))
+        ids = np.zeros(1, np.uint32) if at.rows is None else at.rows
+        u = random_numbers.uniform(
+            np,
+            (len(ids), units),
+            seed=at.seed,
+            step=at.step,
+            chains=ids,
+            purpose=at.purpose,
+            layer=at.layer + at.calls,
+        )
+        at.calls += 1
+        kept = torch.from_numpy((u >= self.rate) / (1.0 - self.rate)).to(x)
+        ones = (1,) * (x.ndim - 2) if self.spatial else ()
+        return x * kept.reshape(len(ids), *shape, *ones)
+
+    def extra_repr(self) -> str:
+        """Return the rate."""
+        return f"rate={self.rate:g}"
+
+
+_PLAIN = {torch.nn.Dropout: False}
+_SPATIAL = dict.fromkeys((torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d), True)
+
+
+def place_masks(
+    function: str, module: torch.nn.Module, rate: float | None
+) -> tuple[Address, tuple[float, ...]]:
+    """Put masks in the place of Dropout layers; return their address and rates."""
+    address, rates = Address(), []
+    for name, part in list(module.named_modules()):
+        if "Dropout" not in type(part).__name__ or not getattr(part, "p", 0.0):
+            continue
+        kinds: dict[Any, bool] = {**_PLAIN, **_SPATIAL}
+        if type(part) not in kinds:
+            raise TypeError(
+                f"[{function}] expected Dropout, Dropout1d, Dropout2d or Dropout3d, got "
+                f"{type(part).__name__} at {name!r}"
+            )
+        own = float(part.p) if rate is None else rate
+        owner, _, last = name.rpartition(".")
+        setattr(module.get_submodule(owner), last, Mask(address, own, kinds[type(part)]))
+        rates.append(own)
+    return address, tuple(rates)

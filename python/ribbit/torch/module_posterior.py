@@ -1,0 +1,64 @@
+"""What `posterior` returns of a module that torch runs and whose likelihood is one of ours."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+from ribbit._arrays import checks
+from ribbit.targets import likelihoods
+from ribbit.torch.masked import MaskedModule
+from ribbit.torch.masks import place_masks
+from ribbit.torch.predictive import ModulePredictive
+
+__all__ = ["ModulePosterior"]
+
+
+class ModulePosterior(ModulePredictive):
+    """A `ModuleDensity` whose likelihood is one of ours, so that it predicts.
+
+    It implements `ribbit.protocols.Predictive` too. Inputs of predictions are what the module
+    takes: tensors or arrays (N, ...).
+    """
+
+    def masked(
+        self,
+        *,
+        rate: float | Literal["concrete"] | None = None,
+        length_scale: float | None = None,
+        precision: float | None = None,
+    ) -> MaskedModule:
+        """Return the same posterior with its Dropout layers active, for `ribbit.MCDropout`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Without Dropout layers; for ``rate="concrete"`` and `length_scale`, which need a module
+            of our layers; for other arguments that do not fit.
+        """
+        name = "MCDropout"
+        if not self.dropout_layers:
+            raise TypeError(
+                f"[{name}] expected a module with Dropout layers, got "
+                f"{type(self.module).__name__} without: use BBB or DeepEnsemble"
+            )
+        asked = {"rate='concrete'": rate == "concrete", "length_scale": length_scale is not None}
+        for option, given in asked.items():
+            if given:
+                raise ValueError(
+                    f"[{name}] expected no {option} for a module that torch runs, which does not "
+                    "say what its masks act on: give rates, and priors by name"
+                )
+        likelihood = self.likelihood
+        if precision is not None:
+            tau = checks.positive(name, "precision", precision)
+            if not isinstance(likelihood, likelihoods.Gaussian) or likelihood.learns_noise:
+                raise TypeError(
+                    f"[{name}] expected a Gaussian likelihood of known scale for precision, "
+                    f"got {likelihood!r}"
+                )
+            likelihood = likelihoods.Gaussian(tau**-0.5)
+        chosen = None if rate is None else checks.fraction(name, "rate", rate)
+        module = copy.deepcopy(self.module)
+        masks = place_masks(name, module, chosen)
+        return MaskedModule(module, likelihood, self.rows, masks=masks, **self._options)

@@ -1,0 +1,100 @@
+"""What ranks of MPI run in the tests: one chain of draws, written by each rank to a file."""
+
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+
+
+def target(group: rb.distributed.Group | None, rows: int = 700) -> rb.Posterior:
+    """Return the posterior of a rank's share of the same rows."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, 3))
+    y = np.sin(x[:, :1]) + 0.1 * rng.standard_normal((rows, 1))
+    mine = slice(None) if group is None else group.rows(rows)
+    return rb.Posterior(
+        rb.mlp(3, (8,), 1),
+        x[mine],
+        y[mine],
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(),
+        marginalize=None,
+        group=group,
+        shards=16,
+    )
+
+
+def draws(
+    group: rb.distributed.Group | None, count: int = 6, steps: int = 4, **options: object
+) -> rb.Draws:
+    """Return a short run."""
+    hmc = rb.HMC(target(group), step_size=0.002, num_leapfrog_steps=steps)
+    return hmc.sample(count, warmup=3, chains=2, seed=3, progress=False, **options)
+
+
+def says_when_it_runs(file: Path) -> None:
+    """Write the process id once a run has taken over Ctrl-C."""
+    before = signal.default_int_handler
+    while signal.getsignal(signal.SIGINT) is before:
+        time.sleep(0.005)
+    file.write_text(str(os.getpid()))
+
+
+def main() -> None:
+    """Do what the first argument names, with a folder for what comes of it."""
+    what, out = sys.argv[1], Path(sys.argv[2])
+    warnings.simplefilter("ignore")  # short runs have not converged
+    group = rb.distributed.from_mpi()
+    mine = out / f"rank{group.rank}.npz"
+    if what == "draws":
+        found = draws(group)
+        np.savez(mine, positions=found.positions, **found.stats)
+    elif what == "chains":  # two groups of half of the ranks, a chain each
+        from mpi4py import MPI
+
+        rank, half = group.rank, group.size // 2
+        group = rb.distributed.from_mpi(MPI.COMM_WORLD.Split(rank // half))
+        hmc = rb.HMC(target(group), step_size=0.002, num_leapfrog_steps=4)
+        found = hmc.sample(6, warmup=3, chains=[rank // half], seed=3, progress=False)
+        np.savez(mine, positions=found.positions)
+    elif what == "refused":  # again and again, and then a run that works
+        for _ in range(100):
+            with pytest.raises(rb.errors.GroupError, match="same prior"):
+                rb.Posterior(
+                    *(rb.mlp(3, (8,), 1), np.zeros((352, 3)), np.zeros(352)),
+                    prior=rb.Normal(1.0 + group.rank),
+                    likelihood=rb.Gaussian(),
+                    group=group,
+                )
+        np.savez(mine, positions=draws(group).positions)
+    elif what == "mismatch":
+        try:
+            rb.Posterior(
+                *(rb.mlp(3, (8,), 1), np.zeros((352 if group.rank == 0 else 348, 3))),
+                *([np.zeros(352 if group.rank == 0 else 348)]),
+                prior=rb.Normal(1.0 + group.rank),
+                likelihood=rb.Gaussian(),
+                group=group,
+            )
+        except rb.errors.GroupError as error:
+            mine.write_text(str(error))
+    elif what == "endless":
+        threading.Thread(target=says_when_it_runs, args=(out / f"pid{group.rank}",)).start()
+        found = draws(group, 10**6, 50)
+        np.savez(mine, position=found.state.position, step=found.state.step)
+    elif what == "store":
+        (out / f"pid{group.rank}").write_text(str(os.getpid()))
+        found = draws(group, 200, 2, store=rb.Store(out / "run", flush_seconds=0.05))
+        np.savez(mine, positions=found.positions, position=found.state.position)
+
+
+if __name__ == "__main__":
+    main()

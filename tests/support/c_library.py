@@ -1,0 +1,292 @@
+"""The C library through ctypes, as another language would call it.
+
+Handles of a Posterior are made from its layer table, so that the same network is asked twice: by
+the native module and by ``libribbit``.
+"""
+
+import ctypes as c
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ribbit as rb
+from ribbit._backends.codes import COLUMNS, number_of
+
+# RIBBIT_C_LIBRARY: another one, such as one under a sanitizer.
+LIBRARY = os.environ.get(
+    "RIBBIT_C_LIBRARY", str(Path(rb.get_cmake_dir()).parents[1] / "libribbit.so.1")
+)
+DENSITY = c.CFUNCTYPE(
+    c.c_int,
+    c.c_size_t,
+    c.POINTER(c.c_double),
+    c.POINTER(c.c_double),
+    c.POINTER(c.c_double),
+    c.c_void_p,
+)
+
+
+class Layer(c.Structure):
+    """``ribbit_layer``."""
+
+    _fields_ = (
+        *((name, c.c_int64) for name in ("op", "in_size", "out_size", "weight", "bias", "third")),
+        *((name, c.c_int64) for name in ("argument", "index", "input", "second")),
+        *((name, c.c_int64) for name in ("height", "width", "channels")),
+        *((name, c.c_int64) for name in ("kernel_height", "kernel_width")),
+        *((name, c.c_int64) for name in ("stride_height", "stride_width", "pad_top", "pad_left")),
+        *((name, c.c_int64) for name in ("out_height", "out_width", "out_channels")),
+        *((name, c.c_int64) for name in ("dilation_height", "dilation_width")),
+        ("number", c.c_double),
+        ("rate", c.c_double),
+    )
+
+
+class Prior(c.Structure):
+    """``ribbit_prior``."""
+
+    _fields_ = (
+        *((name, c.c_int64) for name in ("offset", "size", "kind")),
+        *((name, c.c_double) for name in "abc"),
+    )
+
+
+class PosteriorOptions(c.Structure):
+    """``ribbit_posterior_options``."""
+
+    _fields_ = (
+        ("size", c.c_size_t),
+        ("dtype", c.c_int32),
+        ("likelihood", c.c_int32),
+        *((name, c.c_double) for name in ("scale", "shape", "temperature")),
+        ("likelihood_temperature", c.c_double),
+        ("prior", c.POINTER(Prior)),
+        ("num_prior", c.c_int64),
+        ("centre", c.c_void_p),
+    )
+
+
+class Progress(c.Structure):
+    """``ribbit_progress``."""
+
+    _fields_ = (
+        ("size", c.c_size_t),
+        *((name, c.c_int64) for name in ("done", "total", "divergences")),
+        ("acceptance_rate", c.c_double),
+    )
+
+
+PROGRESS = c.CFUNCTYPE(c.c_int, c.POINTER(Progress), c.c_void_p)
+
+
+class HMCOptions(c.Structure):
+    """``ribbit_hmc_options``."""
+
+    _fields_ = (
+        ("size", c.c_size_t),
+        ("seed", c.c_uint64),
+        ("chains", c.c_int64),
+        ("chain_ids", c.c_void_p),
+        ("first_step", c.c_uint64),
+        *((name, c.c_int64) for name in ("warmup", "draws", "thin")),
+        *((name, c.c_double) for name in ("step_size", "trajectory_length")),
+        ("num_steps", c.c_int64),
+        ("randomize", c.c_int32),
+        ("reserved", c.c_int32),
+        *((name, c.c_double) for name in ("jitter", "divergence_threshold")),
+        ("max_num_steps", c.c_int64),
+        ("inverse_mass", c.c_void_p),
+        ("progress", PROGRESS),
+        ("user", c.c_void_p),
+        ("interrupt", c.c_void_p),
+        ("target_acceptance", c.c_double),
+        ("step_sizes", c.c_void_p),
+    )
+
+
+class SGLDOptions(c.Structure):
+    """``ribbit_sgld_options``."""
+
+    _fields_ = (
+        ("size", c.c_size_t),
+        ("seed", c.c_uint64),
+        ("chains", c.c_int64),
+        ("chain_ids", c.c_void_p),
+        ("first_step", c.c_uint64),
+        *((name, c.c_int64) for name in ("warmup", "draws", "thin")),
+        ("step_size", c.c_double),
+        ("factors", c.c_void_p),
+        ("batch_rows", c.c_int64),
+        ("progress", PROGRESS),
+        ("user", c.c_void_p),
+        ("interrupt", c.c_void_p),
+    )
+
+
+STATISTICS: dict[str, Any] = {
+    **dict.fromkeys(("lp", "acceptance_rate", "energy", "energy_error", "step_size"), np.float64),
+    "n_steps": np.int64,
+    "accepted": np.uint8,
+    "diverging": np.uint8,
+}
+
+
+class HMCStatistics(c.Structure):
+    """``ribbit_hmc_statistics``."""
+
+    _fields_ = (("size", c.c_size_t), *((name, c.c_void_p) for name in STATISTICS))
+
+
+LIB = c.CDLL(LIBRARY)
+_P, _I64, _INT, _PP = c.c_void_p, c.c_int64, c.c_int, c.POINTER(c.c_void_p)
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "last_error": (c.c_char_p,),
+    "version": (c.c_char_p,),
+    "abi_version": (_INT,),
+    "instruction_set": (c.c_char_p,),
+    "num_threads": (_INT,),
+    "set_num_threads": (_INT, _INT),
+    "interrupt_create": (_INT, _PP),
+    "interrupt_free": (None, _P),
+    "interrupt_set": (None, _P),
+    "interrupt_clear": (None, _P),
+    "layer_init": (_INT, _P, c.c_size_t),
+    "network_create": (_INT, _P, _I64, c.c_size_t, _PP),
+    "network_create_mlp": (_INT, _I64, _P, _I64, _I64, _INT, _PP),
+    "network_create_json": (_INT, c.c_char_p, _PP),
+    "network_free": (None, _P),
+    "network_dim": (_I64, _P),
+    "network_inputs": (_I64, _P),
+    "network_outputs": (_I64, _P),
+    "network_apply": (_INT, _P, _INT, _P, _I64, _P, _I64, _P, _P),
+    "posterior_options_init": (_INT, _P, c.c_size_t),
+    "target_create_posterior": (_INT, _P, _P, _P, _P, _I64, _PP),
+    "target_create_json": (_INT, c.c_char_p, _INT, _P, _P, _I64, _PP),
+    "target_create_function": (_INT, DENSITY, _I64, _P, _INT, _PP),
+    "target_free": (None, _P),
+    "target_dim": (_I64, _P),
+    "target_dtype": (_INT, _P),
+    "target_start": (_INT, _P, c.c_uint64, _P, _I64, _P),
+    "value_and_grad": (_INT, _P, _P, _I64, _P, _I64, _P, _P, _P),
+    "leapfrog": (_INT, _P, _I64, _P, _P, _P, _P, _P, _P, _P, _P),
+    "hmc_options_init": (_INT, _P, c.c_size_t),
+    "hmc_statistics_init": (_INT, _P, c.c_size_t),
+    "hmc": (_INT, _P, _P, _P, _P, _P, _P),
+    "sgld_options_init": (_INT, _P, c.c_size_t),
+    "sgld": (_INT, _P, _P, _P, _P, _P),
+    "predict": (_INT, _P, _P, _I64, _I64, _P, _I64, _P, _P, _P, _P),
+}
+for _name, (_result, *_arguments) in _PROTOTYPES.items():
+    _function = getattr(LIB, f"ribbit_{_name}")
+    _function.restype, _function.argtypes = _result, _arguments
+
+
+class CError(Exception):
+    """A status that is not RIBBIT_OK, with its message."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(LIB.ribbit_last_error().decode())
+        self.status = status
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call ``ribbit_<name>``; arrays stand for their addresses."""
+    status = getattr(LIB, f"ribbit_{name}")(*(_given(a) for a in arguments))
+    if status != 0:
+        raise CError(status)
+
+
+def _given(argument: Any) -> Any:
+    return argument.ctypes.data if isinstance(argument, np.ndarray) else argument
+
+
+def options(kind: type[c.Structure], **members: Any) -> Any:
+    """Return a struct of options with its defaults, then `members`."""
+    made = kind()
+    name = {PosteriorOptions: "posterior", HMCOptions: "hmc", SGLDOptions: "sgld"}[kind]
+    call(f"{name}_options_init", c.byref(made), c.sizeof(kind))
+    for key, value in members.items():
+        setattr(made, key, _given(value))
+    return made
+
+
+class Handle:
+    """Something with a ``..._free``; what it points into is kept alive."""
+
+    def __init__(self, kind: str, create: str, *arguments: Any) -> None:
+        self.value, self.kind, self.kept = c.c_void_p(), kind, arguments
+        call(create, *arguments, c.byref(self.value))
+
+    def __del__(self) -> None:
+        getattr(LIB, f"ribbit_{self.kind}_free")(self.value)
+
+
+def layers_of(table: Any, rates: Any) -> Any:
+    """Return the rows of a layer table as an array of ``ribbit_layer``."""
+    rows = (Layer * len(table))()
+    for row, columns, rate in zip(rows, table, rates, strict=True):
+        call("layer_init", c.byref(row), c.sizeof(Layer))
+        for name, value in zip(COLUMNS, columns, strict=True):
+            setattr(row, name, number_of(value) if name == "number" else value)
+        row.rate = rate
+    return rows
+
+
+def network(model: rb.Model) -> Handle:
+    """Return a network of the same layer table."""
+    rows = layers_of(model.table, model.rates)
+    return Handle("network", "network_create", rows, len(rows), c.sizeof(Layer))
+
+
+def posterior(target: rb.Posterior) -> Handle:
+    """Return a target of the same tables and data."""
+    spec = target._spec
+    table = spec.likelihood.table("c_library", spec.model.output_shape)
+    prior = (Prior * len(spec.table.rows))(
+        *(Prior(*map(int, row[:3]), *row[3:]) for row in spec.table.rows)
+    )
+    centre = spec.centre()
+    given = options(
+        PosteriorOptions,
+        dtype=int(spec.dtype == np.float64),
+        likelihood=table.kind,
+        scale=table.parameters[0],
+        shape=table.parameters[1],
+        temperature=spec.temperature,
+        likelihood_temperature=spec.likelihood_temperature,
+        prior=prior,
+        num_prior=len(prior),
+    )
+    if centre is not None:
+        given.centre = centre.ctypes.data
+    net = network(spec.model)
+    arguments = net.value, c.byref(given), spec.x, spec.y, spec.num_rows
+    made = Handle("target", "target_create_posterior", *arguments)
+    made.kept = (spec, centre, prior)
+    return made
+
+
+def hmc(
+    target: Handle, start: Any, draws: int, **members: Any
+) -> tuple[Any, dict[str, Any], Any, int]:
+    """Return draws (C, D, P), statistics, last positions and transitions of a run; it must end."""
+    chains, dim = start.shape
+    position, made = start.copy(), c.c_int64()
+    kept = np.empty((chains, draws, dim), start.dtype)
+    stats = {name: np.empty((chains, draws), dtype) for name, dtype in STATISTICS.items()}
+    places = HMCStatistics(c.sizeof(HMCStatistics), *(a.ctypes.data for a in stats.values()))
+    given = options(HMCOptions, chains=chains, draws=draws, **members)
+    call("hmc", target.value, c.byref(given), position, kept, c.byref(places), c.byref(made))
+    return kept, stats, position, made.value
+
+
+def sgld(target: Handle, start: Any, draws: int, **members: Any) -> tuple[Any, Any, int]:
+    """Return draws (C, D, P), last positions and steps of a run; it must end."""
+    chains, dim = start.shape
+    position, made = start.copy(), c.c_int64()
+    kept = np.empty((chains, draws, dim), start.dtype)
+    given = options(SGLDOptions, chains=chains, draws=draws, **members)
+    call("sgld", target.value, c.byref(given), position, kept, c.byref(made))
+    return kept, position, made.value
