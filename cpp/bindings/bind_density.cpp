@@ -249,7 +249,6 @@ class Density {
     const py::array weights = checked<double>(kl_weight, "kl_weight", {eps.shape(0)});
     const auto count = static_cast<std::int64_t>(eps.shape(0));
     needs_rows();
-    needs_one_process();
     if (batch_rows < 1 || batch_rows > rows() || samples < 1 || count < 1 || estimator < 0 ||
         estimator >= static_cast<int>(cpu::Estimator::kCount) ||
         (first_step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
@@ -568,8 +567,8 @@ class Density {
       count = subset.shape(0);
       if (count < 1) throw py::value_error("[_core] expected at least 1 row, got 0");
       for (std::int64_t i = 0; i < count; ++i) {
-        if (numbers[i] < 0 || numbers[i] >= x_.shape(0)) {
-          throw py::value_error("[_core] expected rows in [0, " + std::to_string(x_.shape(0)) +
+        if (numbers[i] < 0 || numbers[i] >= this->rows()) {
+          throw py::value_error("[_core] expected rows in [0, " + std::to_string(this->rows()) +
                                 "), got " + std::to_string(numbers[i]));
         }
       }

@@ -82,7 +82,7 @@ void bind_system(py::module_& module) {
 
   module.def("set_num_threads", &cpu::set_num_threads, py::arg("n"));
   module.def("num_threads", &cpu::num_threads);
-  module.def("halve_teams", &cpu::halve_teams, py::arg("barriers"), 
+  module.def("halve_teams", &cpu::halve_teams, py::arg("barriers"),
              "Teams of threads halve after every so many barriers; 0: where threads come late.");
   module.def("isa", [] { return cpu::instruction_set().name; });
   module.def("available_isas", &cpu::available_instruction_sets);

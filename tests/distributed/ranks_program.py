@@ -40,6 +40,46 @@ def draws(
     return hmc.sample(count, warmup=3, chains=2, seed=3, progress=False, **options)
 
 
+def network(name: str, group: rb.distributed.Group | None) -> tuple[rb.Posterior, np.ndarray]:
+    """Return the posterior of a network of some thousand to some million weights, and new rows."""
+    rng, rows = np.random.default_rng(1), 150
+    model = {
+        "mlp": lambda: rb.mlp(8, (50, 50), 2),
+        "resnet20": rb.zoo.resnet20_frn,
+        "cnn-lstm": rb.zoo.cnn_lstm,
+    }[name]()
+    if name == "mlp":
+        x = rng.normal(size=(rows, 8))
+    elif name == "resnet20":
+        x = rng.integers(0, 255, (rows, 32, 32, 3)).astype(np.uint8)
+    else:
+        x = rng.integers(0, 20_000, (rows, *model.input_shape))
+    y = rng.integers(0, 2, rows)
+    mine = slice(None) if group is None else group.rows(rows, 4)
+    options = {"prior": rb.Normal(0.1), "likelihood": rb.Categorical(), "marginalize": None}
+    return rb.Posterior(model, x[mine], y[mine], group=group, shards=4, **options), x[:5]
+
+
+def everything(name: str, group: rb.distributed.Group | None) -> dict[str, np.ndarray]:
+    """Return draws, fits and predictions, a few of each."""
+    posterior, new = network(name, group)
+    hmc = rb.HMC(posterior, step_size=1e-4, num_leapfrog_steps=2)
+    found = hmc.sample(2, warmup=0, chains=1, seed=3, progress=False)
+    sgld = rb.SGLD(posterior, step_size=1e-6, batch_size=70)
+    steps = sgld.sample(3, warmup=0, thin=1, chains=1, progress=False)
+    whole = rb.BBB(posterior).fit(2, progress=False)
+    batches = rb.BBB(posterior, batch_size=80, estimator="flipout").fit(1, progress=False)
+    return {
+        "HMC": found.positions,
+        "acceptance": found.stats["acceptance_rate"],
+        "SGLD": steps.positions,
+        "BBB": np.stack([whole.mean, whole.scale]),
+        "flipout": np.stack([batches.mean, batches.scale]),
+        "predictions": found.predict(new).probs,
+        "of BBB": whole.predict(new, num_draws=3, seed=1).probs,
+    }
+
+
 def says_when_it_runs(file: Path) -> None:
     """Write the process id once a run has taken over Ctrl-C."""
     before = signal.default_int_handler
@@ -65,6 +105,8 @@ def main() -> None:
         hmc = rb.HMC(target(group), step_size=0.002, num_leapfrog_steps=4)
         found = hmc.sample(6, warmup=3, chains=[rank // half], seed=3, progress=False)
         np.savez(mine, positions=found.positions)
+    elif what in ("mlp", "resnet20", "cnn-lstm"):
+        np.savez(mine, **everything(what, group))
     elif what == "refused":  # again and again, and then a run that works
         for _ in range(100):
             with pytest.raises(rb.errors.GroupError, match="same prior"):

@@ -340,12 +340,7 @@ def test_a_wish_to_stop_on_one_rank_stops_all_at_the_same_step(
 
 
 REFUSED: dict[str, Callable[[rb.Posterior], Any]] = {
-    "value_and_grad": lambda t: t.value_and_grad(t.init(), rows=[0, 1]),
     "subset": lambda t: t.subset([0, 1]),
-    "masked": lambda t: t.masked(),
-    "BBB": lambda t: rb.BBB(t).fit(3),
-    "Laplace": lambda t: rb.LaplaceApproximation(t).fit(1),
-    "dropout": lambda t: rb.MCDropout(t).fit(3),
     "executor": lambda t: rb.HMC(t).sample(2, executor=object()),
     "start": lambda t: rb.HMC(t).start(2),
 }

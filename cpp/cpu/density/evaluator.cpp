@@ -109,7 +109,7 @@ void Evaluator<T>::set_shards(std::int64_t shards) {
 
 template <class T>
 bool Evaluator<T>::join(const RowGroup& group, std::int64_t total) {
-  if (last_ || masked_ || concrete_) {
+  if (last_) {
     throw std::invalid_argument("[LogDensity] expected a plain density for rows over ranks");
   }
   set_shards(group.shards);
@@ -169,14 +169,20 @@ const Batch<T>& Evaluator<T>::full_batch() const {
 }
 
 template <class T>
-Batch<T> Evaluator<T>::batch_of(const std::int64_t* subset, std::int64_t count) const {
+Batch<T> Evaluator<T>::batch_of(const std::int64_t* subset, std::int64_t count,
+                                const FetchedRows<T>* fetched) const {
+  const bool here = fetched == nullptr;
+  const std::int64_t* numbers = here ? subset : nullptr;
   Batch<T> batch;
-  pass_->take_rows(x_, subset, count, batch.x);
-  pack_rows(y_, targets_, subset, count, batch.y);
-  if (weights_ != nullptr) pack_rows(weights_, 1, subset, count, batch.weights);
-  batch.scale = static_cast<double>(rows_) / static_cast<double>(count);
+  pass_->take_rows(here ? x_ : fetched->inputs(x_), numbers, count, batch.x);
+  pack_rows(here ? y_ : fetched->y.data(), targets_, numbers, count, batch.y);
+  if (weights_ != nullptr) {
+    pack_rows(here ? weights_ : fetched->weights.data(), 1, numbers, count, batch.weights);
+  }
+  batch.scale = static_cast<double>(all_rows_) / static_cast<double>(count);
   for (std::int64_t i = 0; !row_constant_.empty() && i < count; ++i) {
-    batch.constant += row_constant_[static_cast<std::size_t>(subset[i])];
+    batch.constant += here ? row_constant_[static_cast<std::size_t>(subset[i])]
+                           : fetched->constants[static_cast<std::size_t>(i)];
   }
   return batch;
 }

@@ -101,6 +101,10 @@ class Evaluator {
   std::int64_t dim() const { return dim_; }
   // Of all processes of a group.
   std::int64_t rows() const { return all_rows_; }
+  // Number of the first row that is here.
+  std::int64_t first_row() const {
+    return group_ != nullptr ? group_->first_row(group_->rank, all_rows_) : 0;
+  }
   const RowGroup* group() const { return group_.get(); }
   std::int64_t targets() const { return targets_; }
   // Terms of the log likelihood that depend on y alone, weighted, (rows,), or {}.
@@ -150,8 +154,9 @@ class Evaluator {
   const Batch<T>& full_batch() const;
   // The same, packed beforehand wherever the network does that.
   const Batch<T>& packed_batch() const;
-  // The rows of subset (count,).
-  Batch<T> batch_of(const std::int64_t* subset, std::int64_t count) const;
+  // The rows of subset (count,); fetched: where they are, with a group.
+  Batch<T> batch_of(const std::int64_t* subset, std::int64_t count,
+                    const FetchedRows<T>* fetched) const;
 
   // Workspaces for all threads of a call, kept between calls; and what a thread needs for the
   // values of its rows.
@@ -359,7 +364,7 @@ bool Evaluator<T>::on_chains(std::int64_t chains, const Batch<T>& batch, double 
     if (leads_team(t, crew.size(), cut.teams)) prepare(*space->teams[static_cast<std::size_t>(t)]);
   }
   WishPoll wish(poll);
-  Cancel cancel(cut.group != nullptr ? &wish : poll);
+  Cancel cancel(group_ != nullptr ? &wish : poll);  // rows that were fetched are for all ranks, too
   run_chains(cut, crew, chains, cancel,
              [&](Team& team, int index, int thread, std::int64_t place, int first_thread) {
                const std::int64_t chain = order != nullptr ? order[place] : place;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/philox_hd.h"
+#include "cpu/density/minibatch.h"
 
 namespace ribbit::cpu {
 
@@ -13,7 +14,15 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                              Poll* poll, const Masks* masks, double prior) const {
   const Evaluator<T>& evaluator = evaluator_;
   Batch<T> minibatch;
-  if (subset != nullptr) minibatch = evaluator.batch_of(subset, count);
+  FetchedRows<T> fetched;
+  const bool elsewhere = subset != nullptr && evaluator.group() != nullptr;
+  if (elsewhere) {
+    const bool wish = poll != nullptr && poll->stop();
+    if (!fetch_rows(evaluator, subset, count, wish, fetched)) return false;
+  }
+  if (subset != nullptr) {
+    minibatch = evaluator.batch_of(subset, count, elsewhere ? &fetched : nullptr);
+  }
   const Wanted wanted{true, grad != nullptr, prior};
   return evaluator.on_chains(chains, subset != nullptr ? minibatch : evaluator.full_batch(),
                              static_cast<double>(chains), grad, poll,
@@ -23,6 +32,7 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
                                if (masks != nullptr) {
                                  own = *masks;
                                  own.rows = subset;
+                                 own.first = evaluator.first_row();
                                  own.logits = evaluator.logits_at();
                                  own.sample += static_cast<std::uint32_t>(chain);
                                  m.masks = &own;

@@ -51,19 +51,19 @@ std::byte* write_row(const Evaluator<T>& e, const Record<T>& record, std::int64_
   return to;
 }
 
-// The rows (count,) of the batch from the ranks that have them. By one thread; false when the ranks
-// agree to end.
+}  // namespace
+
 template <class T>
-bool fetch_rows(const Evaluator<T>& e, const Member<T>& m, std::int64_t count) {
+bool fetch_rows(const Evaluator<T>& e, const std::int64_t* numbers, std::int64_t count, bool wish,
+                FetchedRows<T>& fetched) {
   const RowGroup& group = *e.group();
   const Record<T> record(e);
-  FetchedRows<T>& fetched = m.shared.fetched;
   std::vector<std::int64_t> bounds;
   for (int r = 0; r <= group.ranks; ++r) bounds.push_back(group.first_row(r, e.rows()));
   std::vector<std::size_t> owner(static_cast<std::size_t>(count));
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(group.ranks), 0);
   for (std::size_t i = 0; i < owner.size(); ++i) {
-    const auto next = std::upper_bound(bounds.begin(), bounds.end(), m.shared.rows[i]);
+    const auto next = std::upper_bound(bounds.begin(), bounds.end(), numbers[i]);
     owner[i] = static_cast<std::size_t>(next - bounds.begin()) - 1;
     sizes[owner[i]] += record.size();
   }
@@ -72,9 +72,9 @@ bool fetch_rows(const Evaluator<T>& e, const Member<T>& m, std::int64_t count) {
   fetched.received.resize(count * record.size());
   std::byte* to = fetched.sent.data();
   for (std::size_t i = 0; i < owner.size(); ++i) {
-    if (owner[i] == own) to = write_row(e, record, m.shared.rows[i] - bounds[own], to);
+    if (owner[i] == own) to = write_row(e, record, numbers[i] - bounds[own], to);
   }
-  if (!group.exchange->meet(m.wish->wished()) ||
+  if (!group.exchange->meet(wish) ||
       !group.exchange->gather(fetched.sent.data(), fetched.received.data(), sizes)) {
     return false;
   }
@@ -96,8 +96,6 @@ bool fetch_rows(const Evaluator<T>& e, const Member<T>& m, std::int64_t count) {
   return true;
 }
 
-}  // namespace
-
 template <class T>
 bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& epoch,
                 std::uint64_t step, bool scaled) {
@@ -117,12 +115,12 @@ bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& ep
       for (std::int64_t r = 0; r < count; ++r) {
         s.rows[static_cast<std::size_t>(r)] = epoch.row(begin + r);
       }
-      if (!fetch_rows(evaluator, m, count)) m.team.cancel().cancel();
+      if (!fetch_rows(evaluator, s.rows.data(), count, m.wish->wished(), s.fetched)) {
+        m.team.cancel().cancel();
+      }
     }
     if (!m.team.gather()) return false;
-    const std::byte* fetched = s.fetched.x.data();
-    x = evaluator.x().bytes != nullptr ? Rows<T>(reinterpret_cast<const std::uint8_t*>(fetched))
-                                       : Rows<T>(reinterpret_cast<const T*>(fetched));
+    x = s.fetched.inputs(evaluator.x());
     y = s.fetched.y.data();
     if (weights != nullptr) weights = s.fetched.weights.data();
     constants = s.fetched.constants.data();

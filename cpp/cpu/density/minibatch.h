@@ -74,6 +74,12 @@ struct Pass {
   }
 };
 
+// The rows `numbers` (count,) from the ranks that have them. By one thread of each rank; false when
+// the ranks agree to end, which one does by its wish.
+template <class T>
+bool fetch_rows(const Evaluator<T>& evaluator, const std::int64_t* numbers, std::int64_t count,
+                bool wish, FetchedRows<T>& fetched);
+
 // The member's panels of a step's batch, gathered and packed; member 0 notes its size. scaled:
 // the likelihood counts N / n times. A barrier must follow. The ranks of a group tell each other
 // the rows that they have, and each then works on the whole batch: its rows are fewer numbers than

@@ -104,6 +104,7 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
                         steps.rule == kRuleKinetic);
         Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
         masks.logits = evaluator.logits_at();
+        masks.first = evaluator.first_row();
         if (evaluator.masked()) m.masks = &masks;
         if (index == 0) shared.failed = false;
         for (std::int64_t i = 0; i < steps.num_steps; ++i) {

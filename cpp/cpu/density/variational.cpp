@@ -102,6 +102,9 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     throw std::invalid_argument("[advance_variational] expected reparam with learned scales");
   }
   if (evaluator.masked()) throw std::invalid_argument("[advance_variational] expected no masks");
+  if (row_noise && evaluator.group() != nullptr && steps.batch_rows == evaluator.rows()) {
+    throw std::invalid_argument("[advance_variational] expected reparam with all rows of ranks");
+  }
   Pass pass(evaluator, steps.batch_rows, steps.num_steps * steps.samples, 1);
   // Two paths of a batch of one shard are split over the team, all of their panels kept at once.
   constexpr std::int64_t kMostWhole = 64;
@@ -120,9 +123,15 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
     pass.threads =
         crew_size(flops * static_cast<double>(steps.num_steps * steps.samples), 1, pass.pieces);
   }
-  Crew crew(pass.threads);
+  const Batch<T>* everything = !pass.all   ? nullptr
+                               : row_noise ? &evaluator.packed_batch()
+                                           : &evaluator.full_batch();
+  typename Evaluator<T>::Cut cut{nullptr, pass.shards, pass.shards, pass.pieces, 1};
+  const RowGroup* group = evaluator.group();
+  if (group != nullptr && pass.all) cut = evaluator.cut_of(*everything, 1);
+  Crew crew(std::min(pass.threads, static_cast<int>(cut.threads())));
   std::unique_ptr<CallSpace<T>> space = evaluator.acquire(
-      crew.size(), 1, pass.shards, pass.rows, sharded ? PassUse::kRowNoise : PassUse::kGradient);
+      crew.size(), 1, cut.own, pass.rows, sharded ? PassUse::kRowNoise : PassUse::kGradient);
   const auto& own = sharded ? space->row_noise : space->threads;
   TeamSpace<T>& shared = *space->teams[0];
   prepare_batch(evaluator, shared, pass.rows);
@@ -147,19 +156,20 @@ bool advance_variational(const Evaluator<T>& evaluator, const VariationalSteps& 
   }
   shared.chunk_log_q.resize(static_cast<std::size_t>(evaluator.chunk_count()));
   shared.chunk_log_prior.assign(static_cast<std::size_t>(evaluator.chunk_count()), 0.0);
-  const Batch<T>* everything = !pass.all   ? nullptr
-                               : row_noise ? &evaluator.packed_batch()
-                                           : &evaluator.full_batch();
-  Cancel cancel(poll);
+  WishPoll wish(poll);
+  Cancel cancel(group != nullptr ? &wish : poll);
   for_each_chain(crew, 1, cancel, [&](Team& team, int index, int thread, std::int64_t, int) {
     const Member<T> m{team,
                       index,
                       shared,
                       *own[static_cast<std::size_t>(thread)],
                       pass.all ? *everything : shared.batch,
-                      pass.shards,
+                      cut.shards,
                       shared.grad.data(),
-                      pass.pieces};
+                      cut.pieces,
+                      nullptr,
+                      cut.group,
+                      &wish};
     T *theta = shared.theta.data(), *scale = shared.scale.data();
     const std::int64_t chunks = evaluator.chunk_count();
     EpochRows epoch(steps.seed, 0, evaluator.rows(), steps.batch_rows);

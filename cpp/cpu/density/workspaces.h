@@ -35,6 +35,11 @@ struct FetchedRows {
   Buffer<std::byte> x;  // (batch, features) bytes of images, or numbers
   Buffer<T> y, weights;
   std::vector<double> constants;
+  // like: how inputs lie where they came from.
+  Rows<T> inputs(const Rows<T>& like) const {
+    return like.bytes != nullptr ? Rows<T>(reinterpret_cast<const std::uint8_t*>(x.data()))
+                                 : Rows<T>(reinterpret_cast<const T*>(x.data()));
+  }
 };
 
 template <class T>

@@ -26,7 +26,7 @@ void dropout_forward(const GraphNode& node, const Masks& masks, std::int64_t fir
   const bool channels = layer.argument == 1;
   const std::int64_t units = channels ? layer.window.channels : layer.out_size;
   k.mask_panel(masks.stream(layer), masks.rows != nullptr ? masks.rows + first : nullptr,
-               masks.samples != nullptr ? masks.samples + first : nullptr, first,
+               masks.samples != nullptr ? masks.samples + first : nullptr, masks.first + first,
                static_cast<int>(std::min<std::int64_t>(kPanel, rows)), units, x, y, state, true);
   for (std::int64_t p = 1; channels && p < node.sites(); ++p) {
     const std::int64_t at = p * units * kPanel;

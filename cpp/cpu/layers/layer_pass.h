@@ -72,7 +72,7 @@ struct BackwardArgs {
 };
 
 // Which masks a pass of a masked plan draws: those of (seed, step, sample). rows: numbers of the
-// pass's rows, null: first, first + 1, ...
+// pass's rows.
 struct Masks {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -82,6 +82,7 @@ struct Masks {
   const std::uint32_t* samples = nullptr;  // of each row, instead of `sample`
   Word purpose = kPurposeMask;
   std::int64_t logits = 0;  // where in theta those of learned rates lie
+  std::int64_t first = 0;   // number of the first row, where `rows` does not tell each one's
 
   MaskStream stream(const Layer& layer) const;
 };

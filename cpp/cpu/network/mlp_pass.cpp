@@ -74,15 +74,15 @@ void mask_group(const Stage& stage, const T* logits, const Masks& masks, std::in
     T* slope = derivative != nullptr ? derivative + p * width : nullptr;
     if (stage.rate >= 0) {
       kernels<T>().concrete_panel(
-          stream, logits[stage.rate], masks.rows != nullptr ? masks.rows + begin : nullptr, begin,
-          valid, stage.layer.out_size, from + p * width, value + p * width, slope, !stage.merged,
-          ratio != nullptr ? ratio + p * width : nullptr);
+          stream, logits[stage.rate], masks.rows != nullptr ? masks.rows + begin : nullptr,
+          masks.first + begin, valid, stage.layer.out_size, from + p * width, value + p * width,
+          slope, !stage.merged, ratio != nullptr ? ratio + p * width : nullptr);
       continue;
     }
     kernels<T>().mask_panel(stream, masks.rows != nullptr ? masks.rows + begin : nullptr,
-                            masks.samples != nullptr ? masks.samples + begin : nullptr, begin,
-                            valid, stage.layer.out_size, from + p * width, value + p * width, slope,
-                            !stage.merged);
+                            masks.samples != nullptr ? masks.samples + begin : nullptr,
+                            masks.first + begin, valid, stage.layer.out_size, from + p * width,
+                            value + p * width, slope, !stage.merged);
   }
 }
 

@@ -15,7 +15,7 @@ from ribbit._arrays import checks
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.checks import FloatArray
 from ribbit._backends.codes import ESTIMATORS, INTEGRATORS, RULES
-from ribbit.protocols import TransitionDraw, TreeDraw
+from ribbit.protocols import RowGroup, TransitionDraw, TreeDraw
 from ribbit.targets.likelihoods import Array64
 from ribbit.targets.predictive import NetworkPredictive, check_addresses
 from ribbit.targets.spec import DensitySpec
@@ -33,6 +33,12 @@ class NativeSteps:
     """Minibatch steps of a target that has `_native`."""
 
     _native: Any
+    _spec: DensitySpec
+
+    @property
+    def group(self) -> RowGroup | None:
+        """The processes that have the rows together; None: all rows are here."""
+        return None if self._spec.ranks is None else self._spec.ranks.group
 
     def advance(
         self,
@@ -152,7 +158,6 @@ class NativeDensity:
         function = "Posterior.value_and_grad"
         if rows is not None:
             self._needs_rows(function)
-            self._needs_one_process(function)
         theta, single = self._position(function, theta)
         batch = None if rows is None else self._rows(function, rows)
         likelihood, prior, grad = self._native.value_and_grad(theta, batch)
@@ -389,7 +394,6 @@ class NativeDensity:
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
-        self._needs_one_process("BBB")
         name = checks.choice("advance_variational", "estimator", estimator, ESTIMATORS)
         if name != "reparam" and self._spec.table.scales is not None:
             raise ValueError(

@@ -100,9 +100,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         Processes that have the rows together, such as ``rb.distributed.from_mpi()``: every rank
         runs the same program and gives its own rows here, those of ``group.rows(N, shards)``. N
         and the data are then those of all ranks, every evaluation is made by all of them, and the
-        draws are the same bits on each rank and for every number of ranks. For data in host memory
-        and samplers: fits, dropout masks, `standardize` and ``marginalize="last_layer"`` are
-        refused. See ``docs/scale.md``.
+        draws are the same bits on each rank and for every number of ranks. For data in host
+        memory; `standardize`, ``marginalize="last_layer"``, ``init="ensemble"`` and Laplace
+        approximations are refused. See ``docs/scale.md``.
     shards : int, optional
         Into how many runs of rows gradients are cut, 1 to 16; their sums are added by a fixed tree.
         Default: by N and P, or 16 with a group. The bits of draws depend on it, in rounding alone.
@@ -351,11 +351,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return _of_spec(spec)
 
     @property
-    def group(self) -> RowGroup | None:
-        """The processes that have the rows together; None: all rows are here."""
-        return None if self._spec.ranks is None else self._spec.ranks.group
-
-    @property
     def shards(self) -> int | None:
         """Into how many runs gradients cut the rows, where that was set; None: by N and P."""
         return self._spec.shards
@@ -575,7 +570,6 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             out.
         """
         self._needs_rows("Posterior.masked")
-        self._needs_one_process("Posterior.masked")
         return MaskedPosterior(
             self._spec, rate=rate, length_scale=length_scale, precision=precision
         )

@@ -32,24 +32,29 @@ def handler():
 
 
 class CtrlC:
-    """Sends SIGINT after a delay and measures how long the block goes on."""
+    """Sends SIGINT a while after the block has taken it over, measures how long it goes on."""
 
     def __init__(self, delay=0.3):
-        self.timer = threading.Timer(delay, self._send)
-        self.sent = None
+        self.delay, self.sent, self._over = delay, None, threading.Event()
+        self._before = signal.getsignal(signal.SIGINT)
+        self._thread = threading.Thread(target=self._send)
 
     def _send(self):
-        self.sent = time.perf_counter()
-        os.kill(os.getpid(), signal.SIGINT)
+        while signal.getsignal(signal.SIGINT) is self._before:
+            if self._over.wait(0.001):
+                return
+        if not self._over.wait(self.delay):
+            self.sent = time.perf_counter()
+            os.kill(os.getpid(), signal.SIGINT)
 
     def __enter__(self):
-        self.timer.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_):
         self.seconds = time.perf_counter() - self.sent if self.sent else None
-        self.timer.cancel()
-        self.timer.join()
+        self._over.set()
+        self._thread.join()
 
 
 # as many draws as there is time for, whose bits are looked at and not where they are

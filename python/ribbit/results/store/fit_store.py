@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ribbit.results.store import checkpoint
@@ -15,7 +16,22 @@ from ribbit.results.store.options import Store
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["FitStore", "fit_store"]
+__all__ = ["FitStore", "FollowedFit", "fit_store"]
+
+
+@dataclass(frozen=True)
+class FollowedFit:
+    """What ranks that write no folder know of the one that rank 0 writes; as `FitStore` has it."""
+
+    begun: bool
+    header: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    @property
+    def loop(self) -> dict[str, Any]:
+        """What the loop left in it."""
+        found: dict[str, Any] = self.header["run"]["loop"]
+        return found
 
 
 class FitStore(RunFolder):
@@ -43,6 +59,10 @@ class FitStore(RunFolder):
         """What the loop left in it."""
         found: dict[str, Any] = self._header["run"]["loop"]
         return found
+
+    def followed(self) -> FollowedFit:
+        """Return what other ranks must know."""
+        return FollowedFit(self.begun, *((self.header, self.arrays) if self.begun else ({}, {})))
 
     def after_call(self, packed: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
         """Leave a checkpoint to the thread when one is due; `packed`: a fit, plain values.

@@ -16,12 +16,12 @@ from ribbit._arrays.namespace import from_host, host_dtype, namespace, to_host
 from ribbit.errors import DTypeError, NonFiniteError, ShapeError
 from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
-from ribbit.results.store.fit_store import FitStore, fit_store
-from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.fit_store import FitStore, FollowedFit
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, run_epochs, warn_of_rise
+from ribbit.samplers.fit.training import begin, fitting, run_epochs, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 
@@ -79,7 +79,8 @@ class BBB:
     ------
     TypeError, ValueError
         For arguments of another kind or out of range, a target that is not variational, one with
-        Dropout layers, or ``kl="closed"`` with a prior that is not normal.
+        Dropout layers, ``kl="closed"`` with a prior that is not normal, or noise for each row of
+        all rows where they lie on several ranks.
     """
 
     def __init__(
@@ -121,6 +122,11 @@ class BBB:
                 f"{target.prior!r}{_noise_prior(target)}: use kl='sampled'"
             )
         self._estimator = checks.choice(name, "estimator", estimator, ESTIMATORS)
+        if self._density.group is not None and estimator != "reparam" and self._batch_size == rows:
+            raise ValueError(
+                f"[{name}] expected estimator='reparam' with group= where every step takes all "
+                f"rows, got {estimator!r}, which draws noise for each row: give a batch_size"
+            )
         self._init_scale = checks.positive(name, "init_scale", init_scale)
         if not 1e-30 <= self._init_scale <= 1e30:
             raise ValueError(f"[{name}] expected init_scale in [1e-30, 1e30], got {init_scale!r}")
@@ -211,8 +217,11 @@ class BBB:
             "init": init,
             "resume": resume,
         }
-        with folder_opened(name, store) as folder, InterruptGuard() as guard:
-            kept = fit_store(name, folder, request)
+        with (
+            fitting(name, self._density, store, request) as (ranks, kept),
+            InterruptGuard(ranks.group) as guard,
+        ):
+            ranks.guard = guard
             if kept is not None and kept.begun:
                 arrays, step, seed, records = self._stored(kept)
             elif fit is None:
@@ -220,7 +229,9 @@ class BBB:
                 records = np.zeros((3, 0))
             else:
                 arrays, step, seed, records = fit
-            found = self._run(name, epochs, seed, arrays, step, records, guard, progress, kept)
+            found = self._run(
+                name, epochs, seed, arrays, step, records, ranks, guard, progress, kept
+            )
         if found.complete:
             warn_of_rise(name, found.history, self._num_rows)
         return found
@@ -233,9 +244,10 @@ class BBB:
         arrays: Array,
         step: int,
         records: npt.NDArray[np.float64],
+        ranks: Together,
         guard: InterruptGuard,
         progress: ProgressOption,
-        store: FitStore | None,
+        store: FitStore | FollowedFit | None,
     ) -> MeanField:
         held, found, last = arrays, [records], step
         first = int(store.loop["first"]) if store is not None and store.begun else step
@@ -281,10 +293,14 @@ class BBB:
             at=step,
             store=store,
             packed=lambda: (fit(last >= end), {"first": first}),
+            ranks=ranks,
+            place=lambda: held,
         )
         return fit(complete)
 
-    def _stored(self, store: FitStore) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
+    def _stored(
+        self, store: FitStore | FollowedFit
+    ) -> tuple[Array, int, int, npt.NDArray[np.float64]]:
         """Return where a stored fit goes on; as `_resumed`."""
         arrays = from_host(self._density.xp, store.arrays["state/arrays"])
         steps = store.header["steps"]

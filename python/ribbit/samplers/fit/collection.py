@@ -10,7 +10,7 @@ from types import ModuleType
 from ribbit._arrays.namespace import errstate, from_host, namespace
 from ribbit.protocols import Array
 from ribbit.results.state import StochasticState, Welford
-from ribbit.results.store.fit_store import FitStore
+from ribbit.results.store.fit_store import FitStore, FollowedFit
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.sgmcmc.stepper import Stepper
 
@@ -53,7 +53,7 @@ class Collection:
         """Iterates of this call."""
         return self._taken
 
-    def restore(self, store: FitStore, xp: ModuleType) -> None:
+    def restore(self, store: FitStore | FollowedFit, xp: ModuleType) -> None:
         """Go on from a stored fit."""
         self._taken = int(store.loop["taken"])
         counts = store.header["collected"]

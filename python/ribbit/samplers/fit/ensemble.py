@@ -12,10 +12,8 @@ from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import EnsembleFit
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import fit_store
-from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -157,8 +155,7 @@ class DeepEnsemble:
             "resume": resume,
         }
         try:
-            with folder_opened(name, store) as folder:
-                kept = fit_store(name, folder, request)
+            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
                 state, complete, history = train(
                     name,
                     "DeepEnsemble",
@@ -171,6 +168,7 @@ class DeepEnsemble:
                     progress=progress,
                     likelihood_alone=self._stepper.rule.prior == 0.0,
                     fit=lambda state: self._fit(state, complete=False),
+                    ranks=ranks,
                     store=kept,
                     executor=executor,
                 )

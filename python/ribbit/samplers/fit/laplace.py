@@ -17,15 +17,15 @@ from ribbit.protocols import Array, GaussNewtonDensity
 from ribbit.results.fit_verdicts import History
 from ribbit.results.laplace import LaplaceFit
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import FitStore, fit_store
-from ribbit.results.store.folder import folder_opened
+from ribbit.results.store.fit_store import FitStore
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.curvature import SMALL, mode_near
 from ribbit.samplers.fit.evidence import tuned
-from ribbit.samplers.fit.training import as_position, begin, joined, train
+from ribbit.samplers.fit.training import as_position, begin, fitting, joined, train
 from ribbit.samplers.run import options
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -132,6 +132,7 @@ class LaplaceApproximation:
             )
         options.no_dropout(name, target)
         options.sums_over_rows(name, target)
+        options.one_process(name, target)
         checks.choice(name, "subset", subset, ("all", "last_layer"))
         self._first, self._size = target.subset_size(name, subset)
         if self._size > _MOST:
@@ -255,13 +256,13 @@ class LaplaceApproximation:
             "init": init,
             "resume": resume,
         }
-        with folder_opened(name, store) as folder:
-            kept = fit_store(name, folder, request)
+        with fitting(name, self._stepper.density, store, request) as (ranks, found):
+            kept = found if isinstance(found, FitStore) else None  # there are no other ranks
             state, complete, history = None, True, {} if resume is None else resume.history
             density = self._stepper.density
             if epochs:
                 state, complete, history = self._train(
-                    name, epochs, seed, start, resume, progress, kept
+                    name, epochs, seed, start, resume, progress, ranks, kept
                 )
                 theta = state.position[0]
             elif resume is not None:
@@ -288,6 +289,7 @@ class LaplaceApproximation:
         start: Any,
         resume: LaplaceFit | None,
         progress: ProgressOption,
+        ranks: Together,
         store: FitStore | None,
     ) -> tuple[StochasticState, bool, History]:
         """Make the epochs of Adam; their history alone."""
@@ -304,6 +306,7 @@ class LaplaceApproximation:
                 resume=None if resume is None else resume.state,
                 progress=progress,
                 fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
+                ranks=ranks,
                 store=store,
             )
         except NonFiniteError as error:

@@ -15,10 +15,8 @@ from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.fits import DropoutFit
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import fit_store
-from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -171,8 +169,7 @@ class MCDropout:
             "resume": resume,
         }
         try:
-            with folder_opened(name, store) as folder:
-                kept = fit_store(name, folder, request)
+            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
                 state, complete, history = train(
                     name,
                     "MCDropout",
@@ -184,6 +181,7 @@ class MCDropout:
                     resume=None if resume is None else resume.state,
                     progress=progress,
                     fit=lambda state: self._fit(state, complete=False),
+                    ranks=ranks,
                     store=kept,
                 )
         except NonFiniteError as error:

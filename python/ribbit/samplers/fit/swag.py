@@ -12,12 +12,10 @@ from ribbit.errors import NonFiniteError
 from ribbit.protocols import Array
 from ribbit.results.fit_verdicts import History
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import fit_store
-from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.options import Store
 from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
-from ribbit.samplers.fit.training import begin, joined, train, warn_of_rise
+from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -222,8 +220,7 @@ class SWAG:
             "resume": resume,
         }
         try:
-            with folder_opened(name, store) as folder:
-                kept = fit_store(name, folder, request)
+            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
                 state, complete, history = train(
                     name,
                     "SWAG",
@@ -236,6 +233,7 @@ class SWAG:
                     progress=progress,
                     fit=lambda state: self._fit(state, collected, complete=False),
                     collect=collected,
+                    ranks=ranks,
                     store=kept,
                     executor=executor,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,11 +19,13 @@ from ribbit.protocols import Array
 from ribbit.results import archive
 from ribbit.results.fit_verdicts import History, check_fit
 from ribbit.results.state import StochasticState
-from ribbit.results.store.fit_store import FitStore
+from ribbit.results.store.fit_store import FitStore, FollowedFit, fit_store
+from ribbit.results.store.folder import folder_opened
 from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
+from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -34,7 +36,28 @@ if TYPE_CHECKING:
 
     from ribbit.samplers.fit.collection import Collection
 
-__all__ = ["as_position", "begin", "joined", "run_epochs", "train", "warn_of_rise"]
+__all__ = ["as_position", "begin", "fitting", "joined", "run_epochs", "train", "warn_of_rise"]
+
+# What all ranks of a group must ask for, of a request.
+_ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
+
+
+@contextlib.contextmanager
+def fitting(
+    function: str, density: Density, store: Any, request: dict[str, Any]
+) -> Iterator[tuple[Together, FitStore | FollowedFit | None]]:
+    """Return what a fit has in common with other ranks, and the folder of its checkpoints.
+
+    The folder is written by rank 0 alone; the others know what it holds.
+    """
+    with (
+        together(function, density.group) as ranks,
+        folder_opened(function, store if ranks.leads else None) as folder,
+    ):
+        asked = {key: request[key] for key in _ALIKE if key in request}
+        ranks.alike(store=store is not None, **asked)
+        kept = fit_store(function, folder, request)
+        yield ranks, kept if store is None else ranks.stored(kept)
 
 
 def begin(
@@ -93,7 +116,8 @@ def train(
     fit: Callable[[StochasticState], Any],
     likelihood_alone: bool = False,
     collect: Collection | None = None,
-    store: FitStore | None = None,
+    ranks: Together,
+    store: FitStore | FollowedFit | None = None,
     executor: Any = None,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
@@ -120,7 +144,9 @@ def train(
     collect : Collection, optional
         What keeps the weights at the ends of the epochs that follow `num_epochs` (which may then
         be 0), and whose stepper makes their steps.
-    store : FitStore, optional
+    ranks : Together
+        On which the fit is made.
+    store : FitStore or FollowedFit, optional
         Where checkpoints go, and where the fit goes on.
     executor : object with submit, or callable that makes one, optional
         Whose workers move the members.
@@ -137,7 +163,9 @@ def train(
     epochs = checks.integer(function, "num_epochs", num_epochs, minimum=fewest, maximum=2**39)
     seed = checks.seed(function, seed)
     ids = np.arange(members, dtype=np.uint32)
-    with InterruptGuard() as guard, contextlib.ExitStack() as stack:
+    ranks.refuse(executor=executor)
+    with InterruptGuard(ranks.group) as guard, contextlib.ExitStack() as stack:
+        ranks.guard = guard
         stored = store is not None and store.begun
         if store is not None and stored:
             state = stepper.adopt(function, _state_of(store, stepper.density.xp))
@@ -234,6 +262,8 @@ def train(
             store=store,
             packed=packed,
             ahead=executor is not None,
+            ranks=ranks,
+            place=lambda: held[0].position,
         )
     return held[0], complete, watch.history
 
@@ -260,7 +290,7 @@ class _Mover:
         return now.advance(state, num_steps, guard)
 
 
-def _state_of(store: FitStore, xp: ModuleType) -> Any:
+def _state_of(store: FitStore | FollowedFit, xp: ModuleType) -> Any:
     members = store.arrays["state/position"][:, None, :]
     state = archive.state_of(store.header, store.arrays, members)
     assert state is not None  # a fit that has begun has one
@@ -295,9 +325,11 @@ def run_epochs(
     watch: Callable[[int], None] | None = None,
     stop: Callable[[int], int] | None = None,
     at: int | None = None,
-    store: FitStore | None = None,
-    packed: Callable[[], tuple[Any, dict[str, Any]]] | None = None,
+    store: FitStore | FollowedFit | None = None,
+    packed: Callable[[], tuple[Any, dict[str, Any]]],
     ahead: bool = False,
+    ranks: Together,
+    place: Callable[[], Array],
 ) -> bool:
     """Make the steps of some epochs, in calls that Ctrl-C and the display wait for.
 
@@ -325,10 +357,15 @@ def run_epochs(
         The next step behind this one where a call ends.
     at : int, optional
         The step where a stored fit goes on; default `first`.
-    store : FitStore, optional
+    store : FitStore or FollowedFit, optional
         Where checkpoints go, with what `packed` returns: the fit so far, and plain values.
+    packed : function
     ahead : bool
         Steps are made before they are asked for: one call takes what there is.
+    ranks : Together
+        Of a group each makes the same calls, as many steps as rank 0 says; it alone writes.
+    place : function
+        Where the fit is: what must be the same on every rank.
 
     Returns
     -------
@@ -340,24 +377,27 @@ def run_epochs(
     step, end = first if at is None else at, (first // batches + epochs) * batches
     begun = step
     chunk = Chunk()
+    if not ranks.leads:
+        progress = False
+    written = store if isinstance(store, FitStore) else None
 
     def done() -> tuple[Any, str]:
         return fit(), f"{(step - first) // batches} of {epochs} epochs"
 
     with (
-        Carrying(function, "fit", done, guard, resume=way_on(store)),
+        Carrying(function, "fit", done, guard, resume=way_on(written)),
         open_progress(
             progress, total=end - begun, chains=members, title=title, fit=True
         ) as reporter,
-        contextlib.nullcontext()
-        if store is None or packed is None
-        else store.finishing_with(packed),
+        contextlib.nullcontext() if written is None else written.finishing_with(packed),
     ):
         while step < end and not guard.requested:
             left = end - step
             halt = end if stop is None else stop(step)
             left = min(left, halt - step)
-            count = left if ahead else chunk.size(left)
+            count, _ = ranks.agree(place, left if ahead else chunk.size(left), False)
+            if guard.requested:
+                break
             try:
                 rates, count = advance(step, count)
             except (Interrupted, KeyboardInterrupt):
@@ -371,13 +411,13 @@ def run_epochs(
             chunk.made(count)
             if watch is not None and step == halt:
                 watch(step)
-            if store is not None and packed is not None:
-                store.after_call(packed)
+            if written is not None:
+                written.after_call(packed)
         guard.check_terminated()
         if step < end:
             warn(
                 f"[{function}] interrupted after {done()[1]}; returning the fit so far "
-                f"({way_on(store) or 'go on with resume=fit'})",
+                f"({way_on(written) or 'go on with resume=fit'})",
                 stacklevel=4,
             )
     return step == end
@@ -433,7 +473,7 @@ class _Watch:
         """Whether the objective of this step is there."""
         return bool(self._found) and self._found[-1][0] == step / self._stepper.batches
 
-    def restore(self, store: FitStore) -> None:
+    def restore(self, store: FitStore | FollowedFit) -> None:
         """Put back what a stored fit has noted."""
         found = archive.get(store.arrays, "history")
         if found:

@@ -47,6 +47,16 @@ def sums_over_rows(function: str, target: Any) -> None:
         )
 
 
+def one_process(function: str, target: Any) -> None:
+    """Raise ValueError for a target whose rows lie on several ranks."""
+    group = getattr(target, "group", None)
+    if group is not None:
+        raise ValueError(
+            f"[{function}] expected a posterior without group=, got one whose rows lie on "
+            f"{group.size} ranks: it needs all rows in one process"
+        )
+
+
 def num_rows(function: str, target: Any) -> int | None:
     """Return a target's number of rows, None where it has none."""
     rows = getattr(target, "num_rows", None)

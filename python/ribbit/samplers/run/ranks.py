@@ -1,15 +1,15 @@
 """Runs on a target whose rows lie on several ranks: what must not be decided by one of them alone.
 
-Every rank makes the same run. What depends on the clock, on signals or on a disk is decided by rank
-0 and told the others before each call; Ctrl-C on any rank ends the run on all of them after the
-same step.
+Every rank makes the same run, or fit. What depends on the clock, on signals or on a disk is decided
+by rank 0 and told the others before each call; Ctrl-C on any rank ends the run on all of them after
+the same step.
 """
 
 from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +19,15 @@ from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
 
 if TYPE_CHECKING:
-    from ribbit.results.store.run_store import Followed, RunStore
+    from ribbit.results.store.fit_store import FitStore
+    from ribbit.results.store.run_store import RunStore
     from ribbit.samplers.run.interrupt import InterruptGuard
 
 __all__ = ["Together", "together"]
 
 
 class Together:
-    """One call of ``sample`` on every rank of a group; alone, where there is none.
+    """One call of ``sample`` or ``fit`` on every rank of a group; alone, where there is none.
 
     Attributes
     ----------
@@ -70,14 +71,14 @@ class Together:
             plain = {name.replace("_", " "): repr(value) for name, value in stated.items()}
             self.group.alike(self._function, plain)
 
-    def stored(self, kept: RunStore | None) -> RunStore | Followed | None:
+    def stored(self, kept: RunStore | FitStore | None) -> Any:
         """Return the folder of rank 0, and on other ranks what they must know of it."""
         if self.group is None:
             return kept
         said = self.group.first(None if kept is None else kept.followed())
         return said if kept is None else kept
 
-    def agree(self, position: Array, count: int, over: bool) -> tuple[int, bool]:
+    def agree(self, place: Callable[[], Array], count: int, over: bool) -> tuple[int, bool]:
         """Return how many steps all make, and whether the time is over; Ctrl-C becomes everybody's.
 
         Raises
@@ -88,8 +89,8 @@ class Together:
         group, guard = self.group, self.guard
         if group is None or guard is None:
             return count, over
-        place = zlib.crc32(np.ascontiguousarray(to_host(position)).data.cast("B"))
-        stop, said = group.agree(guard.flag.is_asked(), 2 * count + int(over), place)
+        where = zlib.crc32(np.ascontiguousarray(to_host(place())).data.cast("B"))
+        stop, said = group.agree(guard.flag.is_asked(), 2 * count + int(over), where)
         if stop:
             guard.flag.set()
         return said // 2, bool(said % 2)

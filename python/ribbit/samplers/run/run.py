@@ -216,7 +216,7 @@ class Run:
                     if ranks is not None:
                         late = end is not None and time.perf_counter() >= end - self.reserve()
                         over = late and self.state.step > first
-                        count, over = ranks.agree(self.state.position, count, over)
+                        count, over = ranks.agree(lambda: self.state.position, count, over)
                         if guard.requested or over:
                             self._enough(guard, reporter, last=True)
                             break
