@@ -1,5 +1,5 @@
-// Rows over ranks, played by threads: gradients and trajectories have the bits of one process for
-// every number of ranks and shards, a wish to stop ends all, a failure too.
+// Rows over ranks, played by threads: gradients, trajectories and steps have the bits of one
+// process for every number of ranks and shards, a wish to stop ends all, a failure too.
 
 #include <algorithm>
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -110,7 +111,68 @@ struct Data {
   }
 };
 
-// Values, gradients and the ends of trajectories; {} where the calls were ended.
+// Appends chosen rows' values, minibatch steps and those of a mean-field Gaussian, of all rows and
+// of batches; false where a call was ended.
+bool more(const LogDensity<float>& density, std::vector<float> theta, Poll* poll,
+          std::vector<double>* out) {
+  const auto n = static_cast<std::size_t>(density.dim());
+  constexpr std::int64_t kSteps = 3;
+  const std::vector<std::int64_t> chosen{kRows - 1, 0, 40, 40, 180};
+  std::vector<double> ll(kChains), lp(kChains);
+  std::vector<float> grad(theta.size());
+  if (!density.evaluate(theta.data(), kChains, chosen.data(),
+                        static_cast<std::int64_t>(chosen.size()), ll.data(), lp.data(), grad.data(),
+                        poll)) {
+    return false;
+  }
+  out->insert(out->end(), ll.begin(), ll.end());
+  out->insert(out->end(), grad.begin(), grad.end());
+  const std::uint32_t ids[kChains] = {0, 1};
+  const double step_size[kSteps] = {1e-4, 2e-4, 1e-4}, noise[kSteps] = {1e-2, 1e-2, 1e-2},
+               weight[kSteps] = {0.5, 0.3, 0.2};
+  for (const std::int64_t batch : {std::int64_t{70}, kRows}) {
+    std::vector<float> position(theta);
+    StochasticOutcome outcomes[kChains];
+    const StochasticSteps steps{5,   0,   kSteps, batch, ids,   step_size, noise, kRuleLangevin,
+                                1.0, 0.0, 0.0,    0.9,   0.999, 1e-8,      0};
+    if (!density.advance(steps, position.data(), nullptr, nullptr, kChains, outcomes, poll)) {
+      return false;
+    }
+    out->insert(out->end(), position.begin(), position.end());
+    std::vector<float> state(6 * n);
+    std::copy(theta.begin(), theta.begin() + static_cast<std::ptrdiff_t>(n), state.begin());
+    std::fill(state.begin() + static_cast<std::ptrdiff_t>(n),
+              state.begin() + static_cast<std::ptrdiff_t>(2 * n), -3.0F);
+    std::vector<double> records(3 * kSteps);
+    const VariationalSteps moves{5,
+                                 0,
+                                 kSteps,
+                                 batch,
+                                 2,
+                                 batch < kRows ? Estimator::kFlipout : Estimator::kReparam,
+                                 true,
+                                 step_size,
+                                 weight,
+                                 0.9,
+                                 0.999,
+                                 1e-8,
+                                 records.data(),
+                                 records.data() + kSteps,
+                                 records.data() + 2 * kSteps};
+    float* s = state.data();
+    StochasticOutcome outcome{};
+    if (!density.advance_variational(moves, {s, s + n, s + 2 * n, s + 3 * n, s + 4 * n, s + 5 * n},
+                                     &outcome, poll)) {
+      return false;
+    }
+    CHECK(outcome.failed < 0);
+    out->insert(out->end(), state.begin(), state.end());
+    out->insert(out->end(), records.begin(), records.end());
+  }
+  return true;
+}
+
+// Values, gradients, the ends of trajectories and steps; {} where the calls were ended.
 std::vector<double> found(const LogDensity<float>& density, Poll* poll) {
   const auto n = static_cast<std::size_t>(density.dim()), chains = std::size_t{kChains};
   std::vector<float> theta(chains * n), kicks(chains * n), grad(chains * n), q(chains * n),
@@ -139,6 +201,7 @@ std::vector<double> found(const LogDensity<float>& density, Poll* poll) {
   for (const auto* values : {&grad, &q, &p, &g}) {
     out.insert(out.end(), values->begin(), values->end());
   }
+  if (!more(density, std::move(theta), poll, &out)) return {};
   return out;
 }
 
@@ -208,7 +271,7 @@ void check_ends() {
   const auto wished = on_ranks(
       data, 3, 16, [&](int rank, Threads&) -> Poll* { return rank == 1 ? &poll : nullptr; });
   for (const auto& got : wished) CHECK(got == wished.front());
-  for (const int at : {0, 1, 2, 5, 9}) {
+  for (const int at : {0, 1, 2, 5, 9, 26, 28, 35, 40, 46}) {
     const auto failed = on_ranks(data, 3, 16, [&](int rank, Threads& exchange) -> Poll* {
       if (rank == 2) exchange.fails_at = at;
       return nullptr;
