@@ -1,13 +1,12 @@
-"""Writes the stubs of the native modules, `python -m tools.stubs`: of `_cuda` where it is built."""
+"""Writes the stub of the native module, `python -m tools.stubs`."""
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "python" / "ribbit"
-MODULES = ("_core", "_cuda")
+MODULE = "_core"
 
 
 def generate(module: str) -> str:
@@ -32,6 +31,4 @@ def generate(module: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in MODULES:
-        if importlib.util.find_spec(f"ribbit.{name}") is not None:
-            (FOLDER / f"{name}.pyi").write_text(generate(name))
+    (FOLDER / f"{MODULE}.pyi").write_text(generate(MODULE))

@@ -27,7 +27,7 @@ from tests.support.cuda.compiler import kept
 
 __all__ = ["Kernel", "disassembler", "kernels"]
 
-OPTIONS = (*kernel_sources.OPTIONS, "-ftz=true", "--ptxas-options=-v")  # CuPy adds -ftz=true
+OPTIONS = (*kernel_sources.OPTIONS, "--ptxas-options=-v")
 ARCHITECTURE = "sm_90"
 _ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a ratio of sizes
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")

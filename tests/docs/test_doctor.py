@@ -13,7 +13,7 @@ from ribbit.__main__ import main
 from ribbit._arrays import cupy
 from ribbit._cli import doctor
 from ribbit._cli import versions as _versions
-from ribbit._cli.versions import show_versions, versions
+from ribbit._cli.versions import device_status, show_versions, versions
 
 
 def test_show_versions(capsys):
@@ -116,21 +116,54 @@ def test_doctor_checks_the_device(device, monkeypatch):
     assert not doctor.check_device(device)[0]
 
 
-def test_one_device_is_not_many(monkeypatch):
-    """The number of devices, their name and what keeps them from running."""
-    module = SimpleNamespace(
-        device_problem=lambda: "",
-        device_count=lambda: 1,
-        device_name=lambda: "A",
-        runtime_version=lambda: 13010,
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with a device, a driver and CuPy; tests take away."""
+    nvrtc = SimpleNamespace(getVersion=lambda: (13, 1), getSupportedArchs=lambda: [80, 90])
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 1, getDeviceProperties=lambda number: {"name": b"A"}
     )
-    monkeypatch.setitem(sys.modules, "ribbit._cuda", module)
-    assert versions()["cuda"].startswith("module for CUDA 13.1, ")
-    assert versions()["cuda"].endswith(", 1 device (A)")
-    module.device_count, module.device_problem = lambda: 0, lambda: "no driver at all"
-    assert versions()["cuda"].endswith(", 0 devices: no driver at all")
-    monkeypatch.setitem(sys.modules, "ribbit._cuda", None)
-    assert versions()["cuda"].startswith("no CUDA module")
+    device = SimpleNamespace(id=0, compute_capability="90")
+    cuda = SimpleNamespace(nvrtc=nvrtc, runtime=runtime, Device=lambda: device)
+    module = SimpleNamespace(is_available=lambda: True, cuda=cuda)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    found = {"cupy-cuda13x": "14.2.0"}
+    monkeypatch.setattr(_versions, "_version", found.get)
+    monkeypatch.setattr(_versions, "_driver", lambda: "driver 580.1")
+    return SimpleNamespace(cupy=module, cuda=cuda, device=device, versions=found, nvrtc=nvrtc)
+
+
+def test_one_device_is_not_many(machine):
+    """The driver, the number of devices, their name and what keeps kernels from running."""
+    assert versions()["cuda"] == "driver 580.1, 1 device (A)"
+    assert device_status() == ""
+    machine.cuda.runtime.getDeviceCount = lambda: 2
+    assert versions()["cuda"] == "driver 580.1, 2 devices (A)"
+    machine.device.compute_capability = "75"
+    assert versions()["cuda"].endswith(
+        "2 devices (A): expected a CUDA device of compute capability 8.0 or more, got 7.5"
+    )
+
+
+def test_what_is_missing_comes_in_the_order_to_mend_it(machine, monkeypatch):
+    def fail():
+        raise RuntimeError("no libnvrtc")
+
+    machine.nvrtc.getVersion = fail
+    assert device_status().startswith("expected NVRTC, CUDA's run-time compiler, got none")
+    machine.cupy.is_available = lambda: False
+    assert device_status() == "expected a CUDA device, got none: is a driver there?"
+    assert versions()["cuda"] == "driver 580.1, 0 devices"
+    monkeypatch.setattr(_versions, "_driver", lambda: "")
+    assert device_status().startswith("no driver; expected a CUDA device")
+    machine.versions["cupy"] = "14.2.0"
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "a CuPy that cannot be loaded" in device_status()
+    assert "devices not looked for (CuPy cannot be loaded" in versions()["cuda"]
+    machine.versions.clear()
+    assert device_status() == "no driver; no CuPy"
+    assert versions()["cuda"] == "no driver, devices not looked for (no CuPy)"
 
 
 def test_cupy_of_conda_is_found(monkeypatch):

@@ -38,8 +38,8 @@ FACES["numpyro"] = {"jax"}  # NumPyro's models are programs of JAX
 INNER = set(RULES)
 RULES |= {face: (INNER - {"_cli"}) | others for face, others in FACES.items()}
 RULES["ribbit"] = RULES["__main__"] = INNER
-# The native modules, and the rooms that call them.
-NATIVE = {"_core": {"_arrays", "_backends", "_cli"}, "_cuda": {"_arrays"}}
+# The native module, and the rooms that call it.
+NATIVE = {"_core": {"_arrays", "_backends", "_cli"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
 OUTSIDE |= {"torch", "zarr", "google_crc32c", "jax", "numpyro", "pymc", "pytensor", "mpi4py"}

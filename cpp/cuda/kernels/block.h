@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Kernel::kBlock) run(const Kernel kernel) {
 
 #else
 
-// What runs a block on the CPU; cuda/host/on_cpu.h has the only one.
+// What runs a block on the CPU; the tests have the only ones.
 class Block {
  public:
   Block(const Index (&place)[3], Index width, int threads, void* shared, Word64 seed)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import THREADS, Kernel
+from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit.protocols import Array
 
-__all__ = ["CupyDevice", "nvrtc_version"]
+__all__ = ["CupyDevice", "nvrtc_version", "problem"]
 
-_REBUILD = (
-    "install a CUDA compiler (nvcc), then, from the root of ribbit, "
-    'CMAKE_ARGS="-DRIBBIT_CUDA=ON" pip install ".[cuda13]"'
-)
+_FEWEST = 80  # compute capability 8.0, times ten
+_MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 def nvrtc_version() -> str:
@@ -37,6 +34,40 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
+def problem() -> Exception | None:
+    """Return what keeps kernels from running on the current device: what to mend first.
+
+    An `ImportError` for what can be installed, a `RuntimeError` for a driver or a device; the text
+    goes on where "expected" stands.
+
+    Raises
+    ------
+    ImportError
+        When CuPy is not installed.
+    """
+    import cupy
+
+    if not cupy.is_available():
+        return RuntimeError("a CUDA device, got none: is a driver there?")
+    try:
+        version = nvrtc_version()
+    except ImportError as error:
+        return ImportError(
+            f"NVRTC, CUDA's run-time compiler, got none that CuPy finds ({error}): "
+            'pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit'
+        )
+    capability = int(cupy.cuda.Device().compute_capability)
+    text = f"{capability // 10}.{capability % 10}"
+    if capability < _FEWEST:
+        return RuntimeError(f"a CUDA device of compute capability 8.0 or more, got {text}")
+    if capability not in cupy.cuda.nvrtc.getSupportedArchs():
+        return ImportError(
+            f"an NVRTC that compiles for compute capability {text}, got {version}: update "
+            "nvidia-cuda-nvrtc, or the toolkit that CuPy finds"
+        )
+    return None
+
+
 class CupyDevice:
     """The device that CuPy calls the current one.
 
@@ -48,38 +79,20 @@ class CupyDevice:
     Raises
     ------
     ImportError
-        When this build of ribbit has no CUDA module or it cannot be loaded, and when CuPy finds no
-        run-time compiler (NVRTC).
+        When CuPy finds no run-time compiler (NVRTC), or one that does not know the device.
     RuntimeError
-        When there is no driver, no device, or one that the CUDA module has no code for.
+        When there is no driver, no device, or one of compute capability below 8.0.
     """
 
     def __init__(self, function: str = "ribbit") -> None:
         import cupy
 
-        if not cupy.is_available():
-            raise RuntimeError(f"[{function}] expected a CUDA device, got none: is a driver there?")
-        try:
-            native = importlib.import_module("ribbit._cuda")
-        except ImportError as error:
-            if isinstance(error, ModuleNotFoundError) and error.name == "ribbit._cuda":
-                got = f"a build without it: {_REBUILD}"
-            else:
-                got = f"one that cannot be loaded ({error})"
-            raise ImportError(f"[{function}] expected ribbit's CUDA module, got {got}") from error
-        problem = native.device_problem()
-        if problem:
-            raise RuntimeError(f"[{function}] expected a CUDA device to run on, got {problem}")
-        try:
-            nvrtc_version()
-        except ImportError as error:
-            raise ImportError(
-                f"[{function}] expected NVRTC, CUDA's run-time compiler, got none that CuPy finds "
-                f'({error}): pip install ".[cuda13]" or ".[cuda12]", from the root of ribbit'
-            ) from error
+        found = problem()
+        if found is not None:
+            raise type(found)(f"[{function}] expected {found}")
         self.xp: ModuleType = cupy
-        self.native: Any = native
         self._cupy: Any = cupy
+        self._compilers: dict[int, KernelCompiler] = {}  # by capability
         self._compiled: dict[tuple[int, str], Kernel] = {}  # by device and name
 
     @property
@@ -93,32 +106,34 @@ class CupyDevice:
         return int(self._cupy.cuda.Device().compute_capability) >= 80
 
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
-        """Compile kernels with NVRTC, all that are new in one go."""
+        """Compile kernels with NVRTC, those that no file holds."""
         device = self.number
         missing = [name for name in names if (device, name) not in self._compiled]
         if missing:
-            entries = [kernel_sources.entry(name) for name in missing]
-            module = self._cupy.RawModule(
-                code=kernel_sources.source(),
-                options=kernel_sources.OPTIONS,
-                name_expressions=entries,
-                backend="nvrtc",
-            )
-            for name, entry in zip(missing, entries, strict=True):
-                self._compiled[device, name] = self._launcher(module.get_function(entry))
+            capability = int(self._cupy.cuda.Device().compute_capability)
+            if capability not in self._compilers:
+                nvrtc = self._cupy.cuda.nvrtc
+                self._compilers[capability] = KernelCompiler(nvrtc, f"sm_{capability}")
+            for name, code in self._compilers[capability](missing).items():
+                self._compiled[device, name] = self._launcher(code)
         return {name: self._compiled[device, name] for name in names}
 
-    def _launcher(self, function: Any) -> Kernel:
+    def _launcher(self, code: Code) -> Kernel:
         from cupy.cuda import driver, get_current_stream
+        from cupy.cuda.function import Module
 
-        handle = function.kernel.ptr  # loads the module on the current device
+        module = Module()  # on the current device
+        module.load(code.cubin)
+        function = module.get_function(code.symbol)
+        handle = function.ptr
 
         granted = 0
 
         def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
             nonlocal granted
             if shared > granted:
-                function.max_dynamic_shared_size_bytes = granted = shared
+                driver.funcSetAttribute(handle, _MOST_SHARED, shared)
+                granted = shared
             # The arguments are one struct: a list of one address. The driver copies it at once.
             block = ctypes.create_string_buffer(arguments, len(arguments))
             addresses = (ctypes.c_void_p * 1)(ctypes.addressof(block))

@@ -37,7 +37,6 @@ class Device(Protocol):
     """An array library whose memory is a device's."""
 
     xp: ModuleType
-    native: Any  # the module of the kernels compiled ahead of time
 
     @property
     def number(self) -> int:

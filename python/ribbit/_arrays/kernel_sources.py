@@ -1,7 +1,7 @@
 """Sources of the device kernels, as one text per set of headers.
 
 The headers live in ``cpp/core`` and ``cpp/cuda`` and are installed beside this file. A run-time
-compiler gets them joined into one text that includes nothing: what it caches is keyed by all of it.
+compiler gets those that a kernel needs joined into one text that includes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HEADERS", "OPTIONS", "entry", "source"]
+__all__ = ["HEADERS", "OPTIONS", "entry", "of_kernel", "source"]
 
 HEADERS = (
     "cuda/kernels/random_kernels.h",
@@ -34,10 +34,11 @@ HEADERS = (
 )
 """Headers with kernels."""
 
-OPTIONS = ("--std=c++17", "--fmad=false")
+OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true")
 """Options of NVRTC. Products and sums are rounded one by one, as on the CPU; what is to be fused
-says so."""
+says so. Float32 numbers below 1.2e-38 count as 0, as in kernels that CuPy makes."""
 
+_CLASS = re.compile(r"^(?:struct|class) (\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
 
 
@@ -64,6 +65,24 @@ def source(*headers: str) -> str:
         return _INCLUDE.sub(lambda match: text(match[1]), code)
 
     return "".join(text(name) for name in headers or HEADERS) + "using namespace ribbit::cuda;\n"
+
+
+@cache
+def of_kernel(kernel: str) -> str:
+    """Return the text of the headers that a kernel such as ``KickDrift<float>`` needs."""
+    places = _places()
+    needed = {places[word] for word in re.findall(r"\w+", kernel) if word in places}
+    return source(*(header for header in HEADERS if header in needed))
+
+
+@cache
+def _places() -> dict[str, str]:
+    """Return which of the headers defines, itself or by what it includes, each class first."""
+    found: dict[str, str] = {}
+    for header in HEADERS:
+        for name in _CLASS.findall(source(header)):
+            found.setdefault(name, header)
+    return found
 
 
 def entry(kernel: str) -> str:

@@ -1,7 +1,7 @@
 """Random numbers by address, in arrays of any library.
 
-NumPy arrays are filled by ``ribbit._core``, arrays of a device by ``ribbit._cuda``, those of any
-other library on the host.
+NumPy arrays are filled by ``ribbit._core``, arrays of a device by its kernels, those of any other
+library on the host.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit import _core
+from ribbit._arrays import device_kernels
 from ribbit._arrays.namespace import device_of, dtype_in, host_dtype
 from ribbit.protocols import Array
 
@@ -82,7 +83,8 @@ def normal(
     if device is not None:
         array = xp.empty(shape, dtype=dtype_in(xp, dtype))
         ids = ids_on(device, chains)
-        device.native.fill_normal(array, seed, step, ids, purpose, layer, device.stream())
+        stream = device_kernels.stream_fields(seed, step, purpose, layer, ids)
+        device_kernels.fill_normal(device, stream, array)
         return array
     out = np.empty(shape, dtype)
     _core.fill_normal(out, seed, step, chains, purpose, layer)
@@ -104,7 +106,8 @@ def uniform(
     if device is not None:
         array = xp.empty(shape, dtype=xp.float64)
         ids = ids_on(device, chains)
-        device.native.fill_uniform(array, seed, step, ids, purpose, layer, device.stream())
+        stream = device_kernels.stream_fields(seed, step, purpose, layer, ids)
+        device_kernels.fill_uniform(device, stream, array)
         return array
     out = np.empty(shape)
     _core.fill_uniform(out, seed, step, chains, purpose, layer)
@@ -134,7 +137,8 @@ def reparameterize(
     if device is None:
         return _core.reparameterize(mean, rho, samples, seed, step)
     out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
-    device.native.reparameterize(out, mean, rho, seed, step, device.stream())
+    stream = device_kernels.stream_fields(seed, step, WEIGHT_NOISE)
+    device_kernels.draw(device, stream, mean, rho, out, from_rho=True)
     return out
 
 
@@ -167,7 +171,8 @@ def draw_weights(xp: ModuleType, mean: Array, scale: Array, samples: int, *, see
         return mean + scale * eps
     mean, scale = xp.ascontiguousarray(mean), xp.ascontiguousarray(scale)
     out = xp.empty((samples, mean.shape[0]), dtype=mean.dtype)
-    device.native.draw_weights(out, mean, scale, seed, device.stream())
+    stream = device_kernels.stream_fields(seed, 0, FIT_DRAW)
+    device_kernels.draw(device, stream, mean, scale, out, from_rho=False)
     return out
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ribbit import _core
+from ribbit._arrays import device_kernels
 from ribbit._arrays.namespace import device_of
 from ribbit._arrays.random_numbers import ACCEPT, ids_on, uniform
 from ribbit.protocols import Array
@@ -26,7 +27,7 @@ def kinetic_energy(xp: ModuleType, momentum: Array, inverse_mass: Array | None) 
     device = device_of(xp)
     if device is not None:
         out = xp.empty((momentum.shape[0],), dtype=xp.float64)
-        device.native.kinetic_energy(out, momentum, inverse_mass, device.stream())
+        device_kernels.kinetic_energy(device, momentum, inverse_mass, out)
         return out
     square = xp.astype(momentum, xp.float64) ** 2
     if inverse_mass is not None:
@@ -44,7 +45,7 @@ def finite_rows(xp: ModuleType, first: Array, second: Array) -> Array:
     device = device_of(xp)
     if device is not None:
         out = xp.empty((first.shape[0],), dtype=xp.bool)
-        device.native.finite_rows(out, first, second, device.stream())
+        device_kernels.finite_rows(device, first, second, out)
         return out
     return xp.all(xp.isfinite(first), axis=1) & xp.all(xp.isfinite(second), axis=1)
 
@@ -67,7 +68,8 @@ def accept(
         flags = xp.empty(energy_error.shape, dtype=xp.bool)
         rates = xp.empty(energy_error.shape, dtype=xp.float64)
         ids = ids_on(device, chains)
-        device.native.accept(flags, rates, energy_error, seed, step, ids, ACCEPT, device.stream())
+        stream = device_kernels.stream_fields(seed, step, ACCEPT, 0, ids)
+        device_kernels.accept(device, stream, energy_error, flags, rates)
         return flags, rates
     if xp is np:
         return _core.accept(energy_error, seed, step, chains)
@@ -85,6 +87,6 @@ def select(xp: ModuleType, accepted: Array, proposal: Array, old: Array) -> Arra
     device = device_of(xp)
     if device is not None:
         out = xp.empty(proposal.shape, dtype=proposal.dtype)
-        device.native.select(out, accepted, proposal, old, device.stream())
+        device_kernels.select(device, accepted, proposal, old, out)
         return out
     return xp.where(accepted[:, None], proposal, old)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import re
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from ribbit import _core
 
@@ -99,38 +97,51 @@ def _processor() -> str:
 
 
 def device_status() -> str:
-    """Return what keeps the CUDA module from running on a device, "" when nothing does."""
-    module, problem = _cuda_module()
-    return problem if module is None else str(module.device_problem())
+    """Return what keeps kernels from running on a device, "" when nothing does.
 
+    What to mend first comes first: a driver, CuPy, its compiler, the device.
+    """
+    lacks = [] if _driver() else ["no driver"]
+    if _cupy() == "not installed":
+        return "; ".join([*lacks, "no CuPy"])
+    from ribbit._arrays.cupy import problem
 
-def _cuda_module() -> tuple[Any, str]:
-    """Return the CUDA module and "", or None and why."""
     try:
-        return importlib.import_module("ribbit._cuda"), ""
+        found = problem()
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "ribbit._cuda":
-            return None, "no CUDA module (built where a CUDA compiler is found)"
-        return None, f"a CUDA module that cannot be loaded ({error})"
+        return "; ".join([*lacks, f"a CuPy that cannot be loaded ({error})"])
+    if found is not None:
+        lacks.append(f"expected {found}")
+    elif lacks:  # one that /proc does not show
+        return ""
+    return "; ".join(lacks)
+
+
+def _driver() -> str:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
+    return f"driver {found.group(1)}" if found else "a driver is loaded"
 
 
 def _cuda() -> str:
-    driver = "no driver"
+    driver = _driver() or "no driver"
+    if _cupy() == "not installed":
+        return f"{driver}, devices not looked for (no CuPy)"
     try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
-        driver = f"driver {found.group(1)}" if found else "a driver is loaded"
-    except OSError:
-        pass
-    module, problem = _cuda_module()
-    if module is None:
-        return f"{problem}, {driver}"
-    problem = str(module.device_problem())
-    version, devices = module.runtime_version(), module.device_count()
-    release = f"{version // 1000}.{version % 1000 // 10}"
-    count = f"{devices} device{'' if devices == 1 else 's'}"
-    name = f" ({module.device_name()})" if devices else ""
-    return f"module for CUDA {release}, {driver}, {count}{name}{problem and f': {problem}'}"
+        import cupy
+    except ImportError as error:
+        return f"{driver}, devices not looked for (CuPy cannot be loaded: {error})"
+    if not cupy.is_available():
+        return f"{driver}, 0 devices"
+    devices = int(cupy.cuda.runtime.getDeviceCount())
+    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    found = device_status()
+    return f"{driver}, {devices} device{'' if devices == 1 else 's'} ({name})" + (
+        found and f": {found}"
+    )
 
 
 def _cupy() -> str:

@@ -13,7 +13,6 @@ import ribbit as rb
 from ribbit._arrays import interfaces
 from ribbit._arrays import namespace as namespace_module
 from ribbit._arrays.namespace import device_of, from_device, is_device_array
-from ribbit._cli.versions import versions
 from tests.support.rubbish import DIM, MODEL, ROWS, X, Y, target
 
 GOOD = {"shape": (ROWS, 2), "typestr": "<f8", "data": (4096, False), "version": 3}
@@ -152,18 +151,19 @@ def test_tensor_cores_need_device_memory(precision):
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """A CuPy with a device, a CUDA module and NVRTC; tests take away."""
-    nvrtc = SimpleNamespace(getVersion=lambda: (13, 1))
+    """A CuPy with a device and NVRTC; tests take away."""
+    nvrtc = SimpleNamespace(getVersion=lambda: (13, 1), getSupportedArchs=lambda: [75, 80, 90])
+    device = SimpleNamespace(compute_capability="90")
     modules = {
         "cupy": ModuleType("cupy"),
-        "cupy.cuda": SimpleNamespace(nvrtc=nvrtc),
-        "ribbit._cuda": SimpleNamespace(device_problem=lambda: ""),
+        "cupy.cuda": SimpleNamespace(nvrtc=nvrtc, Device=lambda: device),
     }
+    modules["cupy"].cuda = modules["cupy.cuda"]
     modules["cupy"].is_available = lambda: True
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(namespace_module, "_devices", {})
-    return SimpleNamespace(modules=modules, nvrtc=nvrtc, set=monkeypatch.setitem)
+    return SimpleNamespace(modules=modules, nvrtc=nvrtc, device=device, set=monkeypatch.setitem)
 
 
 def missing(kind):
@@ -184,29 +184,15 @@ def test_no_driver(cupy):
     assert "is a driver there?" in missing(RuntimeError)
 
 
-def test_no_cuda_module(cupy):
-    cupy.set(sys.modules, "ribbit._cuda", None)
+def test_a_device_that_is_too_old(cupy):
+    cupy.device.compute_capability = "75"
+    assert "of compute capability 8.0 or more, got 7.5" in missing(RuntimeError)
+
+
+def test_a_device_that_is_newer_than_nvrtc(cupy):
+    cupy.device.compute_capability = "120"
     text = missing(ImportError)
-    assert 'CMAKE_ARGS="-DRIBBIT_CUDA=ON" pip install ".[cuda13]"' in text
-    assert "cannot be loaded" not in text
-
-
-def test_a_cuda_module_that_does_not_load(cupy, monkeypatch):
-    """Is not taken for a missing one, nor is it in the versions."""
-
-    def fail(name):
-        raise ImportError("libcudart.so: undefined symbol")
-
-    monkeypatch.setattr("importlib.import_module", fail)
-    text = missing(ImportError)
-    assert "one that cannot be loaded (libcudart.so: undefined symbol)" in text
-    assert "RIBBIT_CUDA" not in text
-    assert "libcudart.so: undefined symbol" in versions()["cuda"]
-
-
-def test_a_device_without_code(cupy):
-    cupy.modules["ribbit._cuda"].device_problem = lambda: "no code for compute capability 7.5"
-    assert "no code for compute capability 7.5" in missing(RuntimeError)
+    assert "an NVRTC that compiles for compute capability 12.0, got 13.1: update" in text
 
 
 def test_no_nvrtc(cupy):
@@ -222,4 +208,4 @@ def test_no_nvrtc(cupy):
 def test_nothing_missing(cupy):
     """The control."""
     device = device_of(cupy.modules["cupy"], "f")
-    assert device.native is cupy.modules["ribbit._cuda"]
+    assert device.xp is cupy.modules["cupy"]

@@ -23,11 +23,11 @@ from tests.support.paths import CPP
 
 FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
 FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared", "-march=x86-64-v3"]
-PHASES = "cuda/host/on_cpu.h"
+PHASES = str(Path(__file__).with_name("cuda_on_cpu.h"))
 FIBERS = str(Path(__file__).with_name("cuda_on_fibers.h"))
 # pragmas of CUDA's; shared memory is one array per library, not one per process
 FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"]
-FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # on_cpu.h fills memory with NaN, for certainty
+FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # cuda_on_cpu.h fills memory with NaN, for certainty
 MOST = 48  # kernels of a library: processes that want the same list share its libraries out
 
 

@@ -2,15 +2,12 @@
 
 The arrays behave as CuPy's do where it matters: they never become NumPy arrays silently, cannot be
 mixed with them, and memory that nobody wrote holds NaN. Kernels are the package's sources, run
-block by block and phase by phase in a shuffled order (``cpp/cuda/host/on_cpu.h``), or, slower and
+block by block and phase by phase in a shuffled order (``cuda_on_cpu.h``), or, slower and
 closer to the device, thread by thread from barrier to barrier (``cuda_on_fibers.h``).
 """
 
-import importlib.util
 import operator
-import subprocess
 import sys
-import sysconfig
 from functools import cache
 from types import ModuleType
 
@@ -18,8 +15,7 @@ import numpy as np
 
 from ribbit._arrays.device import STATIC_SHARED, pack
 from ribbit._arrays.namespace import _devices
-from tests.support.cuda.compiler import FLAGS, Compiler, kept
-from tests.support.paths import CPP
+from tests.support.cuda.compiler import Compiler
 
 
 class Array:
@@ -165,35 +161,10 @@ NAMESPACE = Namespace("cpu_device")
 sys.modules.setdefault("cpu_device_arrays", NAMESPACE)
 
 
-def native_module(*folders, name="_cuda_on_cpu"):
-    """The bindings of ``ribbit._cuda`` over the same kernels, compiled by g++.
-
-    Headers in `folders` take the place of the package's.
-    """
-    import pybind11
-
-    sources = [CPP / "cuda/host/module_on_cpu.cpp", CPP / "bindings/cuda_module.cpp"]
-    patterns = ("cuda/*/*", "bindings/cuda*", "core/*_hd.h")
-    texts = [p.read_text() for pattern in patterns for p in sorted(CPP.glob(pattern))]
-    flags = [flag for flag in FLAGS if flag != "-Werror"] + ["-O0"] * bool(folders)
-    texts += [p.read_text() for folder in folders for p in sorted(folder.glob("**/*.h"))]
-    includes = [*folders, CPP, pybind11.get_include(), sysconfig.get_paths()["include"]]
-    flags += [f"-DRIBBIT_CUDA_MODULE={name}", *(f"-I{i}" for i in includes)]
-
-    def make(path):
-        subprocess.run(["g++", *flags, *map(str, sources), "-o", str(path)], check=True)
-
-    path = kept(".so", make, *texts, *flags, sys.version)
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def register():
     """Make the package compute with the arrays of this file; return their namespace."""
     if NAMESPACE.__name__ not in _devices:
-        _devices[NAMESPACE.__name__] = CpuDevice(native=native_module())
+        _devices[NAMESPACE.__name__] = CpuDevice()
     return NAMESPACE
 
 
@@ -207,9 +178,8 @@ class CpuDevice:
     number = 0
     tensor_cores = True
 
-    def __init__(self, compiler=None, native=None):
+    def __init__(self, compiler=None):
         self.compiler = compiler or _compiler()
-        self.native = native
         self.seed = 1
         self.launches = 0
         self._recorded = None  # launches of the recording that is being made

@@ -1,6 +1,6 @@
 // CUDA on the CPU, one fiber per thread: kernels are compiled as nvcc sees them, and each thread
 // runs alone from barrier to barrier, in an order that changes at every barrier. Unlike
-// cuda/host/on_cpu.h this sees what lies outside phases as every thread runs it, and phases that no
+// cuda_on_cpu.h this sees what lies outside phases as every thread runs it, and phases that no
 // barrier ends. The threads of a warp meet for a product of fragments. For tests; g++ alone.
 #pragma once
 

@@ -5,12 +5,9 @@ What a kernel would have computed is missing, so only code that decides nothing 
 """
 
 import contextlib
-import ctypes
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +15,8 @@ import numpy as np
 from ribbit._arrays.device import THREADS
 from ribbit._arrays.namespace import _devices
 from tests.support.cuda import cpu_device
-from tests.support.cuda.cpu_device import NAMESPACE, Array, CpuDevice, native_module
+from tests.support.cuda.cpu_device import NAMESPACE, Array, CpuDevice
 
-FOLDER = Path(__file__).parent
 _LARGE = 1 << 26  # bytes of an upload whose numbers are left out
 
 Told = tuple[str, tuple[int, int, int], bytes, int, bool]
@@ -60,7 +56,7 @@ class Recorder(CpuDevice):
     """A device that writes down what it is asked to launch."""
 
     def __init__(self, record: Record) -> None:
-        super().__init__(compiler=lambda names: dict.fromkeys(names), native=_Native(record))
+        super().__init__(compiler=lambda names: dict.fromkeys(names))
         self.record_ = record
 
     def kernels(self, names):
@@ -93,41 +89,6 @@ class Recorder(CpuDevice):
 
     def free_bytes(self):
         return self.record_.free
-
-
-class _Native:
-    """The bindings of ``ribbit._cuda``, whose launches are told."""
-
-    def __init__(self, record):
-        self._record, (self._module, self._tell) = record, _native()
-
-    def __getattr__(self, name):
-        function = getattr(self._module, name)
-
-        def call(*arguments, **options):
-            for one in (*arguments, *options.values()):
-                if isinstance(one, Array):
-                    self._record.keep(one._array)
-            kind = ctypes.CFUNCTYPE(
-                None, ctypes.c_char_p, *[ctypes.c_longlong] * 3, ctypes.c_void_p, ctypes.c_ulonglong
-            )
-
-            @kind
-            def told(kernel, x, y, z, at, size):
-                plain = kernel.decode().replace("ribbit::cuda::", "")
-                launch = (plain, (x, y, z), ctypes.string_at(at, size), 0, False)
-                self._record.launches[launch] += 1
-
-            self._tell(told)
-            return function(*arguments, **options)
-
-        return call
-
-
-@cache
-def _native() -> Any:
-    module = native_module(FOLDER, name="_cuda_recorded")
-    return module, ctypes.CDLL(module.__file__).ribbit_tell
 
 
 @contextlib.contextmanager
