@@ -1,10 +1,9 @@
 """Rows over ranks, in threads: the same bits for every number of them, and errors on all."""
 
 import itertools
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import ribbit as rb
 from ribbit.errors import GroupError
 from tests.support.five_networks import NETWORKS
 from tests.support.ranks import on_ranks
+from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
 
 # Runs of some draws have not converged, and are not meant to; short trajectories take less time.
 pytestmark = [
@@ -22,56 +22,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*max_num_leapfrog_steps.*:RuntimeWarning"),
 ]
 
-ROWS = 333  # of 11 panels, the last one of 13 rows
 RANKS = (1, 2, 3, 4)
-
-
-@pytest.fixture(autouse=True)
-def short_turns() -> Iterator[None]:
-    """Threads that wait for each other hand the interpreter over at once."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    yield
-    sys.setswitchinterval(before)
-
-
-def data(network: str = "perceptron") -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return a network and rows for it."""
-    model = NETWORKS[network]
-    rng = np.random.default_rng(7)
-    shape = (ROWS, *model.input_shape)
-    x = rng.integers(0, 5, shape).astype(float) if network == "cnn-lstm" else rng.normal(size=shape)
-    return model, x, rng.normal(size=(ROWS, *model.output_shape))
-
-
-def posterior(
-    group: Any = None, network: str = "perceptron", shards: int = 16, **options: Any
-) -> rb.Posterior:
-    """Return the posterior of all rows, or a rank's share of it."""
-    model, x, y = data(network)
-    y = options.pop("y", y)
-    mine = slice(None) if group is None else group.rows(ROWS, shards)
-    weights = options.pop("weights", None)
-    given = {"prior": rb.Normal(0.5), "likelihood": rb.Gaussian(), "marginalize": None, **options}
-    if weights is not None:
-        given["sample_weight"] = weights[mine]
-    return rb.Posterior(model, x[mine], y[mine], group=group, shards=shards, **given)
 
 
 def values(target: rb.Posterior) -> list[np.ndarray]:
     """Return what a target computes at three positions."""
     theta = target.init(seed=2, chains=3)
     return [*target.value_and_grad(theta), target.log_likelihood(theta), target.log_prior(theta)]
-
-
-def same_on_ranks(ranks: int, found: Callable[[Any], list[np.ndarray]]) -> None:
-    """Hold what each of some ranks finds to what one process finds, bit by bit."""
-    expected = found(None)
-    for one in on_ranks(ranks, found):
-        if isinstance(one, BaseException):
-            raise one
-        for got, wanted in zip(one, expected, strict=True):
-            np.testing.assert_array_equal(got, wanted)
 
 
 TARGETS: dict[str, dict[str, Any]] = {
