@@ -201,7 +201,6 @@ REFUSED: dict[str, Fit] = {
     "local": lambda g: rb.BBB(posterior(g), estimator="local"),
     "flipout": lambda g: rb.BBB(posterior(g), estimator="flipout"),
     "executor": lambda g: rb.DeepEnsemble(posterior(g)).fit(2, executor=object()),
-    "start": lambda g: rb.HMC(posterior(g)).sample(2, init="ensemble"),
 }
 
 

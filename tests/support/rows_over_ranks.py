@@ -26,7 +26,7 @@ def posterior(
 ) -> rb.Posterior:
     """Return the posterior of all rows, or a rank's share of it."""
     model, x, y = data(network)
-    y = options.pop("y", y)
+    x, y = options.pop("x", x), options.pop("y", y)
     mine = slice(None) if group is None else group.rows(ROWS, shards)
     weights = options.pop("weights", None)
     given = {"prior": rb.Normal(0.5), "likelihood": rb.Gaussian(), "marginalize": None, **options}
