@@ -1,6 +1,6 @@
 #pragma once
 // The exchange of a group's ranks by a Python object with rank, size and shards, and
-//   meet(wish) -> whether all stop
+//   meet(wish, place) -> whether all stop
 //   swap(send, send_sizes, receive, receive_sizes), gather(send, receive, sizes)
 // on buffers of bytes; an exception of one of these ends the call with it.
 
@@ -19,14 +19,14 @@ class PythonExchange final : public cpu::Exchange {
   int rank() const { return group_.attr("rank").cast<int>(); }
   int ranks() const { return group_.attr("size").cast<int>(); }
 
-  bool meet(bool wish) override {
+  bool meet(bool wish, std::uint32_t place) override {
     const py::gil_scoped_acquire gil;
     // What a signal handler raised here must wait until all ranks end.
     if (PyErr_Occurred() != nullptr) {
       raised_ = std::make_unique<py::error_already_set>();
       wish = true;
     }
-    return attempt([&] { return !group_.attr("meet")(wish).cast<bool>(); });
+    return attempt([&] { return !group_.attr("meet")(wish, place).cast<bool>(); });
   }
   bool swap(const std::byte* send, const std::vector<std::int64_t>& send_sizes, std::byte* receive,
             const std::vector<std::int64_t>& receive_sizes) override {

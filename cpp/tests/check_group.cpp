@@ -27,6 +27,7 @@ struct Shared {
     const std::byte* data = nullptr;
     const std::vector<std::int64_t>* sizes = nullptr;
     bool wish = false, failed = false;
+    std::uint32_t place = 0;
   };
   std::vector<Given> given;
 };
@@ -34,12 +35,14 @@ struct Shared {
 class Threads final : public Exchange {
  public:
   Threads(Shared& shared, int rank) : shared_(shared), rank_(rank) {}
-  bool meet(bool wish) override {
+  bool meet(bool wish, std::uint32_t place) override {
     own().wish = wish;
+    own().place = place;
     own().failed = fails_at >= 0 && meetings++ == fails_at;
     shared_.barrier.arrive_and_wait();
     const bool stop = std::any_of(shared_.given.begin(), shared_.given.end(),
                                   [](const Shared::Given& one) { return one.wish || one.failed; });
+    for (const Shared::Given& one : shared_.given) CHECK(one.place == place);
     shared_.barrier.arrive_and_wait();
     return !stop;
   }

@@ -132,6 +132,12 @@ def main() -> None:
         threading.Thread(target=says_when_it_runs, args=(out / f"pid{group.rank}",)).start()
         found = draws(group, 10**6, 50)
         np.savez(mine, position=found.state.position, step=found.state.step)
+    elif what == "asleep":
+        (out / f"pid{group.rank}").write_text(str(os.getpid()))
+        mine_now = target(group)
+        if group.rank == 1:
+            time.sleep(600)
+        rb.HMC(mine_now).sample(2, progress=False)
     elif what == "store":
         (out / f"pid{group.rank}").write_text(str(os.getpid()))
         found = draws(group, 200, 2, store=rb.Store(out / "run", flush_seconds=0.05))

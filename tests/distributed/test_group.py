@@ -1,10 +1,9 @@
 """Rows over ranks, in threads: the same bits for every number of them, and errors on all."""
 
 import itertools
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import ribbit as rb
 from ribbit.errors import GroupError
 from tests.support.five_networks import NETWORKS
 from tests.support.ranks import on_ranks
+from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
 
 # Runs of some draws have not converged, and are not meant to; short trajectories take less time.
 pytestmark = [
@@ -22,56 +22,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*max_num_leapfrog_steps.*:RuntimeWarning"),
 ]
 
-ROWS = 333  # of 11 panels, the last one of 13 rows
 RANKS = (1, 2, 3, 4)
-
-
-@pytest.fixture(autouse=True)
-def short_turns() -> Iterator[None]:
-    """Threads that wait for each other hand the interpreter over at once."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    yield
-    sys.setswitchinterval(before)
-
-
-def data(network: str = "perceptron") -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return a network and rows for it."""
-    model = NETWORKS[network]
-    rng = np.random.default_rng(7)
-    shape = (ROWS, *model.input_shape)
-    x = rng.integers(0, 5, shape).astype(float) if network == "cnn-lstm" else rng.normal(size=shape)
-    return model, x, rng.normal(size=(ROWS, *model.output_shape))
-
-
-def posterior(
-    group: Any = None, network: str = "perceptron", shards: int = 16, **options: Any
-) -> rb.Posterior:
-    """Return the posterior of all rows, or a rank's share of it."""
-    model, x, y = data(network)
-    y = options.pop("y", y)
-    mine = slice(None) if group is None else group.rows(ROWS, shards)
-    weights = options.pop("weights", None)
-    given = {"prior": rb.Normal(0.5), "likelihood": rb.Gaussian(), "marginalize": None, **options}
-    if weights is not None:
-        given["sample_weight"] = weights[mine]
-    return rb.Posterior(model, x[mine], y[mine], group=group, shards=shards, **given)
 
 
 def values(target: rb.Posterior) -> list[np.ndarray]:
     """Return what a target computes at three positions."""
     theta = target.init(seed=2, chains=3)
     return [*target.value_and_grad(theta), target.log_likelihood(theta), target.log_prior(theta)]
-
-
-def same_on_ranks(ranks: int, found: Callable[[Any], list[np.ndarray]]) -> None:
-    """Hold what each of some ranks finds to what one process finds, bit by bit."""
-    expected = found(None)
-    for one in on_ranks(ranks, found):
-        if isinstance(one, BaseException):
-            raise one
-        for got, wanted in zip(one, expected, strict=True):
-            np.testing.assert_array_equal(got, wanted)
 
 
 TARGETS: dict[str, dict[str, Any]] = {
@@ -81,6 +38,9 @@ TARGETS: dict[str, dict[str, Any]] = {
     "cold": {"temperature": 0.5, "likelihood_temperature": 2.0},
     "heavy tails": {"prior": rb.Laplace(0.5), "likelihood": rb.StudentTNoise(df=4.0)},
     "weights": {"weights": np.arange(ROWS) % 3 * 0.5},
+    "ones, then halves": {"weights": np.where(np.arange(ROWS) < 200, 1.0, 0.5)},
+    "zeros, then ones": {"weights": (np.arange(ROWS) >= 200) * 1.0},
+    "ones alone": {"weights": np.ones(ROWS)},
     "learned scales": {"prior": rb.Normal(rb.HalfNormal(0.5))},
     "counts": {"y": np.arange(ROWS) % 7, "likelihood": rb.Poisson()},
     **{name: {"network": name} for name in NETWORKS if name != "perceptron"},
@@ -131,7 +91,10 @@ STEPS: dict[str, Callable[[rb.Posterior], rb.Draws]] = {
         5, warmup=3, thin=2, chains=2
     ),
 }
-BATCHES = {name: TARGETS[name] for name in ("float32", "weights", "counts", "cnn-lstm", "lenet")}
+BATCHES = {
+    name: TARGETS[name]
+    for name in ("float32", "weights", "ones, then halves", "counts", "cnn-lstm", "lenet")
+}
 
 
 @pytest.mark.parametrize("rows", BATCHES)
@@ -228,6 +191,11 @@ def test_a_digest_of_data_is_that_of_any_number_of_ranks() -> None:
     for found in on_ranks(3, lambda group: posterior(group).fingerprint):
         assert found == alone
     assert posterior(y=data()[2] + 1).fingerprint["data"] != alone["data"]
+    for name in ("ones, then halves", "zeros, then ones", "ones alone"):
+        weights = TARGETS[name]["weights"]
+        alone = posterior(weights=weights).fingerprint
+        for found in on_ranks(3, lambda group, w=weights: posterior(group, weights=w).fingerprint):
+            assert found == alone
     plain = rb.Posterior(*data(), prior=rb.Normal(0.5), likelihood=rb.Gaussian())
     assert "shards" not in plain.fingerprint
 
@@ -255,6 +223,35 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda group: rb.HMC(posterior(group)).sample(2, seed=group.rank, warmup=0),
         "same seed",
     ),
+    "bytes": (
+        lambda group: posterior(
+            group, "lenet", x=np.zeros((ROWS, 8, 8, 1), np.uint8 if group.rank else np.float32)
+        ),
+        "same kind of inputs",
+    ),
+    "weights": (differing(1, weights=np.arange(ROWS) * 1.0), "sample_weight on every rank"),
+    "chains": (
+        lambda group: rb.HMC(posterior(group)).sample(2, chains=[group.rank], warmup=0),
+        "same chains",
+    ),
+    "warmup": (
+        lambda group: rb.HMC(posterior(group)).sample(2, keep_warmup=group.rank == 1, warmup=3),
+        "same keep warmup",
+    ),
+    "limits": (
+        lambda group: rb.HMC(posterior(group)).sample(
+            until=rb.Converged(rhat=1.1 + 0.1 * group.rank), max_draws=20, warmup=0
+        ),
+        "same until",
+    ),
+    "rows": (
+        lambda group: posterior(group).value_and_grad(posterior(group).init(), [group.rank]),
+        "same place",
+    ),
+    "positions": (
+        lambda group: posterior(group).value_and_grad(posterior(group).init(seed=group.rank)),
+        "same place",
+    ),
     "calls": (
         lambda group: (
             posterior(group).init()
@@ -274,6 +271,60 @@ def test_a_mistake_is_an_error_on_every_rank(name: str) -> None:
     assert all(isinstance(one, ValueError) for one in found), found
     assert any(text in str(one) for one in found), found
     assert sum(isinstance(one, GroupError) for one in found) >= 2, found
+
+
+ALONE: dict[str, Callable[[Any], Any]] = {
+    "thin": lambda group: rb.HMC(posterior(group)).sample(2, thin=1 - group.rank, warmup=0),
+    "predict_at": lambda group: rb.HMC(posterior(group), step_size=0.02).sample(
+        2, predict_at=np.zeros((2, 3 + group.rank)), warmup=0
+    ),
+    "epochs": lambda group: rb.BBB(posterior(group)).fit(1 - group.rank),
+    "resume": lambda group: rb.DeepEnsemble(posterior(group)).fit(1, resume=group.rank or None),
+    "standardize": lambda group: posterior(group, standardize=group.rank == 1),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_argument_that_one_rank_has_wrong_is_an_error_on_every_rank(name: str) -> None:
+    first, second = on_ranks(2, ALONE[name])
+    assert isinstance(second, ValueError | TypeError), second
+    assert not isinstance(second, GroupError), second
+    assert isinstance(first, GroupError), first
+    assert f"error on rank 1: {type(second).__name__}" in str(first)
+
+
+def test_warnings_of_data_are_of_all_rows() -> None:
+    """An error where they are errors, on every rank; sorted rows are no reason for one."""
+    found = on_ranks(3, lambda group: posterior(group, y=data()[2] * 1000.0))
+    assert isinstance(found[0], rb.errors.ScaleWarning), found
+    assert all(isinstance(one, GroupError) for one in found[1:]), found
+    y = np.sign(np.arange(ROWS)[:, None] - ROWS / 2)
+    y = (y - y.mean()) / y.std()
+    for one in on_ranks(2, lambda group: posterior(group, y=y)):
+        assert isinstance(one, rb.Posterior), one
+
+
+def test_a_vanishing_noise_is_that_of_all_rows() -> None:
+    """The rows of rank 0 have a sd of steps, those of rank 1 none: both say the same."""
+    model, x, y = data()
+    model = rb.mlp(3, (4,), 2)
+    y = np.round(y, 1)
+
+    def found(group: Any) -> Any:
+        mine = group.rows(ROWS)
+        target = rb.Posterior(
+            *(model, x[mine], y[mine]),
+            prior=rb.Normal(1.0),
+            likelihood=rb.HeteroscedasticGaussian(min_sd=1e-9),
+            group=group,
+        )
+        theta = target.init(chains=2)
+        theta[:, -1] = -12.0  # a small sd for all
+        return target._noise_collapse(theta[:, None, :])
+
+    first, second = on_ranks(2, found)
+    assert first is not None
+    assert first == second
 
 
 def test_rows_of_other_shards_are_refused() -> None:
@@ -343,6 +394,8 @@ REFUSED: dict[str, Callable[[rb.Posterior], Any]] = {
     "subset": lambda t: t.subset([0, 1]),
     "executor": lambda t: rb.HMC(t).sample(2, executor=object()),
     "start": lambda t: rb.HMC(t).start(2),
+    "init": lambda t: rb.HMC(t).sample(2, init="ensemble"),
+    "until and store": lambda t: rb.HMC(t).sample(until=rb.Converged(), store="nowhere"),
 }
 
 

@@ -12,10 +12,8 @@ import pytest
 import ribbit as rb
 from ribbit.errors import GroupError
 from ribbit.samplers.run.interrupt import InterruptGuard
-from tests.distributed.test_group import ROWS, data, posterior, same_on_ranks, short_turns
 from tests.support.ranks import on_ranks
-
-__all__ = ["short_turns"]
+from tests.support.rows_over_ranks import ROWS, data, posterior, same_on_ranks
 
 # Fits of some epochs are not meant to be done.
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
@@ -203,7 +201,6 @@ REFUSED: dict[str, Fit] = {
     "local": lambda g: rb.BBB(posterior(g), estimator="local"),
     "flipout": lambda g: rb.BBB(posterior(g), estimator="flipout"),
     "executor": lambda g: rb.DeepEnsemble(posterior(g)).fit(2, executor=object()),
-    "start": lambda g: rb.HMC(posterior(g)).sample(2, init="ensemble"),
 }
 
 

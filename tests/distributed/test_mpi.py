@@ -145,6 +145,20 @@ def test_sigterm_on_one_rank_ends_all(tmp_path: Path) -> None:
     assert "SIGTERM after" in printed
 
 
+def test_asked_twice_a_rank_waits_no_longer(tmp_path: Path) -> None:
+    """Rank 1 sleeps; it goes when rank 0 does."""
+    job = Job("asleep", 2, tmp_path)
+    pid = job.pid(0)
+    time.sleep(1.0)
+    kill(pid, signal.SIGINT)
+    time.sleep(1.5)
+    assert job.process.poll() is None
+    kill(pid, signal.SIGINT)
+    status, printed = job.wait()
+    assert status != 0
+    assert "KeyboardInterrupt" in printed
+
+
 def test_a_mismatch_is_one_error_on_every_rank(tmp_path: Path) -> None:
     status, printed = Job("mismatch", 2, tmp_path).wait()
     assert status == 0, printed

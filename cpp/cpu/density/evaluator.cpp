@@ -128,7 +128,7 @@ bool Evaluator<T>::join(const RowGroup& group, std::int64_t total) {
   for (int r = 0; r < group.ranks; ++r) {
     sizes.push_back((first_row(r + 1) - first_row(r)) * static_cast<std::int64_t>(sizeof(double)));
   }
-  if (!group.exchange->meet(false) ||
+  if (!group.exchange->meet(false, 0) ||
       !group.exchange->gather(reinterpret_cast<const std::byte*>(row_constant_.data()),
                               reinterpret_cast<std::byte*>(each.data()), sizes)) {
     return false;
@@ -271,13 +271,13 @@ bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted
     if (m.team.cancel().cancelled()) return false;
     run_shard(m, theta, m.first_shard() + s, wanted);
   }
-  return m.group != nullptr ? share(m, wanted) : m.barrier();
+  return m.group != nullptr ? share(m, theta, wanted) : m.barrier();
 }
 
 // From the sums of the rank's shards to those of all: log likelihoods of the shards, and the
 // gradient where combine() then finds it. Ends with a barrier; false when the ranks agree to end.
 template <class T>
-bool Evaluator<T>::share(const Member<T>& m, Wanted wanted) const {
+bool Evaluator<T>::share(const Member<T>& m, const T* theta, Wanted wanted) const {
   Exchange& others = *m.group->exchange;
   const bool leads = m.index == 0;
   const auto agreed = [&](bool on) {
@@ -293,7 +293,7 @@ bool Evaluator<T>::share(const Member<T>& m, Wanted wanted) const {
         sizes.push_back((m.group->first_shard(r + 1) - m.group->first_shard(r)) *
                         static_cast<std::int64_t>(sizeof(double)));
       }
-      agreed(others.meet(m.wish->wished()) &&
+      agreed(others.meet(m.wish->wished(), place_of(theta, dim_)) &&
              others.gather(reinterpret_cast<const std::byte*>(sent.data()),
                            reinterpret_cast<std::byte*>(m.shared.shard_ll), sizes));
     }
@@ -303,7 +303,8 @@ bool Evaluator<T>::share(const Member<T>& m, Wanted wanted) const {
   exchange.pack(m.shared.shard_grads.data(), m.first(dim_), m.last(dim_), wanted.values);
   if (!m.barrier()) return false;
   if (leads) {
-    agreed(others.meet(m.wish->wished()) && exchange.swap(wanted.values, m.shared.shard_ll));
+    agreed(others.meet(m.wish->wished(), place_of(theta, dim_)) &&
+           exchange.swap(wanted.values, m.shared.shard_ll));
   }
   if (!m.team.gather()) return false;
   const std::int64_t slice = exchange.slice_size();

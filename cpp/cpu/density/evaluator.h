@@ -198,7 +198,7 @@ class Evaluator {
 
  private:
   std::unique_ptr<Batch<T>> all_rows(bool streamed) const;
-  bool share(const Member<T>& m, Wanted wanted) const;
+  bool share(const Member<T>& m, const T* theta, Wanted wanted) const;
   bool run_scaled(const Member<T>& m, const T* theta, Wanted wanted) const;
   bool run_weights(const Member<T>& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;

@@ -74,7 +74,7 @@ bool fetch_rows(const Evaluator<T>& e, const std::int64_t* numbers, std::int64_t
   for (std::size_t i = 0; i < owner.size(); ++i) {
     if (owner[i] == own) to = write_row(e, record, numbers[i] - bounds[own], to);
   }
-  if (!group.exchange->meet(wish) ||
+  if (!group.exchange->meet(wish, place_of(numbers, count)) ||
       !group.exchange->gather(fetched.sent.data(), fetched.received.data(), sizes)) {
     return false;
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -27,8 +28,9 @@ namespace ribbit::cpu {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // wish: this rank wants to stop, and then all do.
-  virtual bool meet(bool wish) = 0;
+  // wish: this rank wants to stop, and then all do. place: what is worked on, by `place_of`, which
+  // must be the same on every rank.
+  virtual bool meet(bool wish, std::uint32_t place) = 0;
   // send: what rank 0, 1, .. gets, one behind another; receive: what it has for this one.
   virtual bool swap(const std::byte* send, const std::vector<std::int64_t>& send_sizes,
                     std::byte* receive, const std::vector<std::int64_t>& receive_sizes) = 0;
@@ -36,6 +38,20 @@ class Exchange {
   virtual bool gather(const std::byte* send, std::byte* receive,
                       const std::vector<std::int64_t>& sizes) = 0;
 };
+
+// A digest of an array, of no more than some thousand of its elements (FNV-1a).
+template <class T>
+std::uint32_t place_of(const T* values, std::int64_t count) {
+  constexpr std::int64_t kMost = 4096;
+  const std::int64_t step = std::max<std::int64_t>(1, count / kMost);
+  std::uint32_t hash = 2166136261U ^ static_cast<std::uint32_t>(count);
+  for (std::int64_t i = 0; i < count; i += step) {
+    std::uint32_t words[sizeof(T) / 4];
+    std::memcpy(words, values + i, sizeof(T));
+    for (const std::uint32_t word : words) hash = (hash ^ word) * 16777619U;
+  }
+  return hash;
+}
 
 // A part of the tree over shards: all that lie below place `index` of `level`, where level 0 is the
 // shards and a place of the next one adds two neighbours.

@@ -299,8 +299,10 @@ def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> Float
     return array
 
 
-def row_weights(function: str, value: Any) -> npt.NDArray[np.float64] | None:
+def row_weights(function: str, value: Any, *, some: bool = False) -> npt.NDArray[np.float64] | None:
     """Return weights (N,) of rows in float64; None where all are 1, or nothing is given.
+
+    some: they are those of some of the rows, as they are: what all of them are others know.
 
     Raises
     ------
@@ -313,6 +315,8 @@ def row_weights(function: str, value: Any) -> npt.NDArray[np.float64] | None:
     if array.ndim != 1:
         raise ShapeError(f"[{function}] expected sample_weight of shape (N,), got {summary(array)}")
     all_true(function, "sample_weight >= 0", "sample_weight", array, array >= 0)
+    if some:
+        return array
     if array.size and not array.any():
         raise DataError(f"[{function}] expected a sample_weight above 0, got zeros alone")
     return None if (array == 1.0).all() else array

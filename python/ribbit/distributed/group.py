@@ -77,7 +77,8 @@ class Group:
     rank, size : int
         This process among how many.
     bytes_sent : int
-        Bytes of gradients and log likelihoods that this rank has sent to others so far.
+        Bytes of gradients, log likelihoods and rows of minibatches that this rank has sent to
+        others so far.
     gradients : int
         Evaluations that were exchanged.
 
@@ -136,10 +137,23 @@ class Group:
 
     # What follows is for posteriors and samplers: all ranks call it together.
 
-    def meet(self, wish: bool) -> bool:
-        """Begin a gradient; whether all stop, since one wishes it."""
+    def meet(self, wish: bool, place: int) -> bool:
+        """Begin a gradient; whether all stop, since one wishes it.
+
+        Raises
+        ------
+        GroupError
+            On every rank, unless all are at the same `place`, a digest of positions or rows.
+        """
         self.gradients += 1
-        return self._begin(_GRADIENT, wish=wish)[0]
+        stop, said = self._begin(_GRADIENT, wish=wish, length=place)
+        places = [one for one, _ in said]
+        if len(set(places)) > 1:
+            raise GroupError(
+                "[Group] expected positions, or rows, at the same place on every rank, got digests "
+                f"{_listed(places)}: was the start the same?"
+            )
+        return stop
 
     def swap(
         self,
@@ -200,7 +214,7 @@ class Group:
         if len(set(places)) > 1:
             raise GroupError(
                 "[Group] expected chains at the same place on every rank, got digests "
-                f"{', '.join(f'{one:08x}' for one in places)}: was the start the same?"
+                f"{_listed(places)}: was the start the same?"
             )
         return stop, said[0][1]
 
@@ -256,3 +270,7 @@ class Group:
         except BaseException:
             self._lost = True
             raise
+
+
+def _listed(places: Sequence[int]) -> str:
+    return ", ".join(f"{one:08x}" for one in places)

@@ -171,7 +171,8 @@ class Draws:
         if self.positions.shape[1] == 0:
             raise ValueError(
                 "[Draws.predict] expected at least one draw, got none "
-                "(sampled with keep_draws=False: see draws.prediction; or interrupted at once)"
+                "(sampled with keep_draws=False: see draws.prediction; on a rank that writes no "
+                "folder: rank 0 has them; or interrupted at once)"
             )
         refuse_device_array("Draws.predict", "x", x, self.positions)
         # A wrong x is an error here, not when a statistic is first read.

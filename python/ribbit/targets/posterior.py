@@ -19,7 +19,7 @@ from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.mapped import mapped
 from ribbit._backends import precision as _precision
 from ribbit._backends.precision import Precision
-from ribbit.errors import ShapeError
+from ribbit.errors import DataError, ShapeError
 from ribbit.models.model import Model
 from ribbit.protocols import PredictiveTerms, RowGroup
 from ribbit.targets.curvature import GaussNewton
@@ -31,7 +31,7 @@ from ribbit.targets.native import NativeDensity, NativeSteps
 from ribbit.targets.predictive import NetworkPredictive, unravel
 from ribbit.targets.prior_base import PriorLike
 from ribbit.targets.priors import Normal
-from ribbit.targets.ranks import check_group, on_every_rank, spaced
+from ribbit.targets.ranks import check_group, check_options, on_every_rank, spaced
 from ribbit.targets.spec import DensitySpec
 from ribbit.targets.stepped import collapse, warn_of_steps
 from ribbit.targets.units import Units, warn_of_scale
@@ -248,7 +248,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         name = "Posterior"
         spec = on_every_rank(
             name,
-            check_group(name, group, standardize, marginalize),
+            check_group(name, group),
             lambda: self._checked(
                 *(model, x, y, prior, likelihood, temperature, likelihood_temperature),
                 *(sample_weight, dtype, precision, standardize, marginalize, shards, group),
@@ -258,9 +258,16 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             spec = spec.joined(name, group)
         self._fill(integrate(name, spec) if marginalize == "last_layer" else spec)
         _precision.warn(name, self.precision)
+        on_every_rank(name, group, self._warn)
+
+    def _warn(self) -> None:
+        """Warn of data that do not go with the model; with a group on rank 0 alone."""
+        spec = self._spec
+        if spec.ranks is not None and spec.ranks.group.rank > 0:
+            return
         if spec.units is None:
-            warn_of_scale(model, self.x, self.y, self.prior, self.likelihood)
-        warn_of_steps(self._spec)
+            warn_of_scale(self.model, *spec.seen, self.prior, self.likelihood)
+        warn_of_steps(spec)
 
     @staticmethod
     def _checked(
@@ -281,7 +288,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     ) -> DensitySpec:
         """Return the arguments, checked."""
         name, units = "Posterior", None
-        weights = checks.row_weights(name, sample_weight)
+        check_options(name, group, standardize, marginalize)
+        weights = checks.row_weights(name, sample_weight, some=group is not None)
         x = mapped(x)
         if checks.boolean(name, "standardize", standardize):
             if not isinstance(model, Model):
@@ -294,6 +302,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
         integrates = marginalize is not None and group is None
         spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards)
+        if group is None and weights is not None and not np.any(spec.weights):
+            raise DataError(
+                f"[{name}] expected a sample_weight above 0 in {spec.dtype}, got "
+                f"{weights.max():.6g}"
+            )
         if group is not None and spec.backend.device is not None:
             raise ValueError(f"[{name}] expected data in host memory for group=, got x on a device")
         return spec

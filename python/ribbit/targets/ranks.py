@@ -15,12 +15,20 @@ import numpy as np
 from ribbit._arrays import checks
 from ribbit._arrays.shards import PANEL, row_bounds
 from ribbit._arrays.threads import version
-from ribbit.errors import GroupError
+from ribbit.errors import DataError, GroupError
 
 if TYPE_CHECKING:
     from ribbit.protocols import RowGroup
 
-__all__ = ["Ranks", "check_group", "handshake", "on_every_rank", "spaced"]
+__all__ = [
+    "Ranks",
+    "check_group",
+    "check_options",
+    "handshake",
+    "on_every_rank",
+    "spaced",
+    "weights_of_all",
+]
 
 _T = TypeVar("_T")
 
@@ -125,10 +133,8 @@ def handshake(
     return Ranks(group, bounds[group.rank], total, sum(part for _, part in found), digests)
 
 
-def check_group(
-    function: str, group: Any, standardize: bool, marginalize: str | None
-) -> RowGroup | None:
-    """Return `group`, None where there is none; raise for what does not go with one."""
+def check_group(function: str, group: Any) -> RowGroup | None:
+    """Return `group`, None where there is none; TypeError for anything else."""
     if group is None:
         return None
     if not all(callable(getattr(group, name, None)) for name in ("meet", "collect", "rows")):
@@ -136,13 +142,46 @@ def check_group(
             f"[{function}] expected group as rb.distributed.from_mpi() returns, got "
             f"{checks.summary(group)}"
         )
+    return group  # type: ignore[no-any-return]
+
+
+def check_options(
+    function: str, group: RowGroup | None, standardize: Any, marginalize: str | None
+) -> None:
+    """Raise for what does not go with a group."""
+    if group is None:
+        return
     for name, got in ("standardize", standardize), ("marginalize", marginalize):
         if got is True or got == "last_layer":
             raise ValueError(
                 f"[{function}] expected no {name}= with group=, got {got!r}: it needs all rows in "
                 "one process"
             )
-    return group  # type: ignore[no-any-return]
+
+
+def weights_of_all(function: str, group: RowGroup, weights: Any) -> Any:
+    """Return this rank's weights of rows, None where those of all ranks are 1.
+
+    Raises
+    ------
+    GroupError
+        On every rank, where some have weights and some none.
+    DataError
+        On every rank, where all weights are 0.
+    """
+    kind = b"none" if weights is None else b"ones" if (weights == 1).all() else b"more"
+    if kind == b"more" and not weights.any():
+        kind = b"zeros"
+    kinds = group.collect(kind)
+    given = ["none" if one == b"none" else "some" for one in kinds]
+    if len(set(given)) > 1:
+        said = ", ".join(f"{one} (rank {rank})" for rank, one in enumerate(given))
+        raise GroupError(
+            f"[{function}] expected sample_weight on every rank, or on none, got {said}"
+        )
+    if set(kinds) == {b"zeros"}:
+        raise DataError(f"[{function}] expected a sample_weight above 0, got zeros alone")
+    return None if set(kinds) <= {b"none", b"ones"} else weights
 
 
 def spaced(ranks: Ranks, x: Any, every: int) -> Any:

@@ -24,14 +24,14 @@ from ribbit._backends import dispatch
 from ribbit._backends import precision as _precision
 from ribbit._backends.codes import COLUMNS
 from ribbit._backends.density_table import DensityTable, prior_constants
-from ribbit.errors import DataError, ShapeError
+from ribbit.errors import ShapeError
 from ribbit.models.model import Model
 from ribbit.targets import likelihoods, prior_table, priors
 from ribbit.targets.likelihoods import Array64, Likelihood
 from ribbit.targets.prior_base import Prior, PriorLike
 from ribbit.targets.prior_table import PriorTable
 from ribbit.targets.priors import Normal
-from ribbit.targets.ranks import Ranks, handshake
+from ribbit.targets.ranks import Ranks, handshake, spaced, weights_of_all
 from ribbit.targets.units import Units
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DensitySpec", "digest"]
 
+_SEEN_INPUTS, _SEEN_TARGETS = 512, 1 << 17  # rows at most that all ranks of a group see
 _DIGESTS = {key: f"digest of the {key}" for key in ("model", "prior", "likelihood")}
 
 
@@ -68,6 +69,8 @@ class DensitySpec:
         Into which all rows are cut; None: by shapes.
     ranks : Ranks or None
         With a group: who has which rows. All else here is of this rank's own.
+    of_all : ((n, D) array, (m, J) array) or None
+        With a group: inputs and targets of some rows of all ranks, evenly spaced.
     """
 
     model: Model
@@ -89,6 +92,7 @@ class DensitySpec:
     weights: FloatArray | None = field(repr=False)
     shards: int | None = field(default=None, kw_only=True)
     ranks: Ranks | None = field(default=None, repr=False, kw_only=True)
+    of_all: tuple[Any, Any] | None = field(default=None, repr=False, kw_only=True)
 
     @staticmethod
     def of(
@@ -179,7 +183,8 @@ class DensitySpec:
             On every rank, where they do not fit each other.
         """
         shards = DEFAULT_SHARDS if self.shards is None else self.shards
-        own = dataclasses.replace(self, shards=shards)
+        weights = weights_of_all(name, group, self.weights)
+        own = dataclasses.replace(self, shards=shards, weights=weights)
         # In words first: digests say that something differs, not what.
         stated = {
             "dtype": own.dtype.name,
@@ -187,11 +192,20 @@ class DensitySpec:
             "likelihood": repr(own.likelihood),
             "prior": repr(own.prior),
             "precision": own.precision,
+            "kind of inputs": "bytes" if own.x.dtype == np.uint8 else "numbers",
+            "dimensions of y": "1" if own.flat else "2",
             **{_DIGESTS.get(key, key): value for key, value in own._stated("").items()},
         }
-        weight = self.total_rows
-        ranks = handshake(name, group, shards, stated, self.own_rows, weight, self._digests)
-        return dataclasses.replace(own, ranks=ranks)
+        weight = own.total_rows
+        ranks = handshake(name, group, shards, stated, own.own_rows, weight, own._digests)
+        every_x, every_y = (-(-ranks.total // most) for most in (_SEEN_INPUTS, _SEEN_TARGETS))
+        seen = spaced(ranks, own.x, every_x), spaced(ranks, own.y, every_y)
+        return dataclasses.replace(own, ranks=ranks, of_all=seen)
+
+    @property
+    def seen(self) -> tuple[Any, Any]:
+        """Rows of x and of y that warnings look at: all, or with a group some of all ranks."""
+        return (self.x, self.y) if self.of_all is None else self.of_all
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A backend cannot be pickled; it is found again from the data.
@@ -405,12 +419,7 @@ def _weights_of(
         raise ShapeError(
             f"[{name}] expected sample_weight of shape ({rows.shape[0]},), got {weights.shape}"
         )
-    found = checks.data(name, "sample_weight", weights, dtype)
-    if not found.any():
-        raise DataError(
-            f"[{name}] expected a sample_weight above 0 in {dtype}, got {weights.max():.6g}"
-        )
-    return found
+    return checks.data(name, "sample_weight", weights, dtype)
 
 
 def digest(*parts: Any) -> str:

@@ -66,7 +66,7 @@ def warn_of_steps(spec: DensitySpec) -> None:
     likelihood = spec.likelihood
     if not isinstance(likelihood, HeteroscedasticGaussian) or likelihood.min_sd > 0.0:
         return
-    y = to_host(spec.y)
+    y = to_host(spec.seen[1])
     for column in range(y.shape[1]):
         step, count, share = step_of(y[:, column])
         if not (share >= _ENOUGH and math.isfinite(step)):
@@ -81,7 +81,7 @@ def warn_of_steps(spec: DensitySpec) -> None:
             f"HeteroscedasticGaussian(min_sd={advised:.2g}), the sd of rounding to steps of "
             f"{step:.3g}{units}",
             NoiseWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
         return
 
@@ -106,17 +106,18 @@ def collapse(spec: DensitySpec, network: Any, positions: Any) -> tuple[float, st
     if not isinstance(likelihood, HeteroscedasticGaussian) or 0 in positions.shape:
         return None
     xp = namespace(positions)
-    every = np.linspace(0, spec.own_rows - 1, min(spec.own_rows, _ROWS)).astype(np.int64)
-    x: Any = spec.x[every] if isinstance(spec.x, MappedRows) else None
+    inputs, targets = spec.seen
+    every = np.linspace(0, inputs.shape[0] - 1, min(inputs.shape[0], _ROWS)).astype(np.int64)
+    x: Any = inputs[every] if isinstance(inputs, MappedRows) else None
     if x is None:
-        x = xp.take(spec.x, from_host(xp, every), axis=0)
+        x = xp.take(inputs, from_host(xp, every), axis=0)
     x = xp.reshape(x, (-1, *spec.model.input_shape))
     each = max(1, _DRAWS // positions.shape[0])
     draws = np.linspace(0, positions.shape[1] - 1, min(each, positions.shape[1])).astype(np.int64)
     theta = xp.take(positions, from_host(xp, draws), axis=1)
     theta = xp.reshape(theta, (-1, positions.shape[2]))
     sd = np.asarray(to_host(network.predictive(theta, x).noise_sd))  # (S, N, J)
-    y = to_host(spec.y)
+    y = to_host(targets)
     steps = np.array([step_of(y[:, j])[0] for j in range(y.shape[1])])
     if not np.isfinite(steps).any():
         return None

@@ -184,7 +184,7 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
             "back in your units), or scale them yourself: "
             "scaler = rb.datasets.standardize(x, y); x, y = scaler.x, scaler.y",
             ScaleWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
 
 

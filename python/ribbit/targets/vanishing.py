@@ -37,7 +37,7 @@ def vanishing_noise(spec: DensitySpec, noise_at: int, positions: Any) -> tuple[s
     """
     if not spec.likelihood.learns_noise:
         return None
-    spread = float(np.std(np.asarray(to_host(spec.y), np.float64), axis=0).mean())
+    spread = float(np.std(np.asarray(to_host(spec.seen[1]), np.float64), axis=0).mean())
     sd = float(np.exp(np.median(to_host(positions)[:, noise_at].astype(np.float64))))
     if not 0.0 < sd < _SMALL * spread:
         return None

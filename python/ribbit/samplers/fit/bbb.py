@@ -21,7 +21,7 @@ from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, fitting, run_epochs, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
-from ribbit.samplers.run.ranks import Together
+from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 
@@ -202,39 +202,40 @@ class BBB:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "BBB.fit"
-        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
-        seed = checks.seed(name, seed)
-        start = init
-        if resume is not None or not isinstance(init, MeanField):
-            start = begin(name, init, resume, MeanField, self.settings, 1, seed)
-        fit = self._resumed(name, resume) if resume is not None else None
-        request = {
-            "sampler": "BBB",
-            "target": self._density.fingerprint,
-            "settings": self.settings,
-            "num_epochs": epochs,
-            "seed": seed,
-            "init": init,
-            "resume": resume,
-        }
-        with (
-            fitting(name, self._density, store, request) as (ranks, kept),
-            InterruptGuard(ranks.group) as guard,
-        ):
-            ranks.guard = guard
-            if kept is not None and kept.begun:
-                arrays, step, seed, records = self._stored(kept)
-            elif fit is None:
-                arrays, step = self._start(name, seed, start), 0
-                records = np.zeros((3, 0))
-            else:
-                arrays, step, seed, records = fit
-            found = self._run(
-                name, epochs, seed, arrays, step, records, ranks, guard, progress, kept
-            )
-        if found.complete:
-            warn_of_rise(name, found.history, self._num_rows)
-        return found
+        with together(name, self._density.group) as ranks:
+            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=1, maximum=2**39)
+            seed = checks.seed(name, seed)
+            start = init
+            if resume is not None or not isinstance(init, MeanField):
+                start = begin(name, init, resume, MeanField, self.settings, 1, seed)
+            fit = self._resumed(name, resume) if resume is not None else None
+            request = {
+                "sampler": "BBB",
+                "target": self._density.fingerprint,
+                "settings": self.settings,
+                "num_epochs": epochs,
+                "seed": seed,
+                "init": init,
+                "resume": resume,
+            }
+            with (
+                fitting(name, ranks, store, request) as kept,
+                InterruptGuard(ranks.group) as guard,
+            ):
+                ranks.guard = guard
+                if kept is not None and kept.begun:
+                    arrays, step, seed, records = self._stored(kept)
+                elif fit is None:
+                    arrays, step = self._start(name, seed, start), 0
+                    records = np.zeros((3, 0))
+                else:
+                    arrays, step, seed, records = fit
+                found = self._run(
+                    name, epochs, seed, arrays, step, records, ranks, guard, progress, kept
+                )
+            if found.complete:
+                warn_of_rise(name, found.history, self._num_rows)
+            return found
 
     def _run(
         self,

@@ -15,6 +15,7 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
+from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -144,41 +145,42 @@ class DeepEnsemble:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "DeepEnsemble.fit"
-        start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
-        request = {
-            "sampler": "DeepEnsemble",
-            "target": self._stepper.density.fingerprint,
-            "settings": self.settings,
-            "num_epochs": num_epochs,
-            "seed": seed,
-            "init": init,
-            "resume": resume,
-        }
-        try:
-            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
-                state, complete, history = train(
-                    name,
-                    "DeepEnsemble",
-                    self._stepper,
-                    num_epochs,
-                    seed=seed,
-                    start=start,
-                    members=self._members,
-                    resume=None if resume is None else resume.state,
-                    progress=progress,
-                    likelihood_alone=self._stepper.rule.prior == 0.0,
-                    fit=lambda state: self._fit(state, complete=False),
-                    ranks=ranks,
-                    store=kept,
-                    executor=executor,
-                )
-        except NonFiniteError as error:
-            error.state = error.fit or error.state
-            raise
-        fit = self._fit(state, complete=complete, history=joined(resume, history))
-        if complete:
-            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
-        return fit
+        with together(name, self._stepper.density.group) as ranks:
+            start = begin(name, init, resume, EnsembleFit, self.settings, self._members, seed)
+            request = {
+                "sampler": "DeepEnsemble",
+                "target": self._stepper.density.fingerprint,
+                "settings": self.settings,
+                "num_epochs": num_epochs,
+                "seed": seed,
+                "init": init,
+                "resume": resume,
+            }
+            try:
+                with fitting(name, ranks, store, request) as kept:
+                    state, complete, history = train(
+                        name,
+                        "DeepEnsemble",
+                        self._stepper,
+                        num_epochs,
+                        seed=seed,
+                        start=start,
+                        members=self._members,
+                        resume=None if resume is None else resume.state,
+                        progress=progress,
+                        likelihood_alone=self._stepper.rule.prior == 0.0,
+                        fit=lambda state: self._fit(state, complete=False),
+                        ranks=ranks,
+                        store=kept,
+                        executor=executor,
+                    )
+            except NonFiniteError as error:
+                error.state = error.fit or error.state
+                raise
+            fit = self._fit(state, complete=complete, history=joined(resume, history))
+            if complete:
+                warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+            return fit
 
     def _fit(
         self, state: StochasticState, *, complete: bool, history: History | None = None

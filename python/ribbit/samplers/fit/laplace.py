@@ -25,7 +25,7 @@ from ribbit.samplers.fit.training import as_position, begin, fitting, joined, tr
 from ribbit.samplers.run import options
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
-from ribbit.samplers.run.ranks import Together
+from ribbit.samplers.run.ranks import Together, together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -236,50 +236,51 @@ class LaplaceApproximation:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "LaplaceApproximation.fit"
-        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
-        seed = checks.seed(name, seed)
-        given = resume is None and epochs == 0
-        if given and init is None:
-            raise ValueError(f"[{name}] expected num_epochs >= 1 without init, got 0")
-        if store is not None and epochs == 0:
-            raise ValueError(
-                f"[{name}] expected num_epochs >= 1 with store, got 0: without training there is "
-                "nothing to go on with"
-            )
-        start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
-        request = {
-            "sampler": "LaplaceApproximation",
-            "target": self._stepper.density.fingerprint,
-            "settings": self.settings,
-            "num_epochs": num_epochs,
-            "seed": seed,
-            "init": init,
-            "resume": resume,
-        }
-        with fitting(name, self._stepper.density, store, request) as (ranks, found):
-            kept = found if isinstance(found, FitStore) else None  # there are no other ranks
-            state, complete, history = None, True, {} if resume is None else resume.history
-            density = self._stepper.density
-            if epochs:
-                state, complete, history = self._train(
-                    name, epochs, seed, start, resume, progress, ranks, kept
+        with together(name, self._stepper.density.group) as ranks:
+            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+            seed = checks.seed(name, seed)
+            given = resume is None and epochs == 0
+            if given and init is None:
+                raise ValueError(f"[{name}] expected num_epochs >= 1 without init, got 0")
+            if store is not None and epochs == 0:
+                raise ValueError(
+                    f"[{name}] expected num_epochs >= 1 with store, got 0: without training there "
+                    "is nothing to go on with"
                 )
-                theta = state.position[0]
-            elif resume is not None:
-                _check_progress(progress)
-                state = self._stepper.adopt(name, resume.state)
-                theta = state.position[0]
-            else:
-                _check_progress(progress)
-                theta = _row(name, density, as_position(name, density, start))
-            whole = joined(resume, history) if epochs else history
-            fit = self._fit(theta, state, seed, whole, complete=complete)
-            if not complete:
+            start = begin(name, _mode_of(init), resume, LaplaceFit, self.settings, 1, seed)
+            request = {
+                "sampler": "LaplaceApproximation",
+                "target": self._stepper.density.fingerprint,
+                "settings": self.settings,
+                "num_epochs": num_epochs,
+                "seed": seed,
+                "init": init,
+                "resume": resume,
+            }
+            with fitting(name, ranks, store, request) as found:
+                kept = found if isinstance(found, FitStore) else None  # there are no other ranks
+                state, complete, history = None, True, {} if resume is None else resume.history
+                density = self._stepper.density
+                if epochs:
+                    state, complete, history = self._train(
+                        name, epochs, seed, start, resume, progress, ranks, kept
+                    )
+                    theta = state.position[0]
+                elif resume is not None:
+                    _check_progress(progress)
+                    state = self._stepper.adopt(name, resume.state)
+                    theta = state.position[0]
+                else:
+                    _check_progress(progress)
+                    theta = _row(name, density, as_position(name, density, start))
+                whole = joined(resume, history) if epochs else history
+                fit = self._fit(theta, state, seed, whole, complete=complete)
+                if not complete:
+                    return fit
+                fit = self._curved(name, fit, theta, given=given, store=kept)
+                if kept is not None and fit.complete:  # its training has its own history
+                    kept.put_back(dataclasses.replace(fit, history=history))
                 return fit
-            fit = self._curved(name, fit, theta, given=given, store=kept)
-            if kept is not None and fit.complete:  # its training has its own history
-                kept.put_back(dataclasses.replace(fit, history=history))
-            return fit
 
     def _train(
         self,

@@ -18,6 +18,7 @@ from ribbit.results.state import StochasticState
 from ribbit.results.store.options import Store
 from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
+from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -154,43 +155,44 @@ class MCDropout:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "MCDropout.fit"
-        # What is learned is not a setting.
-        settings = {k: v for k, v in self.settings.items() if k != "rates"}
-        if not self._masked.learns_rates:
-            settings["rates"] = self._masked.rates.tolist()
-        start = begin(name, init, resume, DropoutFit, settings, 1, seed)
-        request = {
-            "sampler": "MCDropout",
-            "target": self._stepper.density.fingerprint,
-            "settings": self.settings,
-            "num_epochs": num_epochs,
-            "seed": seed,
-            "init": init,
-            "resume": resume,
-        }
-        try:
-            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
-                state, complete, history = train(
-                    name,
-                    "MCDropout",
-                    self._stepper,
-                    num_epochs,
-                    seed=seed,
-                    start=self._start(name, start),
-                    members=1,
-                    resume=None if resume is None else resume.state,
-                    progress=progress,
-                    fit=lambda state: self._fit(state, complete=False),
-                    ranks=ranks,
-                    store=kept,
-                )
-        except NonFiniteError as error:
-            error.state = error.fit or error.state
-            raise
-        fit = self._fit(state, complete=complete, history=joined(resume, history))
-        if complete:
-            warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
-        return fit
+        with together(name, self._stepper.density.group) as ranks:
+            # What is learned is not a setting.
+            settings = {k: v for k, v in self.settings.items() if k != "rates"}
+            if not self._masked.learns_rates:
+                settings["rates"] = self._masked.rates.tolist()
+            start = begin(name, init, resume, DropoutFit, settings, 1, seed)
+            request = {
+                "sampler": "MCDropout",
+                "target": self._stepper.density.fingerprint,
+                "settings": self.settings,
+                "num_epochs": num_epochs,
+                "seed": seed,
+                "init": init,
+                "resume": resume,
+            }
+            try:
+                with fitting(name, ranks, store, request) as kept:
+                    state, complete, history = train(
+                        name,
+                        "MCDropout",
+                        self._stepper,
+                        num_epochs,
+                        seed=seed,
+                        start=self._start(name, start),
+                        members=1,
+                        resume=None if resume is None else resume.state,
+                        progress=progress,
+                        fit=lambda state: self._fit(state, complete=False),
+                        ranks=ranks,
+                        store=kept,
+                    )
+            except NonFiniteError as error:
+                error.state = error.fit or error.state
+                raise
+            fit = self._fit(state, complete=complete, history=joined(resume, history))
+            if complete:
+                warn_of_rise(name, fit.history, self._stepper.num_rows or 1)
+            return fit
 
     def _fit(
         self, state: StochasticState, *, complete: bool, history: History | None = None

@@ -17,6 +17,7 @@ from ribbit.results.swag import SWAGFit
 from ribbit.samplers.fit.collection import Collection
 from ribbit.samplers.fit.training import begin, fitting, joined, train, warn_of_rise
 from ribbit.samplers.run import options
+from ribbit.samplers.run.ranks import together
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.rule import Rule
@@ -197,54 +198,55 @@ class SWAG:
         ``fit``; ``resume=error.fit`` goes on.
         """
         name = "SWAG.fit"
-        epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
-        more = checks.integer(name, "swag_epochs", swag_epochs, minimum=0, maximum=2**39)
-        if epochs + more == 0:
-            raise ValueError(f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0")
-        start = begin(name, init, resume, SWAGFit, self.settings, self._members, seed)
-        if resume is not None and resume.count and epochs:
-            raise ValueError(
-                f"[{name}] expected num_epochs=0 with a resume that has collected {resume.count} "
-                f"iterates, got {epochs}: to train on give it as init"
-            )
-        self._check_memory(name, more, resume)
-        collected = Collection(self._collector, more, self._max_rank, resume)
-        request = {
-            "sampler": "SWAG",
-            "target": self._stepper.density.fingerprint,
-            "settings": self.settings,
-            "num_epochs": num_epochs,
-            "swag_epochs": swag_epochs,
-            "seed": seed,
-            "init": init,
-            "resume": resume,
-        }
-        try:
-            with fitting(name, self._stepper.density, store, request) as (ranks, kept):
-                state, complete, history = train(
-                    name,
-                    "SWAG",
-                    self._stepper,
-                    epochs,
-                    seed=seed,
-                    start=start,
-                    members=self._members,
-                    resume=None if resume is None else resume.state,
-                    progress=progress,
-                    fit=lambda state: self._fit(state, collected, complete=False),
-                    collect=collected,
-                    ranks=ranks,
-                    store=kept,
-                    executor=executor,
+        with together(name, self._stepper.density.group) as ranks:
+            epochs = checks.integer(name, "num_epochs", num_epochs, minimum=0, maximum=2**39)
+            more = checks.integer(name, "swag_epochs", swag_epochs, minimum=0, maximum=2**39)
+            if epochs + more == 0:
+                raise ValueError(f"[{name}] expected num_epochs or swag_epochs >= 1, got 0 and 0")
+            start = begin(name, init, resume, SWAGFit, self.settings, self._members, seed)
+            if resume is not None and resume.count and epochs:
+                raise ValueError(
+                    f"[{name}] expected num_epochs=0 with a resume that has collected "
+                    f"{resume.count} iterates, got {epochs}: to train on give it as init"
                 )
-        except NonFiniteError as error:
-            error.state = error.fit or error.state
-            raise
-        past = joined(resume, history)
-        fit = self._fit(state, collected, complete=complete, history=past)
-        if complete:
-            warn_of_rise(name, fit.history, self._stepper.num_rows or 1, fit.advice)
-        return fit
+            self._check_memory(name, more, resume)
+            collected = Collection(self._collector, more, self._max_rank, resume)
+            request = {
+                "sampler": "SWAG",
+                "target": self._stepper.density.fingerprint,
+                "settings": self.settings,
+                "num_epochs": num_epochs,
+                "swag_epochs": swag_epochs,
+                "seed": seed,
+                "init": init,
+                "resume": resume,
+            }
+            try:
+                with fitting(name, ranks, store, request) as kept:
+                    state, complete, history = train(
+                        name,
+                        "SWAG",
+                        self._stepper,
+                        epochs,
+                        seed=seed,
+                        start=start,
+                        members=self._members,
+                        resume=None if resume is None else resume.state,
+                        progress=progress,
+                        fit=lambda state: self._fit(state, collected, complete=False),
+                        collect=collected,
+                        ranks=ranks,
+                        store=kept,
+                        executor=executor,
+                    )
+            except NonFiniteError as error:
+                error.state = error.fit or error.state
+                raise
+            past = joined(resume, history)
+            fit = self._fit(state, collected, complete=complete, history=past)
+            if complete:
+                warn_of_rise(name, fit.history, self._stepper.num_rows or 1, fit.advice)
+            return fit
 
     def _check_memory(self, name: str, epochs: int, resume: SWAGFit | None) -> None:
         rank = min(self._max_rank, epochs + (0 if resume is None else resume.count))

@@ -25,7 +25,7 @@ from ribbit.results.store.placing import placed
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.elsewhere import Elsewhere
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
-from ribbit.samplers.run.ranks import Together, together
+from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
@@ -44,20 +44,18 @@ _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
 
 @contextlib.contextmanager
 def fitting(
-    function: str, density: Density, store: Any, request: dict[str, Any]
-) -> Iterator[tuple[Together, FitStore | FollowedFit | None]]:
-    """Return what a fit has in common with other ranks, and the folder of its checkpoints.
+    function: str, ranks: Together, store: Any, request: dict[str, Any]
+) -> Iterator[FitStore | FollowedFit | None]:
+    """Return the folder of a fit's checkpoints, once all ranks have asked for the same fit.
 
-    The folder is written by rank 0 alone; the others know what it holds.
+    Rank 0 alone writes it; the others know what it holds.
     """
-    with (
-        together(function, density.group) as ranks,
-        folder_opened(function, store if ranks.leads else None) as folder,
-    ):
+    with folder_opened(function, store if ranks.leads else None) as folder:
         asked = {key: request[key] for key in _ALIKE if key in request}
-        ranks.alike(store=store is not None, **asked)
+        resumes = request["resume"] is not None
+        ranks.alike(store=store is not None, resume=resumes, **asked)
         kept = fit_store(function, folder, request)
-        yield ranks, kept if store is None else ranks.stored(kept)
+        yield kept if store is None else ranks.stored(kept)
 
 
 def begin(

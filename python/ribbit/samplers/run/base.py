@@ -228,127 +228,147 @@ class Sampler(ABC):
             )
         begin = time.perf_counter()
         name = f"{type(self).__name__}.sample"
-        first, num_draws = counts(name, num_draws, until, max_draws)
-        warmup = self.default_warmup if warmup is None else warmup
-        thin = self.default_thin if thin is None else thin
-        thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
-        keep_draws = checks.boolean(name, "keep_draws", keep_draws)
-        keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
-        if max_seconds is not None:
-            max_seconds = checks.positive(name, "max_seconds", max_seconds)
-        thin = self._thin(name, num_draws, thin)
-        if store is not None:
-            store = Store.of(name, store)
-            if store.keep == "predictions" and predict_at is None:
-                raise ValueError(f"[{name}] expected predict_at= for keep='predictions', got none")
-            keep_draws = keep_draws and store.keep == "draws"
-        running = self._running(name, predict_at, quantiles, keep_draws)
-        origin: dict[str, Any] | None = None
-        with (
-            together(name, self._density.group) as ranks,
-            folder_opened(name, store if ranks.leads else None) as folder,
-            InterruptGuard(ranks.group) as guard,
-            contextlib.ExitStack() as stack,
-        ):
-            ranks.guard = guard
-            ranks.refuse(executor=executor, until_and_store=until is not None and store is not None)
-            ranks.alike(
-                sampler=repr(self), seed=seed, num_draws=num_draws, warmup=warmup, thin=thin
-            )
-            if not ranks.leads:
-                progress = False
-                keep_draws = keep_draws and store is None
-            kept: Any = None
-            if folder is not None:
-                request = self._request(
+        with together(name, self._density.group) as ranks:
+            first, num_draws = counts(name, num_draws, until, max_draws)
+            warmup = self.default_warmup if warmup is None else warmup
+            thin = self.default_thin if thin is None else thin
+            thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
+            keep_draws = checks.boolean(name, "keep_draws", keep_draws)
+            keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
+            if max_seconds is not None:
+                max_seconds = checks.positive(name, "max_seconds", max_seconds)
+            thin = self._thin(name, num_draws, thin)
+            if store is not None:
+                store = Store.of(name, store)
+                if store.keep == "predictions" and predict_at is None:
+                    raise ValueError(
+                        f"[{name}] expected predict_at= for keep='predictions', got none"
+                    )
+                keep_draws = keep_draws and store.keep == "draws"
+            running = self._running(name, predict_at, quantiles, keep_draws)
+            origin: dict[str, Any] | None = None
+            with (
+                folder_opened(name, store if ranks.leads else None) as folder,
+                InterruptGuard(ranks.group) as guard,
+                contextlib.ExitStack() as stack,
+            ):
+                ranks.guard = guard
+                ranks.refuse(
+                    executor=executor,
+                    until_and_store=until is not None and store is not None,
+                    init=isinstance(init, str) or callable(getattr(init, "fitted", None)),
+                )
+                ranks.alike(
+                    sampler=repr(self),
+                    seed=seed,
                     num_draws=num_draws,
                     warmup=warmup,
                     thin=thin,
-                    chains=chains,
-                    seed=seed,
-                    init=init,
-                    resume=resume.state if isinstance(resume, Draws) else resume,
-                    predict_at=predict_at,
-                    quantiles=quantiles,
+                    chains=np.asarray(chains).tolist(),
+                    until=until,
+                    max_draws=max_draws,
                     keep_draws=keep_draws,
                     keep_warmup=keep_warmup,
-                    until=until,
-                    first=first,
+                    quantiles=quantiles,
+                    predict_at=predict_at is not None,
+                    store=store is not None,
                 )
-                kept = RunStore(name, folder, request)
-            if store is not None:
-                kept = ranks.stored(kept)
-            if kept is not None and kept.begun:
-                origin = kept.origin
-                state = self._adopt(name, placed(self._density.xp, kept.state), guard)
-            elif resume is None:
-                try:
-                    state, origin = self._start(
-                        name, warmup, chains, seed, init, guard, progress, max_seconds, executor
+                if not ranks.leads:
+                    progress = False
+                    keep_draws = keep_draws and store is None
+                kept: Any = None
+                if folder is not None:
+                    request = self._request(
+                        num_draws=num_draws,
+                        warmup=warmup,
+                        thin=thin,
+                        chains=chains,
+                        seed=seed,
+                        init=init,
+                        resume=resume.state if isinstance(resume, Draws) else resume,
+                        predict_at=predict_at,
+                        quantiles=quantiles,
+                        keep_draws=keep_draws,
+                        keep_warmup=keep_warmup,
+                        until=until,
+                        first=first,
                     )
-                except Interrupted:  # nothing to return yet
-                    raise guard.exception from None
-            else:
-                given = resume.state if isinstance(resume, Draws) else resume
-                origin = _shared_before(resume)
-                if given is None:
-                    raise ValueError(
-                        f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
-                        "give them as init"
+                    kept = RunStore(name, folder, request)
+                if store is not None:
+                    kept = ranks.stored(kept)
+                if kept is not None and kept.begun:
+                    origin = kept.origin
+                    state = self._adopt(name, placed(self._density.xp, kept.state), guard)
+                elif resume is None:
+                    try:
+                        state, origin = self._start(
+                            name, warmup, chains, seed, init, guard, progress, max_seconds, executor
+                        )
+                    except Interrupted:  # nothing to return yet
+                        raise guard.exception from None
+                else:
+                    given = resume.state if isinstance(resume, Draws) else resume
+                    origin = _shared_before(resume)
+                    if given is None:
+                        raise ValueError(
+                            f"[{name}] expected draws of a sampler to resume, got draws of a fit: "
+                            "give them as init"
+                        )
+                    try:
+                        state = self._adopt(name, given, guard)
+                    except Interrupted:
+                        raise guard.exception from None
+                    if chains is not None or init is not None:
+                        other = "chains" if init is None else "init"
+                        raise ValueError(
+                            f"[{name}] expected resume without {other}, got both: they come "
+                            "from the state"
+                        )
+                done = 0 if kept is None else kept.kept
+                self._check_end(name, state, num_draws - done, thin)
+                if running is not None:  # bad x or y: before any work
+                    theta = self._density.completed(state)
+                    running.prepare(theta, num_draws, guard, at_most=until is not None)
+                    if kept is not None:
+                        kept.restore(running)
+                watch = None
+                if until is not None:
+                    watch = Watch(
+                        name,
+                        until,
+                        self._density,
+                        self._density.completed(state),
+                        first,
+                        num_draws,
+                        running=running,
+                        origin=origin,
+                        tracked=self._reports_lp(),
+                        keeps=keep_draws,
+                        guard=guard,
                     )
-                try:
-                    state = self._adopt(name, given, guard)
-                except Interrupted:
-                    raise guard.exception from None
-                if chains is not None or init is not None:
-                    other = "chains" if init is None else "init"
-                    raise ValueError(
-                        f"[{name}] expected resume without {other}, got both: they come from the "
-                        "state"
-                    )
-            done = 0 if kept is None else kept.kept
-            self._check_end(name, state, num_draws - done, thin)
-            if running is not None:  # bad x or y: before any work
-                theta = self._density.completed(state)
-                running.prepare(theta, num_draws, guard, at_most=until is not None)
-                if kept is not None:
-                    kept.restore(running)
-            watch = None
-            if until is not None:
-                watch = Watch(
-                    name,
-                    until,
-                    self._density,
-                    self._density.completed(state),
-                    first,
-                    num_draws,
-                    running=running,
+                    watched: tuple[Any, Any] | None = None if kept is None else kept.watched()
+                    if watched is not None:
+                        watch.restore(*watched, self._density.xp)
+                calendar = self._calendar(thin)
+                moved = stack.enter_context(
+                    elsewhere(name, self, executor, calendar, each=keep_warmup)
+                )
+                run = Run(
+                    moved,
+                    state,
+                    num_draws if ranks.leads else num_draws - done,
+                    calendar,
+                    keep_draws,
+                    keep_warmup,
+                    running,
                     origin=origin,
-                    tracked=self._reports_lp(),
-                    keeps=keep_draws,
-                    guard=guard,
+                    found=kept.found if kept and kept.begun else self._found(state, resume),
+                    begin=begin,
+                    watch=watch,
+                    store=kept if ranks.leads else None,
+                    ranks=ranks,
                 )
-                watched: tuple[Any, Any] | None = None if kept is None else kept.watched()
-                if watched is not None:
-                    watch.restore(*watched, self._density.xp)
-            calendar = self._calendar(thin)
-            moved = stack.enter_context(elsewhere(name, self, executor, calendar, each=keep_warmup))
-            run = Run(
-                moved,
-                state,
-                num_draws if ranks.leads else num_draws - done,
-                calendar,
-                keep_draws,
-                keep_warmup,
-                running,
-                origin=origin,
-                found=kept.found if kept and kept.begun else self._found(state, resume),
-                begin=begin,
-                watch=watch,
-                store=kept if ranks.leads else None,
-                ranks=ranks,
-            )
-            return run.complete(name, guard, progress, max_seconds)
+                return run.complete(name, guard, progress, max_seconds)
 
     def start(self, num_draws: int | None = None, **options: Any) -> BackgroundRun:
         """Begin a run in the background, so that the program, or the notebook, goes on.

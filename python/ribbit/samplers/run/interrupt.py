@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -20,6 +21,8 @@ from ribbit.samplers.run import sigterm
 from ribbit.samplers.run.holder import holder
 
 __all__ = ["Carrying", "InterruptGuard", "way_on"]
+
+_INSISTS = 1.0  # seconds after which asking again means: whatever the other ranks do
 
 
 def way_on(store: Any | None) -> str | None:
@@ -37,7 +40,8 @@ class InterruptGuard:
     are put back in every case. Elsewhere the guard is inert. In a process that is forked meanwhile,
     such as a worker, SIGTERM means what it meant before: no run there ends by it.
 
-    With a group the request is a wish, which becomes that of all ranks where they next meet.
+    With a group the request is a wish, which becomes that of all ranks where they next meet. Asked
+    again, a second later, a rank stops waiting for the others: the exception is raised at once.
 
     Parameters
     ----------
@@ -64,6 +68,7 @@ class InterruptGuard:
         self.asked = False
         self._old: dict[signal.Signals, Any] = {}
         self._process = os.getpid()
+        self._asked: float | None = None  # when a group was first asked to stop
 
     @property
     def requested(self) -> bool:
@@ -124,6 +129,10 @@ class InterruptGuard:
                 return
             self.terminated = True
         if not self._alone:
+            now, before = time.monotonic(), self._asked
+            if before is not None and now - before > _INSISTS:
+                raise self.exception
+            self._asked = now if before is None else before
             self.flag.ask()
             return
         self.flag.set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ribbit._arrays.namespace import to_host
+from ribbit._arrays.threads import Interrupted
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
 
@@ -108,8 +109,9 @@ def together(function: str, group: RowGroup | None) -> Iterator[Together]:
     except GroupError:  # which all ranks have
         raise
     except BaseException as error:
-        if found.guard is not None and found.guard.requested:  # they all end
-            group.end()
+        asked = found.guard is not None and found.guard.requested
+        if asked and isinstance(error, KeyboardInterrupt | SystemExit | Interrupted):
+            group.end()  # as they all do
         else:
             group.fail(error)
         raise
