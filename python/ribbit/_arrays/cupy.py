@@ -11,7 +11,7 @@ from ribbit._arrays.device import THREADS, Kernel
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit.protocols import Array
 
-__all__ = ["CupyDevice", "nvrtc_version", "problem"]
+__all__ = ["CupyDevice", "devices", "nvrtc_version", "problem"]
 
 _FEWEST = 80  # compute capability 8.0, times ten
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -32,6 +32,23 @@ def nvrtc_version() -> str:
     except Exception as error:  # CuPy's own, and those of the loader
         raise ImportError(str(error) or type(error).__name__) from error
     return f"{major}.{minor}"
+
+
+def devices() -> tuple[int, str]:
+    """Return how many devices there are, and the name of the current one.
+
+    Raises
+    ------
+    ImportError
+        When CuPy is not installed.
+    """
+    import cupy
+
+    if not cupy.is_available():
+        return 0, ""
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+    return int(runtime.getDeviceCount()), name.decode()
 
 
 def problem() -> Exception | None:

@@ -130,18 +130,15 @@ def _cuda() -> str:
     driver = _driver() or "no driver"
     if _cupy() == "not installed":
         return f"{driver}, devices not looked for (no CuPy)"
+    from ribbit._arrays.cupy import devices
+
     try:
-        import cupy
+        count, name = devices()
     except ImportError as error:
         return f"{driver}, devices not looked for (CuPy cannot be loaded: {error})"
-    if not cupy.is_available():
-        return f"{driver}, 0 devices"
-    devices = int(cupy.cuda.runtime.getDeviceCount())
-    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    found = device_status()
-    return f"{driver}, {devices} device{'' if devices == 1 else 's'} ({name})" + (
-        found and f": {found}"
-    )
+    found = device_status() if count else ""
+    named = f" ({name})" if name else ""
+    return f"{driver}, {count} device{'' if count == 1 else 's'}{named}" + (found and f": {found}")
 
 
 def _cupy() -> str:
