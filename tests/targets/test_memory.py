@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit import _core
 from ribbit._arrays.threads import num_threads
 
 pytestmark = pytest.mark.skipif(
@@ -27,8 +28,10 @@ PRELUDE = """
 import gc, json, re
 import numpy as np
 import ribbit as rb
+from ribbit import _core
 
 rb.set_num_threads(2)
+_core.halve_teams(2**30)  # teams stay whole, however late a thread comes
 
 def status(name):
     text = open("/proc/self/status").read()
@@ -175,7 +178,9 @@ CALLS = {
 def _two_threads():
     before = num_threads()
     rb.set_num_threads(2)
+    _core.halve_teams(2**30)  # as above
     yield
+    _core.halve_teams(0)
     rb.set_num_threads(before)
 
 
