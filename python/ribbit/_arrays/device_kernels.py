@@ -6,6 +6,10 @@ and of the current device, and the last arguments are what is written.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from ribbit._arrays.device import MOST_ALONG_Y, THREADS, Device, Field, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit.protocols import Array
@@ -17,11 +21,21 @@ __all__ = [
     "fill_uniform",
     "finite_rows",
     "kinetic_energy",
+    "names",
     "select",
     "stream_fields",
 ]
 
+_SCALARS = {"float32": "float", "float64": "double"}
 _PER_BLOCK = 4  # numbers that a thread makes of one block of the generator
+
+
+def names(dtype: np.dtype[Any]) -> list[str]:
+    """Return the kernels that Metropolis samplers launch, for positions of a dtype."""
+    scalar = _SCALARS[dtype.name]
+    of_scalar = [f"{name}<{scalar}>" for name in ("FillNormal", "KineticEnergy", "FiniteRows")]
+    selects = [f"Select<{one}>" for one in {scalar, "double"}]  # positions, log densities
+    return [*of_scalar, *selects, "FillUniform", "Accept"]
 
 
 def stream_fields(
@@ -104,7 +118,7 @@ def _launch(device: Device, name: str, grid: tuple[int, int], *fields: Field) ->
 
 
 def _scalar(array: Array) -> str:
-    return {"float32": "float", "float64": "double"}[host_dtype(array).name]
+    return _SCALARS[host_dtype(array).name]
 
 
 def _rows(what: str, array: Array) -> tuple[int, int]:

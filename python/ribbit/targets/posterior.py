@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ribbit._arrays import checks
+from ribbit._arrays import checks, device_kernels
 from ribbit._arrays.checks import FloatArray
 from ribbit._arrays.mapped import mapped
 from ribbit._backends import precision as _precision
@@ -586,6 +586,21 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return MaskedPosterior(
             self._spec, rate=rate, length_scale=length_scale, precision=precision
         )
+
+    def compile(self) -> None:
+        """Compile, ahead of the first draw, what samplers on a device launch; elsewhere do nothing.
+
+        Kernels are compiled by NVRTC, once for a device's kind, and kept in
+        ``$XDG_CACHE_HOME/ribbit`` (``~/.cache/ribbit``). One gradient and one leapfrog step are
+        computed for it.
+        """
+        device = self._spec.backend.device
+        if device is None:
+            return
+        device.kernels(device_kernels.names(self.dtype))
+        theta = self.init(chains=1)
+        _, grad = self.value_and_grad(theta)
+        self.leapfrog(theta, self.array_namespace.zeros_like(theta), grad, 1e-3, 1)
 
     @property
     def instruction_set(self) -> str:

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ribbit as rb
 from ribbit._arrays import kernel_compiler, kernel_sources
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler, cache_folder
-from tests.support.cuda import kernel_list, nvrtc
+from tests.support.cuda import cpu_device, kernel_list, nvrtc
 
 NAMES = ("KickDrift<float>", "Accept", "FillNormal<double>")
 
@@ -154,3 +156,26 @@ def test_packed_code_comes_back() -> None:
     code = Code("symbol", b"\n\0binary\n")
     assert Code.of(code.packed()) == code
     assert Code.of(code.packed() + b" ") is None
+
+
+def test_compile_is_for_the_first_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short run of HMC asks for no other kernel; on the CPU nothing happens."""
+    xp = cpu_device.register()
+    asked: set[str] = set()
+    kernels = cpu_device.CpuDevice.kernels
+
+    def noted(self: Any, names: Any) -> Any:
+        asked.update(names)
+        return kernels(self, names)
+
+    monkeypatch.setattr(cpu_device.CpuDevice, "kernels", noted)
+    x = np.linspace(-1, 1, 40)[:, None]
+    options: dict[str, Any] = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.3)}
+    target = rb.Posterior(rb.mlp(1, (4,), 1), xp.asarray(x), xp.asarray(x), **options)
+    target.compile()
+    before = set(asked)
+    hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=3)
+    hmc.sample(3, warmup=0, chains=2, progress=False)
+    assert asked == before
+    rb.Posterior(rb.mlp(1, (4,), 1), x, x, **options).compile()
+    assert asked == before
