@@ -10,9 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "cpp/core/*_hd.h",
     "cpp/cuda/*/*",
-    "cpp/bindings/cuda_*",
     "python/ribbit/_arrays/cupy.py",
     "python/ribbit/_arrays/device.py",
+    "python/ribbit/_arrays/device_kernels.py",
+    "python/ribbit/_arrays/kernel_compiler.py",
     "python/ribbit/_arrays/kernel_sources.py",
     "python/ribbit/_backends/cuda/**/*.py",
 )
