@@ -25,6 +25,21 @@ RIBBIT_HD T signed_word(typename Ops<T>::Bits w) {
   }
 }
 
+// The square root of a number in [2^-33, 46], or of lanes of them. On a device the compiler's own
+// comes with a second way, for numbers whose reciprocal root is not a normal one; these have none.
+template <class T>
+RIBBIT_HD T root_of_radius(T x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) {
+    float r;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    const float root = __fmul_rn(x, r), half = __fmul_rn(0.5f, r);
+    return __fmaf_rn(__fmaf_rn(-root, root, x), half, root);
+  }
+#endif
+  return Ops<T>::sqrt(x);
+}
+
 // sqrt(-2 ln u1). s = signed(w0): u1 = a for s >= 0 and 1 + a for s < 0, where a = (s + 1/2) /
 // 2^32, so that neither end of (0, 1) loses bits. a = 2^e m, m in [1/2, 1), f = m - 1 (or f = a, e
 // = 0); -2 ln u1 = f Q(f) - 2 e ln 2, Q(f) = -2 log1p(f) / f on [-1/2, 0], minimax relative
@@ -58,7 +73,7 @@ RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
                         827.562530447455, 894.6328775269691, 673.7325702564189, 316.5731936121436,
                         70.67144295668827);
   }
-  return O::sqrt(O::fma(f, q, tail));
+  return root_of_radius<T>(O::fma(f, q, tail));
 }
 
 // cos and sin of 2 pi (w1 + 1/2) / 2^32: the quadrant is taken off in integers, the rest is

@@ -22,9 +22,12 @@
 #if defined(__CUDACC__)
 #define RIBBIT_DEVICE __device__ __forceinline__
 #define RIBBIT_UNROLL_ALL _Pragma("unroll")
+#define RIBBIT_UNROLL(times) _Pragma(RIBBIT_TEXT(unroll times))
+#define RIBBIT_TEXT(text) #text
 #else
 #define RIBBIT_DEVICE inline
 #define RIBBIT_UNROLL_ALL
+#define RIBBIT_UNROLL(times)
 #endif
 
 namespace ribbit::cuda {
@@ -33,6 +36,27 @@ using Index = long long;
 using Small = unsigned int;    // an index inside a value of one chain's panel
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kStaticShared = 48 * 1024;
+
+// Whether rows of n numbers begin where four numbers can be moved at once.
+template <class T>
+RIBBIT_DEVICE bool aligned4(const T* base, Index n) {
+  return n % 4 == 0 && reinterpret_cast<Word64>(base) % (4 * sizeof(T)) == 0;
+}
+
+// Four numbers to where four can be moved at once, in memory that is not read again soon.
+template <class T>
+RIBBIT_DEVICE void store4(T* to, const T (&values)[4]) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) {
+    __stcs(reinterpret_cast<float4*>(to), make_float4(values[0], values[1], values[2], values[3]));
+  } else {
+    __stcs(reinterpret_cast<double2*>(to), make_double2(values[0], values[1]));
+    __stcs(reinterpret_cast<double2*>(to) + 1, make_double2(values[2], values[3]));
+  }
+#else
+  for (int i = 0; i < 4; ++i) to[i] = values[i];
+#endif
+}
 
 #if defined(__CUDACC__)
 

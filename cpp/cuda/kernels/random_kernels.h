@@ -8,6 +8,31 @@
 
 namespace ribbit::cuda {
 
+// The keys of the ten rounds, for threads that make many blocks.
+struct RoundKeys {
+  Word key[10][2];
+  RIBBIT_DEVICE explicit RoundKeys(Word64 seed) {
+    Word key0 = static_cast<Word>(seed), key1 = static_cast<Word>(seed >> 32);
+    RIBBIT_UNROLL_ALL for (int round = 0; round < 10; ++round) {
+      key[round][0] = key0;
+      key[round][1] = key1;
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
+  }
+};
+
+// The ten rounds of philox4x32 (core/philox_hd.h) on one counter.
+RIBBIT_DEVICE void ten_rounds(Word (&c)[4], const RoundKeys& keys) {
+  RIBBIT_UNROLL_ALL for (int round = 0; round < 10; ++round) {
+    const Word64 product0 = Word64{0xD2511F53u} * c[0], product1 = Word64{0xCD9E8D57u} * c[2];
+    c[0] = static_cast<Word>(product1 >> 32) ^ c[1] ^ keys.key[round][0];
+    c[2] = static_cast<Word>(product0 >> 32) ^ c[3] ^ keys.key[round][1];
+    c[1] = static_cast<Word>(product1);
+    c[3] = static_cast<Word>(product0);
+  }
+}
+
 // A stream less its chain. chains: (rows,) ids, or null for 0, 1, ..
 struct Stream {
   Word64 seed;
@@ -23,6 +48,15 @@ struct Stream {
                        purpose_layer | ((step >> 32) & 0xffu)}};
     philox4x32<1>(c, seed);
     RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) out[i] = static_cast<Word>(c[0][i]);
+  }
+  // The same, with the keys of its rounds.
+  template <class T>
+  RIBBIT_DEVICE void normals(Word64 block, Word chain, const RoundKeys& keys, T (&z)[4]) const {
+    Word c[4] = {static_cast<Word>(block), static_cast<Word>(step), chain,
+                 static_cast<Word>(purpose_layer | ((step >> 32) & 0xffu))};
+    ten_rounds(c, keys);
+    box_muller<T>(c[0], c[1], z[0], z[1]);
+    box_muller<T>(c[2], c[3], z[2], z[3]);
   }
   template <class T>
   RIBBIT_DEVICE void normals(Word64 block, Word chain, T (&z)[4]) const {

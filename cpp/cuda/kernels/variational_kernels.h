@@ -66,7 +66,7 @@ struct VariationalRows {
 };
 
 // out (samples, P) = mean + sd z for samples first, first + 1, ..; FromRho: sd = softplus(scale). A
-// thread makes four numbers at a time. Grid: (any, samples).
+// thread makes four numbers of `each` samples. Grid: (any, samples / each).
 template <class T, bool FromRho>
 struct Reparameterize {
   static constexpr int kBlock = kThreads;
@@ -74,24 +74,56 @@ struct Reparameterize {
   Stream stream;
   StepClock clock;  // null: the stream's own seed and step
   Index first;
+  Index each;
+  Index samples;
   const T* mean;
   const T* scale;
   Index n;
   T* out;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    const Stream at = clock.address(stream);
-    const Word sample = static_cast<Word>(first + block.y());
-    T* row = out + block.y() * n;
+    // Apart: a seed that is an argument is the same for all threads, and so are the rounds' keys.
+    if (clock.words == nullptr) {
+      draw(block, stream);
+    } else {
+      draw(block, clock.address(stream));
+    }
+  }
+
+ private:
+  RIBBIT_DEVICE void draw(Block& block, const Stream& at) const {
+    const RoundKeys keys(at.seed);
+    const Index begin = block.y() * each;
+    const Index left = samples - begin < each ? samples - begin : each;
+    const int count = static_cast<int>(left);
+    const Word sample = static_cast<Word>(first + begin);
+    const bool four = aligned4(out, n);  // else numbers are written one by one
     block.last([&](int t) {
       const Index blocks = (n + 3) / 4;
       for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
-        T z[4];
-        at.template normals<T>(static_cast<Word64>(b), sample, z);
+        T m[4], sd[4], z[4];
         RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
-          const Index e = 4 * b + i;
-          if (e >= n) continue;
-          const T sd = FromRho ? softplus<T>(scale[e]) : scale[e];
-          row[e] = Ops<T>::fma(sd, z[i], mean[e]);
+          const bool inside = 4 * b + i < n;
+          m[i] = inside ? mean[4 * b + i] : T(0);
+          sd[i] = inside ? scale[4 * b + i] : T(0);
+          if (FromRho) sd[i] = softplus<T>(sd[i]);
+        }
+        T* to = out + begin * n + 4 * b;
+        const auto make = [&](int s) {
+          at.template normals<T>(static_cast<Word64>(b), sample + static_cast<Word>(s), keys, z);
+          RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) z[i] = Ops<T>::fma(sd[i], z[i], m[i]);
+        };
+        if (four) {
+          RIBBIT_UNROLL(4) for (int s = 0; s < count; ++s, to += n) {
+            make(s);
+            store4(to, z);
+          }
+        } else {
+          for (int s = 0; s < count; ++s, to += n) {
+            make(s);
+            RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+              if (4 * b + i < n) to[i] = z[i];
+            }
+          }
         }
       }
     });

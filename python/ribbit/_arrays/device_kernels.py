@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _SCALARS = {"float32": "float", "float64": "double"}
+# Samples of a thread, which keeps what does not depend on them; and blocks that fill a device.
+_MOST_SAMPLES, _ENOUGH_BLOCKS = 16, 2048
 _PER_BLOCK = 4  # numbers that a thread makes of one block of the generator
 
 
@@ -66,18 +68,22 @@ def draw(
     out: Array,
     *,
     from_rho: bool,
+    first: int = 0,
 ) -> None:
     """Fill out (S, P) with mean + scale * eps; `from_rho`: the scale is softplus of what is given.
 
-    Sample s has chain s. Arrays of float32 or float64, mean and scale (P,).
+    Sample s has chain first + s. Arrays of float32 or float64, mean and scale (P,).
     """
     samples, n = out.shape
     name = f"Reparameterize<{_scalar(out)}, {str(from_rho).lower()}>"
-    row = n * host_dtype(out).itemsize
-    for first in range(0, samples, MOST_ALONG_Y):
-        grid = blocks_of(-(-n // _PER_BLOCK)), min(MOST_ALONG_Y, samples - first)
-        to = device.pointer(out) + first * row
-        _launch(device, name, grid, *stream, None, first, mean, scale, n, to)
+    row, wide = n * host_dtype(out).itemsize, blocks_of(-(-n // _PER_BLOCK))
+    each = max(1, min(_MOST_SAMPLES, wide * samples // _ENOUGH_BLOCKS))  # of a thread
+    most = MOST_ALONG_Y * each
+    for begin in range(0, samples, most):
+        count = min(most, samples - begin)
+        to = device.pointer(out) + begin * row
+        fields = *stream, None, first + begin, each, count, mean, scale, n, to
+        _launch(device, name, (wide, -(-count // each)), *fields)
 
 
 def kinetic_energy(device: Device, momentum: Array, inverse_mass: Array | None, out: Array) -> None:

@@ -178,11 +178,13 @@ def test_weights_of_two_paths(rng, scalar, flipout):
 
     def run(device):
         out, where = xp.empty((2, 2 * n), dtype), xp.empty((3,), np.uint64)
-        given = (0, 0, purpose, None, xp.asarray(clock), first, xp.asarray(mean), xp.asarray(scale))
+        noise = 0, 0, purpose, None, xp.asarray(clock), first
+        of_all = xp.asarray(mean), xp.asarray(scale), n
         flag = "true" if flipout else "false"
-        device.launch(f"DrawPaths<{scalar}, {flag}>", (2, 2, 1), *given, n, out, where)
+        device.launch(f"DrawPaths<{scalar}, {flag}>", (2, 2, 1), *noise, *of_all, out, where)
         plain = xp.empty((2, n), dtype)
-        device.launch(f"Reparameterize<{scalar}, false>", (2, 2, 1), *given, n, plain)
+        name = f"Reparameterize<{scalar}, false>"
+        device.launch(name, (2, 2, 1), *noise, 1, 2, *of_all, plain)
         return out.get(), where.get(), plain.get()
 
     out, where, plain = in_every_order(run)
@@ -194,6 +196,38 @@ def test_weights_of_two_paths(rng, scalar, flipout):
         np.testing.assert_array_equal(out[:, n:], scale * z)
     else:
         assert np.isnan(out[:, n:]).all()  # not written
+
+
+@SCALARS
+@pytest.mark.parametrize("from_rho", [False, True])
+@pytest.mark.parametrize("each", [1, 3, 16])
+@pytest.mark.parametrize("n", [1, 5, 1024, 1027])
+def test_weights_of_samples(rng, scalar, from_rho, each, n):
+    """Bits of the core, however many samples a thread makes, and where four fit at once or not."""
+    dtype, samples, first = DTYPES[scalar], 20, 2
+    mean = rng.normal(size=n).astype(dtype)
+    scale = rng.uniform(-2 if from_rho else 0.5, 2, n).astype(dtype)
+    purpose, step = (
+        (random_numbers.WEIGHT_NOISE, STEP) if from_rho else (random_numbers.FIT_DRAW, 0)
+    )
+    stream = SEED, step, purpose << 24, None
+
+    def run(device):
+        out = xp.empty((samples, n), dtype)
+        name = f"Reparameterize<{scalar}, {str(from_rho).lower()}>"
+        given = (*stream, None, first, each, samples, xp.asarray(mean), xp.asarray(scale), n, out)
+        device.launch(name, (2, -(-samples // each), 1), *given)
+        return [out.get()]
+
+    found = in_every_order(run)[0]
+    if from_rho:
+        expected = _core.reparameterize(mean, scale, first + samples, SEED, STEP)[first:]
+    else:
+        expected = _core.draw_weights(mean, scale, SEED, first + samples)[first:]
+    if from_rho and dtype == np.float32:  # softplus is within 3.5 ulp, of deviations below 7 sd
+        np.testing.assert_allclose(found, expected, rtol=0, atol=7 * 2.2 * 3.5 * 2.0**-23)
+    else:
+        np.testing.assert_array_equal(found, expected)
 
 
 def masses(rng, dtype, n):

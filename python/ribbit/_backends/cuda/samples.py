@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays import random_numbers
-from ribbit._arrays.device import Device, Launch, blocks_of, pack
-from ribbit._arrays.namespace import host_dtype
+from ribbit._arrays import device_kernels, random_numbers
+from ribbit._arrays.device import Device
 from ribbit.protocols import Array
 
 __all__ = ["Drawn", "Masked", "Samples", "Stored"]
@@ -73,14 +72,9 @@ class Drawn:
 
     def load(self, device: Device, into: Array, first: int) -> None:
         """Draw weights, with the bits of `random_numbers.draw_weights`."""
-        samples, dim = into.shape
-        scalar = "float" if host_dtype(into) == np.float32 else "double"
-        address = self.seed, 0, random_numbers.FIT_DRAW << 24, None
-        fields = (*address, None, first, self.mean, self.scale, dim, into)
-        grid = blocks_of(-(-dim // 4)), samples, 1
-        launch = Launch(f"Reparameterize<{scalar}, false>", fields, grid)
-        kernel = device.kernels([launch.name])[launch.name]
-        kernel(launch.grid, pack(device, launch.fields))
+        stream = device_kernels.stream_fields(self.seed, 0, random_numbers.FIT_DRAW)
+        given = device, stream, self.mean, self.scale, into
+        device_kernels.draw(*given, from_rho=False, first=first)
 
 
 @dataclass(frozen=True)

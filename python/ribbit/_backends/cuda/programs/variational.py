@@ -196,20 +196,14 @@ class Variational:
         return launches
 
     def _draw(self, program: GradientProgram, first: int) -> Launch:
-        fields = (
-            *self._noise(),
-            first,
-            self._state,
-            self._scale,
-            self._dim,
-            program.theta,
-        )
+        noise, of_all = self._noise(), (self._state, self._scale, self._dim, program.theta)
         grid = blocks_of(-(-self._dim // 4)), 1, 1
         estimator = self._scheme.estimator
-        if estimator == REPARAM:
+        if estimator == REPARAM:  # one sample of each row of the grid
+            fields = *noise, first, 1, 1 << 32, *of_all
             return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
         name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
-        return Launch(name, (*fields, self._approximation.where), grid)
+        return Launch(name, (*noise, first, *of_all, self._approximation.where), grid)
 
     def _likelihood(self, program: GradientProgram, first: int) -> Launch:
         slots, out = int(program.row_terms.shape[1]), self._at(self._likelihoods, first)
