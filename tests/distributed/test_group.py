@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 RANKS = (1, 2, 3, 4)
+INSTRUCTIONS = "ribbit._backends.cpu.Cpu.instruction_set"
 
 
 def values(target: rb.Posterior) -> list[np.ndarray]:
@@ -291,6 +292,51 @@ def test_an_argument_that_one_rank_has_wrong_is_an_error_on_every_rank(name: str
     assert not isinstance(second, GroupError), second
     assert isinstance(first, GroupError), first
     assert f"error on rank 1: {type(second).__name__}" in str(first)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("ribbit.targets.ranks.version", "same version"), (INSTRUCTIONS, "same instruction set")],
+)
+def test_other_builds_are_an_error_on_every_rank(
+    what: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[int, str] = {}
+    found: Any = lambda *_: said[threading.get_ident()]  # noqa: E731
+    monkeypatch.setattr(what, found if text == "same version" else property(found))
+
+    def program(group: Any) -> Any:
+        said[threading.get_ident()] = f"{group.rank % 2}"
+        return posterior(group)
+
+    for one in on_ranks(3, program):
+        assert isinstance(one, GroupError), one
+        assert text in str(one), one
+
+
+def test_rank_0_decides_when_the_time_is_over() -> None:
+    """Others may be told other times; all make the same steps."""
+
+    def program(group: Any) -> Any:
+        hmc = rb.HMC(posterior(group), step_size=0.01, num_leapfrog_steps=5)
+        seconds = 0.3 if group.rank == 0 else 1e6
+        return hmc.sample(10**6, warmup=0, chains=1, max_seconds=seconds, progress=False)
+
+    first, second = on_ranks(2, program)
+    assert first.state.step == second.state.step > 0
+    np.testing.assert_array_equal(first.positions, second.positions)
+
+
+def test_with_a_folder_rank_0_has_the_draws(tmp_path: Path) -> None:
+    def program(group: Any) -> Any:
+        hmc = rb.HMC(posterior(group), step_size=0.01, num_leapfrog_steps=3)
+        return hmc.sample(5, warmup=2, chains=2, store=tmp_path / "run")
+
+    first, second = on_ranks(2, program)
+    assert first.positions.shape[:2] == (2, 5)
+    np.testing.assert_array_equal(first.state.position, second.state.position)
+    with pytest.raises(ValueError, match="rank 0 has them"):
+        second.predict(data()[1][:2])
 
 
 def test_warnings_of_data_are_of_all_rows() -> None:

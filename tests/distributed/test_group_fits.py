@@ -186,6 +186,18 @@ def test_other_calls_of_fit_are_an_error_on_every_rank() -> None:
         assert all(isinstance(one, GroupError) and text in str(one) for one in found), found
 
 
+def test_an_error_in_the_middle_of_a_fit_reaches_every_rank() -> None:
+    def program(group: Any) -> Any:
+        def progress(snapshot: dict[str, Any]) -> None:
+            raise RuntimeError("planted")
+
+        return rb.BBB(posterior(group), batch_size=100).fit(500, progress=progress)
+
+    first, *others = on_ranks(3, program)
+    assert isinstance(first, RuntimeError)
+    assert all("error on rank 0: RuntimeError: planted" in str(one) for one in others), others
+
+
 def test_a_diverging_fit_ends_on_every_rank() -> None:
     def program(group: Any) -> Any:
         return rb.DeepEnsemble(
