@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.shards import PANEL, row_bounds
+from ribbit._arrays.shards import DEFAULT_SHARDS, PANEL, row_bounds
 from ribbit._arrays.threads import version
 from ribbit.errors import DataError, GroupError
 
@@ -117,19 +117,28 @@ def handshake(
     counts = [int(one) for one in group.collect(str(rows).encode())]
     total = sum(counts)
     bounds = row_bounds(total, shards, group.size)
+    call = f"group.rows(N{'' if shards == DEFAULT_SHARDS else f', {shards}'})"
     for rank, count in enumerate(counts):
         if count != bounds[rank + 1] - bounds[rank]:
+            other = len(set(counts)) == 1 and group.size > 1
             raise GroupError(
                 f"[{function}] expected rows {bounds[rank]} to {bounds[rank + 1]} of {total} on "
                 f"rank {rank} ({shards} shards of whole panels of {PANEL} rows), got {count} "
-                "rows: load those of group.rows(N, shards)"
+                f"rows: give rows {call}"
+                + (f" of the {count}, if each of the ranks has them all" if other else "")
             )
     low = shards * group.rank // group.size
     high = shards * (group.rank + 1) // group.size
     edges = row_bounds(total, shards, shards)[low : high + 1]
     own = digest_of([edge - bounds[group.rank] for edge in edges])
     found = [json.loads(one) for one in group.collect(json.dumps([own, weight]).encode())]
-    digests = tuple(one for part, _ in found for one in part)
+    parts = [part for part, _ in found]
+    if group.size > 1 and all(part == parts[0] for part in parts):
+        raise GroupError(
+            f"[{function}] expected each rank to give rows of its own, got the same {counts[0]} "
+            f"rows from all {group.size}: give x[rows] and y[rows] with rows = {call}"
+        )
+    digests = tuple(one for part in parts for one in part)
     return Ranks(group, bounds[group.rank], total, sum(part for _, part in found), digests)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ribbit.errors import DataError
 from ribbit.results.store import checkpoint
 from ribbit.results.store.chunks import need_crc, sync_folder
-from ribbit.results.store.identity import plain, refuse_other
+from ribbit.results.store.identity import difference, plain
 from ribbit.results.store.lock import Lock
 from ribbit.results.store.options import Store
 from ribbit.results.store.writer import Writer
@@ -57,20 +57,25 @@ class RunFolder:
         self._header: dict[str, Any] = {}
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         if checkpoint.exists(self.folder):
+            refusal: ValueError | None = None  # raised outside: the file is not damaged
             with checkpoint.opened(function, self.folder) as (header, arrays):
                 self._header, self._arrays = header, arrays
-                self._compare(header["run"])
-                self.seconds = float(header["run"]["seconds"])
-                self._read(header, arrays)
+                refusal = self._refusal(header["run"])
+                if refusal is None:
+                    self.seconds = float(header["run"]["seconds"])
+                    self._read(header, arrays)
+            if refusal is not None:
+                raise refusal
             self.begun = True
 
-    def _compare(self, run: dict[str, Any]) -> None:
+    def _refusal(self, run: dict[str, Any]) -> ValueError | None:
+        """Return what is wrong where the folder is not of this call."""
         if run["kind"] != self.kind:
-            raise DataError(
+            return DataError(
                 f"[{self.function}] expected the folder of {_of(self.kind)}, got that of "
                 f"{_of(run['kind'])}: {self.folder}"
             )
-        refuse_other(self.function, self.folder, run["request"], self._request)
+        return difference(self.function, self.folder, run["request"], self._request)
 
     def _read(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
         """Take up the checkpoint of the same run."""

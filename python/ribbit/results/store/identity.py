@@ -15,7 +15,7 @@ import numpy as np
 
 from ribbit._arrays.namespace import is_array, to_host
 
-__all__ = ["plain", "refuse_other"]
+__all__ = ["difference", "plain"]
 
 
 def plain(value: Any) -> Any:
@@ -45,20 +45,23 @@ def plain(value: Any) -> Any:
     return type(value).__name__
 
 
-def refuse_other(function: str, folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise ValueError that names the first value of `now` that differs from that of the folder."""
+def difference(
+    function: str, folder: Path, before: dict[str, Any], now: dict[str, Any]
+) -> ValueError | None:
+    """Return an error that names the first value of `now` that differs from that of the folder."""
     before, now = json.loads(json.dumps(before)), json.loads(json.dumps(now))
     for key in [*now, *(k for k in before if k not in now)]:
         old, new = before.get(key), now.get(key)
         if old == new:
             continue
         if key == "target" and isinstance(old, dict) and isinstance(new, dict):
-            _refuse_target(function, folder, old, new)
+            return _other_target(function, folder, old, new)
         name, old, new = _first(key, old, new)
-        raise ValueError(
+        return ValueError(
             f"[{function}] expected the run in {folder}, got another one with {name}="
             f"{new!r:.80} where it was {old!r:.80}: give it a folder of its own"
         )
+    return None
 
 
 def _first(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
@@ -70,15 +73,19 @@ def _first(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
     return key, old, new
 
 
-def _refuse_target(function: str, folder: Path, old: dict[str, str], new: dict[str, str]) -> None:
+def _other_target(
+    function: str, folder: Path, old: dict[str, str], new: dict[str, str]
+) -> ValueError:
     names = [k for k in [*new, *old] if old.get(k) != new.get(k)]
-    other = [name for name in names if name != "instruction set"]
+    other = [name for name in dict.fromkeys(names) if name != "instruction set"]
+    if "shards" in other:
+        other = ["number of shards"]  # by which rows have their digests
     if other:
-        raise ValueError(
+        return ValueError(
             f"[{function}] expected the target of the run in {folder}, got one with another "
-            f"{other[0]}: give it a folder of its own"
+            f"{' and '.join(other)}: give it a folder of its own"
         )
-    raise ValueError(
+    return ValueError(
         f"[{function}] expected the instruction set of the run in {folder}, "
         f"{old['instruction set']}, got {new['instruction set']}: the draws would not be those of "
         f"one run. RIBBIT_ISA={old['instruction set']} in the environment goes on with the same "

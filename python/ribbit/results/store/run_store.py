@@ -143,6 +143,8 @@ class Followed:
         As `RunStore`'s.
     prediction : tuple or None
         What was gathered of the draws before, as `RunningPrediction.restore` takes it.
+    stats : dict
+        Statistics of the draws before, (C, kept) each.
     """
 
     begun: bool
@@ -151,6 +153,7 @@ class Followed:
     origin: dict[str, Any] | None
     found: dict[str, Any]
     prediction: tuple[Any, Any, Any] | None
+    stats: dict[str, npt.NDArray[Any]]
 
     def restore(self, running: RunningPrediction | None) -> None:
         """Put back what was gathered of the draws before."""
@@ -219,7 +222,16 @@ class RunStore(RunFolder):
     def followed(self) -> Followed:
         """Return what other ranks must know."""
         state = self._state if self.begun else None
-        return Followed(self.begun, self.kept, state, self.origin, self.found, self._gathered())
+        stats = {
+            name.removeprefix("sample_stats/"): np.asarray(
+                StoredArray(self.folder, layout, count, list(digests))
+            )
+            for name, (layout, count, digests) in (self._layouts if self.begun else {}).items()
+            if name.startswith("sample_stats/")
+        }
+        return Followed(
+            self.begun, self.kept, state, self.origin, self.found, self._gathered(), stats
+        )
 
     def records(
         self,

@@ -276,6 +276,7 @@ class Sampler(ABC):
                 if not ranks.leads:
                     progress = False
                     keep_draws = keep_draws and store is None
+                    keep_warmup = keep_warmup and store is None
                 kept: Any = None
                 if folder is not None:
                     request = self._request(
@@ -356,7 +357,7 @@ class Sampler(ABC):
                 run = Run(
                     moved,
                     state,
-                    num_draws if ranks.leads else num_draws - done,
+                    num_draws,
                     calendar,
                     keep_draws,
                     keep_warmup,
@@ -365,7 +366,7 @@ class Sampler(ABC):
                     found=kept.found if kept and kept.begun else self._found(state, resume),
                     begin=begin,
                     watch=watch,
-                    store=kept if ranks.leads else None,
+                    store=kept,
                     ranks=ranks,
                 )
                 return run.complete(name, guard, progress, max_seconds)

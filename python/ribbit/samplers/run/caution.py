@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
+from collections.abc import Iterator
 
 from ribbit.samplers.run.holder import holder
 
-__all__ = ["warn"]
+__all__ = ["left_to_rank_0", "warn"]
+
+_quiet = threading.local()
+
+
+@contextlib.contextmanager
+def left_to_rank_0(leads: bool) -> Iterator[None]:
+    """Drop this thread's warnings unless it leads: of one run that all ranks make they are one."""
+    before = getattr(_quiet, "on", False)
+    _quiet.on = before or not leads
+    try:
+        yield
+    finally:
+        _quiet.on = before
 
 
 def warn(message: str, *, stacklevel: int, category: type[Warning] = RuntimeWarning) -> None:
@@ -16,6 +32,8 @@ def warn(message: str, *, stacklevel: int, category: type[Warning] = RuntimeWarn
     display raises where standard error is closed, and draws would be lost with it. A filter that
     turns warnings into errors is obeyed.
     """
+    if getattr(_quiet, "on", False):
+        return
     holding = holder()
     if holding is not None:
         holding.warned(message, category)

@@ -18,6 +18,7 @@ from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit.errors import GroupError
 from ribbit.protocols import Array, RowGroup
+from ribbit.samplers.run.caution import left_to_rank_0
 
 if TYPE_CHECKING:
     from ribbit.results.store.fit_store import FitStore
@@ -105,7 +106,8 @@ def together(function: str, group: RowGroup | None) -> Iterator[Together]:
         yield found
         return
     try:
-        yield found
+        with left_to_rank_0(found.leads):
+            yield found
     except GroupError:  # which all ranks have
         raise
     except BaseException as error:

@@ -60,6 +60,11 @@ class Record:
     def room(self, index: int) -> None:
         """Make place for entry `index`: there is."""
 
+    def restore(self, count: int, stats: Mapping[str, Array]) -> None:
+        """Take the statistics (C, count) of the first entries, whose positions are elsewhere."""
+        for name, values in stats.items():
+            self.stats[name][:, :count] = values
+
     def copy(self, at: int, other: Record, count: int) -> None:
         """Take the first `count` entries of another one, from entry `at` on."""
         positions, stats = other.upto(count)

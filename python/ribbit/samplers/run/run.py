@@ -20,7 +20,7 @@ from ribbit.results.draws import Draws
 from ribbit.results.prediction import Prediction
 from ribbit.results.running import RunningPrediction
 from ribbit.results.state import AnyState
-from ribbit.results.store.run_store import Place, RunStore, StoredRecord
+from ribbit.results.store.run_store import Followed, Place, RunStore, StoredRecord
 from ribbit.samplers.run.calendar import Calendar
 from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.elsewhere import Elsewhere
@@ -106,18 +106,21 @@ class Run:
         found: dict[str, Any] | None = None,
         begin: float,
         watch: Watch | None = None,
-        store: RunStore | None = None,
+        store: RunStore | Followed | None = None,
         ranks: Together | None = None,
     ) -> None:
         """Make buffers.
 
         `origin`: how the start was found, in a call that began at `begin`; `found`: settings of
         this run beside the sampler's. With a `store` buffers are on the disk, and what was kept
-        there before counts. `ranks`: on which it is made.
+        there before counts; with one that another rank writes, statistics are in memory. `ranks`:
+        on which it is made.
         """
+        followed, store = (store, None) if isinstance(store, Followed) else (None, store)
         self.ranks = ranks
         self.origin, self.found, self.begin = origin, found or {}, begin
         self.watch, self.store = watch, store
+        self.way_on = way_on(store) if followed is None else "the same line goes on"
         self.lock = threading.Lock()
         self.reserve: Callable[[], float] = (lambda: 0.0) if store is None else store.reserve
         self.ended = "running"
@@ -152,6 +155,9 @@ class Run:
         else:
             record = Record if watch is None else GrowingRecord
             self.draws = record(state, dim, num_draws, statistics, positions=keep_draws)
+            if followed is not None and followed.kept and isinstance(self.draws, Record):
+                self.kept = followed.kept
+                self.draws.restore(followed.kept, followed.stats)
             if keep_warmup:
                 self.warmup = Record(state, dim, owed, statistics, positions=True)
         self._before = self.kept
@@ -170,7 +176,7 @@ class Run:
         holding = holder()
         if holding is not None:
             holding.begun(self)
-        with Carrying(name, "draws", self._done, guard, resume=way_on(self.store)):
+        with Carrying(name, "draws", self._done, guard, resume=self.way_on):
             if self.store is None:
                 self.loop(name, guard, progress, max_seconds)
             else:
@@ -335,7 +341,7 @@ class Run:
         if interrupted and not guard.asked:
             warn(
                 f"[{name}] interrupted after {self.kept} of {self.num_draws} draws per chain; "
-                f"returning these ({way_on(self.store) or 'go on with resume=draws'})",
+                f"returning these ({self.way_on or 'go on with resume=draws'})",
                 stacklevel=4,
             )
         state = self.state
@@ -343,7 +349,7 @@ class Run:
             warn(
                 f"[{name}] expected at least one draw within max_seconds, got none: the run ended "
                 f"after {state.step} steps, {max(0, state.warmup - state.step)} of warmup to go "
-                f"({way_on(self.store) or 'go on with resume=draws'})",
+                f"({self.way_on or 'go on with resume=draws'})",
                 stacklevel=4,
             )
         draws = self._pack()
