@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit.distributed import mpi
 
 
 def target(group: rb.distributed.Group | None, rows: int = 700) -> rb.Posterior:
@@ -134,6 +135,7 @@ def main() -> None:
         np.savez(mine, position=found.state.position, step=found.state.step)
     elif what == "asleep":
         (out / f"pid{group.rank}").write_text(str(os.getpid()))
+        mpi.PATIENCE = 0.5
         mine_now = target(group)
         if group.rank == 1:
             time.sleep(600)

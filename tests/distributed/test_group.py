@@ -339,6 +339,59 @@ def test_with_a_folder_rank_0_has_the_draws(tmp_path: Path) -> None:
         second.predict(data()[1][:2])
 
 
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*at least one draw within max_seconds")
+def test_statistics_of_a_run_that_goes_on_are_whole_on_every_rank(tmp_path: Path) -> None:
+    def program(group: Any) -> Any:
+        hmc = rb.HMC(posterior(group), step_size=0.01, num_leapfrog_steps=3)
+        options = {"warmup": 4, "chains": 2, "store": tmp_path / "run", "keep_warmup": True}
+        found = []
+        # Eight calls of one step each, the rest, a folder that is complete.
+        for seconds in (*[1e-9] * 8, None, None):
+            draws = hmc.sample(12, max_seconds=seconds, **options)
+            found.append((dict(draws.stats), draws.complete, draws.settings))
+        assert "12 draws" in str(draws.summary())
+        return found
+
+    first, second = on_ranks(2, program)
+    assert [len(one["lp"][0]) for one, _, _ in first] == [0, 0, 0, 0, 1, 2, 3, 4, 12, 12]
+    for one, other in zip(first, second, strict=True):
+        assert one[1] == other[1]
+        assert one[2] == {**other[2], "keep_draws": True}
+        for name, values in one[0].items():
+            np.testing.assert_array_equal(values, other[0][name])
+
+
+@pytest.mark.parametrize("rows", [320, 333])
+def test_rows_that_every_rank_has_are_counted_once(rows: int) -> None:
+    """Where group.rows was forgotten: with whole shards the counts alone would not tell."""
+    model, x, y = data()
+
+    def program(group: Any) -> Any:
+        likelihood, prior = rb.Gaussian(), rb.Normal(0.5)
+        return rb.Posterior(
+            *(model, x[:rows], y[:rows]), prior=prior, likelihood=likelihood, group=group
+        )
+
+    for found in on_ranks(2, program):
+        assert isinstance(found, GroupError), found
+        assert "group.rows(N)" in str(found)
+        assert ("the same 320 rows" if rows == 320 else "of the 333, if each") in str(found)
+
+
+def test_a_run_of_all_ranks_warns_once() -> None:
+    def program(group: Any) -> None:
+        rb.HMC(posterior(group), step_size=1e-4, num_leapfrog_steps=1).sample(
+            20, warmup=0, chains=2
+        )
+        rb.BBB(posterior(group)).fit(60)
+
+    with pytest.warns(rb.errors.RibbitWarning) as caught:
+        assert on_ranks(3, program) == [None] * 3
+    kinds = [one.category for one in caught]
+    assert kinds == [rb.errors.ConvergenceWarning, rb.errors.FitWarning]
+
+
 def test_warnings_of_data_are_of_all_rows() -> None:
     """An error where they are errors, on every rank; sorted rows are no reason for one."""
     found = on_ranks(3, lambda group: posterior(group, y=data()[2] * 1000.0))

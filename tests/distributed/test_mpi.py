@@ -146,7 +146,7 @@ def test_sigterm_on_one_rank_ends_all(tmp_path: Path) -> None:
 
 
 def test_asked_twice_a_rank_waits_no_longer(tmp_path: Path) -> None:
-    """Rank 1 sleeps; it goes when rank 0 does."""
+    """Rank 1 sleeps; it goes when rank 0 does, which has said that it waits, once."""
     job = Job("asleep", 2, tmp_path)
     pid = job.pid(0)
     time.sleep(1.0)
@@ -157,6 +157,7 @@ def test_asked_twice_a_rank_waits_no_longer(tmp_path: Path) -> None:
     status, printed = job.wait()
     assert status != 0
     assert "KeyboardInterrupt" in printed
+    assert printed.count("rank 0 of 2 has waited 0.5 s for the others") == 1
 
 
 def test_a_mismatch_is_one_error_on_every_rank(tmp_path: Path) -> None:

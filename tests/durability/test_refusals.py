@@ -50,8 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_run_is_refused_by_name(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"with {name}")):
+    with pytest.raises(ValueError, match=re.escape(f"with {name}")) as refused:
         OTHERS[name](folder)
+    assert not isinstance(refused.value, DataError)  # the folder is whole
 
 
 def test_another_target_is_refused_by_name(folder: Path) -> None:
@@ -64,8 +65,28 @@ def test_another_target_is_refused_by_name(folder: Path) -> None:
         dtype=np.float64,
     )
     hmc = rb.HMC(other, step_size=0.02, num_leapfrog_steps=3)
-    with pytest.raises(ValueError, match=r"expected the target of the run in .*got one with"):
+    text = r"expected the target of the run in .*got one with another data:"
+    with pytest.raises(ValueError, match=text) as refused:
         hmc.sample(20, store=folder, **CALL)
+    assert not isinstance(refused.value, DataError)
+
+
+def test_all_that_is_other_about_a_target_is_named(tmp_path: Path) -> None:
+    def run(sd: float, shards: int, rows: int = 40) -> rb.Draws:
+        target = rb.Posterior(
+            *(rb.mlp(1, (6,), 1), np.linspace(-1, 1, rows)[:, None], np.zeros(rows)),
+            prior=rb.Normal(sd),
+            likelihood=rb.Gaussian(),
+            shards=shards,
+        )
+        hmc = rb.HMC(target, step_size=0.02, num_leapfrog_steps=3)
+        return hmc.sample(5, store=tmp_path / "run", **CALL)
+
+    run(1.0, 2)
+    with pytest.raises(ValueError, match="with another number of shards: give"):
+        run(1.0, 1)
+    with pytest.raises(ValueError, match="with another prior and data: give"):
+        run(2.0, 2, 41)
 
 
 def test_another_instruction_set_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,9 @@ from ribbit._arrays import checks
 from ribbit.distributed.group import Group
 
 __all__ = ["from_mpi"]
+
+PATIENCE = 30.0  # seconds after which a rank says, once, that it waits
+_LOOKS = 1024  # at a request, between two looks at the clock
 
 
 class _Mpi:
@@ -22,13 +27,14 @@ class _Mpi:
         # A duplicate: our messages cannot meet those of the program.
         self._comm, self._byte = comm.Dup(), MPI.BYTE
         self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+        self._told = False
 
     def gather(self, send: memoryview, receive: memoryview, sizes: Sequence[int]) -> None:
         """See `Communicator.gather`."""
         if len(set(sizes)) == 1:
-            wait(self._comm.Iallgather([send, self._byte], [receive, self._byte]))
+            self._wait(self._comm.Iallgather([send, self._byte], [receive, self._byte]))
         else:
-            wait(self._comm.Iallgatherv([send, self._byte], self._parts(receive, sizes)))
+            self._wait(self._comm.Iallgatherv([send, self._byte], self._parts(receive, sizes)))
 
     def exchange(
         self,
@@ -38,26 +44,40 @@ class _Mpi:
         receive_sizes: Sequence[int],
     ) -> None:
         """See `Communicator.exchange`."""
-        wait(
+        self._wait(
             self._comm.Ialltoallv(
                 self._parts(send, send_sizes), self._parts(receive, receive_sizes)
             )
         )
 
+    def _wait(self, request: Any) -> None:
+        """Wait for a request, and leave the core to others meanwhile.
+
+        MPI's own calls spin: where ranks or threads share cores, the one that waits keeps the one
+        that it waits for from running.
+        """
+        looks, begin = 0, 0.0
+        while not request.Test():
+            os.sched_yield()
+            looks += 1
+            if looks % _LOOKS or self._told:
+                continue
+            now = time.monotonic()
+            begin = begin or now
+            if now - begin > PATIENCE:
+                self._told = True
+                print(
+                    f"[Group] rank {self.rank} of {self.size} has waited {PATIENCE:g} s for the "
+                    "others, and goes on waiting: posteriors, runs, fits and gradients of a group "
+                    "are calls that every rank has to make",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
     def _parts(self, buffer: memoryview, sizes: Sequence[int]) -> list[Any]:
         """Return a buffer of parts one behind another, as mpi4py takes it."""
         starts = [0, *itertools.accumulate(sizes)][:-1]
         return [buffer, (list(sizes), starts), self._byte]
-
-
-def wait(request: Any) -> None:
-    """Wait for a request, and leave the core to others meanwhile.
-
-    MPI's own calls spin: where ranks or threads share cores, the one that waits keeps the one that
-    it waits for from running.
-    """
-    while not request.Test():
-        os.sched_yield()
 
 
 def from_mpi(comm: Any = None) -> Group:

@@ -172,7 +172,7 @@ class Draws:
             raise ValueError(
                 "[Draws.predict] expected at least one draw, got none "
                 "(sampled with keep_draws=False: see draws.prediction; on a rank that writes no "
-                "folder: rank 0 has them; or interrupted at once)"
+                "folder: rank 0 has them, or rb.open_run(folder); or interrupted at once)"
             )
         refuse_device_array("Draws.predict", "x", x, self.positions)
         # A wrong x is an error here, not when a statistic is first read.

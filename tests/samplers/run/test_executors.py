@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def dask():
 
 
 POOLS = {
+    "a class": lambda: contextlib.nullcontext(concurrent.futures.ThreadPoolExecutor),
     "threads": lambda: concurrent.futures.ThreadPoolExecutor(2),
     "processes": lambda: concurrent.futures.ProcessPoolExecutor(2),
     "loky": loky,
@@ -79,6 +81,30 @@ def test_an_executor_gives_the_same_bits(name, alone):
         found = work(executor)
     for one, other in zip(alone, found, strict=True):
         assert np.array_equal(one, other)
+
+
+def test_pools_that_break_again_and_again_end_the_run(tmp_path):
+    """A script that its own workers begin by running, since nothing stands under __main__."""
+    script = f"""
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        import numpy as np, ribbit as rb
+        {textwrap.indent(WORK, " " * 8).strip()}
+        spawn = multiprocessing.get_context("spawn")
+        work(lambda: ProcessPoolExecutor(2, mp_context=spawn))
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(script))
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "two executors broke before a task came back" in done.stderr
+    assert "under if __name__ == '__main__':" in done.stderr
 
 
 def launcher():

@@ -90,7 +90,7 @@ class Workers:
             ) from error
         self._make: Callable[[], Any] | None = None
         self._executor = executor
-        if not hasattr(executor, "submit"):
+        if isinstance(executor, type) or not hasattr(executor, "submit"):
             if not callable(executor):
                 raise TypeError(
                     f"[{function}] expected executor= with a method submit, or a callable that "
@@ -104,7 +104,8 @@ class Workers:
                 )
         self._key = digest(self._payload)
         self._calls: Sequence[Call] = []
-        self._losses = 0
+        self._losses = self._broken = 0
+        self._begun = False  # a task has come back
         self._news = threading.Event()
         self._threads = self._share = num_threads()
 
@@ -207,7 +208,7 @@ class Workers:
             assert made == MISSING, made
             call.asked = True
             return None
-        self._losses = 0
+        self._losses, self._begun = 0, True
         if call.sent:
             call.sent = False
             for other in self._calls:
@@ -233,6 +234,14 @@ class Workers:
                 f"[{self._function}] the executor broke and takes no more tasks. Given a callable "
                 "that makes one, such as executor=lambda: ProcessPoolExecutor(4), the run would "
                 "have gone on with another"
+            )
+            raise error
+        self._broken += 1
+        if self._broken > 1 and not self._begun:
+            error.add_note(
+                f"[{self._function}] two executors broke before a task came back. Where processes "
+                "begin by importing the script (spawn, forkserver), what it runs has to stand "
+                "under if __name__ == '__main__':"
             )
             raise error
         self._shut()
