@@ -172,6 +172,15 @@ def test_a_second_process_is_refused(folder: Path) -> None:
             [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
         )
         assert f"process {os.getpid()} on" in told.stdout
+        assert "needs group=" not in told.stdout
+        told = subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            env={**os.environ, "PMI_RANK": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "needs group=" in told.stdout
         assert rb.open_run(folder).complete  # readers need no lock
     finally:
         lock.release()

@@ -104,9 +104,11 @@ def writer(folder: Path) -> dict[str, Any] | None:
 
 def _refusal(function: str, folder: Path, holder: dict[str, Any]) -> ValueError:
     who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+    ranks = any(name in os.environ for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK"))
     return ValueError(
         f"[{function}] expected a folder that no other run writes, got {folder}, which {who} holds "
         f"(if that is gone for good, remove {folder / _NAME})"
+        + (": under mpiexec a posterior of all ranks needs group=" if ranks else "")
     )
 
 
