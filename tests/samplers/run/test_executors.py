@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import contextlib
 import shutil
 import subprocess
 import sys
