@@ -26,8 +26,10 @@ SETTINGS = {
     "laplace": {**TRAINED, "options": {"polish": 3}},
     "swag": TRAINED,
 }
-# Pilot runs of the step size on three classes: 30 s of a core each, all others 100 s together.
-SLOW = {(BNNClassifier, "sgld"), (BNNClassifier, "sghmc")}
+# Pilot runs of the step size on three classes take 30 s of a core each. Of methods that differ in
+# the sampler alone every pull has one.
+SLOW = {(BNNClassifier, "sgld"), (BNNClassifier, "sghmc"), (BNNRegressor, "sghmc")}
+SLOW |= {(kind, method) for kind in (BNNRegressor, BNNClassifier) for method in ("baoab", "nuts")}
 CASES = [
     pytest.param(kind, method, marks=pytest.mark.slow if (kind, method) in SLOW else ())
     for kind in (BNNRegressor, BNNClassifier)

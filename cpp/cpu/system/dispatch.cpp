@@ -8,15 +8,25 @@ namespace {
 
 std::vector<const InstructionSet*> detect() {
   std::vector<const InstructionSet*> sets;
-#if defined(RIBBIT_X86)
+#if defined(__x86_64__)
   __builtin_cpu_init();
+#if defined(RIBBIT_X86_BASELINE)
   if (__builtin_cpu_supports("x86-64-v2")) sets.push_back(&instruction_set_baseline);
+#endif
+#if defined(RIBBIT_X86_AVX2)
   if (__builtin_cpu_supports("x86-64-v3")) sets.push_back(&instruction_set_avx2);
+#endif
+#if defined(RIBBIT_X86_AVX512)
   if (__builtin_cpu_supports("x86-64-v4")) sets.push_back(&instruction_set_avx512);
+#endif
 #else
   sets.push_back(&instruction_set_baseline);
 #endif
-  if (sets.empty()) throw std::runtime_error("[ribbit] expected a CPU of level x86-64-v2 or above");
+  if (sets.empty()) {
+    throw std::runtime_error(
+        "[ribbit] expected a CPU of level x86-64-v2 or above, or of what this build has kernels "
+        "for");
+  }
   return sets;
 }
 

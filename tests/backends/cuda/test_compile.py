@@ -18,6 +18,7 @@ from tools import kernel_budget
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc on the PATH")
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="needs nvidia-cuda-nvrtc")
+ARCHITECTURES = kernel_budget.ARCHITECTURES
 MOST_SHARED = 163 * 1024  # bytes of a block on sm_80; sm_90 has more
 FLOAT_ONLY = {"TensorProduct"}
 RAISE = "run: python -m tools.kernel_budget, and say why in the commit"
@@ -116,13 +117,18 @@ def test_a_warning_is_an_error(monkeypatch):
 
 
 @needs_nvrtc
-def test_nvrtc():
+@pytest.mark.parametrize(
+    "architecture",
+    # nvcc compiles for both in .ci/run; here one is a minute.
+    [pytest.param(a, marks=[pytest.mark.slow] if a == "sm_80" else []) for a in ARCHITECTURES],
+)
+def test_nvrtc(architecture):
     """The texts that users compile, by the names that they are asked for: not a word in the log."""
     groups: dict[str, list[str]] = {}
     for name in kernel_list.names():
         groups.setdefault(kernel_sources.of_kernel(name), []).append(kernel_sources.entry(name))
     assert len(groups) > 10
-    programs = [(*one, a) for a in kernel_budget.ARCHITECTURES for one in groups.items()]
+    programs = [(*one, architecture) for one in groups.items()]
     # processes: NVRTC compiles one program at a time in each
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         found = list(pool.map(nvrtc_of, *zip(*programs, strict=True)))
