@@ -208,8 +208,9 @@ def page(found: Sequence[Counts]) -> str:
         "of the host from Python, 0.8 us to fill, "
         "and the slowest of issue, shared memory, tensor cores, memory and L2; its efficiency of "
         "issue, barriers, L2 and the two costs of a launch are assumed. Where all that a workload "
-        "touches fits into L2, memory counts nothing. Floor: bytes over a device's copy bandwidth "
-        "or operations over the peak of the data sheet.",
+        "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "
+        "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`). Floor: bytes "
+        "over a device's copy bandwidth or operations over the peak of the data sheet.",
         "",
         "`reachable`: launches, and the same model of kernels that are designed and not written, "
         "whose prototypes were compiled and counted by hand. `per multiply-add`: instructions of "

@@ -58,6 +58,12 @@ def bytes_of(line: Instruction) -> int:
     return (int(many[1]) if many else 1) * max(1, _width(line.op) // 8)
 
 
+def place_of(line: Instruction) -> str:
+    """Return the operand that is an address of device memory: the last of a copy's two."""
+    places = [one for one in line.operands if one.startswith("[")]
+    return places[-1 if line.parts[0] == "cp" else 0]
+
+
 def address_of(operand: str) -> str:
     match = re.match(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]", operand)
     if match is None:

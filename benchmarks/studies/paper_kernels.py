@@ -30,6 +30,9 @@ __all__ = ["Kernel", "disassembler", "kernels"]
 OPTIONS = (*kernel_sources.OPTIONS, "--ptxas-options=-v")
 ARCHITECTURE = "sm_90"
 _ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a ratio of sizes
+# Whose lanes read 16 bytes of shared memory in pairs of equal addresses, which halves the
+# wavefronts (of compute capability 7, by its maker; test_wide_products.py holds the pairs).
+_PAIRED = ("WideProduct<",)
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 
 
@@ -119,10 +122,13 @@ class Kernel:
         if kind == "issue":
             parts = zip(self.function.parts, self.ratios, strict=True)
             return [ratio * len(part) for part, ratio in parts]
-        return [float(sum(_of(kind, line) for line in part)) for part in self.function.parts]
+        paired = self.name.startswith(_PAIRED)
+        return [
+            float(sum(_of(kind, line, paired) for line in part)) for part in self.function.parts
+        ]
 
 
-def _of(kind: str, line: paper_integers.Instruction) -> int:
+def _of(kind: str, line: paper_integers.Instruction, paired: bool) -> int:
     head = line.parts[0]
     if kind == "barriers":
         return int(head in ("bar", "barrier"))
@@ -132,7 +138,8 @@ def _of(kind: str, line: paper_integers.Instruction) -> int:
         shape = _MMA.search(line.op)
         return int(shape[1]) * int(shape[2]) * int(shape[3]) if head == "mma" and shape else 0
     if head in ("ld", "st", "atom", "red") and "shared" in line.parts:
-        return max(1, paper_integers.bytes_of(line) // 4)
+        waves = max(1, paper_integers.bytes_of(line) // 4)
+        return waves // 2 if paired and head == "ld" and waves == 4 else waves
     return 0
 
 

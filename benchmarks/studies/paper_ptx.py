@@ -22,6 +22,7 @@ from benchmarks.studies.paper_integers import (
     address_of,
     bytes_of,
     is_access,
+    place_of,
     value_of,
 )
 
@@ -287,7 +288,7 @@ class _Writer:
     def _registers(line: Instruction, *, address: bool = False) -> list[str]:
         operands = line.operands
         if address:
-            operands = tuple(one for one in operands if one.startswith("["))
+            operands = (place_of(line),)
         found = [r for one in operands for r in re.findall(r"%[a-z]+\d+", one)]
         return [*found, line.guard] if line.guard else found
 
@@ -298,7 +299,7 @@ class _Writer:
             known = self.unknown.isdisjoint(self._registers(line, address=True))
             store = line.parts[0] in ("st", "red")
             self.function.accesses.append(Access(bytes_of(line), store, known))
-            at = next(one for one in line.operands if one.startswith("["))
+            at = place_of(line)
             lines += [f"e = s.thread.accesses[{number}]", "e[0] += 1"]
             if known:
                 lines += [f"a = {address_of(at)}", "if a < e[1]: e[1] = a", "if a > e[2]: e[2] = a"]

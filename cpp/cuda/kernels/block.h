@@ -4,6 +4,11 @@
 // order that changes from phase to phase, so that a missing barrier changes results. Code outside
 // phases is the same for every thread of a block. No std headers: NVRTC has none.
 //
+// A block may copy to its shared memory while it computes: `copy` asks for it, `commit` ends a
+// group of copies, and after `wait<N>` all groups but the last N are there, for the thread that
+// asked; a barrier later for all. On the CPU they are made at the wait, so that reading early reads
+// NaN.
+//
 // All members of a kernel have 8 bytes (pointers, Index, Word64, double), so that its arguments can
 // be packed anywhere without knowing the type.
 #pragma once
@@ -58,6 +63,23 @@ RIBBIT_DEVICE void store4(T* to, const T (&values)[4]) {
 #endif
 }
 
+// Four floats from and to a multiple of 16 bytes.
+RIBBIT_DEVICE void load4(float* to, const float* from) {
+#if defined(__CUDA_ARCH__)
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+#else
+  for (int i = 0; i < 4; ++i) to[i] = from[i];
+#endif
+}
+RIBBIT_DEVICE void write4(float* to, const float* from) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+#else
+  for (int i = 0; i < 4; ++i) to[i] = from[i];
+#endif
+}
+
 #if defined(__CUDACC__)
 
 class Block {
@@ -75,6 +97,36 @@ class Block {
   template <class Body>
   RIBBIT_DEVICE void last(const Body& body) const {
     body(static_cast<int>(threadIdx.x));
+  }
+  // N numbers of global memory, 4 of them from a multiple of 16 bytes to one; zeros unless
+  // `inside`.
+  template <int N>
+  RIBBIT_DEVICE void copy(float* to, const float* from, bool inside) const {
+#if defined(__CUDA_ARCH__)
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if constexpr (N == 4) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                   "r"(inside ? 16 : 0)
+                   : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from),
+                   "r"(inside ? 4 : 0)
+                   : "memory");
+    }
+#else
+    for (int i = 0; i < N; ++i) to[i] = inside ? from[i] : 0.0f;
+#endif
+  }
+  RIBBIT_DEVICE void commit() const {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+  template <int Left>
+  RIBBIT_DEVICE void wait() const {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+#endif
   }
   // Memory of the block, uninitialised; once per kernel. What is larger than every device has for a
   // block must be asked for by the launch.
@@ -102,8 +154,19 @@ class Registers {
   Numbers values_;
 };
 
+// Blocks that a multiprocessor must be able to hold: a kernel's kResident, which limits registers.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kBlock) run(const Kernel kernel) {
+RIBBIT_SIZE auto resident_blocks(int) -> decltype(Kernel::kResident) {
+  return Kernel::kResident;
+}
+template <class Kernel>
+RIBBIT_SIZE int resident_blocks(...) {
+  return 0;  // no limit
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kBlock, resident_blocks<Kernel>(0))
+    run(const Kernel kernel) {
   Block block;
   kernel(block);
 }
@@ -139,8 +202,46 @@ class Block {
   S& shared() const {
     return *static_cast<S*>(shared_);
   }
+  ~Block() { delete[] copies_; }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  template <int N>
+  void copy(float* to, const float* from, bool inside) {
+    if (asked_ == room_) {
+      room_ = 2 * room_ + 1024;
+      Copy* more = new Copy[static_cast<Word64>(room_)];
+      for (Index i = 0; i < asked_; ++i) more[i] = copies_[i];
+      delete[] copies_;
+      copies_ = more;
+    }
+    copies_[asked_++] = {to, inside ? from : nullptr, N};
+  }
+  void commit() {
+    if (groups_ == kMostGroups) __builtin_trap();
+    ends_[groups_++] = asked_;
+  }
+  template <int Left>
+  void wait() {
+    const int whole = groups_ - Left;
+    if (whole <= 0) return;
+    const Index end = ends_[whole - 1];
+    for (Index i = 0; i < end; ++i) {
+      const Copy& one = copies_[i];
+      for (int k = 0; k < one.count; ++k) one.to[k] = one.from != nullptr ? one.from[k] : 0.0f;
+    }
+    for (Index i = end; i < asked_; ++i) copies_[i - end] = copies_[i];
+    for (int i = 0; i < Left; ++i) ends_[i] = ends_[whole + i] - end;
+    asked_ -= end;
+    groups_ = Left;
+  }
 
  private:
+  static constexpr int kMostGroups = 8;
+  struct Copy {
+    float* to;
+    const float* from;
+    int count;
+  };
   int next() {
     state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
     return static_cast<int>(state_ >> 40) & 0xffff;
@@ -150,6 +251,10 @@ class Block {
   int threads_;
   void* shared_;
   Word64 state_;
+  Copy* copies_ = nullptr;  // that were asked for, by groups
+  Index asked_ = 0, room_ = 0;
+  Index ends_[kMostGroups] = {};
+  int groups_ = 0;
 };
 
 template <class T, int N>

@@ -3,7 +3,8 @@
 //
 // An operand has get(chain, row, column) and kAlongColumns, whether neighbours in memory are
 // neighbours in its columns; a sink has put(chain, slice, m, n, sum), or where kJoins says so
-// put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once. The sum over k may
+// put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once; some have put4 for
+// four columns side by side. The sum over k may
 // be cut into slices that other blocks make: how many is decided by shapes alone, and whoever adds
 // them up does so in a fixed order.
 #pragma once
@@ -56,6 +57,17 @@ struct ActivationSink {
     value[at] = v;
     if (derivative != nullptr) derivative[at] = d;
   }
+  // Columns n to n + 3, where values and derivatives lie at multiples of 16 bytes.
+  RIBBIT_DEVICE void put4(Index chain, Index, Index m, Index n, const T* sums) const {
+    T v[4], d[4];
+    const T* add = bias != nullptr ? bias + chain * bias_stride + n : nullptr;
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+      activation<Code, false, T>(add != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
+    }
+    const Index at = chain * chain_stride + m * width + n;
+    write4(value + at, v);
+    if (derivative != nullptr) write4(derivative + at, d);
+  }
 };
 
 // delta (rows, width) per chain = sum, times derivative unless null, plus what is there if `add`.
@@ -71,6 +83,19 @@ struct DeltaSink {
     const Index at = chain * chain_stride + m * width + n;
     if (derivative != nullptr) sum *= derivative[at];
     delta[at] = add != 0 ? delta[at] + sum : sum;
+  }
+  // Columns n to n + 3, where all that is read and written lies at multiples of 16 bytes.
+  RIBBIT_DEVICE void put4(Index chain, Index, Index m, Index n, const T* sums) const {
+    const Index at = chain * chain_stride + m * width + n;
+    T factor[4], there[4], result[4];
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) factor[i] = there[i] = T(0);
+    if (derivative != nullptr) load4(factor, derivative + at);
+    if (add != 0) load4(there, delta + at);
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+      const T sum = derivative != nullptr ? sums[i] * factor[i] : sums[i];
+      result[i] = add != 0 ? there[i] + sum : sum;
+    }
+    write4(delta + at, result);
   }
 };
 

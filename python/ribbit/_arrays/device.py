@@ -107,12 +107,15 @@ class Launch:
         Blocks of one chain.
     chains_along : int
         Axis of the grid that is multiplied by the chains; -1: none.
+    shared : int
+        Bytes that a block has to be granted: 0 up to `STATIC_SHARED`.
     """
 
     name: str
     fields: tuple[Field, ...]
     grid: tuple[int, int, int]
     chains_along: int = 1
+    shared: int = 0
 
     def grid_of(self, chains: int) -> tuple[int, int, int]:
         """Return the grid for the first `chains` chains."""

@@ -17,6 +17,7 @@ HEADERS = (
     "cuda/kernels/leapfrog_kernels.h",
     "cuda/kernels/predictive_kernels.h",
     "cuda/kernels/product_kernels.h",
+    "cuda/kernels/wide_product_kernels.h",
     "cuda/kernels/tensor_product_kernels.h",
     "cuda/kernels/density_kernels.h",
     "cuda/kernels/trajectory_kernels.h",

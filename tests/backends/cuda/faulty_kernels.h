@@ -183,4 +183,23 @@ struct UnwrittenRegister {
   }
 };
 
+// out = in. Fault: nothing waits for the copies.
+template <bool Faulty>
+struct CopyNotAwaited {
+  static constexpr int kBlock = 64;
+  struct Shared {
+    float value[kBlock];
+  };
+  const float* in;
+  float* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    block.last([&](int t) { block.template copy<1>(&shared.value[t], in + t, t != 5); });
+    block.commit();
+    if constexpr (!Faulty) block.template wait<0>();
+    block.phase([](int) {});
+    block.last([&](int t) { out[t] = shared.value[t]; });
+  }
+};
+
 }  // namespace ribbit::cuda

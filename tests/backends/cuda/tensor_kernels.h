@@ -1,8 +1,9 @@
-// Kernels that show one step of tensor cores at a time, some with a planted fault: what the tests
-// of products on them look at.
+// Kernels that show one step of products at a time, some with a planted fault: what their tests
+// look at.
 #pragma once
 
 #include "cuda/kernels/tensor_core.h"
+#include "cuda/kernels/wide_product_kernels.h"
 
 namespace ribbit::cuda {
 
@@ -110,6 +111,18 @@ struct ProductOfSomeLanes {
       }
     }
     block.last([&](int t) { out[t] = sums(t)[0]; });
+  }
+};
+
+// First row and column of each thread of a wide product of 128 x 128: out (256, 2).
+struct WidePlaces {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  using Rows = Matrix<float, false>;
+  using Of = WideProduct<Rows, Rows, DeltaSink<float>, 128, 128, 1, 1, 1>;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    block.last([&](int t) { out[2 * t] = Of::row_of(t), out[2 * t + 1] = Of::column_of(t); });
   }
 };
 

@@ -35,7 +35,9 @@ def name_of(kernel, *, faulty):
 @pytest.fixture(scope="module")
 def _compiled():
     """Before the tests: a kernel that does not compile is no fault that they noticed."""
-    kernels = [name_of(k, faulty=f) for k in (*RACES, *UNWRITTEN) for f in (False, True)]
+    kernels = [
+        name_of(k, faulty=f) for k in (*RACES, *UNWRITTEN, "CopyNotAwaited") for f in (False, True)
+    ]
     compile_all(kernels, (HEADER,))
 
 
@@ -71,6 +73,25 @@ def test_races(kernel):
     np.testing.assert_array_equal(outcome(kernel, faulty=False)[: len(expected)], expected)
     with pytest.raises((AssertionError, RuntimeError)):
         outcome(kernel, faulty=True)
+
+
+@pytest.mark.usefixtures("_compiled")
+def test_copies_that_nobody_waits_for():
+    values = np.arange(1.0, THREADS + 1, dtype=np.float32)
+    expected = np.where(values == 6.0, np.float32(0.0), values)
+
+    def run(faulty):
+        def launch(device):
+            out = xp.empty(THREADS, np.float32)
+            name = name_of("CopyNotAwaited", faulty=faulty)
+            device.launch(name, (1, 1, 1), xp.asarray(values), out)
+            return [out.get()]
+
+        return in_every_order(launch, (HEADER,))[0]
+
+    np.testing.assert_array_equal(run(False), expected)
+    with pytest.raises(AssertionError):
+        run(True)
 
 
 @pytest.mark.usefixtures("_compiled")

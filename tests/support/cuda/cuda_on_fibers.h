@@ -17,7 +17,7 @@
 #define __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct Place {
   unsigned x, y, z;

@@ -38,7 +38,26 @@ CHAINS = 2
 RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule", "KineticRule")
 # Likelihoods whose predictions are not the outputs themselves.
 TRANSFORMED = [k for k, one in enumerate(EVERY) if one.kind != "regression"]
+_ROWS, _TURNED = "Matrix<float, false>", "Matrix<float, true>"
+_WITH_ONES = f"WithOnes<float, {_TURNED}>"
+# What dense layers make of wide products, aligned or not.
+WIDE_PRODUCTS = (
+    *(
+        f"WideProduct<{_ROWS}, {_ROWS}, ActivationSink<float, 1>, {tile}, 1, {aligned}>"
+        for tile in ("128, 128", "128, 64", "64, 64")
+        for aligned in ("1, 1", "4, 4")
+    ),
+    f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 128, 128, 1, 1, 4>",
+    f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 64, 64, 1, 1, 1>",
+    *(
+        f"WideProduct<{left}, {_ROWS}, GradientSink<float>, {tile}, {aligned}, 1>"
+        for left in (_TURNED, _WITH_ONES)
+        for tile in ("128, 128", "128, 64", "64, 64")
+        for aligned in ("1, 1", "4, 4")
+    ),
+)
 OUTSIDE_POSTERIORS = (
+    *WIDE_PRODUCTS,
     "FillUniform",
     "Accept",
     "VariationalRows",

@@ -129,7 +129,8 @@ class Forward(Walk):
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
         for first, rows, launches in self._passes:
             for launch in launches:
-                kernels[launch.name](launch.grid_of(count), pack(self._device, launch.fields))
+                arguments = pack(self._device, launch.fields)
+                kernels[launch.name](launch.grid_of(count), arguments, launch.shared)
             yield first, rows, outputs[:count, :]
 
 
@@ -246,4 +247,4 @@ def launch_all(device: Device, launches: list[Launch]) -> None:
     """Launch what has no chains."""
     kernels: dict[str, Kernel] = device.kernels([launch.name for launch in launches])
     for launch in launches:
-        kernels[launch.name](launch.grid_of(1), pack(device, launch.fields))
+        kernels[launch.name](launch.grid_of(1), pack(device, launch.fields), launch.shared)

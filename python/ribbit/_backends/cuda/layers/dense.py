@@ -29,7 +29,17 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     w = products.matrix(scalar, weight, dim, outputs)
     passes = panel.passes
     panel.forward.append(
-        products.product(scalar, x, w, sink, m=count, n=outputs, k=inputs, passes=passes.forward)
+        products.product(
+            scalar,
+            x,
+            w,
+            sink,
+            m=count,
+            n=outputs,
+            k=inputs,
+            passes=passes.forward,
+            chains=panel.chains,
+        )
     )
 
     def backward() -> None:
@@ -57,6 +67,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 n=inputs,
                 k=outputs,
                 passes=passes.backward,
+                chains=panel.chains,
             )
         )
 

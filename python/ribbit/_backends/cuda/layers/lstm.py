@@ -112,6 +112,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     n=units,
                     k=0 if last else 4 * units,
                     passes=panel.passes.backward,
+                    chains=panel.chains,
                 )
             )
         deltas = products.matrix(scalar, gates, stride, 4 * units)
@@ -141,6 +142,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 n=channels,
                 k=4 * units,
                 passes=panel.passes.backward,
+                chains=panel.chains,
             )
         )
 

@@ -108,6 +108,8 @@ class Panel:
         Bytes of a scalar.
     dim : int
         P, numbers from chain to chain of parameters and gradients.
+    chains : int
+        C, at most.
     parameters, grad : int
         Addresses of (C, P).
     partials : int or None
@@ -144,6 +146,7 @@ class Panel:
     scalar: str
     itemsize: int
     dim: int
+    chains: int
     parameters: int
     grad: int
     partials: int | None

@@ -5,10 +5,11 @@ Sizes: C chains, R rows of a panel. Every operand holds one matrix per chain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ribbit._arrays.device import Launch
+from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers.panel import Panel, Row
 
 __all__ = [
@@ -23,14 +24,41 @@ __all__ = [
 _DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _TALL = 1024  # rows that fill a device with tiles of 128
+_WIDE = 33  # rows, columns and terms from which wide products pay
+_MOST_WIDE = 1 << 26  # whose 16 lines are counted in 32 bits
+# Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor.
+_TILES = {(128, 128): (1173, 2), (128, 64): (647, 2), (64, 64): (346, 4)}
+_PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A C++ type that stands for a matrix, with its members."""
+    """A C++ type that stands for a matrix, with its members.
+
+    Attributes
+    ----------
+    name : str
+    fields : tuple
+    plain : bool
+        A matrix that lies in memory, or what wide products know beside it.
+    transposed : bool
+    ones : bool
+        There is a row of ones below.
+    aligned : bool
+        Four columns side by side can be moved at once, where their number is a multiple of 4.
+    """
 
     name: str
     fields: tuple[Any, ...]
+    plain: bool = False
+    transposed: bool = False
+    ones: bool = False
+    aligned: bool = False
+
+
+def _aligned(addresses: Sequence[int | None], strides: Sequence[int]) -> bool:
+    """Whether what lies there begins at multiples of four float32."""
+    return not any((a or 0) % 16 for a in addresses) and not any(s % 4 for s in strides)
 
 
 def matrix(
@@ -38,12 +66,19 @@ def matrix(
 ) -> Operand:
     """Return the matrix whose element (i, j) is at base + chain chain_stride + i row_stride + j."""
     flag = "true" if transposed else "false"
-    return Operand(f"Matrix<{scalar}, {flag}>", (base, chain_stride, row_stride))
+    return Operand(
+        f"Matrix<{scalar}, {flag}>",
+        (base, chain_stride, row_stride),
+        plain=True,
+        transposed=transposed,
+        aligned=_aligned([base], [chain_stride, row_stride]),
+    )
 
 
 def with_ones(scalar: str, operand: Operand, rows: int) -> Operand:
     """Return an operand with a row of ones below its `rows` rows."""
-    return Operand(f"WithOnes<{scalar}, {operand.name}>", (*operand.fields, rows))
+    name = f"WithOnes<{scalar}, {operand.name}>"
+    return replace(operand, name=name, fields=(*operand.fields, rows), ones=True)
 
 
 def activation_sink(
@@ -58,14 +93,17 @@ def activation_sink(
 ) -> Operand:
     """Return the sink value = f(sum + bias), derivative = f'(sum + bias)."""
     fields = (bias, bias_stride, value, derivative, chain_stride, width)
-    return Operand(f"ActivationSink<{scalar}, {code}>", fields)
+    fits = _aligned([value, derivative], [chain_stride, width])
+    return Operand(f"ActivationSink<{scalar}, {code}>", fields, plain=True, aligned=fits)
 
 
 def delta_sink(
     scalar: str, delta: int, derivative: int | None, chain_stride: int, width: int, *, add: bool
 ) -> Operand:
     """Return the sink delta = sum times derivative, added to what is there if `add`."""
-    return Operand(f"DeltaSink<{scalar}>", (delta, derivative, chain_stride, width, int(add)))
+    fits = _aligned([delta, derivative], [chain_stride, width])
+    fields = (delta, derivative, chain_stride, width, int(add))
+    return Operand(f"DeltaSink<{scalar}>", fields, plain=True, aligned=fits)
 
 
 def product(
@@ -80,13 +118,19 @@ def product(
     slices: int = 1,
     passes: int = 0,
     joins: bool = False,
+    chains: int = 1,
 ) -> Launch:
     """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
 
     With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
-    depend on how many there are. `joins`: the sink's kJoins.
+    depend on how many there are. `joins`: the sink's kJoins. `chains`: how many there will be,
+    which decides the tiles and no bit.
     """
     operands = f"{a.name}, {b.name}, {sink.name}"
+    plain = scalar == "float" and a.plain and b.plain and sink.plain
+    plain = plain and max(m, n, k, a.fields[2], b.fields[2]) < _MOST_WIDE
+    if plain and min(m, n, k) >= _WIDE and not (passes and n > _NARROW):
+        return _wide_product(a, b, sink, m, n, k, slices, chains)
     if passes and n > _NARROW:
         tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
         across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
@@ -103,6 +147,37 @@ def product(
         (-(-m // tile_m), -(-n // tile_n), slices),
         chains_along=2,
     )
+
+
+def _wide_product(
+    a: Operand, b: Operand, sink: Operand, m: int, n: int, k: int, slices: int, chains: int
+) -> Launch:
+    rows = m - a.ones
+    tile_m, tile_n = min(_TILES, key=lambda tile: _issue(tile, rows, n, slices * chains))
+    vectors = (
+        4 if a.transposed and a.aligned and rows % 4 == 0 else 1,
+        4 if not b.transposed and b.aligned and n % 4 == 0 else 1,
+        4 if sink.aligned and n % 4 == 0 else 1,
+    )
+    sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
+    # Shared of the kernel: three stages of 16 terms, four numbers of padding behind each.
+    size = 3 * 16 * 4 * (tile_m + tile_n + 8) + (4 * tile_n if a.ones else 16)
+    return Launch(
+        f"WideProduct<{a.name}, {b.name}, {sink.name}, {sizes}>",
+        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, -(-k // slices)),
+        (-(-rows // tile_m), -(-n // tile_n), slices),
+        chains_along=2,
+        shared=size if size > STATIC_SHARED else 0,
+    )
+
+
+def _issue(tile: tuple[int, int], m: int, n: int, copies: int) -> float:
+    """Return a time, by the paper's model of issue, of products by tiles on a large device."""
+    instructions, resident = _TILES[tile]
+    blocks = -(-m // tile[0]) * -(-n // tile[1]) * copies
+    turns = -(-blocks // _PROCESSORS)
+    warps = THREADS // 32 * min(resident, turns) / 4  # of a scheduler
+    return turns * instructions / min(0.9, 0.45 + 0.15 * warps)
 
 
 def weight_gradient(
@@ -135,10 +210,21 @@ def weight_gradient(
         int(panel.first > 0),
     )
     name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
-    sink = Operand(name, fields)
+    sink = Operand(name, fields, plain=not blocks)
     if bias >= 0:
         inputs, rows = with_ones(scalar, inputs, rows), rows + 1
     passes = panel.passes.backward if rows > _NARROW else 0
     panel.backward.append(
-        product(scalar, inputs, delta, sink, m=rows, n=width, k=terms, slices=slices, passes=passes)
+        product(
+            scalar,
+            inputs,
+            delta,
+            sink,
+            m=rows,
+            n=width,
+            k=terms,
+            slices=slices,
+            passes=passes,
+            chains=panel.chains,
+        )
     )

@@ -311,7 +311,8 @@ def _gradient(panel: Panel, number: int, row: Row, layer: _Layer, inputs: Operan
 
 def _forward(panel: Panel, layer: _Layer, a: Operand, b: Operand, sink: Operand) -> Launch:
     m, n, k = panel.count * layer.places, layer.outs, layer.entries
-    return products.product(panel.scalar, a, b, sink, m=m, n=n, k=k, passes=panel.passes.forward)
+    passes, chains = panel.passes.forward, panel.chains
+    return products.product(panel.scalar, a, b, sink, m=m, n=n, k=k, passes=passes, chains=chains)
 
 
 def _down(panel: Panel, layer: _Layer, turned: Operand, sink: Operand) -> Launch:

@@ -141,7 +141,7 @@ class Program(Walk):
             lists.append("values")
         for which in lists:
             for kernel, launch, arguments in self._steps(which):
-                kernel(launch.grid_of(chains), arguments)
+                kernel(launch.grid_of(chains), arguments, launch.shared)
 
     @property
     def names(self) -> tuple[str, ...]:

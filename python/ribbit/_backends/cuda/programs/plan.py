@@ -160,6 +160,7 @@ class Walk:
             scalar=scalar,
             itemsize=self._dtype.itemsize,
             dim=self.theta_stride,
+            chains=self._chains,
             parameters=self._address(self.theta),
             grad=self._address(self.grad),
             partials=None if self._partials is None else self._address(self._partials),
