@@ -7,8 +7,10 @@ it, both being within a few times that of the float64 answer.
 import numpy as np
 import pytest
 
+import ribbit as rb
 from ribbit._backends.cuda.programs import plan
 from ribbit.models.layers import ACTIVATIONS
+from tests.support import layer_problems
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import (
@@ -20,6 +22,7 @@ from tests.support.cuda.problems import (
     program_of,
     starts,
 )
+from tests.support.layer_problems import COMPILED
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +67,8 @@ def test_minibatches(rng):
 def test_panels(rng, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     target = problem(rng, rows=150, hidden=(20,), dtype="float64")
-    monkeypatch.setattr(plan, "_PANEL_BYTES", 64 * 8 * 3 * (20 + 20 + 2))
+    monkeypatch.setattr(plan, "_FEW_ROWS", 1)
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 64 * 8 * (3 * 20 + 2 * 2))
     assert plan.panel_rows(target.model.table, 8) == 64
     check(target, starts(rng, target))
     check(target, starts(rng, target), rows=list(range(149, 20, -1)))
@@ -86,3 +90,33 @@ def test_order_of_threads_and_chains(rng):
     terms, grad = evaluate(program_of(target, 1), theta[1:2])
     np.testing.assert_array_equal(grad, found[0][1][1:2])
     np.testing.assert_array_equal(terms, found[0][0][1:2])
+
+
+def test_rows_of_a_panel():
+    """What fits 128 MB, but 512 where 2.7 GB allow them, and no value with 2^31 numbers."""
+    assert plan.panel_rows(rb.mlp(784, (256, 256), 10).table, 4) == 21_564
+    assert plan.panel_rows(rb.zoo.resnet20_frn().table, 4) == 512
+    assert plan.panel_rows(rb.mlp(10, (200_000,), 1).table, 8) == 512
+    assert plan.panel_rows(rb.mlp(10, (3_000_000,), 1).table, 8) == 37
+    assert plan.panel_rows(rb.mlp(1_000_000, (2,), 1).table, 4) == ((1 << 31) - 1) // 1_000_000
+
+
+@pytest.mark.parametrize(("name", "less"), [("images", 0), ("groups", 80), ("sequences", 0)])
+def test_memory_of_a_panel_is_what_is_taken(name, less):
+    """Of values, deltas, derivatives and states, where every Dropout drops.
+
+    `less`: a Dropout on the inputs has no delta.
+    """
+
+    model, rng = COMPILED[name], np.random.default_rng(0)
+
+    def taken(num_rows):
+        x = layer_problems.inputs(model, rng, num_rows).reshape(num_rows, *model.input_shape)
+        y = rng.normal(size=(num_rows, *model.output_shape))
+        target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1))
+        rates = [0.5] * len(model.table)
+        program = program_of(target, 1, rates=rates)
+        return sum(a.nbytes for a in program._keep) / target.dtype.itemsize
+
+    each = plan.scalars_of(plan.rows_of(model.table))
+    assert taken(14) - taken(7) == 7 * (each - less)

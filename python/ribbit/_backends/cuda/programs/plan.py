@@ -22,7 +22,10 @@ from ribbit.protocols import Array
 
 __all__ = ["Walk", "panel_rows", "rows_of", "scalars_of"]
 
-_PANEL_BYTES = 1 << 27  # of one chain's activations; decides how many rows make a panel
+# Of one chain's activations; they decide how many rows make a panel: those that fit the first, or,
+# where these are few, as many of 512 as fit the second.
+_PANEL_BYTES, _FEW_ROWS_BYTES = 1 << 27, 5 << 29
+_FEW_ROWS = 512  # of a residual network a launch with fewer does not fill a device
 _MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
 _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
 
@@ -226,11 +229,19 @@ def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
 
 def scalars_of(rows: Sequence[Row]) -> int:
     """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
-    return sum(3 * row["out_size"] + op_table.state_size(row) for row in rows)
+    skipped = op_table.skipped_rows(rows, [1.0] * len(rows))
+    codes = op_table.activation_codes(rows)
+    return sum(
+        (3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
+        + op_table.state_size(row)
+        for i, row in enumerate(rows)
+    )
 
 
 def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
     """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
     rows = rows_of(layers)
-    fitting = _PANEL_BYTES // (scalars_of(rows) * itemsize)
-    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // max(row["in_size"] for row in rows)))
+    row = scalars_of(rows) * itemsize
+    fitting = max(_PANEL_BYTES // row, min(_FEW_ROWS, _FEW_ROWS_BYTES // row))
+    largest = max(max(r["in_size"], r["out_size"], op_table.state_size(r)) for r in rows)
+    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // largest))
