@@ -25,8 +25,10 @@ from ribbit.protocols import Array
 
 __all__ = ["DensityTable", "Program", "bytes_per_chain"]
 
-_SLICE = 1024  # terms of a weight's gradient that one block adds up
-_MOST_SLICES = 32
+_SLICE = 256  # terms of a weight's gradient that one block adds up, at least
+_TILE = 4096  # numbers of a weight that a block makes
+_BLOCKS = 256  # that a weight's gradient has, where its terms allow it: they fill a large device
+_FEW_SLICES, _PARTIALS = 32, 1 << 24  # slices, or numbers of one chain, that memory is for
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
@@ -206,7 +208,7 @@ class Program(Walk):
 
     def _slices(self) -> dict[int, int]:
         """Into how many partial sums the weight gradient of each row is cut."""
-        cut = slices_of(self._rows, self._panel)
+        cut = slices_of(self._rows, self._panel, self._tables.dim)
         most = max(cut.values(), default=1)
         if most > 1:
             self._partials = self._buffer((most, self._chains, self._tables.dim))
@@ -352,15 +354,25 @@ def row_blocks(rows: int) -> int:
     return -(-rows // _ROW_BLOCK)
 
 
-def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
-    """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows."""
-    terms = {number: panel * op_table.gradient_terms(row) for number, row in enumerate(rows)}
-    return {i: max(1, min(_MOST_SLICES, n // _SLICE)) for i, n in terms.items() if n > 0}
+def slices_of(rows: Sequence[Row], panel: int, dim: int) -> dict[int, int]:
+    """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows.
+
+    By shapes alone: as many as give a large device something to do, where partial sums of `dim`
+    parameters find room.
+    """
+    most, found = max(_FEW_SLICES, _PARTIALS // max(1, dim)), {}
+    for number, row in enumerate(rows):
+        terms = panel * op_table.gradient_terms(row)
+        if terms > 0:
+            largest = max((size for _, size in op_table.arrays_of(row)), default=1)
+            wanted = _BLOCKS // max(1, -(-largest // _TILE))
+            found[number] = max(1, min(wanted, most, terms // _SLICE))
+    return found
 
 
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
     """Return the device memory that each chain of a program over `rows` rows needs."""
     layers = rows_of(tables.table)
     panel = min(rows, panel_rows(tables.table, itemsize))
-    partials = max(slices_of(layers, panel).values(), default=1)
+    partials = max(slices_of(layers, panel, tables.dim).values(), default=1)
     return itemsize * (scalars_of(layers) * panel + (4 + partials) * tables.dim)
