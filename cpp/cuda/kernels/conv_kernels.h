@@ -41,14 +41,18 @@ struct Patches {
   static constexpr bool kAlongColumns = !Transposed;
   const T* base;
   Index chain_stride;
-  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+  RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {
     const Small at = static_cast<Small>(Transposed ? j : i);
     const Small entry = static_cast<Small>(Transposed ? i : j);
     const Small row = at / S::kSites, site = at % S::kSites;
     const int cell = S::cell(static_cast<int>(site), static_cast<int>(entry / S::kChannels));
-    if (cell < 0) return T(0);
+    if (cell < 0) return nullptr;
     const Small pixel = row * S::kCells + static_cast<Small>(cell);
-    return (base + chain * chain_stride)[pixel * S::kChannels + entry % S::kChannels];
+    return base + chain * chain_stride + (pixel * S::kChannels + entry % S::kChannels);
+  }
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const T* at = find(chain, i, j);
+    return at == nullptr ? T(0) : *at;
   }
 };
 
@@ -58,13 +62,17 @@ struct DeltaPatches {
   static constexpr bool kAlongColumns = true;
   const T* base;
   Index chain_stride;
-  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+  RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {
     const Small at = static_cast<Small>(i), entry = static_cast<Small>(j);
     const Small row = at / S::kCells, cell = at % S::kCells;
     const int site = S::site(static_cast<int>(cell), static_cast<int>(entry / Outs));
-    if (site < 0) return T(0);
+    if (site < 0) return nullptr;
     const Small where = row * S::kSites + static_cast<Small>(site);
-    return (base + chain * chain_stride)[where * Outs + entry % Outs];
+    return base + chain * chain_stride + (where * Outs + entry % Outs);
+  }
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const T* at = find(chain, i, j);
+    return at == nullptr ? T(0) : *at;
   }
 };
 
@@ -74,11 +82,12 @@ struct TurnedKernel {
   static constexpr bool kAlongColumns = false;
   const T* base;
   Index chain_stride;
-  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+  RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {
     const Small entry = static_cast<Small>(i);
     const Small line = entry / Outs * Channels + static_cast<Small>(j);
-    return (base + chain * chain_stride)[line * Outs + entry % Outs];
+    return base + chain * chain_stride + (line * Outs + entry % Outs);
   }
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const { return *find(chain, i, j); }
 };
 
 // Where a kernel of groups has the weight of a tap from a channel to an out, less than zero where

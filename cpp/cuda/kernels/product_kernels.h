@@ -2,7 +2,8 @@
 // layers, convolutions and LSTMs are products that differ in where A, B and C lie.
 //
 // An operand has get(chain, row, column) and kAlongColumns, whether neighbours in memory are
-// neighbours in its columns; a sink has put(chain, slice, m, n, sum), or where kJoins says so
+// neighbours in its columns; find(chain, row, column), where it has that, is the address of a
+// number, null for a zero. A sink has put(chain, slice, m, n, sum), or where kJoins says so
 // put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once; some have put4 for
 // four columns side by side. The sum over k may
 // be cut into slices that other blocks make: how many is decided by shapes alone, and whoever adds

@@ -1,99 +1,153 @@
-// Products of wide float32 matrices: 64 or 128 rows and columns of a block, 16 terms at a time,
-// which are copied to shared memory two steps ahead. Every sum has the terms and the order of
-// `Product`'s, so its bits too. The form: ../shared/GPU2.md, section 2.
+// Products of wide float32 matrices: 64 or 128 rows of a block and 16 to 128 columns, 16 terms at a
+// time, which are copied to shared memory two steps ahead. Every sum has the terms and the order of
+// `Product`'s, so its bits too. The form is that of ../shared/GPU2.md, sections 1 and 2.
 #pragma once
 
 #include "cuda/kernels/product_kernels.h"
 
 namespace ribbit::cuda {
 
-// What an operand on the left has for lines: its rows, and whether a row of ones is below them.
+// A matrix as wide products have it: its lines are rows on the left and columns on the right, its
+// terms what is summed over. kStrided: a Matrix, else what has `find`. kOnes: a row of ones is
+// below.
 template <class Operand>
-struct LeftOf;
-template <bool Transposed>
-struct LeftOf<Matrix<float, Transposed>> {
-  static constexpr bool kOnes = false;
-  static RIBBIT_DEVICE const Matrix<float, Transposed>& matrix(
-      const Matrix<float, Transposed>& operand) {
-    return operand;
-  }
+struct WideOperand {
+  using Inner = Operand;
+  static constexpr bool kStrided = false, kOnes = false;
+  static RIBBIT_DEVICE const Inner& inner(const Operand& operand) { return operand; }
 };
 template <bool Transposed>
-struct LeftOf<WithOnes<float, Matrix<float, Transposed>>> {
-  static constexpr bool kOnes = true;
-  static RIBBIT_DEVICE const Matrix<float, Transposed>& matrix(
-      const WithOnes<float, Matrix<float, Transposed>>& operand) {
+struct WideOperand<Matrix<float, Transposed>> {
+  using Inner = Matrix<float, Transposed>;
+  static constexpr bool kStrided = true, kOnes = false;
+  static RIBBIT_DEVICE const Inner& inner(const Inner& operand) { return operand; }
+};
+template <class Operand>
+struct WideOperand<WithOnes<float, Operand>> {
+  using Inner = Operand;
+  static constexpr bool kStrided = WideOperand<Operand>::kStrided, kOnes = true;
+  static RIBBIT_DEVICE const Inner& inner(const WithOnes<float, Operand>& operand) {
     return operand.operand;
   }
 };
 
-// 16 terms of `Count` lines.
-template <int Count>
+// 16 terms of `Count` lines, the lines side by side or, with ByLines, one behind another. The
+// padding keeps neighbours on different banks.
+template <int Count, bool ByLines>
 struct WideTile {
   static constexpr int kDepth = 16;
-  alignas(16) float value[kDepth][Count + 4];
+  alignas(16) float value[ByLines ? Count : kDepth][(ByLines ? kDepth : Count) + 4];
+  RIBBIT_DEVICE float* at(int line, int term) {
+    return ByLines ? &value[line][term] : &value[term][line];
+  }
 };
 
-// Copies tiles of a matrix of lines and terms. Along: neighbours in memory are neighbouring lines,
-// else terms. Vector: numbers of a copy, 4 where lines lie together, their number is a multiple of
-// 4 and they begin at multiples of 16 bytes; else 1.
-template <bool Along, int Count, int Vector>
-struct WideCopy {
-  static constexpr int kDepth = WideTile<Count>::kDepth;
-  static constexpr int kGroup = Along ? Count / Vector : kDepth;  // threads side by side
-  static constexpr int kApart = kThreads / kGroup;                // of a thread's copies
-  static constexpr int kCopies = Count * kDepth / Vector / kThreads;
-  static_assert(Vector == 1 || (Vector == 4 && Along));
+// How the threads of a block share out the copies of a tile. Along: neighbours in memory are
+// neighbouring lines, else terms. Vector: numbers of a copy, side by side in memory and in the
+// tile; 4 where they are from a multiple of four on at multiples of 16 bytes.
+template <bool Along, bool ByLines, int Count, int Vector>
+struct WideShares {
+  using Tile = WideTile<Count, ByLines>;
+  static constexpr int kGroup = (Along ? Count : Tile::kDepth) / Vector;  // threads side by side
+  static constexpr int kApart = kThreads / kGroup;                        // of a thread's copies
+  static constexpr int kCopies = Count * Tile::kDepth / Vector / kThreads;
+  static_assert(kCopies > 0 && (Vector == 1 || (Vector == 4 && Along != ByLines)));
+  static RIBBIT_DEVICE int line(int t, int i) {
+    return Along ? t % kGroup * Vector : t / kGroup + i * kApart;
+  }
+  static RIBBIT_DEVICE int term(int t, int i) {
+    return Along ? t / kGroup + i * kApart : t % kGroup * Vector;
+  }
+};
+
+// Copies tiles of an operand; terms and lines beyond the last are zero. A thread keeps an address
+// from tile to tile: start(t), then next(..).
+template <class Operand, bool Left, int Count, int Vector, bool Strided>
+struct WideFeed {
+  static constexpr bool kAlong = Left != Operand::kAlongColumns;
+  static constexpr bool kByLines = false;
+  using Shares = WideShares<kAlong, kByLines, Count, Vector>;
+  using Tile = typename Shares::Tile;
   const float* base;
   int stride;  // from line to line, or from term to term; 16 of them are 32 bits
-  int lines;   // from the tile's first one on
-
-  static RIBBIT_DEVICE int line_of(int t) { return Along ? t % kGroup * Vector : t / kGroup; }
-  static RIBBIT_DEVICE int term_of(int t) { return Along ? t / kGroup : t % kGroup; }
-  // Where a thread begins, at the tile's first term.
+  int lines;
+  RIBBIT_DEVICE WideFeed(const Operand& matrix, Index chain, Index first, Index begin, Index count)
+      : base(matrix.base + chain * matrix.chain_stride +
+             (kAlong ? begin * matrix.row_stride + first : first * matrix.row_stride + begin)),
+        stride(static_cast<int>(matrix.row_stride)),
+        lines(static_cast<int>(count - first)) {}
   RIBBIT_DEVICE const float* start(int t) const {
-    return Along ? base + term_of(t) * stride + line_of(t)
-                 : base + line_of(t) * stride + term_of(t);
+    const int line = Shares::line(t, 0), term = Shares::term(t, 0);
+    return kAlong ? base + term * stride + line : base + line * stride + term;
   }
-  // Terms from `terms` on and lines beyond the last are zero.
-  RIBBIT_DEVICE void tile(Block& block, int t, WideTile<Count>& to, const float* from,
+  RIBBIT_DEVICE const float* next(const float* from) const {
+    return from + (kAlong ? Tile::kDepth * stride : Tile::kDepth);
+  }
+  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* from, Index,
                           int terms) const {
-    const int line = line_of(t), term = term_of(t);
-    const int apart = kApart * stride;
-    RIBBIT_UNROLL_ALL for (int i = 0; i < kCopies; ++i) {
-      const int up = i * kApart;
-      float* at = Along ? &to.value[term + up][line] : &to.value[term][line + up];
-      const bool inside =
-          Along ? line < lines && term + up < terms : line + up < lines && term < terms;
-      block.template copy<Vector>(at, from, inside);
+    const int apart = Shares::kApart * stride;
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
+      const int line = Shares::line(t, i), term = Shares::term(t, i);
+      block.template copy<Vector>(to.at(line, term), from, line < lines && term < terms);
       from += apart;
     }
   }
-  RIBBIT_DEVICE const float* next(const float* from) const {
-    return from + (Along ? kDepth * stride : kDepth);
+};
+
+// The same for an operand that finds its numbers.
+template <class Operand, bool Left, int Count, int Vector>
+struct WideFeed<Operand, Left, Count, Vector, false> {
+  static constexpr bool kAlong = Left != Operand::kAlongColumns;
+  static constexpr bool kByLines = Left && !kAlong;  // so that four terms are one copy
+  using Shares = WideShares<kAlong, kByLines, Count, Vector>;
+  using Tile = typename Shares::Tile;
+  const Operand& operand;
+  Index chain;
+  Index first;
+  int lines;
+  RIBBIT_DEVICE WideFeed(const Operand& given, Index of, Index from, Index, Index count)
+      : operand(given), chain(of), first(from), lines(static_cast<int>(count - from)) {}
+  RIBBIT_DEVICE const float* start(int) const { return nullptr; }
+  RIBBIT_DEVICE const float* next(const float* from) const { return from; }
+  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float*, Index term0,
+                          int terms) const {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
+      const int line = Shares::line(t, i), term = Shares::term(t, i);
+      const float* from = nullptr;
+      if (line < lines && term < terms) {
+        from = Left ? operand.find(chain, first + line, term0 + term)
+                    : operand.find(chain, term0 + term, first + line);
+      }
+      const bool inside = from != nullptr;
+      block.template copy<Vector>(to.at(line, term), inside ? from : operand.base, inside);
+    }
   }
 };
 
-// As Product, of Matrix<float, ..> and, on the left, WithOnes of one. VectorA, VectorB: as
-// WideCopy's; VectorSink: 4 where the sink has put4 and may be asked for it. Grid: (tiles of the
-// rows without the row of ones, tiles of n, chains x slices).
+// As Product, of Matrix<float, ..> or what has `find`, and on the left WithOnes of one. VectorA,
+// VectorB: as WideShares'; VectorSink: 4 where the sink has put4 and may be asked for it. Grid:
+// (tiles of the rows without the row of ones, tiles of n, chains x slices).
 template <class A, class B, class Sink, int M, int N, int VectorA, int VectorB, int VectorSink>
 struct WideProduct {
+  using OfA = WideOperand<A>;
+  using OfB = WideOperand<B>;
+  using FeedA = WideFeed<typename OfA::Inner, true, M, VectorA, OfA::kStrided>;
+  using FeedB = WideFeed<typename OfB::Inner, false, N, VectorB, OfB::kStrided>;
   static constexpr int kBlock = kThreads;
-  static constexpr int kResident = M + N < 192 ? 4 : 2;
-  static constexpr int kDepth = WideTile<M>::kDepth, kStages = 3;
-  static constexpr int kRows = M / 16, kColumns = N / 16;
-  static constexpr bool kOnes = LeftOf<A>::kOnes;
-  static_assert(!Sink::kJoins);
+  static constexpr int kResident = (M == 128 && N >= 64) || !OfA::kStrided ? 2 : 4;
+  static constexpr int kDepth = 16, kStages = 3;
+  static constexpr int kRows = M / 16, kColumns = N / 16, kSide = kColumns < 4 ? kColumns : 4;
+  static constexpr bool kOnes = OfA::kOnes;
+  static_assert(!Sink::kJoins && kRows % 4 == 0 && kColumns % kSide == 0);
   struct Shared {
-    WideTile<M> a[kStages];
-    WideTile<N> b[kStages];
+    typename FeedA::Tile a[kStages];
+    typename FeedB::Tile b[kStages];
     float ones[kOnes ? N : 1];
   };
-  // The thread's first row and column of 4. Bit 0 of a lane changes its rows alone and bit 1 its
-  // columns alone: reading 16 bytes then takes half as long.
+  // The thread's first row, of 4, and column, of kSide. Bit 0 of a lane changes its rows alone and
+  // bit 1 its columns alone: reading 16 bytes then takes half as long.
   static RIBBIT_DEVICE int row_of(int t) { return (t / 32 * 2 + t % 2) * 4; }
-  static RIBBIT_DEVICE int column_of(int t) { return t % 32 / 2 * 4; }
+  static RIBBIT_DEVICE int column_of(int t) { return t % 32 / 2 * kSide; }
 
   A a;
   B b;
@@ -111,32 +165,25 @@ struct WideProduct {
     const Index end = begin + slice_length < k ? begin + slice_length : k;
     const int terms = static_cast<int>(end - begin);
     const int steps = (terms + kDepth - 1) / kDepth;
-    const auto& left = LeftOf<A>::matrix(a);
-    const Index rows = kOnes ? m - 1 : m;
-    const WideCopy<!A::kAlongColumns, M, VectorA> copy_a{
-        A::kAlongColumns ? left.base + chain * left.chain_stride + m0 * left.row_stride + begin
-                         : left.base + chain * left.chain_stride + begin * left.row_stride + m0,
-        static_cast<int>(left.row_stride), static_cast<int>(rows - m0)};
-    const WideCopy<B::kAlongColumns, N, VectorB> copy_b{
-        B::kAlongColumns ? b.base + chain * b.chain_stride + begin * b.row_stride + n0
-                         : b.base + chain * b.chain_stride + n0 * b.row_stride + begin,
-        static_cast<int>(b.row_stride), static_cast<int>(n - n0)};
+    const FeedA feed_a(OfA::inner(a), chain, m0, begin, kOnes ? m - 1 : m);
+    const FeedB feed_b(OfB::inner(b), chain, n0, begin, n);
     const bool ones = kOnes && block.x() == 0;
 
     Registers<const float*, 2> from(block);
     const auto fetch = [&](int step) {
       if (step < steps) {
         const int stage = step % kStages, more = terms - step * kDepth;
+        const Index term = begin + step * kDepth;
         block.last([&](int t) {
           const float*(&at)[2] = from(t);
-          copy_a.tile(block, t, shared.a[stage], at[0], more);
-          copy_b.tile(block, t, shared.b[stage], at[1], more);
-          at[0] = copy_a.next(at[0]), at[1] = copy_b.next(at[1]);
+          feed_a.copy(block, t, shared.a[stage], at[0], term, more);
+          feed_b.copy(block, t, shared.b[stage], at[1], term, more);
+          at[0] = feed_a.next(at[0]), at[1] = feed_b.next(at[1]);
         });
       }
       block.commit();
     };
-    block.last([&](int t) { from(t)[0] = copy_a.start(t), from(t)[1] = copy_b.start(t); });
+    block.last([&](int t) { from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t); });
     fetch(0);
     fetch(1);
     block.last([&](int t) {
@@ -170,20 +217,38 @@ struct WideProduct {
   }
 
  private:
-  static RIBBIT_DEVICE void multiply(int t, const WideTile<M>& tile_a, const WideTile<N>& tile_b,
+  static RIBBIT_DEVICE void multiply(int t, const typename FeedA::Tile& tile_a,
+                                     const typename FeedB::Tile& tile_b,
                                      float (&sum)[kRows * kColumns]) {
+    // Terms whose factors are read at once.
+    constexpr int kTerms = FeedA::kByLines ? 4 : 1;
     const int i0 = row_of(t), j0 = column_of(t);
-    RIBBIT_UNROLL_ALL for (int kk = 0; kk < kDepth; ++kk) {
-      float left[kRows], right[kColumns];
-      RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; i += 4) {
-        load4(left + i, &tile_a.value[kk][i0 + 16 * i]);
+    RIBBIT_UNROLL_ALL for (int kk = 0; kk < kDepth; kk += kTerms) {
+      float left[kTerms][kRows], right[kColumns];
+      if constexpr (FeedA::kByLines) {
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
+          float four[4];
+          load4(four, &tile_a.value[i0 + i / 4 * 64 + i % 4][kk]);
+          RIBBIT_UNROLL_ALL for (int c = 0; c < kTerms; ++c) left[c][i] = four[c];
+        }
+      } else {
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; i += 4) {
+          load4(left[0] + i, &tile_a.value[kk][i0 + 16 * i]);
+        }
       }
-      RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += 4) {
-        load4(right + j, &tile_b.value[kk][j0 + 16 * j]);
-      }
-      RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
-        RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
-          sum[i * kColumns + j] = Ops<float>::fma(left[i], right[j], sum[i * kColumns + j]);
+      RIBBIT_UNROLL_ALL for (int c = 0; c < kTerms; ++c) {
+        RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
+          const float* line = &tile_b.value[kk + c][j0 + 16 * j];
+          if constexpr (kSide == 4) {
+            load4(right + j, line);
+          } else {
+            RIBBIT_UNROLL_ALL for (int s = 0; s < kSide; ++s) right[j + s] = line[s];
+          }
+        }
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
+          RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
+            sum[i * kColumns + j] = Ops<float>::fma(left[c][i], right[j], sum[i * kColumns + j]);
+          }
         }
       }
     }
@@ -195,14 +260,14 @@ struct WideProduct {
     RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
       const Index mm = m0 + row_of(t) + i / 4 * 64 + i % 4;
       if (mm >= rows) continue;
-      RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += 4) {
+      RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
         const Index nn = n0 + column_of(t) + 16 * j;
-        const float* four = sum + i * kColumns + j;
-        if constexpr (VectorSink == 4) {
-          if (nn < n) sink.put4(chain, slice, mm, nn, four);
+        const float* side = sum + i * kColumns + j;
+        if constexpr (VectorSink == 4 && kSide == 4) {
+          if (nn < n) sink.put4(chain, slice, mm, nn, side);
         } else {
-          RIBBIT_UNROLL_ALL for (int c = 0; c < 4; ++c) {
-            if (nn + c < n) sink.put(chain, slice, mm, nn + c, four[c]);
+          RIBBIT_UNROLL_ALL for (int c = 0; c < kSide; ++c) {
+            if (nn + c < n) sink.put(chain, slice, mm, nn + c, side[c]);
           }
         }
       }

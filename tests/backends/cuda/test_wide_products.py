@@ -12,6 +12,7 @@ from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.kernel_list import WIDE_PRODUCTS as WIDE
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.layer_problems import net
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 TILES = ((128, 128), (128, 64), (64, 64))
@@ -172,12 +173,29 @@ def test_tiles_fill_the_device():
     assert ", 1, 1, 1>" in chosen(129, 255, 784, 1).name
 
 
-@pytest.mark.parametrize(("features", "units"), [(37, (70, 68)), (36, (64, 132))])
-def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, features, units):
+NETWORKS = {
+    "unaligned": rb.mlp(37, (70, 68), 2, activation="silu"),
+    "aligned": rb.mlp(36, (64, 132), 2, activation="silu"),
+    "images": net(
+        (6, 7, 16),
+        rb.Conv2D(20, 3, padding="same"),
+        rb.Activation("silu"),
+        rb.Conv2D(32, 3, stride=2),
+        rb.Residual([rb.Conv2D(32, 1), rb.Activation("tanh")]),
+        rb.Conv2D(68, 2),
+    ),
+    "odd images": net((6, 6, 18), rb.Conv2D(17, 3, dilation=2), rb.Conv2D(66, 1), rb.Conv2D(16, 2)),
+    "groups": net((5, 6, 16), rb.Conv2D(24, 3, groups=2), rb.Conv2D(32, 2, groups=4)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
     """All that a gradient has; the sizes are aligned, or not."""
+    model = NETWORKS[name]
     target = rb.Posterior(
-        rb.mlp(features, units, 2, activation="silu"),
-        *(numbers(rng, 150, features), numbers(rng, 150, 2)),
+        model,
+        *(numbers(rng, 150, *model.input_shape), numbers(rng, 150, *model.output_shape)),
         prior=rb.Normal(1.0),
         likelihood=rb.Gaussian(0.3),
     )
@@ -186,11 +204,13 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, features, 
     def found(least):
         monkeypatch.setattr(products, "_WIDE", least)
         program = program_of(target, len(theta))
-        kinds = {name.partition("<")[0] for name in program.names}
-        return evaluate(program, theta), "WideProduct" in kinds
+        of = {n.partition("<")[2].partition("<")[0] for n in program.names if n.startswith("Wide")}
+        return evaluate(program, theta), of
 
     (wide, used), (small, control) = found(33), found(10**9)
-    assert used
+    dense = {"Matrix", "WithOnes"}
+    images = {"Patches", "DeltaPatches", "WithOnes"}
+    assert used == {"images": images, "odd images": images, "groups": set()}.get(name, dense)
     assert not control
     for got, expected in zip(wide, small, strict=True):
         np.testing.assert_array_equal(got, expected)

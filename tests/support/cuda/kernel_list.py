@@ -56,8 +56,27 @@ WIDE_PRODUCTS = (
         for aligned in ("1, 1", "4, 4")
     ),
 )
+# And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
+FOUND_PRODUCTS = tuple(
+    f"WideProduct<{operands}, {rows}, {c}, {vectors}>"
+    for c in (16, 32, 64)
+    for window in [f"Sliding<8, 8, {c}, 3, 3, 1, 1, 1, 1, 8, 8, 1, 1>"]
+    for rows in (64, 128)
+    for operands, vectors in (
+        (f"Patches<float, {window}, false>, {_ROWS}, ActivationSink<float, 0>", "4, 1, 4"),
+        (
+            f"DeltaPatches<float, {window}, {c}>, TurnedKernel<float, {c}, {c}>, DeltaSink<float>",
+            "4, 1, 4",
+        ),
+        (
+            f"WithOnes<float, Patches<float, {window}, true>>, {_ROWS}, GradientSink<float>",
+            "4, 1, 1",
+        ),
+    )
+)
 OUTSIDE_POSTERIORS = (
     *WIDE_PRODUCTS,
+    *FOUND_PRODUCTS,
     "FillUniform",
     "Accept",
     "VariationalRows",

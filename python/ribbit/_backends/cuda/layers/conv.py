@@ -23,7 +23,9 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     def patches(*, transposed: bool) -> Operand:
         flag = "true" if transposed else "false"
         name = f"Patches<{scalar}, {window}, {flag}>"
-        return Operand(name, (source.value, source.chain_stride))
+        fields = source.value, source.chain_stride
+        fits = products.aligned([source.value], [source.chain_stride, channels])
+        return Operand(name, fields, found=True, transposed=transposed, aligned=fits)
 
     sink = products.activation_sink(
         scalar,
@@ -46,6 +48,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             n=outs,
             k=taps * channels,
             passes=panel.passes.forward,
+            chains=panel.chains,
         )
     )
 
@@ -64,7 +67,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
         if source.delta is None:
             return
-        given = Operand(f"DeltaPatches<{scalar}, {window}, {outs}>", (out.delta, out.chain_stride))
+        given = Operand(
+            f"DeltaPatches<{scalar}, {window}, {outs}>",
+            (out.delta, out.chain_stride),
+            found=True,
+            aligned=products.aligned([out.delta], [out.chain_stride, outs]),
+        )
         turned = turned_kernel(scalar, row, weight, dim)
         into = products.delta_sink(
             scalar,
@@ -84,6 +92,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 n=channels,
                 k=taps * outs,
                 passes=panel.passes.backward,
+                chains=panel.chains,
             )
         )
 

@@ -15,6 +15,7 @@ from ribbit._backends.cuda.layers.panel import Panel, Row
 __all__ = [
     "Operand",
     "activation_sink",
+    "aligned",
     "delta_sink",
     "matrix",
     "product",
@@ -28,6 +29,14 @@ _WIDE = 33  # rows, columns and terms from which wide products pay
 _MOST_WIDE = 1 << 26  # whose 16 lines are counted in 32 bits
 # Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor.
 _TILES = {(128, 128): (1173, 2), (128, 64): (647, 2), (64, 64): (346, 4)}
+_FOUND_TILES = {
+    (128, 64): (708, 2),
+    (128, 32): (441, 2),
+    (128, 16): (303, 2),
+    (64, 64): (392, 2),
+    (64, 32): (257, 2),
+    (64, 16): (182, 2),
+}
 _PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
 
@@ -40,23 +49,27 @@ class Operand:
     name : str
     fields : tuple
     plain : bool
-        A matrix that lies in memory, or what wide products know beside it.
+        A matrix that lies in memory, or a sink that wide products know.
+    found : bool
+        What wide products have the address of a number of, by the type's `find`.
     transposed : bool
+        Neighbours in memory are neighbours in a column.
     ones : bool
         There is a row of ones below.
     aligned : bool
-        Four columns side by side can be moved at once, where their number is a multiple of 4.
+        Four neighbours can be moved at once: of a matrix, where its lines are multiples of 4.
     """
 
     name: str
     fields: tuple[Any, ...]
     plain: bool = False
+    found: bool = False
     transposed: bool = False
     ones: bool = False
     aligned: bool = False
 
 
-def _aligned(addresses: Sequence[int | None], strides: Sequence[int]) -> bool:
+def aligned(addresses: Sequence[int | None], strides: Sequence[int]) -> bool:
     """Whether what lies there begins at multiples of four float32."""
     return not any((a or 0) % 16 for a in addresses) and not any(s % 4 for s in strides)
 
@@ -71,7 +84,7 @@ def matrix(
         (base, chain_stride, row_stride),
         plain=True,
         transposed=transposed,
-        aligned=_aligned([base], [chain_stride, row_stride]),
+        aligned=aligned([base], [chain_stride, row_stride]),
     )
 
 
@@ -93,7 +106,7 @@ def activation_sink(
 ) -> Operand:
     """Return the sink value = f(sum + bias), derivative = f'(sum + bias)."""
     fields = (bias, bias_stride, value, derivative, chain_stride, width)
-    fits = _aligned([value, derivative], [chain_stride, width])
+    fits = aligned([value, derivative], [chain_stride, width])
     return Operand(f"ActivationSink<{scalar}, {code}>", fields, plain=True, aligned=fits)
 
 
@@ -101,7 +114,7 @@ def delta_sink(
     scalar: str, delta: int, derivative: int | None, chain_stride: int, width: int, *, add: bool
 ) -> Operand:
     """Return the sink delta = sum times derivative, added to what is there if `add`."""
-    fits = _aligned([delta, derivative], [chain_stride, width])
+    fits = aligned([delta, derivative], [chain_stride, width])
     fields = (delta, derivative, chain_stride, width, int(add))
     return Operand(f"DeltaSink<{scalar}>", fields, plain=True, aligned=fits)
 
@@ -127,10 +140,12 @@ def product(
     which decides the tiles and no bit.
     """
     operands = f"{a.name}, {b.name}, {sink.name}"
-    plain = scalar == "float" and a.plain and b.plain and sink.plain
-    plain = plain and max(m, n, k, a.fields[2], b.fields[2]) < _MOST_WIDE
-    if plain and min(m, n, k) >= _WIDE and not (passes and n > _NARROW):
-        return _wide_product(a, b, sink, m, n, k, slices, chains)
+    known = all(one.plain or one.found for one in (a, b)) and sink.plain
+    if scalar == "float" and known and not (passes and n > _NARROW):
+        strides = [one.fields[2] for one in (a, b) if one.plain]
+        least = _NARROW if a.found else _WIDE  # of columns
+        if max(m, n, k, *strides) < _MOST_WIDE and min(m, k) >= _WIDE and n >= least:
+            return _wide_product(a, b, sink, m, n, k, slices, chains)
     if passes and n > _NARROW:
         tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
         across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
@@ -152,16 +167,18 @@ def product(
 def _wide_product(
     a: Operand, b: Operand, sink: Operand, m: int, n: int, k: int, slices: int, chains: int
 ) -> Launch:
-    rows = m - a.ones
-    tile_m, tile_n = min(_TILES, key=lambda tile: _issue(tile, rows, n, slices * chains))
+    rows, tiles = m - a.ones, _FOUND_TILES if a.found else _TILES
+    chosen = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, slices * chains))
+    tile_m, tile_n = chosen
     vectors = (
-        4 if a.transposed and a.aligned and rows % 4 == 0 else 1,
-        4 if not b.transposed and b.aligned and n % 4 == 0 else 1,
+        4 if a.aligned and (a.found or (a.transposed and rows % 4 == 0)) else 1,
+        4 if b.aligned and not b.transposed and n % 4 == 0 and tile_n >= 64 else 1,
         4 if sink.aligned and n % 4 == 0 else 1,
     )
     sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
-    # Shared of the kernel: three stages of 16 terms, four numbers of padding behind each.
-    size = 3 * 16 * 4 * (tile_m + tile_n + 8) + (4 * tile_n if a.ones else 16)
+    # Shared of the kernel: three stages of 16 terms, with four numbers of padding behind each line.
+    left = tile_m * 20 if a.found and not a.transposed else 16 * (tile_m + 4)
+    size = 3 * 4 * (left + 16 * (tile_n + 4)) + (4 * tile_n if a.ones else 16)
     return Launch(
         f"WideProduct<{a.name}, {b.name}, {sink.name}, {sizes}>",
         (*a.fields, *b.fields, *sink.fields, m, n, k, slices, -(-k // slices)),
@@ -171,9 +188,9 @@ def _wide_product(
     )
 
 
-def _issue(tile: tuple[int, int], m: int, n: int, copies: int) -> float:
+def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copies: int) -> float:
     """Return a time, by the paper's model of issue, of products by tiles on a large device."""
-    instructions, resident = _TILES[tile]
+    instructions, resident = counted
     blocks = -(-m // tile[0]) * -(-n // tile[1]) * copies
     turns = -(-blocks // _PROCESSORS)
     warps = THREADS // 32 * min(resident, turns) / 4  # of a scheduler

@@ -31,9 +31,8 @@ def turned_kernel(scalar: str, row: Row, base: int, chain_stride: int) -> Operan
     """Return the weights of a convolution as (taps x outs, channels)."""
     if row["argument"] == 1:
         name = f"TurnedKernel<{scalar}, {row['channels']}, {row['out_channels']}>"
-    else:
-        name = f"GroupedKernel<{scalar}, {_blocks(row)}, true>"
-    return Operand(name, (base, chain_stride))
+        return Operand(name, (base, chain_stride), found=True, transposed=True)
+    return Operand(f"GroupedKernel<{scalar}, {_blocks(row)}, true>", (base, chain_stride))
 
 
 def grouped(row: Row) -> str:
