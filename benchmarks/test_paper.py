@@ -86,9 +86,11 @@ def test_threads_run_as_the_text_says() -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 16), (130, 70, 100), (300, 40, 7)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 64, 16), (130, 70, 100), (900, 9, 70), (300, 40, 7)]
+)
 def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> None:
-    """Multiply-adds of all lanes: those of whole tiles of 64 x 64 and 16 terms."""
+    """Multiply-adds of all lanes: those of whole tiles and 16 terms; wide ones have one barrier."""
     from benchmarks.studies.paper_counts import counted
     from ribbit._arrays.device import pack
     from ribbit._arrays.namespace import _devices
@@ -110,10 +112,13 @@ def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> Non
         kernel = device.kernels([launch.name])[launch.name]
         kernel(launch.grid_of(1), pack(device, launch.fields))
     (one,) = counted(record)
-    tiles = -(-m // 64) * -(-n // 64)
+    wide, sizes, steps = launch.name.startswith("Wide"), launch.name[:-1].split(", "), -(-k // 16)
+    assert wide == (m * n * k >= 1 << 18)
+    height, width = map(int, sizes[-5:-3] if wide else sizes[-3:-1])
+    tiles = -(-m // height) * -(-n // width)
     assert one.blocks == tiles
-    assert one.blocks * one.warps * one.fma * 32 == tiles * 64 * 64 * -(-k // 16) * 16
-    assert one.barriers == 2 * -(-k // 16)
+    assert one.blocks * one.warps * one.fma * 32 == tiles * height * width * steps * 16
+    assert one.barriers == (steps if wide else 2 * steps)
     assert one.guesses == 0
     # every input read and the output written, at least, and no byte beyond the three arrays
     assert 4 * m * n <= one.memory <= 4 * (m * k + k * n + m * n)

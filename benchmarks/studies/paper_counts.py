@@ -170,8 +170,10 @@ def _count(
                 if not runs:
                     continue
                 access = function.accesses[number]
-                asked[number] += alike * runs * _LANES * access.width
                 where = memory.place(low) if access.known else None
+                if access.copy and access.known and where is None:
+                    continue  # zeros in the place of what lies beyond an array
+                asked[number] += alike * runs * _LANES * access.width
                 key = (-1 if where is None else where, access.store)
                 wanted[key] = wanted.get(key, 0.0) + alike * runs * _LANES * access.width
                 if where is not None:

@@ -44,11 +44,14 @@ class Access:
     store : bool
     known : bool
         Whether its addresses follow from the arguments.
+    copy : bool
+        To shared memory, beside the computation.
     """
 
     width: int
     store: bool
     known: bool
+    copy: bool = False
 
 
 @dataclass
@@ -298,7 +301,7 @@ class _Writer:
             number = len(self.function.accesses)
             known = self.unknown.isdisjoint(self._registers(line, address=True))
             store = line.parts[0] in ("st", "red")
-            self.function.accesses.append(Access(bytes_of(line), store, known))
+            self.function.accesses.append(Access(bytes_of(line), store, known, line.parts[0] == "cp"))
             at = place_of(line)
             lines += [f"e = s.thread.accesses[{number}]", "e[0] += 1"]
             if known:

@@ -1,4 +1,4 @@
-// Products of wide float32 matrices: 64 or 128 rows of a block and 16 to 128 columns, 16 terms at a
+// Products of wide float32 matrices: 32 to 128 rows of a block and 16 to 128 columns, 16 terms at a
 // time, which are copied to shared memory two steps ahead. Every sum has the terms and the order of
 // `Product`'s, so its bits too. The form is that of ../shared/GPU2.md, sections 1 and 2.
 #pragma once
@@ -134,19 +134,21 @@ struct WideProduct {
   using FeedA = WideFeed<typename OfA::Inner, true, M, VectorA, OfA::kStrided>;
   using FeedB = WideFeed<typename OfB::Inner, false, N, VectorB, OfB::kStrided>;
   static constexpr int kBlock = kThreads;
-  static constexpr int kResident = (M == 128 && N >= 64) || !OfA::kStrided ? 2 : 4;
+  static constexpr int kResident = !OfA::kStrided || (M == 128 && N >= 64) ? 2 : M == 128 ? 3 : 4;
   static constexpr int kDepth = 16, kStages = 3;
-  static constexpr int kRows = M / 16, kColumns = N / 16, kSide = kColumns < 4 ? kColumns : 4;
+  // Outputs of a thread, and how many of them lie side by side.
+  static constexpr int kRows = M / 16, kHeight = kRows < 4 ? kRows : 4;
+  static constexpr int kColumns = N / 16, kSide = kColumns < 4 ? kColumns : 4;
   static constexpr bool kOnes = OfA::kOnes;
-  static_assert(!Sink::kJoins && kRows % 4 == 0 && kColumns % kSide == 0);
+  static_assert(!Sink::kJoins && kRows % kHeight == 0 && kColumns % kSide == 0);
   struct Shared {
     typename FeedA::Tile a[kStages];
     typename FeedB::Tile b[kStages];
     float ones[kOnes ? N : 1];
   };
-  // The thread's first row, of 4, and column, of kSide. Bit 0 of a lane changes its rows alone and
-  // bit 1 its columns alone: reading 16 bytes then takes half as long.
-  static RIBBIT_DEVICE int row_of(int t) { return (t / 32 * 2 + t % 2) * 4; }
+  // The thread's first row, of kHeight, and column, of kSide. Bit 0 of a lane changes its rows
+  // alone and bit 1 its columns alone: reading 16 bytes then takes half as long.
+  static RIBBIT_DEVICE int row_of(int t) { return (t / 32 * 2 + t % 2) * kHeight; }
   static RIBBIT_DEVICE int column_of(int t) { return t % 32 / 2 * kSide; }
 
   A a;
@@ -217,6 +219,18 @@ struct WideProduct {
   }
 
  private:
+  // Row i of a thread, from its first one on.
+  static RIBBIT_DEVICE int row(int i) { return i / kHeight * (16 * kHeight) + i % kHeight; }
+
+  template <int Count>
+  static RIBBIT_DEVICE void load(float* to, const float* from) {
+    if constexpr (Count == 4) {
+      load4(to, from);
+    } else {
+      RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) to[i] = from[i];
+    }
+  }
+
   static RIBBIT_DEVICE void multiply(int t, const typename FeedA::Tile& tile_a,
                                      const typename FeedB::Tile& tile_b,
                                      float (&sum)[kRows * kColumns]) {
@@ -228,22 +242,17 @@ struct WideProduct {
       if constexpr (FeedA::kByLines) {
         RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
           float four[4];
-          load4(four, &tile_a.value[i0 + i / 4 * 64 + i % 4][kk]);
+          load4(four, &tile_a.value[i0 + row(i)][kk]);
           RIBBIT_UNROLL_ALL for (int c = 0; c < kTerms; ++c) left[c][i] = four[c];
         }
       } else {
-        RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; i += 4) {
-          load4(left[0] + i, &tile_a.value[kk][i0 + 16 * i]);
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; i += kHeight) {
+          load<kHeight>(left[0] + i, &tile_a.value[kk][i0 + row(i)]);
         }
       }
       RIBBIT_UNROLL_ALL for (int c = 0; c < kTerms; ++c) {
         RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
-          const float* line = &tile_b.value[kk + c][j0 + 16 * j];
-          if constexpr (kSide == 4) {
-            load4(right + j, line);
-          } else {
-            RIBBIT_UNROLL_ALL for (int s = 0; s < kSide; ++s) right[j + s] = line[s];
-          }
+          load<kSide>(right + j, &tile_b.value[kk + c][j0 + 16 * j]);
         }
         RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
           RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
@@ -258,7 +267,7 @@ struct WideProduct {
                             const float (&sum)[kRows * kColumns]) const {
     const Index rows = kOnes ? m - 1 : m;
     RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
-      const Index mm = m0 + row_of(t) + i / 4 * 64 + i % 4;
+      const Index mm = m0 + row_of(t) + row(i);
       if (mm >= rows) continue;
       RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
         const Index nn = n0 + column_of(t) + 16 * j;

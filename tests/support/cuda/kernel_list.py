@@ -50,6 +50,15 @@ WIDE_PRODUCTS = (
     f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 128, 128, 1, 1, 4>",
     f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 64, 64, 1, 1, 1>",
     *(
+        f"WideProduct<{operands}, {tile}, 1, 1, 1>"
+        for tile in ("128, 32", "128, 16", "64, 32", "64, 16", "32, 32", "32, 16")
+        for operands in (
+            f"{_ROWS}, {_TURNED}, DeltaSink<float>",
+            f"{_ROWS}, {_ROWS}, ActivationSink<float, 1>",
+            f"{_WITH_ONES}, {_ROWS}, GradientSink<float>",
+        )
+    ),
+    *(
         f"WideProduct<{left}, {_ROWS}, GradientSink<float>, {tile}, {aligned}, 1>"
         for left in (_TURNED, _WITH_ONES)
         for tile in ("128, 128", "128, 64", "64, 64")
@@ -59,14 +68,14 @@ WIDE_PRODUCTS = (
 # And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
 FOUND_PRODUCTS = tuple(
     f"WideProduct<{operands}, {rows}, {c}, {vectors}>"
-    for c in (16, 32, 64)
+    for c, four in ((16, 1), (32, 1), (64, 4))
     for window in [f"Sliding<8, 8, {c}, 3, 3, 1, 1, 1, 1, 8, 8, 1, 1>"]
     for rows in (64, 128)
     for operands, vectors in (
-        (f"Patches<float, {window}, false>, {_ROWS}, ActivationSink<float, 0>", "4, 1, 4"),
+        (f"Patches<float, {window}, false>, {_ROWS}, ActivationSink<float, 0>", f"4, 1, {four}"),
         (
             f"DeltaPatches<float, {window}, {c}>, TurnedKernel<float, {c}, {c}>, DeltaSink<float>",
-            "4, 1, 4",
+            f"4, 1, {four}",
         ),
         (
             f"WithOnes<float, Patches<float, {window}, true>>, {_ROWS}, GradientSink<float>",

@@ -36,6 +36,10 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
 
     def backward() -> None:
         slices = panel.slices[number]
+        place = (panel.grad, dim, 0, row["weight"])
+        if slices > 1:
+            sums = panel.partials(((row["weight"], vocabulary * channels),), slices)
+            place = (sums.address, sums.size, sums.slice_stride, 0)
         panel.backward.append(
             Launch(
                 f"EmbeddingGradient<{scalar}>",
@@ -43,10 +47,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     *tokens,
                     out.delta,
                     out.chain_stride,
-                    panel.grad if slices == 1 else panel.partials,
-                    dim,
-                    0 if slices == 1 else panel.partial_stride,
-                    row["weight"],
+                    *place,
                     positions,
                     vocabulary,
                     channels,

@@ -15,10 +15,30 @@ from ribbit._arrays.device import Launch
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
-__all__ = ["Backward", "Cell", "LearnedRate", "Masks", "Panel", "Row"]
+__all__ = ["Arrays", "Backward", "Cell", "LearnedRate", "Masks", "Panel", "Partials", "Row"]
 
 Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
 Backward: TypeAlias = Callable[[], None]
+Arrays: TypeAlias = tuple[tuple[int, int], ...]  # offset and size of some parameters
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Partial sums of the gradient of some arrays of parameters, which lie one behind another.
+
+    Attributes
+    ----------
+    address : int
+        Of (slices, C, size) numbers.
+    size : int
+        Numbers of all the arrays.
+    slice_stride : int
+        Numbers from slice to slice.
+    """
+
+    address: int
+    size: int
+    slice_stride: int
 
 
 @dataclass
@@ -112,10 +132,8 @@ class Panel:
         C, at most.
     parameters, grad : int
         Addresses of (C, P).
-    partials : int or None
-        Address of partial gradients (slices, C, P).
-    partial_stride : int
-        Numbers from slice to slice.
+    partials : callable
+        ``partials(arrays, slices)`` are the partial sums of a gradient, the same for every panel.
     cells : list of Cell
         By the number of the value.
     codes : list of int
@@ -149,8 +167,7 @@ class Panel:
     chains: int
     parameters: int
     grad: int
-    partials: int | None
-    partial_stride: int
+    partials: Callable[[Arrays, int], Partials]
     cells: list[Cell]
     codes: list[int]
     slices: dict[int, int]

@@ -25,10 +25,21 @@ __all__ = [
 _DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _TALL = 1024  # rows that fill a device with tiles of 128
-_WIDE = 33  # rows, columns and terms from which wide products pay
+_WIDE = 1 << 18  # multiply-adds from which wide products pay
 _MOST_WIDE = 1 << 26  # whose 16 lines are counted in 32 bits
-# Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor.
-_TILES = {(128, 128): (1173, 2), (128, 64): (647, 2), (64, 64): (346, 4)}
+# Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor; of
+# matrices, and of what finds its numbers.
+_TILES = {
+    (128, 128): (1173, 2),
+    (128, 64): (647, 2),
+    (128, 32): (390, 3),
+    (128, 16): (249, 3),
+    (64, 64): (346, 4),
+    (64, 32): (226, 4),
+    (64, 16): (152, 4),
+    (32, 32): (154, 4),
+    (32, 16): (112, 4),
+}
 _FOUND_TILES = {
     (128, 64): (708, 2),
     (128, 32): (441, 2),
@@ -142,9 +153,8 @@ def product(
     operands = f"{a.name}, {b.name}, {sink.name}"
     known = all(one.plain or one.found for one in (a, b)) and sink.plain
     if scalar == "float" and known and not (passes and n > _NARROW):
-        strides = [one.fields[2] for one in (a, b) if one.plain]
-        least = _NARROW if a.found else _WIDE  # of columns
-        if max(m, n, k, *strides) < _MOST_WIDE and min(m, k) >= _WIDE and n >= least:
+        sizes = m, n, k, *(one.fields[2] for one in (a, b) if one.plain)
+        if m > _NARROW and m * n * k >= _WIDE and max(sizes) < _MOST_WIDE:
             return _wide_product(a, b, sink, m, n, k, slices, chains)
     if passes and n > _NARROW:
         tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
@@ -170,10 +180,11 @@ def _wide_product(
     rows, tiles = m - a.ones, _FOUND_TILES if a.found else _TILES
     chosen = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, slices * chains))
     tile_m, tile_n = chosen
+    fours = [one.aligned and tile >= 64 for one, tile in ((a, tile_m), (b, tile_n))]
     vectors = (
-        4 if a.aligned and (a.found or (a.transposed and rows % 4 == 0)) else 1,
-        4 if b.aligned and not b.transposed and n % 4 == 0 and tile_n >= 64 else 1,
-        4 if sink.aligned and n % 4 == 0 else 1,
+        4 if fours[0] and (a.found or (a.transposed and rows % 4 == 0)) else 1,
+        4 if fours[1] and not b.transposed and n % 4 == 0 else 1,
+        4 if sink.aligned and n % 4 == 0 and tile_n >= 64 else 1,
     )
     sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
     # Shared of the kernel: three stages of 16 terms, with four numbers of padding behind each line.
@@ -215,17 +226,14 @@ def weight_gradient(
     weight that is zero outside blocks, ``taps, channels, outs, groups``.
     """
     scalar, bias, slices = panel.scalar, row["bias"], panel.slices[number]
-    whole = slices == 1
-    fields = (
-        panel.grad if whole else panel.partials,
-        panel.dim,
-        0 if whole else panel.partial_stride,
-        row["weight"],
-        bias,
-        rows,
-        width,
-        int(panel.first > 0),
-    )
+    size = rows * width // (row["argument"] if blocks else 1)
+    if slices == 1:
+        place = (panel.grad, panel.dim, 0, row["weight"], bias)
+    else:
+        arrays = ((row["weight"], size), *([(bias, width)] if bias >= 0 else []))
+        sums = panel.partials(arrays, slices)
+        place = (sums.address, sums.size, sums.slice_stride, 0, size)
+    fields = (*place, rows, width, int(panel.first > 0))
     name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
     sink = Operand(name, fields, plain=not blocks)
     if bias >= 0:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._backends.cuda.layers import dropout, op_table
-from ribbit._backends.cuda.layers.panel import Cell, LearnedRate, Masks, Panel, Row
+from ribbit._backends.cuda.layers.panel import Arrays, Cell, LearnedRate, Masks, Panel, Row
 from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
 from ribbit._backends.cuda.programs.trajectory import Trajectory
 from ribbit._backends.density_table import DensityTable, merged
@@ -28,7 +28,6 @@ __all__ = ["DensityTable", "Program", "bytes_per_chain"]
 _SLICE = 256  # terms of a weight's gradient that one block adds up, at least
 _TILE = 4096  # numbers of a weight that a block makes
 _BLOCKS = 256  # that a weight's gradient has, where its terms allow it: they fill a large device
-_FEW_SLICES, _PARTIALS = 32, 1 << 24  # slices, or numbers of one chain, that memory is for
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
@@ -181,7 +180,7 @@ class Program(Walk):
             for place, number in enumerate(tables.learned)
         }
         cells = self._cells(gradients=True)
-        slices = self._slices()
+        slices = slices_of(self._rows, panel)
         exact = self._product_passes.exact
         for first in range(0, count, panel):
             some = min(panel, count - first)
@@ -197,7 +196,7 @@ class Program(Walk):
                 self._write_forward(written)
                 self._write_likelihood(written, cells[-1])
             self._forward += written.forward
-        self._write_sums(slices)
+        self._write_sums()
         self._write_prior()
 
     def _mask_blocks(self, number: int, panels: int, last: int) -> int:
@@ -205,14 +204,6 @@ class Program(Walk):
         units = self._rows[number]["out_size"]
         whole = dropout.blocks_of_units(self._panel, units)
         return (panels - 1) * whole + dropout.blocks_of_units(last, units)
-
-    def _slices(self) -> dict[int, int]:
-        """Into how many partial sums the weight gradient of each row is cut."""
-        cut = slices_of(self._rows, self._panel, self._tables.dim)
-        most = max(cut.values(), default=1)
-        if most > 1:
-            self._partials = self._buffer((most, self._chains, self._tables.dim))
-        return cut
 
     def _write_likelihood(self, panel: Panel, output: Cell) -> None:
         tables, scalar = self._tables, self._scalar
@@ -259,31 +250,24 @@ class Program(Walk):
                 )
             )
 
-    def _write_sums(self, slices: dict[int, int]) -> None:
-        dim = self._tables.dim
-        for number, count in slices.items():
-            if count == 1:
-                continue
-            for offset, size in self._arrays(number):
-                self._gradient.append(
-                    Launch(
-                        f"SumSlices<{self._scalar}>",
-                        (
-                            self._partials,
-                            self._chains * dim,
-                            dim,
-                            count,
-                            offset,
-                            size,
-                            self.grad,
-                        ),
-                        (blocks_of(size), 1, 1),
-                    )
+    def _write_sums(self) -> None:
+        """Append what adds up partial sums: a launch for arrays that are neighbours."""
+        dim, itemsize = self._tables.dim, self._dtype.itemsize
+        for arrays, (slices, partials) in self._sums.items():
+            inside = 0
+            for offset, size in _joined(arrays):
+                fields = (
+                    partials.address + inside * itemsize,
+                    partials.slice_stride,
+                    partials.size,
+                    slices,
+                    size,
+                    self._address(self.grad, offset),
+                    dim,
                 )
-
-    def _arrays(self, number: int) -> list[tuple[int, int]]:
-        """Offset and size of the gradients that a row of the table has."""
-        return op_table.arrays_of(self._rows[number])
+                name = f"SumSlices<{self._scalar}>"
+                self._gradient.append(Launch(name, fields, (blocks_of(size), 1, 1)))
+                inside += size
 
     def _write_prior(self) -> None:
         tables, scalar = self._tables, self._scalar
@@ -354,25 +338,42 @@ def row_blocks(rows: int) -> int:
     return -(-rows // _ROW_BLOCK)
 
 
-def slices_of(rows: Sequence[Row], panel: int, dim: int) -> dict[int, int]:
+def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
     """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows.
 
-    By shapes alone: as many as give a large device something to do, where partial sums of `dim`
-    parameters find room.
+    By shapes alone: as many as give a large device something to do, `_BLOCKS` tiles in all.
     """
-    most, found = max(_FEW_SLICES, _PARTIALS // max(1, dim)), {}
+    found = {}
     for number, row in enumerate(rows):
         terms = panel * op_table.gradient_terms(row)
         if terms > 0:
             largest = max((size for _, size in op_table.arrays_of(row)), default=1)
             wanted = _BLOCKS // max(1, -(-largest // _TILE))
-            found[number] = max(1, min(wanted, most, terms // _SLICE))
+            found[number] = max(1, min(wanted, terms // _SLICE))
     return found
 
 
-def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int) -> int:
-    """Return the device memory that each chain of a program over `rows` rows needs."""
+def _joined(arrays: Arrays) -> list[tuple[int, int]]:
+    """Return arrays of which none begins where the one before ends."""
+    found: list[tuple[int, int]] = []
+    for offset, size in arrays:
+        if found and sum(found[-1]) == offset:
+            found[-1] = found[-1][0], found[-1][1] + size
+        else:
+            found.append((offset, size))
+    return found
+
+
+def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int, paths: int = 1) -> int:
+    """Return the device memory that each chain of a program over `rows` rows needs.
+
+    `paths`: gradients that each weight has.
+    """
     layers = rows_of(tables.table)
     panel = min(rows, panel_rows(tables.table, itemsize))
-    partials = max(slices_of(layers, panel, tables.dim).values(), default=1)
-    return itemsize * (scalars_of(layers) * panel + (4 + partials) * tables.dim)
+    partials = sum(
+        count * sum(size for _, size in op_table.arrays_of(layers[number]))
+        for number, count in slices_of(layers, panel).items()
+        if count > 1
+    )
+    return itemsize * (scalars_of(layers) * panel + 4 * tables.dim + paths * partials)

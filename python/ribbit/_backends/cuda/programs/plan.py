@@ -16,7 +16,16 @@ import numpy.typing as npt
 from ribbit._arrays.device import Device, Launch
 from ribbit._backends.codes import COLUMNS
 from ribbit._backends.cuda.layers import op_table
-from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Masks, Panel, Row
+from ribbit._backends.cuda.layers.panel import (
+    Arrays,
+    Backward,
+    Cell,
+    LearnedRate,
+    Masks,
+    Panel,
+    Partials,
+    Row,
+)
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
@@ -63,7 +72,6 @@ class Walk:
     theta_stride: int  # numbers from chain to chain of theta; 0: they share it
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
-    _partials: Array | None = None
 
     def __init__(
         self,
@@ -91,6 +99,7 @@ class Walk:
         self._codes = op_table.activation_codes(self._rows)
         self._skipped = op_table.skipped_rows(self._rows, self._rates)
         self._states: dict[int, tuple[int, int]] = {}
+        self._sums: dict[Arrays, tuple[int, Partials]] = {}
         self._gathers = subset is not None or np.dtype(str(x.dtype)) != dtype
         self._keep: list[Array] = []  # memory that launches point to
 
@@ -166,8 +175,7 @@ class Walk:
             chains=self._chains,
             parameters=self._address(self.theta),
             grad=self._address(self.grad),
-            partials=None if self._partials is None else self._address(self._partials),
-            partial_stride=self._chains * self._dim,
+            partials=self._partials,
             cells=cells,
             codes=self._codes,
             slices=slices,
@@ -204,6 +212,14 @@ class Walk:
                 )
             )
         return panel
+
+    def _partials(self, arrays: Arrays, slices: int) -> Partials:
+        """Return memory for partial sums of a gradient, made when it is first asked for."""
+        if arrays not in self._sums:
+            size = sum(size for _, size in arrays)
+            made = self._address(self._buffer((slices, self._chains, size)))
+            self._sums[arrays] = slices, Partials(made, size, self._chains * size)
+        return self._sums[arrays][1]
 
     def _write_forward(self, panel: Panel) -> list[tuple[int, Backward]]:
         """Append the layers' launches; return what appends those of the backward pass."""

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from ribbit._arrays.device import Device
-from ribbit._backends.cuda.layers import op_table, row_noise
+from ribbit._backends.cuda.layers import row_noise
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.row_noise import LOCAL, Paths
 from ribbit._backends.cuda.programs.approximation import Approximation
@@ -91,11 +91,6 @@ class PairedProgram(Program):
         paths = Paths(self._estimator, given.where, mean, scale, given.dim, kept)
         return row_noise.write(panel, number, row, paths)
 
-    def _arrays(self, number: int) -> list[tuple[int, int]]:
-        row, half = self._rows[number], self._approximation.dim
-        second = [(half + o, size) for o, size in row_noise.arrays_of(row, self._estimator)]
-        return [*op_table.arrays_of(row), *second]
-
 
 def bytes_per_sample(tables: DensityTable, rows: int, itemsize: int, estimator: int) -> int:
     """Return the device memory that each weight sample of a paired program needs."""
@@ -106,7 +101,7 @@ def bytes_per_sample(tables: DensityTable, rows: int, itemsize: int, estimator: 
         if row["op"] in row_noise.PAIRED
     )
     each = itemsize if estimator == LOCAL else 4
-    return bytes_per_chain(_doubled(tables), rows, itemsize) + kept * each * panel
+    return bytes_per_chain(_doubled(tables), rows, itemsize, paths=2) + kept * each * panel
 
 
 def _doubled(tables: DensityTable) -> _PairedTable:
