@@ -301,7 +301,9 @@ class _Writer:
             number = len(self.function.accesses)
             known = self.unknown.isdisjoint(self._registers(line, address=True))
             store = line.parts[0] in ("st", "red")
-            self.function.accesses.append(Access(bytes_of(line), store, known, line.parts[0] == "cp"))
+            self.function.accesses.append(
+                Access(bytes_of(line), store, known, line.parts[0] == "cp")
+            )
             at = place_of(line)
             lines += [f"e = s.thread.accesses[{number}]", "e[0] += 1"]
             if known:
