@@ -1,6 +1,6 @@
 // Products of wide float32 matrices: 32 to 128 rows of a block and 16 to 128 columns, 16 terms at a
 // time, which are copied to shared memory two steps ahead. Every sum has the terms and the order of
-// `Product`'s, so its bits too. The form is that of ../shared/GPU2.md, sections 1 and 2.
+// `Product`'s, so its bits too.
 #pragma once
 
 #include "cuda/kernels/product_kernels.h"

@@ -120,12 +120,12 @@ def handshake(
     call = f"group.rows(N{'' if shards == DEFAULT_SHARDS else f', {shards}'})"
     for rank, count in enumerate(counts):
         if count != bounds[rank + 1] - bounds[rank]:
-            other = len(set(counts)) == 1 and group.size > 1
+            same = len(set(counts)) == 1 and group.size > 1
             raise GroupError(
                 f"[{function}] expected rows {bounds[rank]} to {bounds[rank + 1]} of {total} on "
                 f"rank {rank} ({shards} shards of whole panels of {PANEL} rows), got {count} "
                 f"rows: give rows {call}"
-                + (f" of the {count}, if each of the ranks has them all" if other else "")
+                + (f" of the {count}, if each of the ranks has them all" if same else "")
             )
     low = shards * group.rank // group.size
     high = shards * (group.rank + 1) // group.size

@@ -133,3 +133,6 @@ def test_slices_of_a_weight_fill_a_device():
     assert found(rb.mlp(784, (256, 256), 10), 128) == [1, 1, 1]
     assert found(rb.mlp(2, (300_000,), 1), 65_535) == [1, 3]
     assert found(rb.mlp(40_000, (64, 64), 2), 65_535) == [1, 255, 255]
+    # a grid has 16 bits for chains x slices; the control: one chain more
+    most = max(found(rb.mlp(2, (3,), 1), 65_535))
+    assert most * gradient.MOST_CHAINS < 1 << 16 <= 256 * (gradient.MOST_CHAINS + 1)

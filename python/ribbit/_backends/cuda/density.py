@@ -21,7 +21,12 @@ from ribbit._arrays.namespace import host_dtype, to_host
 from ribbit._arrays.threads import Interrupted
 from ribbit._backends.codes import RULES
 from ribbit._backends.cuda.programs import persistent
-from ribbit._backends.cuda.programs.gradient import DensityTable, Program, bytes_per_chain
+from ribbit._backends.cuda.programs.gradient import (
+    MOST_CHAINS,
+    DensityTable,
+    Program,
+    bytes_per_chain,
+)
 from ribbit._backends.cuda.programs.persistent import Persistent
 from ribbit._backends.cuda.steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
 from ribbit._backends.cuda.variational import DeviceVariational
@@ -29,8 +34,6 @@ from ribbit.errors import ShapeError
 from ribbit.protocols import Array
 
 __all__ = ["DeviceDensity"]
-
-_MOST_CHAINS = 1024  # in one program: blocks along an axis of a grid are counted in 16 bits
 
 
 _P = ParamSpec("_P")
@@ -370,7 +373,7 @@ class DeviceDensity:
         key = 0 if rows is None else count
         program = self._programs.get(key)
         # One that memory kept small is not made again for as many chains as it was made for.
-        if program is None or self._asked[key] < min(chains, _MOST_CHAINS):
+        if program is None or self._asked[key] < min(chains, MOST_CHAINS):
             self._programs.pop(key, None)
             self._asked[key] = chains
             program = None  # its memory goes back before more is asked for
@@ -401,7 +404,7 @@ class DeviceDensity:
                 f"[Posterior] expected {each / 1e9:.3g} GB of free device memory for one chain, "
                 f"got {free / 1e9:.3g} GB"
             )
-        return max(1, min(_MOST_CHAINS, free // (2 * each)))
+        return max(1, min(MOST_CHAINS, free // (2 * each)))
 
     def _split(self, terms: Array, rows: npt.NDArray[np.int64] | None) -> tuple[Array, Array]:
         constant = 0.0

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._arrays.device import MOST_ALONG_Y, Device, Kernel, Launch, blocks_of, pack
 from ribbit._backends.cuda.layers import dropout, op_table
 from ribbit._backends.cuda.layers.panel import Arrays, Cell, LearnedRate, Masks, Panel, Row
 from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
@@ -23,11 +23,12 @@ from ribbit._backends.density_table import DensityTable, merged
 from ribbit._backends.precision import PASSES
 from ribbit.protocols import Array
 
-__all__ = ["DensityTable", "Program", "bytes_per_chain"]
+__all__ = ["MOST_CHAINS", "DensityTable", "Program", "bytes_per_chain"]
 
 _SLICE = 256  # terms of a weight's gradient that one block adds up, at least
 _TILE = 4096  # numbers of a weight that a block makes
 _BLOCKS = 256  # that a weight's gradient has, where its terms allow it: they fill a large device
+MOST_CHAINS = MOST_ALONG_Y // _BLOCKS  # of a program: chains x slices are counted in 16 bits
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
