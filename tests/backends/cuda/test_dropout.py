@@ -105,7 +105,7 @@ def test_gradients_under_masks(device, name, rows):
 def test_many_chains_take_the_masks_of_their_numbers(device, monkeypatch):
     _, targets = pair(device)
     host, on_device = (t.masked() for t in targets)
-    monkeypatch.setattr("ribbit._backends.cuda.density._MOST_CHAINS", 2)
+    monkeypatch.setattr("ribbit._backends.cuda.density.MOST_CHAINS", 2)
     theta = start(host, 5)
     _, grad = on_device.masked_value_and_grad(device.asarray(theta), seed=4, step=9)
     close(grad, host.masked_value_and_grad(theta, seed=4, step=9)[1])

@@ -99,7 +99,7 @@ def test_groups_of_chains_change_nothing(device, monkeypatch):
     arrays = [device.asarray(a) for a in (start, momentum)]
     found, ends = [], []
     for most in (1024, 2, 1):
-        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "MOST_CHAINS", most)
         target = pair(device)[1]
         assert target._native._persistent is None
         sampler = rb.HMC(target, step_size=[0.01, 0.02, 0.005, 0.03, 0.02], trajectory_length=0.1)

@@ -167,7 +167,7 @@ def test_bits_do_not_depend_on_threads_chains_or_pieces(device, rule, monkeypatc
     assert bits(found) == [b for b in bits(alone) if b is not None]
     monkeypatch.setattr(cuda_steps, "_MOST_STEPS", 3)
     assert bits(steps(pair(device, dtype="float32")[1], theta, rule, 10)[0]) == whole
-    monkeypatch.setattr(cuda_density, "_MOST_CHAINS", 2)
+    monkeypatch.setattr(cuda_density, "MOST_CHAINS", 2)
     assert bits(steps(pair(device, dtype="float32")[1], theta, rule, 10)[0]) == whole
 
 

@@ -106,7 +106,7 @@ def test_groups_of_chains(device, monkeypatch, rng):
     arrays = None
     found = []
     for most in (1024, 2):
-        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "MOST_CHAINS", most)
         target = pair(device, "gaussian", "float32", np.random.default_rng(3))[1]
         if arrays is None:
             arrays = rng.normal(size=(2, 5, target.dim)).astype(np.float32)

@@ -78,6 +78,6 @@ def unchanged(device, monkeypatch, target, options):
             monkeypatch.setattr(device_of(device), "seed", seed)
             same(advance(target(), **options), whole)
     for most in (3, 2, 1):
-        monkeypatch.setattr(cuda_density, "_MOST_CHAINS", most)
+        monkeypatch.setattr(cuda_density, "MOST_CHAINS", most)
         same(advance(target(), **options), whole)
     return whole
