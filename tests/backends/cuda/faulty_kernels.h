@@ -202,4 +202,51 @@ struct CopyNotAwaited {
   }
 };
 
+// out[i] = in[i] of the first 48 numbers, by fours. Fault: those from the second number on.
+enum class By { kCopy, kLoad, kWrite, kStore };
+template <bool Faulty, By Way>
+struct ByFours {
+  static constexpr int kBlock = 64;
+  struct Shared {
+    alignas(16) float value[kBlock];
+  };
+  const float* in;
+  float* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    const auto at = [](int t) { return 4 * t + (Faulty ? 1 : 0); };
+    block.phase([&](int t) {
+      if constexpr (Way == By::kCopy) {
+        if (t < 12) block.template copy<4>(shared.value + at(t), in + at(t), true);
+      } else {
+        shared.value[t] = in[t];
+      }
+    });
+    block.commit();
+    block.template wait<0>();
+    block.phase([](int) {});
+    block.last([&](int t) {
+      if (t >= 12) return;
+      float four[4];
+      for (int i = 0; i < 4; ++i) four[i] = shared.value[at(t) + i];
+      if constexpr (Way == By::kLoad) load4(four, shared.value + at(t));
+      if constexpr (Way == By::kWrite) {
+        write4(out + at(t), four);
+      } else if constexpr (Way == By::kStore) {
+        store4(out + at(t), four);
+      } else {
+        for (int i = 0; i < 4; ++i) out[at(t) + i] = four[i];
+      }
+    });
+  }
+};
+template <bool Faulty>
+using CopyOfFour = ByFours<Faulty, By::kCopy>;
+template <bool Faulty>
+using LoadOfFour = ByFours<Faulty, By::kLoad>;
+template <bool Faulty>
+using WriteOfFour = ByFours<Faulty, By::kWrite>;
+template <bool Faulty>
+using StoreOfFour = ByFours<Faulty, By::kStore>;
+
 }  // namespace ribbit::cuda

@@ -14,7 +14,8 @@ import pytest
 
 import ribbit
 from tests.support.cuda.cpu_device import NAMESPACE as xp
-from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.cuda.cpu_device import CpuDevice
+from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 from tests.support.paths import ROOT
 
 HEADER = str(Path(__file__).with_name("faulty_kernels.h"))
@@ -25,6 +26,7 @@ RACES = {
     "ReadBetweenPhases": np.full(64, 2080.0 + 89440.0),
     "BarrierForSome": np.array([3.0, 2.0, 1.0]),
 }
+FOURS = ("CopyOfFour", "LoadOfFour", "WriteOfFour", "StoreOfFour")
 UNWRITTEN = {"UnwrittenShared": (7, 0, 28.0), "UnwrittenRegister": (None, 5, 6.0)}
 
 
@@ -35,10 +37,8 @@ def name_of(kernel, *, faulty):
 @pytest.fixture(scope="module")
 def _compiled():
     """Before the tests: a kernel that does not compile is no fault that they noticed."""
-    kernels = [
-        name_of(k, faulty=f) for k in (*RACES, *UNWRITTEN, "CopyNotAwaited") for f in (False, True)
-    ]
-    compile_all(kernels, (HEADER,))
+    kernels = (*RACES, *UNWRITTEN, "CopyNotAwaited", *FOURS)
+    compile_all([name_of(k, faulty=f) for k in kernels for f in (False, True)], (HEADER,))
 
 
 def libasan():
@@ -92,6 +92,23 @@ def test_copies_that_nobody_waits_for():
     np.testing.assert_array_equal(run(False), expected)
     with pytest.raises(AssertionError):
         run(True)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("kernel", FOURS)
+def test_sixteen_bytes_from_another_place(kernel):
+    """What a device refuses; by phases and by fibers."""
+    values = np.arange(1.0, THREADS + 1, dtype=np.float32)
+
+    def launch(device, faulty=False):
+        out = xp.empty(THREADS, np.float32)
+        device.launch(name_of(kernel, faulty=faulty), (1, 1, 1), xp.asarray(values), out)
+        return [out.get()[:48]]
+
+    np.testing.assert_array_equal(in_every_order(launch, (HEADER,))[0], values[:48])
+    for runner in dict(ORDERS):
+        with pytest.raises(RuntimeError, match="16 bytes"):
+            launch(CpuDevice(compiler(runner, (HEADER,))), faulty=True)
 
 
 @pytest.mark.usefixtures("_compiled")

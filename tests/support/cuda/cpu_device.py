@@ -206,7 +206,10 @@ class CpuDevice:
                 self.launches += 1
                 done = entry(arguments, *grid, self.seed + self.launches)
                 if done != size:
-                    raise RuntimeError(f"[{name}] expected all threads at every barrier")
+                    raise RuntimeError(
+                        f"[{name}] expected all threads at every barrier, "
+                        "and 16 bytes at a multiple of 16"
+                    )
 
             return launch
 

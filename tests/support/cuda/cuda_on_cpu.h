@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "cuda/kernels/block.h"
@@ -30,7 +31,9 @@ void run_on_cpu(const Kernel& kernel, const Grid& grid, Word64 seed) {
     const std::unique_ptr<typename Kernel::Shared> shared(new typename Kernel::Shared);
     std::memset(static_cast<void*>(shared.get()), 0xff, sizeof *shared);  // NaN
     Block block(place, grid.x, Kernel::kBlock, shared.get(), state + Word64(i));
+    misplaced = false;
     kernel(block);
+    if (misplaced) throw std::runtime_error("16 bytes that begin at no multiple of 16");
   }
 }
 

@@ -169,7 +169,9 @@ void run_on_cpu(const Kernel& kernel, const Grid& grid, Word64 seed) {
                 static_cast<unsigned>(j / (grid.x * grid.y))};
     auto& shared = Block().template shared<typename Kernel::Shared>();
     std::memset(static_cast<void*>(&shared), 0xff, sizeof shared);  // NaN
+    misplaced = false;
     fibers::run_block(Kernel::kBlock, seed * 2862933555777941757ull + Word64(i));
+    if (misplaced) throw std::runtime_error("16 bytes that begin at no multiple of 16");
   }
 }
 
