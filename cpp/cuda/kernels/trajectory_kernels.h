@@ -5,18 +5,9 @@
 
 #include "core/activation_hd.h"
 #include "cuda/kernels/density_kernels.h"
+#include "cuda/kernels/trajectory_layout.h"
 
 namespace ribbit::cuda {
-
-// Inputs, units of each hidden layer, outputs.
-template <int... Units>
-struct UnitsOf {
-  static constexpr int kLayers = static_cast<int>(sizeof...(Units)) - 1;
-  static RIBBIT_SIZE int at(int i) {
-    const int units[] = {Units...};
-    return units[i];
-  }
-};
 
 // What one array of parameters needs: where it lies and its prior.
 struct PriorOf {
@@ -39,43 +30,23 @@ RIBBIT_DEVICE double prior_log_density_of(const PriorOf& prior, double theta) {
 }
 
 // T: scalar; Kind: likelihood; Code: activation of hidden layers, Last: of the outputs; R: rows of
-// a panel, a multiple of 16. All threads stand in a square of 16 x 16: thread (i, j) owns outputs
-// (i mod 16, j mod 16) of every product and the weights (row i mod 16, column j mod 16) of every
-// layer, the bias being a weight's last row. Grid: (1, C).
+// a panel, a multiple of 16. Grid: (1, C).
 template <class T, int Kind, int Code, int Last, int R, class Units>
 struct Trajectory {
   static constexpr int kBlock = kThreads;
-  static constexpr int kSide = 16;
+  using Layout = TrajectoryLayout<T, R, kBlock, Units>;
   static constexpr int kLayers = Units::kLayers;
   static constexpr int kNoise = 2 * kLayers;  // place of log noise in `priors`
+  static constexpr int kOwned = Layout::kOwned;
+  // Two blocks hide each other's barriers; more weights of a thread than a tile take more
+  // registers.
+  static constexpr int kResident = sizeof(T) == 4 && kOwned <= 16 ? 2 : 1;
   using Likelihood = Likelihoods::At<Kind>;
   static constexpr bool kLearned = Likelihood::kLearnsNoise;
-  // Odd lengths of rows: threads that walk down a column then meet different banks.
-  static RIBBIT_SIZE int stride(int layer) { return Units::at(layer) | 1; }
-  static RIBBIT_SIZE int weights_at(int layer) {
-    int sum = 0;
-    for (int l = 0; l < layer; ++l) sum += (Units::at(l) + 1) * stride(l + 1);
-    return sum;
-  }
-  static RIBBIT_SIZE int values_at(int layer) {
-    int sum = 0;
-    for (int l = 0; l < layer; ++l) sum += R * stride(l);
-    return sum;
-  }
-  static RIBBIT_SIZE int tile_rows(int layer) { return (Units::at(layer) + kSide) / kSide; }
-  static RIBBIT_SIZE int tile_columns(int layer) {
-    return (Units::at(layer + 1) + kSide - 1) / kSide;
-  }
-  static RIBBIT_SIZE int owned_before(int layer) {
-    int sum = 0;
-    for (int l = 0; l < layer; ++l) sum += tile_rows(l) * tile_columns(l);
-    return sum;
-  }
-  static constexpr int kOwned = owned_before(kLayers);
   struct Shared {
-    T weights[weights_at(kLayers)];
-    T values[values_at(kLayers + 1)];
-    T deltas[values_at(kLayers + 1)];  // first derivatives of activations, then deltas
+    alignas(16) T weights[Layout::weights_at(kLayers)];
+    T values[Layout::values_at(kLayers + 1)];
+    T deltas[Layout::deltas_at(kLayers + 1)];  // first derivatives of activations, then deltas
     BlockSum<kBlock> sum;
     T log_noise;
   };
@@ -110,6 +81,7 @@ struct Trajectory {
     State state(block);
     const Index chain = block.y();
     const T step = static_cast<T>(step_size[chain]);
+    clear(block, m);
     load<0>(block, m, state, chain);
     kick<0>(block, m, state, chain, step * T(0.5), step);
     const Index steps = num_steps[chain];
@@ -124,19 +96,50 @@ struct Trajectory {
   }
 
  private:
+  static constexpr int kI = Layout::kTileRows, kJ = Layout::kTileColumns;
+  // Places in constants: the compilers do not evaluate loops over layers by themselves.
+  template <int L>
+  static RIBBIT_DEVICE T* weight(Shared& m, int i, int j) {
+    constexpr int kAt = Layout::weights_at(L), kStride = Layout::stride(L + 1);
+    return m.weights + kAt + i * kStride + j;
+  }
+  template <int L>
+  static RIBBIT_DEVICE T* value(Shared& m, int r, int j) {
+    constexpr int kAt = Layout::values_at(L), kStride = Layout::stride(L);
+    return m.values + kAt + r * kStride + j;
+  }
+  template <int L>
+  static RIBBIT_DEVICE T* delta(Shared& m, int r, int j) {
+    constexpr int kAt = Layout::deltas_at(L), kStride = Layout::stride(L);
+    return m.deltas + kAt + r * kStride + j;
+  }
+
+  // body(first element of the thread, row, column) for the tiles of a layer that a thread owns.
+  template <int L, class Body>
+  RIBBIT_DEVICE void for_tiles(int t, const Body& body) const {
+    constexpr int kRows = Layout::tile_rows(L), kColumns = Layout::tile_columns(L);
+    constexpr int kFirst = Layout::first_tile(L);
+    constexpr int kCount = Layout::first_tile(L + 1) - kFirst;
+    constexpr int kFrom = kFirst / kBlock, kTo = (kFirst + kCount - 1) / kBlock;
+    RIBBIT_UNROLL_ALL for (int s = kFrom; s <= kTo; ++s) {
+      const int tile = t + s * kBlock - kFirst;
+      if (tile < 0 || tile >= kCount) continue;
+      const auto at = Layout::template place<kRows, kColumns>(tile);
+      if (at.row < kRows && at.column < kColumns) body(s * kI * kJ, at.row * kI, at.column * kJ);
+    }
+  }
   // body(element of the thread, row, column) for the weights that a thread owns; row == inputs is
   // the bias.
   template <int L, class Body>
   RIBBIT_DEVICE void for_owned(int t, const Body& body) const {
-    constexpr int kRows = Units::at(L) + 1, kColumns = Units::at(L + 1);
-    RIBBIT_UNROLL_ALL for (int a = 0; a < tile_rows(L); ++a) {
-      RIBBIT_UNROLL_ALL for (int b = 0; b < tile_columns(L); ++b) {
-        const int i = t / kSide + a * kSide, j = t % kSide + b * kSide;
-        if (i < kRows && j < kColumns && (i < Units::at(L) || priors[2 * L + 1].offset >= 0)) {
-          body(owned_before(L) + a * tile_columns(L) + b, i, j);
+    const int rows = Units::at(L) + (priors[2 * L + 1].offset >= 0 ? 1 : 0);
+    for_tiles<L>(t, [&](int e, int i, int j) {
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+        RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) {
+          if (i + a < rows && j + b < Units::at(L + 1)) body(e + a * kJ + b, i + a, j + b);
         }
       }
-    }
+    });
   }
   template <int L>
   RIBBIT_DEVICE Index place(int i, int j) const {
@@ -144,19 +147,26 @@ struct Trajectory {
                             : priors[2 * L + 1].offset + j;
   }
 
+  // Zeros, which the pads stay, and so does the bias of a layer without one.
+  RIBBIT_DEVICE void clear(Block& block, Shared& m) const {
+    constexpr int kWeights = Layout::weights_at(kLayers);
+    constexpr int kValues = Layout::values_at(kLayers + 1);
+    constexpr int kDeltas = Layout::deltas_at(kLayers + 1);
+    block.phase([&](int t) {
+      for (int e = t; e < kWeights; e += kBlock) m.weights[e] = T(0);
+      for (int e = t; e < kValues; e += kBlock) m.values[e] = T(0);
+      for (int e = t; e < kDeltas; e += kBlock) m.deltas[e] = T(0);
+    });
+  }
+
   template <int L>
   RIBBIT_DEVICE void load(Block& block, Shared& m, State& state, Index chain) const {
     const Index at = chain * dim;
     block.phase([&](int t) {
-      constexpr int kRows = Units::at(L) + 1;
-      if (priors[2 * L + 1].offset < 0) {  // no bias: a row of zeros that nobody moves
-        for (int j = t; j < Units::at(L + 1); j += kBlock) {
-          m.weights[weights_at(L) + (kRows - 1) * stride(L + 1) + j] = T(0);
-        }
-      }
+      if (t < R) *value<L>(m, t, Units::at(L)) = T(1);
       for_owned<L>(t, [&](int e, int i, int j) {
         const Index p = at + place<L>(i, j);
-        m.weights[weights_at(L) + i * stride(L + 1) + j] = position[p];
+        *weight<L>(m, i, j) = position[p];
         state.momentum(t)[e] = momentum[p];
         state.grad(t)[e] = grad[p];
       });
@@ -175,7 +185,7 @@ struct Trajectory {
     block.last([&](int t) {
       for_owned<L>(t, [&](int e, int i, int j) {
         const Index p = at + place<L>(i, j);
-        position[p] = m.weights[weights_at(L) + i * stride(L + 1) + j];
+        position[p] = *weight<L>(m, i, j);
         momentum[p] = state.momentum(t)[e];
         grad[p] = state.grad(t)[e];
       });
@@ -196,7 +206,7 @@ struct Trajectory {
     block.phase([&](int t) {
       for_owned<L>(t, [&](int e, int i, int j) {
         T& p = state.momentum(t)[e];
-        T& q = m.weights[weights_at(L) + i * stride(L + 1) + j];
+        T& q = *weight<L>(m, i, j);
         p = p + kick_size * state.grad(t)[e];
         q += drift * (mass != nullptr ? mass[place<L>(i, j)] * p : p);
       });
@@ -219,162 +229,182 @@ struct Trajectory {
       block.phase([&](int t) {
         for (int e = t; e < R * Units::at(0); e += kBlock) {
           const int r = e / Units::at(0), k = e % Units::at(0);
-          m.values[r * stride(0) + k] = first + r < rows ? x[(first + r) * Units::at(0) + k] : T(0);
+          *value<0>(m, r, k) = first + r < rows ? x[(first + r) * Units::at(0) + k] : T(0);
         }
       });
       forward<0>(block, m);
       outputs(block, m, state, first);
-      backward<kLayers - 1>(block, m, state);
+      if constexpr (kLayers > 1) deltas_before<kLayers - 1>(block, m);
+      block.phase([&](int t) { weight_gradients<0>(m, state.grad(t), t); });
     }
     add_prior<0>(block, m, state);
   }
 
   template <int L>
   RIBBIT_DEVICE void forward(Block& block, Shared& m) const {
+    constexpr int kTiles = Layout::product_tiles(L + 1);
     block.phase([&](int t) {
-      constexpr int kRows = R / kSide, kColumns = tile_columns(L);
-      const T* from = m.values + values_at(L);
-      const T* w = m.weights + weights_at(L);
-      const int i0 = t / kSide, j0 = t % kSide;
-      T sum[kRows][kColumns];
-      RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-        const int j = column<L>(j0, b);
-        const T bias = w[Units::at(L) * stride(L + 1) + j];
-        RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) sum[a][b] = bias;
-      }
-      for (int k = 0; k < Units::at(L); ++k) {
-        T left[kRows], right[kColumns];
-        RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-          left[a] = from[(i0 + a * kSide) * stride(L) + k];
-        }
-        RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-          right[b] = w[k * stride(L + 1) + column<L>(j0, b)];
-        }
-        RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-          RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-            sum[a][b] = Ops<T>::fma(left[a], right[b], sum[a][b]);
-          }
-        }
-      }
-      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-        RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-          const int j = j0 + b * kSide;
-          if (j >= Units::at(L + 1)) continue;
-          const int at = values_at(L + 1) + (i0 + a * kSide) * stride(L + 1) + j;
-          activation<L + 1 < kLayers ? Code : Last, false, T>(sum[a][b], m.values[at],
-                                                              m.deltas[at]);
-        }
-      }
+      for (int e = t; e < kTiles; e += kBlock) forward_tile<L>(m, e);
     });
     if constexpr (L + 1 < kLayers) forward<L + 1>(block, m);
   }
-  // A column that exists: threads beyond the last one repeat it and drop the result.
   template <int L>
-  static RIBBIT_DEVICE int column(int j0, int b) {
-    const int j = j0 + b * kSide;
-    return j < Units::at(L + 1) ? j : Units::at(L + 1) - 1;
-  }
-
-  RIBBIT_DEVICE void outputs(Block& block, Shared& m, State& state, Index first) const {
-    constexpr int kOutputs = Units::at(kLayers), kStride = stride(kLayers);
-    const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
-    block.phase([&](int t) {
-      if (t >= R) return;
-      const int at = values_at(kLayers) + t * kStride;
-      T delta[kOutputs];
-      double noise = 0.0;
-      if (first + t < rows) {
-        state.terms(t)[0] += likelihood_row<Likelihood, T>(
-            constants, m.values + at, y + (first + t) * targets, kOutputs, parameter,
-            static_cast<T>(likelihood_weight), delta, noise);
-        state.terms(t)[1] += noise;
-      } else {
-        for (int k = 0; k < kOutputs; ++k) delta[k] = T(0);
-      }
-      for (int k = 0; k < kOutputs; ++k) m.deltas[at + k] *= delta[k];
-    });
-  }
-
-  template <int L>
-  RIBBIT_DEVICE void backward(Block& block, Shared& m, State& state) const {
-    block.phase([&](int t) {
-      weight_gradient<L>(m, state.grad(t), t);
-      if constexpr (L > 0) delta_before<L>(m, t);
-    });
-    if constexpr (L > 0) backward<L - 1>(block, m, state);
-  }
-
-  template <int L>
-  RIBBIT_DEVICE void weight_gradient(const Shared& m, T (&g)[kOwned], int t) const {
-    constexpr int kRows = tile_rows(L), kColumns = tile_columns(L), kInputs = Units::at(L);
-    const T* from = m.values + values_at(L);
-    const T* delta = m.deltas + values_at(L + 1);
-    const int i0 = t / kSide, j0 = t % kSide;
-    for (int r = 0; r < R; ++r) {
-      T left[kRows], right[kColumns];
-      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-        const int i = i0 + a * kSide;
-        left[a] = i < kInputs ? from[r * stride(L) + i] : T(1);
-      }
-      RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-        right[b] = delta[r * stride(L + 1) + column<L>(j0, b)];
-      }
-      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-        RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-          T& sum = g[owned_before(L) + a * kColumns + b];
-          sum = Ops<T>::fma(left[a], right[b], sum);
+  RIBBIT_DEVICE void forward_tile(Shared& m, int tile) const {
+    constexpr int kInputs = Units::at(L), kUnits = Units::at(L + 1);
+    constexpr int kRows = Layout::rows(L + 1), kApart = R / kRows;
+    constexpr int kColumns = Layout::columns(L + 1), kTiles = Layout::column_tiles(L + 1);
+    const auto at = Layout::template place<kApart, kTiles>(tile);
+    if (at.row >= kApart || at.column >= kTiles) return;
+    const int r = at.row, j = at.column * kColumns;
+    T sum[kRows][kColumns];
+    // The bias is the last weight, times the column of 1, or where that is beyond a four the start.
+    RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+      const T start = kInputs % 4 == 0 ? *weight<L>(m, kInputs, j + b) : T(0);
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) sum[a][b] = start;
+    }
+    RIBBIT_UNROLL(2)
+    for (int k = 0; k < kInputs; k += 4) {
+      T left[kRows][4];
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a)
+          take(left[a], value<L>(m, r + a * kApart, k));
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+        T right[kColumns];
+        take(right, weight<L>(m, k + i, j));
+        RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
+          RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+            sum[a][b] = Ops<T>::fma(left[a][i], right[b], sum[a][b]);
+          }
         }
       }
     }
+    RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
+      T f[kColumns], slope[kColumns];
+      RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+        activation<L + 1 < kLayers ? Code : Last, false, T>(sum[a][b], f[b], slope[b]);
+        if (kUnits % kColumns != 0 && j + b >= kUnits) {
+          f[b] = j + b == kUnits ? T(1) : T(0);
+          slope[b] = T(0);
+        }
+      }
+      give(value<L + 1>(m, r + a * kApart, j), f);
+      give(delta<L + 1>(m, r + a * kApart, j), slope);
+    }
   }
 
-  // delta of the layer's inputs, times the derivative that stands in its place.
+  RIBBIT_DEVICE void outputs(Block& block, Shared& m, State& state, Index first) const {
+    constexpr int kOutputs = Units::at(kLayers);
+    const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
+    block.phase([&](int t) {
+      if (t >= R) return;
+      T* slope = delta<kLayers>(m, t, 0);
+      T own[kOutputs];
+      double noise = 0.0;
+      if (first + t < rows) {
+        state.terms(t)[0] += likelihood_row<Likelihood, T>(
+            constants, value<kLayers>(m, t, 0), y + (first + t) * targets, kOutputs, parameter,
+            static_cast<T>(likelihood_weight), own, noise);
+        state.terms(t)[1] += noise;
+      } else {
+        for (int k = 0; k < kOutputs; ++k) own[k] = T(0);
+      }
+      for (int k = 0; k < kOutputs; ++k) slope[k] *= own[k];
+    });
+  }
+
+  // Deltas of a layer's inputs and of all before it, each times the derivative in its place.
   template <int L>
-  RIBBIT_DEVICE void delta_before(Shared& m, int t) const {
-    constexpr int kRows = R / kSide, kInputs = Units::at(L);
-    constexpr int kColumns = (kInputs + kSide - 1) / kSide;
-    const T* delta = m.deltas + values_at(L + 1);
-    const T* w = m.weights + weights_at(L);
-    const int i0 = t / kSide, j0 = t % kSide;
+  RIBBIT_DEVICE void deltas_before(Block& block, Shared& m) const {
+    constexpr int kTiles = Layout::product_tiles(L);
+    block.phase([&](int t) {
+      for (int e = t; e < kTiles; e += kBlock) delta_tile<L>(m, e);
+    });
+    if constexpr (L > 1) deltas_before<L - 1>(block, m);
+  }
+  template <int L>
+  RIBBIT_DEVICE void delta_tile(Shared& m, int tile) const {
+    constexpr int kRows = Layout::rows(L), kApart = R / kRows;
+    constexpr int kColumns = Layout::columns(L), kTiles = Layout::column_tiles(L);
+    constexpr int kAtOnce = Units::at(L + 1) < 3 ? Units::at(L + 1) : 4;
+    const auto at = Layout::template place<kApart, kTiles>(tile);
+    if (at.row >= kApart || at.column >= kTiles) return;
+    const int r = at.row, j = at.column;  // and columns j + kTiles, ..: other banks
     T sum[kRows][kColumns];
     RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
       RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) sum[a][b] = T(0);
     }
-    for (int k = 0; k < Units::at(L + 1); ++k) {
-      T left[kRows], right[kColumns];
+    RIBBIT_UNROLL(2)
+    for (int k = 0; k < Units::at(L + 1); k += kAtOnce) {
+      T left[kRows][kAtOnce];
       RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-        left[a] = delta[(i0 + a * kSide) * stride(L + 1) + k];
+        take(left[a], delta<L + 1>(m, r + a * kApart, k));
       }
       RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-        const int i = j0 + b * kSide;
-        right[b] = w[(i < kInputs ? i : kInputs - 1) * stride(L + 1) + k];
-      }
-      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-        RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-          sum[a][b] = Ops<T>::fma(left[a], right[b], sum[a][b]);
+        T right[kAtOnce];
+        take(right, weight<L>(m, j + b * kTiles, k));
+        RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
+          RIBBIT_UNROLL_ALL for (int i = 0; i < kAtOnce; ++i) {
+            sum[a][b] = Ops<T>::fma(left[a][i], right[i], sum[a][b]);
+          }
         }
       }
     }
-    RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
-      RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-        const int i = j0 + b * kSide;
-        if (i < kInputs) m.deltas[values_at(L) + (i0 + a * kSide) * stride(L) + i] *= sum[a][b];
+    RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+      if (j + b * kTiles >= Units::at(L)) continue;
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kRows; ++a) {
+        *delta<L>(m, r + a * kApart, j + b * kTiles) *= sum[a][b];
       }
     }
   }
 
+  // Adds the panel's part, row by row.
+  template <int L>
+  RIBBIT_DEVICE void weight_gradients(Shared& m, T (&g)[kOwned], int t) const {
+    for_tiles<L>(t, [&](int e, int i, int j) {
+      RIBBIT_UNROLL(4)
+      for (int r = 0; r < R; ++r) {
+        T left[kI], right[kJ];
+        take(left, value<L>(m, r, i));
+        take(right, delta<L + 1>(m, r, j));
+        RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+          RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) {
+            T& sum = g[e + a * kJ + b];
+            sum = Ops<T>::fma(left[a], right[b], sum);
+          }
+        }
+      }
+    });
+    if constexpr (L + 1 < kLayers) weight_gradients<L + 1>(m, g, t);
+  }
+
   template <int L>
   RIBBIT_DEVICE void add_prior(Block& block, Shared& m, State& state) const {
-    const T weight = static_cast<T>(prior_weight);
     block.phase([&](int t) {
-      for_owned<L>(t, [&](int e, int i, int j) {
-        const PriorOf& prior = priors[2 * L + (i < Units::at(L) ? 0 : 1)];
-        const T q = m.weights[weights_at(L) + i * stride(L + 1) + j];
-        T& g = state.grad(t)[e];
-        g = Ops<T>::fma(weight, prior_score_of<T>(prior, q), g);
+      T(&g)[kOwned] = state.grad(t);
+      for_tiles<L>(t, [&](int e, int i, int j) {
+        add_score<L>(priors[2 * L], m, g, e, i, j, 0, Units::at(L));
+        if (i + kI > Units::at(L) && priors[2 * L + 1].offset >= 0) {
+          add_score<L>(priors[2 * L + 1], m, g, e, i, j, Units::at(L), Units::at(L) + 1);
+        }
       });
     });
     if constexpr (L + 1 < kLayers) add_prior<L + 1>(block, m, state);
+  }
+  // Of a tile's weights in rows [begin, end): asks once which prior they have.
+  template <int L>
+  RIBBIT_DEVICE void add_score(const PriorOf& prior, Shared& m, T (&g)[kOwned], int e, int i, int j,
+                               int begin, int end) const {
+    const T factor = static_cast<T>(prior_weight);
+    with_prior(static_cast<PriorKind>(prior.kind), [&](auto p) {
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+        RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) {
+          if (i + a < begin || i + a >= end) continue;
+          T& sum = g[e + a * kJ + b];
+          const T q = *weight<L>(m, i + a, j + b);
+          sum = Ops<T>::fma(factor, decltype(p)::template score<T>(q, prior.constants), sum);
+        }
+      }
+      return T(0);
+    });
   }
 
   RIBBIT_DEVICE void add_noise_gradient(Block& block, Shared& m, State& state) const {
@@ -401,7 +431,7 @@ struct Trajectory {
       if (kLearned && t == 0) {
         own = prior_log_density_of(priors[kNoise], static_cast<double>(m.log_noise));
       }
-      m.sum.value[t] = own + owned_log_prior<0>(m, t);
+      m.sum.value[t] = own + log_prior<0>(m, t);
     });
     m.sum.reduce(block);
     block.phase([&](int t) {
@@ -409,14 +439,17 @@ struct Trajectory {
     });
   }
   template <int L>
-  RIBBIT_DEVICE double owned_log_prior(const Shared& m, int t) const {
+  RIBBIT_DEVICE double log_prior(Shared& m, int t) const {
     double sum = 0.0;
-    for_owned<L>(t, [&](int, int i, int j) {
-      const T q = m.weights[weights_at(L) + i * stride(L + 1) + j];
+    const int rows = Units::at(L) + (priors[2 * L + 1].offset >= 0 ? 1 : 0);
+    RIBBIT_UNROLL(1)
+    for (int e = t; e < rows * Units::at(L + 1); e += kBlock) {
+      const int i = e / Units::at(L + 1), j = e % Units::at(L + 1);
+      const T q = *weight<L>(m, i, j);
       sum +=
           prior_log_density_of(priors[2 * L + (i < Units::at(L) ? 0 : 1)], static_cast<double>(q));
-    });
-    if constexpr (L + 1 < kLayers) sum += owned_log_prior<L + 1>(m, t);
+    }
+    if constexpr (L + 1 < kLayers) sum += log_prior<L + 1>(m, t);
     return sum;
   }
 };

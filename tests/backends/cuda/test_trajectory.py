@@ -3,6 +3,9 @@
 float64: rounding of sums alone, 1e-13 of the largest entry; float32: 1e-6 of it.
 """
 
+import itertools
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,8 @@ from ribbit._arrays.namespace import device_of
 from ribbit._backends.cuda import density as cuda_density
 from ribbit._backends.cuda.programs import persistent
 from tests.support import likelihoods
+from tests.support.cuda.compiler import Compiler
+from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -22,6 +27,9 @@ CASES = {
     "categorical": ((12, 7), 3, rb.Categorical(), 33, "gelu", MIXED, True),
     "bernoulli": ((16,), 2, rb.Bernoulli(), 64, "softplus", rb.Normal(0.7), False),
     "poisson": ((5, 5, 5), 1, rb.Poisson(), 31, "sigmoid", rb.Normal(0.7), True),
+    # two tiles of weights of a thread, or three; widths on both sides of fours
+    "two tiles": ((64, 60), 3, rb.Gaussian(), 40, "relu", MIXED, True),
+    "three tiles": ((4, 91, 95), 2, rb.Gaussian(), 20, "tanh", MIXED, True),
 }
 CASES |= {
     name: ((9,), case.outputs, case.likelihood, 33, "tanh", REST, True)
@@ -61,7 +69,8 @@ def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_l
     if not one_launch:
         monkeypatch.setattr(persistent, "fits", lambda *_: False)
     host, on_device = pair(device, name, dtype, rng)
-    assert (on_device._native._persistent is not None) == one_launch
+    too_wide = (name, dtype) == ("three tiles", "float64")
+    assert (on_device._native._persistent is not None) == (one_launch and not too_wide)
     arrays = [a.astype(dtype) for a in rng.normal(size=(2, 3, host.dim))]
     arrays[0] *= np.asarray(0.4, dtype)
     masses = None, np.linspace(0.5, 2, host.dim), rng.uniform(0.5, 2, size=(3, host.dim))
@@ -99,6 +108,71 @@ def test_who_takes_which_way():
     mixed = [rb.Dense(3), rb.Activation("tanh"), rb.Dense(3), rb.Activation("relu"), rb.Dense(1)]
     assert persistent.network_of(rb.Model(mixed, input_shape=(2,)).table) is None
     assert persistent.network_of(rb.lenet5().table) is None
+
+
+PLACES = str(Path(__file__).with_name("trajectory_places.h"))
+SHAPES = [(8, 50, 50, 1), (5, 64, 60, 3), (6, 16, 16, 16, 16, 2), (3, 5, 5, 1)]
+
+
+def places(layer, weights, units):
+    """(1024, 2): row and column of every tile in the order of threads, -1 for none."""
+    device = CpuDevice(Compiler(headers=[PLACES]))
+    out = NAMESPACE.empty((1024, 2), np.int64)
+    what = f"{layer}, {'true' if weights else 'false'}, 64"
+    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>>"
+    device.launch(name, (1, 1, 1), out)
+    return out.get()
+
+
+def tiles(found):
+    """Tiles as pairs, and how many rows and columns of them there are."""
+    all_of_them = [tuple(pair) for pair in found if pair[0] >= 0]
+    return all_of_them, *(max(tile[i] for tile in all_of_them) + 1 for i in (0, 1))
+
+
+@pytest.mark.parametrize("units", SHAPES)
+def test_every_tile_has_one_thread(units):
+    owners = []
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(units)):
+        found = places(layer, True, units)
+        each, rows, columns = tiles(found)
+        assert len(each) == len(set(each)) == rows * columns
+        if persistent.owned(units, 4) % 16 == 0:
+            assert (rows, columns) == (-(-(inputs + 1) // 4), -(-outputs // 4))
+        owners += np.flatnonzero(found[:, 0] >= 0).tolist()
+
+        each, rows, columns = tiles(places(layer + 1, False, units))  # the product that it makes
+        assert len(each) == len(set(each)) == rows * columns
+        assert columns == (1 if outputs < 3 else -(-outputs // 4))
+        assert rows in (16, 32, 64)
+    assert owners == sorted(set(owners))
+    tile = 1 if units == SHAPES[-1] else 16
+    if units in (SHAPES[-1], *SHAPES[:2]):
+        assert persistent.owned(units, 4) == tile * -(-(owners[-1] + 1) // 256)
+
+
+def test_pairs_of_lanes_read_the_same_sixteen_bytes():
+    """Lanes n and n ^ 2 have one row of tiles, n and n ^ 1 one column, where there are several.
+
+    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says.
+    """
+    lane = np.arange(1024)
+    for units in SHAPES[:3]:
+        for layer in range(1, len(units) - 1):
+            for weights in (False, True):
+                found = places(layer, weights, units)
+                has = found[:, 0] >= 0
+                _, rows, columns = tiles(found)
+                if columns == 1:
+                    continue
+                if rows % 2 == 1:
+                    has &= found[:, 0] < rows - 1
+                for bit, what in ((2, 0), (1, 1)):
+                    both = has & has[lane ^ bit]
+                    assert both.sum() > 0.9 * has.sum()
+                    np.testing.assert_array_equal(found[both, what], found[lane ^ bit, what][both])
+    # the control: rows of 13 tiles one after the other
+    assert (lane[:208] // 13 != (lane[:208] ^ 2) // 13).any()
 
 
 def test_groups_of_chains(device, monkeypatch, rng):

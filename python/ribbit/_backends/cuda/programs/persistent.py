@@ -13,15 +13,16 @@ from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
 from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit.protocols import Array
 
-__all__ = ["Network", "Persistent", "fits", "network_of", "shared_bytes"]
+__all__ = ["Network", "Persistent", "fits", "network_of", "owned", "shared_bytes"]
 
 _SHARED = 96 * 1024  # bytes of a block: two blocks share a multiprocessor from sm_90 on
-_MOST_OWNED = 48  # weights of a thread, held three times in registers
+_MOST_OWNED = 48  # floats of a thread, of momenta and of gradients, in registers
+_MOST_WEIGHTS = 10_000  # from there on a gradient of one chain is enough for many blocks
 # Rows times parameters from which on one block per chain is too little for a gradient.
 _MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
-_SIDE = 16
+_THREADS = 256  # of a block
 _DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
 _IDENTITY = ACTIVATIONS["identity"]
 
@@ -58,10 +59,28 @@ class Network:
 
 def shared_bytes(units: Sequence[int], rows: int, itemsize: int) -> int:
     """Return the bytes of `Trajectory::Shared`."""
-    strides = [u | 1 for u in units]
-    weights = sum((a + 1) * b for a, b in zip(units, strides[1:], strict=False))
-    numbers = weights + 2 * rows * sum(strides)
-    return -(-numbers * itemsize // 8) * 8 + 256 * 8 + 8
+    strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
+    weights = sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides[1:], strict=False))
+    numbers = weights + rows * (sum(strides) + sum(strides[1:]))
+    return -(-(numbers * itemsize + 8 * _THREADS + itemsize) // 16) * 16
+
+
+def owned(units: Sequence[int], itemsize: int) -> int:
+    """Return `TrajectoryLayout::kOwned`: places for weights that a thread holds in registers."""
+
+    def tiles(rows: int, columns: int) -> int:
+        sizes = [(-(-(a + 1) // rows), -(-b // columns)) for a, b in itertools.pairwise(units)]
+        pairs = [0 if c == 1 else r // 2 for r, c in sizes]
+        each = zip(sizes, pairs, strict=True)
+        return 4 * sum(p * -(-c // 2) + -(-(r - 2 * p) * c // 4) for (r, c), p in each)
+
+    rows, columns = (4 if itemsize == 4 else 2), 4
+    while rows * columns > 1 and tiles(rows, columns) < _THREADS // 2:
+        if rows == columns:
+            rows //= 2
+        else:
+            columns //= 2
+    return -(-tiles(rows, columns) // _THREADS) * rows * columns
 
 
 def network_of(table: npt.NDArray[np.int64]) -> Network | None:
@@ -89,11 +108,11 @@ def network_of(table: npt.NDArray[np.int64]) -> Network | None:
 def fits(network: Network, data_rows: int, itemsize: int) -> bool:
     """Whether one block per chain is the better way, by shapes alone."""
     pairs = list(itertools.pairwise(network.units))
-    owned = sum(-(-(a + 1) // _SIDE) * -(-b // _SIDE) for a, b in pairs)
     weights = sum((a + 1) * b for a, b in pairs)
     return (
         len(pairs) <= _MOST_LAYERS
-        and owned * itemsize <= _MOST_OWNED * 4
+        and owned(network.units, itemsize) * itemsize <= _MOST_OWNED * 4
+        and weights <= _MOST_WEIGHTS
         and data_rows * weights <= _MOST_WORK
         and network.rows(itemsize) is not None
     )

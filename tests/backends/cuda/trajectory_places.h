@@ -1,0 +1,33 @@
+// Which tile a thread has, for test_trajectory.py.
+#pragma once
+
+#include "cuda/kernels/trajectory_layout.h"
+
+namespace ribbit::cuda {
+
+// out[t + 256 i]: row and column of thread t's i-th tile, -1 for none; of the products over the
+// rows that make layer L, or of its weights' gradient.
+template <int L, bool Weights, int Rows, class Units>
+struct TrajectoryPlaces {
+  static constexpr int kBlock = 256;
+  using Layout = TrajectoryLayout<float, Rows, kBlock, Units>;
+  using Shared = Nothing;
+  Index* out;  // (1024, 2)
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    constexpr int kRows = Weights ? Layout::tile_rows(L) : Rows / Layout::rows(L);
+    constexpr int kColumns = Weights ? Layout::tile_columns(L) : Layout::column_tiles(L);
+    constexpr int kFirst = Weights ? Layout::first_tile(L) : 0;
+    constexpr int kCount = Weights ? Layout::first_tile(L + 1) - kFirst : Layout::product_tiles(L);
+    block.last([&](int t) {
+      for (int e = t; e < 4 * kBlock; e += kBlock) {
+        const auto at = Layout::template place<kRows, kColumns>(e - kFirst);
+        const bool there = e >= kFirst && e < kFirst + kCount;
+        const bool has = there && at.row < kRows && at.column < kColumns;
+        out[2 * e] = has ? at.row : -1;
+        out[2 * e + 1] = has ? at.column : -1;
+      }
+    });
+  }
+};
+
+}  // namespace ribbit::cuda
