@@ -53,12 +53,14 @@ def measure(names: tuple[str, ...]) -> dict[str, dict[str, Usage]]:
         size = entry(None, 1, 0, 0, 0)
         if size > STATIC_SHARED:  # the launch asks for it; nvcc does not know
             for usages in measured.values():
-                usages[name]["shared"] += size
+                if name in usages:
+                    usages[name]["shared"] += size
     return measured
 
 
 def _measure(names, architecture):
-    text = unit(names)
+    capability = int(architecture.removeprefix("sm_"))
+    text = unit(n for n in names if kernel_sources.least_capability(n) <= capability)
 
     def make(path):
         with tempfile.TemporaryDirectory() as folder:

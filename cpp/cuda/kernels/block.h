@@ -9,6 +9,10 @@
 // asked; a barrier later for all. On the CPU they are made at the wait, so that reading early reads
 // NaN.
 //
+// Blocks of a kernel with a `kCluster` run together by as many, along x, from sm_90 on: they meet,
+// and each reads and writes the shared memory of the others. On the CPU they are threads of the
+// host.
+//
 // All members of a kernel have 8 bytes (pointers, Index, Word64, double), so that its arguments can
 // be packed anywhere without knowing the type.
 #pragma once
@@ -47,7 +51,9 @@ constexpr int kStaticShared = 48 * 1024;
 #if !defined(__CUDACC__) || defined(RIBBIT_WARPS_OF_FIBERS)
 inline bool misplaced = false;
 inline void expect_place(const void* address) {
-  misplaced = misplaced || reinterpret_cast<Word64>(address) % 16 != 0;
+  if (reinterpret_cast<Word64>(address) % 16 != 0) {
+    __atomic_store_n(&misplaced, true, __ATOMIC_RELAXED);  // clusters are several threads
+  }
 }
 #else
 RIBBIT_DEVICE void expect_place(const void*) {}
@@ -143,10 +149,47 @@ class Block {
     asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 #endif
   }
+  // Place of the block in its cluster.
+  RIBBIT_DEVICE int rank() const {
+#if defined(__CUDA_ARCH__)
+    int rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+#elif defined(RIBBIT_WARPS_OF_FIBERS)
+    return fibers::rank();
+#else
+    return 0;
+#endif
+  }
+  // Returns when all threads of the cluster have come: a barrier for it and for each block.
+  RIBBIT_DEVICE void meet() const {
+#if defined(__CUDA_ARCH__)
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#elif defined(RIBBIT_WARPS_OF_FIBERS)
+    fibers::meet_cluster();
+#endif
+  }
+  // What lies at `own` in the shared memory of another block.
+  template <class S>
+  RIBBIT_DEVICE S* peer(S* own, int rank) const {
+#if defined(__CUDA_ARCH__)
+    Word64 there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(own), "r"(rank));
+    return reinterpret_cast<S*>(there);
+#elif defined(RIBBIT_WARPS_OF_FIBERS)
+    return fibers::of_rank(own, rank);
+#else
+    return own;
+#endif
+  }
   // Memory of the block, uninitialised; once per kernel. What is larger than every device has for a
   // block must be asked for by the launch.
   template <class S>
   RIBBIT_DEVICE S& shared() const {
+#if defined(RIBBIT_WARPS_OF_FIBERS)
+    return *reinterpret_cast<S*>(fibers::memory());
+#else
     if constexpr (sizeof(S) > kStaticShared) {
       extern __shared__ __align__(16) unsigned char dynamic_bytes[];
       return *reinterpret_cast<S*>(dynamic_bytes);
@@ -154,6 +197,7 @@ class Block {
       alignas(16) static __shared__ unsigned char bytes[sizeof(S)];
       return *reinterpret_cast<S*>(bytes);
     }
+#endif
   }
 };
 
@@ -185,18 +229,44 @@ __global__ void __launch_bounds__(Kernel::kBlock, resident_blocks<Kernel>(0))
   Block block;
   kernel(block);
 }
+// The same for kernels with a kCluster.
+template <class Kernel>
+__global__ void __cluster_dims__(Kernel::kCluster, 1, 1)
+    __launch_bounds__(Kernel::kBlock, resident_blocks<Kernel>(0))
+        run_clusters(const Kernel kernel) {
+  Block block;
+  kernel(block);
+}
 
 #else
+
+// Blocks that run together, each with a thread of its own.
+class Cluster {
+ public:
+  virtual ~Cluster() = default;
+  virtual void meet() = 0;
+  virtual unsigned char* memory(int rank) = 0;
+};
 
 // What runs a block on the CPU; the tests have the only ones.
 class Block {
  public:
-  Block(const Index (&place)[3], Index width, int threads, void* shared, Word64 seed)
+  Block(const Index (&place)[3], Index width, int threads, void* shared, Word64 seed,
+        Cluster* cluster = nullptr, int rank = 0)
       : place_{place[0], place[1], place[2]},
         width_(width),
         threads_(threads),
         shared_(shared),
-        state_(seed) {}
+        state_(seed),
+        cluster_(cluster),
+        rank_(rank) {}
+  int rank() const { return rank_; }
+  void meet() { cluster_->meet(); }
+  template <class S>
+  S* peer(S* own, int rank) const {
+    const auto at = reinterpret_cast<unsigned char*>(own) - static_cast<unsigned char*>(shared_);
+    return reinterpret_cast<S*>(cluster_->memory(rank) + at);
+  }
   Index x() const { return place_[0]; }
   Index y() const { return place_[1]; }
   Index z() const { return place_[2]; }
@@ -267,6 +337,8 @@ class Block {
   int threads_;
   void* shared_;
   Word64 state_;
+  Cluster* cluster_;
+  int rank_;
   Copy* copies_ = nullptr;  // that were asked for, by groups
   Index asked_ = 0, room_ = 0;
   Index ends_[kMostGroups] = {};

@@ -1,6 +1,7 @@
 // A whole leapfrog trajectory of a small network of dense layers in one launch: one chain per
-// block, weights in shared memory, momenta and gradients in registers. No launch and no trip to
-// device memory between the steps, which is what a small network on a GPU is otherwise bound by.
+// block or per cluster of blocks, weights in shared memory, momenta and gradients in registers. No
+// launch and no trip to device memory between the steps, which is what a small network on a GPU is
+// otherwise bound by.
 #pragma once
 
 #include "core/activation_hd.h"
@@ -29,10 +30,28 @@ RIBBIT_DEVICE double prior_log_density_of(const PriorOf& prior, double theta) {
   return value + prior.constants.log_norm;
 }
 
-// T: scalar; Kind: likelihood; Code: activation of hidden layers, Last: of the outputs; R: rows of
-// a panel, a multiple of 16. Grid: (1, C).
-template <class T, int Kind, int Code, int Last, int R, class Units>
-struct Trajectory {
+// Parts of a gradient: of a cluster each block makes one and all of them add them up.
+constexpr int kSections = 8;
+
+// What blocks of a cluster show each other: sums of a section, where the weights lie; log
+// likelihood and its slope by log noise.
+template <class T, int Weights, int R, int Blocks>
+struct SharedSums {
+  alignas(16) T sums[Weights];
+  double terms[2][R];
+};
+template <class T, int Weights, int R>
+struct SharedSums<T, Weights, R, 1> {};
+
+// What a chain's one or several blocks run. T: scalar; Kind: likelihood; Code: activation of hidden
+// layers, Last: of the outputs; R: rows of a panel, a multiple of 16; Blocks: of a chain. Grid:
+// (Blocks, C).
+//
+// Rows are cut into at most kSections sections of whole panels, by their number alone. A section's
+// gradient is added up row by row, sections one after the other: the bits are those of any Blocks.
+template <class T, int Kind, int Code, int Last, int R, class Units, int Blocks>
+struct Trajectories {
+  static_assert(Blocks == 1 || Blocks == kSections);
   static constexpr int kBlock = kThreads;
   using Layout = TrajectoryLayout<T, R, kBlock, Units>;
   static constexpr int kLayers = Units::kLayers;
@@ -43,8 +62,9 @@ struct Trajectory {
   static constexpr int kResident = sizeof(T) == 4 && kOwned <= 16 ? 2 : 1;
   using Likelihood = Likelihoods::At<Kind>;
   static constexpr bool kLearned = Likelihood::kLearnsNoise;
-  struct Shared {
-    alignas(16) T weights[Layout::weights_at(kLayers)];
+  static constexpr int kWeights = Layout::weights_at(kLayers);
+  struct Shared : SharedSums<T, kWeights, R, Blocks> {
+    alignas(16) T weights[kWeights];
     T values[Layout::values_at(kLayers + 1)];
     T deltas[Layout::deltas_at(kLayers + 1)];  // first derivatives of activations, then deltas
     BlockSum<kBlock> sum;
@@ -52,10 +72,12 @@ struct Trajectory {
   };
   struct State {
     Registers<T, kOwned> momentum, grad;
-    Registers<double, 2> terms;   // of the thread's rows: log likelihood, its slope by log noise
+    Registers<T, Blocks == 1 ? kOwned : 1> part;  // of a section that is not over
+    // Of the thread's rows: log likelihood, its slope by log noise, the same of the section.
+    Registers<double, 4> terms;
     Registers<T, 2> noise_state;  // momentum and gradient of log noise, of thread 0
     RIBBIT_DEVICE explicit State(Block& block)
-        : momentum(block), grad(block), terms(block), noise_state(block) {}
+        : momentum(block), grad(block), part(block), terms(block), noise_state(block) {}
   };
 
   const T* x;  // (N, inputs)
@@ -88,9 +110,12 @@ struct Trajectory {
     for (Index i = 1; i <= steps; ++i) {
       const bool end = i == steps;
       gradient(block, m, state);
+      exchange(block, m, state);
+      add_prior<0>(block, m, state);
       add_noise_gradient(block, m, state);
       kick<0>(block, m, state, chain, end ? step * T(0.5) : step, end ? T(0) : step);
     }
+    if (Blocks > 1 && block.rank() != 0) return;  // they have the same
     store_terms(block, m, state, chain);
     store<0>(block, m, state, chain);
   }
@@ -149,7 +174,6 @@ struct Trajectory {
 
   // Zeros, which the pads stay, and so does the bias of a layer without one.
   RIBBIT_DEVICE void clear(Block& block, Shared& m) const {
-    constexpr int kWeights = Layout::weights_at(kLayers);
     constexpr int kValues = Layout::values_at(kLayers + 1);
     constexpr int kDeltas = Layout::deltas_at(kLayers + 1);
     block.phase([&](int t) {
@@ -219,25 +243,110 @@ struct Trajectory {
     if constexpr (L + 1 < kLayers) kick<L + 1>(block, m, state, chain, kick_size, drift);
   }
 
+  // Panels of a section.
+  RIBBIT_DEVICE Index section() const { return (rows + R * kSections - 1) / (R * kSections); }
+
+  // Adds up the sections of this block.
   RIBBIT_DEVICE void gradient(Block& block, Shared& m, State& state) const {
     block.phase([&](int t) {
-      T(&g)[kOwned] = state.grad(t);
-      RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) g[e] = T(0);
-      state.terms(t)[0] = state.terms(t)[1] = 0.0;
+      RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
+        state.grad(t)[e] = T(0);
+        if constexpr (Blocks == 1) state.part(t)[e] = T(0);
+      }
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) state.terms(t)[i] = 0.0;
     });
-    for (Index first = 0; first < rows; first += R) {
+    const Index panels = (rows + R - 1) / R, each = section();
+    Index begin = 0, end = panels;
+    if (Blocks > 1) {
+      begin = block.rank() * each;
+      end = begin + each < panels ? begin + each : panels;
+    }
+    Index left = each;  // panels of the section
+    for (Index p = begin; p < end; ++p) {
+      --left;
+      const bool over = left == 0 || p + 1 == end;
+      add_panel(block, m, state, p * R, over);
+      if (over) left = each;
+    }
+  }
+  RIBBIT_DEVICE void add_panel(Block& block, Shared& m, State& state, Index first,
+                               bool over) const {
+    block.phase([&](int t) {
+      for (int e = t; e < R * Units::at(0); e += kBlock) {
+        const int r = e / Units::at(0), k = e % Units::at(0);
+        *value<0>(m, r, k) = first + r < rows ? x[(first + r) * Units::at(0) + k] : T(0);
+      }
+    });
+    forward<0>(block, m);
+    outputs(block, m, state, first, over);
+    if constexpr (kLayers > 1) deltas_before<kLayers - 1>(block, m);
+    block.phase([&](int t) {
+      if constexpr (Blocks > 1) {
+        weight_gradients<0>(m, state.grad(t), t);
+      } else {
+        weight_gradients<0>(m, state.part(t), t);
+        if (!over) return;
+        RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
+          state.grad(t)[e] += state.part(t)[e];
+          state.part(t)[e] = T(0);
+        }
+      }
+    });
+  }
+
+  // Makes sums of sections of this block those of all: each block adds up a share of the weights
+  // and writes it to the others.
+  RIBBIT_DEVICE void exchange(Block& block, Shared& m, State& state) const {
+    if constexpr (Blocks > 1) {
+      const Index panels = (rows + R - 1) / R, each = section();
+      const int sections = static_cast<int>((panels + each - 1) / each);
       block.phase([&](int t) {
-        for (int e = t; e < R * Units::at(0); e += kBlock) {
-          const int r = e / Units::at(0), k = e % Units::at(0);
-          *value<0>(m, r, k) = first + r < rows ? x[(first + r) * Units::at(0) + k] : T(0);
+        show<0>(m, state.grad(t), t);
+        if (t < R) m.terms[0][t] = state.terms(t)[0], m.terms[1][t] = state.terms(t)[1];
+      });
+      block.meet();
+      block.phase([&](int t) {
+        for (int e = 4 * (block.rank() * kBlock + t); e < kWeights; e += 4 * Blocks * kBlock) {
+          T sum[4] = {};
+          for (int s = 0; s < sections; ++s) {
+            T part[4];
+            take(part, block.peer(m.sums + e, s));
+            RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) sum[i] += part[i];
+          }
+          RIBBIT_UNROLL_ALL for (int s = 0; s < Blocks; ++s) give(block.peer(m.sums + e, s), sum);
+        }
+        if (t >= R) return;
+        RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
+          double sum = 0.0;
+          for (int s = 0; s < sections; ++s) sum += *block.peer(&m.terms[i][t], s);
+          state.terms(t)[i] = sum;
         }
       });
-      forward<0>(block, m);
-      outputs(block, m, state, first);
-      if constexpr (kLayers > 1) deltas_before<kLayers - 1>(block, m);
-      block.phase([&](int t) { weight_gradients<0>(m, state.grad(t), t); });
+      block.meet();
+      block.phase([&](int t) { fetch<0>(m, state.grad(t), t); });
     }
-    add_prior<0>(block, m, state);
+  }
+  template <int L>
+  RIBBIT_DEVICE void show(Shared& m, T (&g)[kOwned], int t) const {
+    for_tiles<L>(t, [&](int e, int i, int j) {
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+        T line[kJ];
+        RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) line[b] = g[e + a * kJ + b];
+        give(m.sums + (weight<L>(m, i + a, j) - m.weights), line);
+      }
+    });
+    if constexpr (L + 1 < kLayers) show<L + 1>(m, g, t);
+  }
+  template <int L>
+  RIBBIT_DEVICE void fetch(Shared& m, T (&g)[kOwned], int t) const {
+    for_tiles<L>(t, [&](int e, int i, int j) {
+      RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+        T line[kJ];
+        take(line, m.sums + (weight<L>(m, i + a, j) - m.weights));
+        RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) g[e + a * kJ + b] = line[b];
+      }
+    });
+    if constexpr (L + 1 < kLayers) fetch<L + 1>(m, g, t);
   }
 
   template <int L>
@@ -291,7 +400,7 @@ struct Trajectory {
     }
   }
 
-  RIBBIT_DEVICE void outputs(Block& block, Shared& m, State& state, Index first) const {
+  RIBBIT_DEVICE void outputs(Block& block, Shared& m, State& state, Index first, bool over) const {
     constexpr int kOutputs = Units::at(kLayers);
     const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
     block.phase([&](int t) {
@@ -300,14 +409,19 @@ struct Trajectory {
       T own[kOutputs];
       double noise = 0.0;
       if (first + t < rows) {
-        state.terms(t)[0] += likelihood_row<Likelihood, T>(
+        state.terms(t)[2] += likelihood_row<Likelihood, T>(
             constants, value<kLayers>(m, t, 0), y + (first + t) * targets, kOutputs, parameter,
             static_cast<T>(likelihood_weight), own, noise);
-        state.terms(t)[1] += noise;
+        state.terms(t)[3] += noise;
       } else {
         for (int k = 0; k < kOutputs; ++k) own[k] = T(0);
       }
       for (int k = 0; k < kOutputs; ++k) slope[k] *= own[k];
+      if (!over) return;
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
+        state.terms(t)[i] += state.terms(t)[2 + i];
+        state.terms(t)[2 + i] = 0.0;
+      }
     });
   }
 
@@ -452,6 +566,27 @@ struct Trajectory {
     if constexpr (L + 1 < kLayers) sum += log_prior<L + 1>(m, t);
     return sum;
   }
+};
+
+// One block of a chain. Grid: (1, C).
+template <class T, int Kind, int Code, int Last, int R, class Units>
+struct Trajectory {
+  using Chain = Trajectories<T, Kind, Code, Last, R, Units, 1>;
+  static constexpr int kBlock = Chain::kBlock, kResident = Chain::kResident;
+  using Shared = typename Chain::Shared;
+  Chain chain;
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
+};
+
+// A cluster of a chain, from sm_90 on. Grid: (kSections, C).
+template <class T, int Kind, int Code, int Last, int R, class Units>
+struct ClusterTrajectory {
+  using Chain = Trajectories<T, Kind, Code, Last, R, Units, kSections>;
+  static constexpr int kBlock = Chain::kBlock, kResident = Chain::kResident;
+  static constexpr int kCluster = kSections;
+  using Shared = typename Chain::Shared;
+  Chain chain;
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
 };
 
 }  // namespace ribbit::cuda

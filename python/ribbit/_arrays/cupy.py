@@ -122,6 +122,16 @@ class CupyDevice:
         """Whether the current device multiplies TF32 numbers."""
         return int(self._cupy.cuda.Device().compute_capability) >= 80
 
+    @property
+    def clusters(self) -> bool:
+        """Whether the current device runs clusters of blocks."""
+        return int(self._cupy.cuda.Device().compute_capability) >= 90
+
+    @property
+    def processors(self) -> int:
+        """Multiprocessors of the current device."""
+        return int(self._cupy.cuda.Device().attributes["MultiProcessorCount"])
+
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels with NVRTC, those that no file holds."""
         device = self.number

@@ -48,6 +48,16 @@ class Device(Protocol):
         """Whether it multiplies TF32 numbers: compute capability 8.0 or more."""
         ...
 
+    @property
+    def clusters(self) -> bool:
+        """Whether blocks of a cluster share their memory: compute capability 9.0 or more."""
+        ...
+
+    @property
+    def processors(self) -> int:
+        """Multiprocessors: how many blocks run at once, at least."""
+        ...
+
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels; those compiled before come from memory."""
         ...

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HEADERS", "OPTIONS", "entry", "of_kernel", "source"]
+__all__ = ["HEADERS", "OPTIONS", "entry", "least_capability", "of_kernel", "source"]
 
 HEADERS = (
     "cuda/kernels/random_kernels.h",
@@ -39,6 +39,7 @@ OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true")
 """Options of NVRTC. Products and sums are rounded one by one, as on the CPU; what is to be fused
 says so. Float32 numbers below 1.2e-38 count as 0, as in kernels that CuPy makes."""
 
+_CLUSTERS = ("ClusterTrajectory<",)  # names of kernels that have a `kCluster`
 _CLASS = re.compile(r"^(?:struct|class) (\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
 
@@ -88,4 +89,10 @@ def _places() -> dict[str, str]:
 
 def entry(kernel: str) -> str:
     """Return the name expression of a kernel such as ``KickDrift<float>``."""
-    return f"ribbit::cuda::run<{kernel}>"
+    run = "run_clusters" if kernel.startswith(_CLUSTERS) else "run"
+    return f"ribbit::cuda::{run}<{kernel}>"
+
+
+def least_capability(kernel: str) -> int:
+    """Return the first compute capability that runs a kernel: 80 or, for clusters of blocks, 90."""
+    return 90 if kernel.startswith(_CLUSTERS) else 80

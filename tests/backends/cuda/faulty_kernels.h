@@ -202,6 +202,28 @@ struct CopyNotAwaited {
   }
 };
 
+// out[b, t] = in[t] + (b + 1) mod 4, the neighbour's. Fault: nobody waits for the neighbour.
+template <bool Faulty>
+struct MissingMeeting {
+  static constexpr int kBlock = 64;
+  static constexpr int kCluster = 4;
+  struct Shared {
+    double value[kBlock];
+  };
+  const double* in;
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    const int rank = block.rank();
+    block.phase([&](int t) { shared.value[t] = in[t] + rank; });
+    if constexpr (!Faulty) block.meet();
+    block.last([&](int t) {
+      out[rank * kBlock + t] = *block.peer(&shared.value[t], (rank + 1) % kCluster);
+    });
+    block.meet();  // nobody leaves while others read
+  }
+};
+
 // out[i] = in[i] of the first 48 numbers, by fours. Fault: those from the second number on.
 enum class By { kCopy, kLoad, kWrite, kStore };
 template <bool Faulty, By Way>

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ribbit
+from tests.support.cuda.compiler import FIBERS
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
@@ -37,19 +38,20 @@ def name_of(kernel, *, faulty):
 @pytest.fixture(scope="module")
 def _compiled():
     """Before the tests: a kernel that does not compile is no fault that they noticed."""
-    kernels = (*RACES, *UNWRITTEN, "CopyNotAwaited", *FOURS)
+    kernels = (*RACES, *UNWRITTEN, "CopyNotAwaited", "MissingMeeting", *FOURS)
     compile_all([name_of(k, faulty=f) for k in kernels for f in (False, True)], (HEADER,))
 
 
-def libasan():
-    """Path of AddressSanitizer's library, None where g++ has none."""
+def library(name):
+    """Path of a sanitizer's library, None where g++ has none."""
     found = subprocess.run(
-        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        ["g++", f"-print-file-name={name}.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
     return found if Path(found).is_absolute() else None
 
 
-needs_asan = pytest.mark.skipif(libasan() is None, reason="needs AddressSanitizer (libasan)")
+needs_asan = pytest.mark.skipif(not library("libasan"), reason="needs AddressSanitizer (libasan)")
+needs_tsan = pytest.mark.skipif(not library("libtsan"), reason="needs ThreadSanitizer (libtsan)")
 
 
 def outcome(kernel, *, faulty, n=None):
@@ -94,6 +96,56 @@ def test_copies_that_nobody_waits_for():
         run(True)
 
 
+MEETING = f"""
+import numpy as np
+from tests.support.cuda.compiler import Compiler
+from tests.support.cuda.cpu_device import NAMESPACE as xp, CpuDevice
+device = CpuDevice(Compiler(headers=[{HEADER!r}]))
+values, out = xp.asarray(np.arange(64.0)), xp.empty(256)
+for fault in ("false", "true"):
+    device.launch(f"MissingMeeting<{{fault}}>", (4, 1, 1), values, out)
+    print("ran", fault, flush=True)
+"""
+
+
+@pytest.mark.usefixtures("_compiled")
+def test_blocks_that_do_not_meet():
+    """Fibers see it by themselves; threads of the host under ThreadSanitizer."""
+    values = np.arange(64.0)
+    expected = np.concatenate([values + (b + 1) % 4 for b in range(4)])
+
+    def launch(device, faulty=False):
+        out = xp.empty(256)
+        name = name_of("MissingMeeting", faulty=faulty)
+        device.launch(name, (4, 1, 1), xp.asarray(values), out)
+        return [out.get()]
+
+    np.testing.assert_array_equal(in_every_order(launch, (HEADER,))[0], expected)
+    [alone] = launch(CpuDevice(compiler(FIBERS, (HEADER,))), faulty=True)
+    assert np.isnan(alone).any()
+
+
+@needs_tsan
+def test_blocks_that_do_not_meet_race():
+    done = sanitized("-c", MEETING, sanitizer="thread")
+    assert done.stdout.split("\n")[:-1] == ["ran false", "ran true"], done.stderr
+    before, _, _ = done.stderr.partition("data race")
+    assert before != done.stderr
+    assert "faulty_kernels.h" in done.stderr
+    assert done.returncode != 0
+
+
+@pytest.mark.slow  # a minute; .ci/run has it beside the sanitizers of native tests
+@needs_tsan
+def test_clusters_under_thread_sanitizer():
+    options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s", "-k", "cluster"]
+    test = "tests/backends/cuda/test_trajectory.py"
+    done = sanitized("-m", "pytest", *options, test, sanitizer="thread")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "ThreadSanitizer" not in done.stderr
+
+
 @pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize("kernel", FOURS)
 def test_sixteen_bytes_from_another_place(kernel):
@@ -123,16 +175,16 @@ def test_memory_that_nobody_wrote(kernel):
     assert np.isnan(found[at])
 
 
-def sanitized(*arguments):
-    """Run Python under AddressSanitizer."""
+def sanitized(*arguments, sanitizer="address"):
+    """Run Python under AddressSanitizer or ThreadSanitizer."""
     path = [str(Path(ribbit.__file__).parents[1]), str(ROOT)]
     return subprocess.run(
         [sys.executable, *arguments],
         env={
             **os.environ,
-            "LD_PRELOAD": libasan(),
+            "LD_PRELOAD": library("libasan" if sanitizer == "address" else "libtsan"),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's
-            "RIBBIT_KERNEL_FLAGS": "-fsanitize=address",
+            "RIBBIT_KERNEL_FLAGS": f"-fsanitize={sanitizer}",
             "PYTHONPATH": os.pathsep.join(path),
         },
         capture_output=True,

@@ -84,6 +84,34 @@ def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_l
     assert np.abs(other[0] - found[0]).max() > 1e-4
 
 
+def form_of(target, monkeypatch, cluster):
+    """Let a target's trajectories have one block of a chain, or a cluster."""
+    device = target._native._device
+    monkeypatch.setattr(device, "processors", 10**6 if cluster else 0, raising=False)
+
+
+@pytest.mark.parametrize("rows", [65, 500, 513, 1100])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("gaussian", "float32"), ("two tiles", "float32"), ("learned", "float64")]
+)
+def test_a_cluster_has_the_bits_of_a_block(device, monkeypatch, rng, name, dtype, rows):
+    """Sections of one panel and of more, some with none; a chain alone, too."""
+    monkeypatch.setattr(persistent, "fits", lambda *_: True)
+    monkeypatch.setitem(CASES, name, (*CASES[name][:3], rows, *CASES[name][4:]))
+    target = pair(device, name, dtype, rng)[1]
+    arrays = [a.astype(dtype) for a in 0.3 * rng.normal(size=(2, 2, target.dim))]
+    found = []
+    for cluster in (False, True):
+        form_of(target, monkeypatch, cluster)
+        assert target._native._persistent._kernel_for(2).startswith("Cluster") == cluster
+        found.append(ends(target, device, arrays, [3, 2], None))
+        alone = ends(target, device, [a[1:] for a in arrays], [2], None)
+        for a, b in zip(found[-1], alone, strict=True):
+            np.testing.assert_array_equal(a[1:], b)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_order_of_threads_changes_nothing(device, rng):
     target = pair(device, "learned", "float32", rng)[1]
     arrays = rng.normal(size=(2, 2, target.dim)).astype(np.float32)

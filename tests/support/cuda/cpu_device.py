@@ -177,6 +177,8 @@ class CpuDevice:
     xp = NAMESPACE
     number = 0
     tensor_cores = True
+    clusters = True
+    processors = 132  # of an H100
 
     def __init__(self, compiler=None):
         self.compiler = compiler or _compiler()

@@ -1,7 +1,8 @@
 // CUDA on the CPU, one fiber per thread: kernels are compiled as nvcc sees them, and each thread
 // runs alone from barrier to barrier, in an order that changes at every barrier. Unlike
 // cuda_on_cpu.h this sees what lies outside phases as every thread runs it, and phases that no
-// barrier ends. The threads of a warp meet for a product of fragments. For tests; g++ alone.
+// barrier ends. The threads of a warp meet for a product of fragments, the blocks of a cluster take
+// turns from one of its barriers to the next. For tests; g++ alone.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 
 struct Place {
   unsigned x, y, z;
@@ -32,11 +34,17 @@ struct Fiber {
   void* top = nullptr;  // of the stack, where it was left
   std::vector<char> stack = std::vector<char>(kStack);
   bool done = false;
-  bool meets = false;  // waits for its warp, to multiply these
+  bool parked = false;  // waits for its cluster
+  bool meets = false;   // waits for its warp, to multiply these
   float* c = nullptr;
   const float *a = nullptr, *b = nullptr;
 };
-std::vector<Fiber> all;
+constexpr int kMostBlocks = 16;  // of a cluster
+constexpr std::size_t kMemory = 1 << 18;
+alignas(16) unsigned char memories[kMostBlocks][kMemory];
+std::vector<Fiber> blocks[kMostBlocks];
+int current = 0;       // block of the cluster
+Fiber* all = nullptr;  // threads of that block
 void* home = nullptr;  // top of the stack that runs the block
 Fiber* running = nullptr;
 void (*body)(const void*) = nullptr;
@@ -73,8 +81,23 @@ void enter() {
   ribbit_go(&running->top, home);
 }
 
+int rank() {
+  return current;
+}
+unsigned char* memory() {
+  return memories[current];
+}
+template <class S>
+S* of_rank(S* own, int rank) {
+  return reinterpret_cast<S*>(memories[rank] + (reinterpret_cast<unsigned char*>(own) - memory()));
+}
+void meet_cluster() {
+  running->parked = true;
+  ribbit_go(&running->top, home);
+}
+
 void prepare(Fiber& fiber) {
-  fiber.done = fiber.meets = false;
+  fiber.done = fiber.meets = fiber.parked = false;
   const auto end = reinterpret_cast<std::uintptr_t>(fiber.stack.data() + kStack) & ~15ull;
   void** top = reinterpret_cast<void**>(end) - 8;  // six registers, and what a call would leave
   std::memset(top, 0, 8 * sizeof(void*));
@@ -108,17 +131,42 @@ void meet(int threads, int first, int stride, int& done) {
   }
 }
 
-// Runs the threads of one block; throws where some leave while others wait at a barrier.
-void run_block(int threads, unsigned long long state) {
-  if (static_cast<int>(all.size()) < threads) all.resize(threads);
-  for (int t = 0; t < threads; ++t) prepare(all[t]);
-  for (int done = 0; done < threads;) {
+// Runs the threads of one block until they are done or wait for the cluster; throws where some
+// leave, or wait for the cluster, while others wait at a barrier. Whether they are done.
+bool run_block(int threads, unsigned long long& state) {
+  for (int done = 0;;) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     const int first = static_cast<int>(state >> 40 & 0xffff);
     const int stride = static_cast<int>(state >> 24 & 0xffff) | 1;  // visits each thread once
     for (int i = 0; i < threads; ++i) resume((first + i * stride) & (threads - 1), done);
     if (threads % kLanes == 0) meet(threads, first, stride, done);
+    int parked = 0;
+    for (int t = 0; t < threads; ++t) parked += all[t].parked ? 1 : 0;
     if (done != 0 && done != threads) throw std::runtime_error("a barrier that some never reach");
+    if (parked != 0 && parked != threads)
+      throw std::runtime_error("a meeting that some never reach");
+    if (done == threads || parked == threads) return done == threads;
+  }
+}
+
+// Runs the blocks of a cluster, each from meeting to meeting; throws where some leave before
+// others.
+void run_cluster(int count, int threads, Place first, unsigned long long seed) {
+  for (int rank = 0; rank < count; ++rank) {
+    if (static_cast<int>(blocks[rank].size()) < threads) blocks[rank].resize(threads);
+    for (int t = 0; t < threads; ++t) prepare(blocks[rank][t]);
+  }
+  unsigned long long state = seed;
+  for (int done = 0; done < count;) {
+    const int from = static_cast<int>(state >> 33) & (count - 1);
+    for (int i = 0; i < count; ++i) {
+      current = (from + i) & (count - 1);
+      all = blocks[current].data();
+      blockIdx = {first.x + static_cast<unsigned>(current), first.y, first.z};
+      for (int t = 0; t < threads; ++t) all[t].parked = false;
+      done += run_block(threads, state) ? 1 : 0;
+    }
+    if (done != 0 && done != count) throw std::runtime_error("a meeting that some never reach");
   }
 }
 
@@ -126,10 +174,6 @@ void run_block(int threads, unsigned long long state) {
 
 void __syncthreads() {
   fibers::ribbit_go(&fibers::running->top, fibers::home);
-}
-
-namespace ribbit::cuda {
-alignas(16) unsigned char dynamic_bytes[1 << 18];  // what launches ask for
 }
 
 #include "cuda/kernels/tensor_core.h"
@@ -157,20 +201,40 @@ struct Grid {
 };
 
 template <class Kernel>
+constexpr auto cluster_of(int) -> decltype(Kernel::kCluster) {
+  return Kernel::kCluster;
+}
+template <class Kernel>
+constexpr int cluster_of(...) {
+  return 1;
+}
+
+template <class Kernel>
 void run_on_cpu(const Kernel& kernel, const Grid& grid, Word64 seed) {
+  constexpr int kCluster = cluster_of<Kernel>(0);
+  static_assert(sizeof(typename Kernel::Shared) <= fibers::kMemory);
+  static_assert((kCluster & (kCluster - 1)) == 0 && kCluster <= fibers::kMostBlocks);
   fibers::kernel = &kernel;
-  fibers::body = [](const void* k) { run<Kernel>(*static_cast<const Kernel*>(k)); };
+  fibers::body = [](const void* k) {
+    if constexpr (kCluster > 1) {
+      run_clusters<Kernel>(*static_cast<const Kernel*>(k));
+    } else {
+      run<Kernel>(*static_cast<const Kernel*>(k));
+    }
+  };
   gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
              static_cast<unsigned>(grid.z)};
-  const Index blocks = grid.x * grid.y * grid.z;
-  for (Index i = 0; i < blocks; ++i) {
-    const Index j = (i + static_cast<Index>(seed % 1000003)) % blocks;
-    blockIdx = {static_cast<unsigned>(j % grid.x), static_cast<unsigned>(j / grid.x % grid.y),
-                static_cast<unsigned>(j / (grid.x * grid.y))};
-    auto& shared = Block().template shared<typename Kernel::Shared>();
-    std::memset(static_cast<void*>(&shared), 0xff, sizeof shared);  // NaN
-    misplaced = false;
-    fibers::run_block(Kernel::kBlock, seed * 2862933555777941757ull + Word64(i));
+  const Index clusters = grid.x * grid.y * grid.z / kCluster;
+  misplaced = false;
+  for (Index i = 0; i < clusters; ++i) {
+    const Index j = (i + static_cast<Index>(seed % 1000003)) % clusters * kCluster;
+    const Place first = {static_cast<unsigned>(j % grid.x),
+                         static_cast<unsigned>(j / grid.x % grid.y),
+                         static_cast<unsigned>(j / (grid.x * grid.y))};
+    for (int rank = 0; rank < kCluster; ++rank) {
+      std::memset(fibers::memories[rank], 0xff, sizeof(typename Kernel::Shared));  // NaN
+    }
+    fibers::run_cluster(kCluster, Kernel::kBlock, first, seed * 2862933555777941757ull + Word64(i));
     if (misplaced) throw std::runtime_error("16 bytes that begin at no multiple of 16");
   }
 }

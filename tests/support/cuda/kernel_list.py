@@ -288,7 +288,7 @@ def names() -> tuple[str, ...]:
     for case in cases():
         found += case.program().names
         if case.moves:
-            found.append(case.persistent().name)
+            found += case.persistent().names
     for dtype in DTYPES:
         precisions = ("float32", "mixed", "tf32") if dtype == "float32" else (dtype,)
         for name, precision in itertools.product(PAIRED, precisions):

@@ -23,6 +23,8 @@ _MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _THREADS = 256  # of a block
+_SECTIONS = 8  # of rows, and blocks of a cluster: kSections
+_TWICE = 112 * 1024  # bytes of a block that let two share a multiprocessor of sm_90
 _DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
 _IDENTITY = ACTIVATIONS["identity"]
 
@@ -51,18 +53,19 @@ class Network:
                 return rows
         return None
 
-    def name(self, scalar: str, kind: int, rows: int) -> str:
-        """C++ type of the kernel."""
+    def arguments(self, scalar: str, kind: int, rows: int) -> str:
+        """Template arguments of the kernels."""
         units = ", ".join(map(str, self.units))
-        return f"Trajectory<{scalar}, {kind}, {self.hidden}, {self.last}, {rows}, UnitsOf<{units}>>"
+        return f"{scalar}, {kind}, {self.hidden}, {self.last}, {rows}, UnitsOf<{units}>"
 
 
-def shared_bytes(units: Sequence[int], rows: int, itemsize: int) -> int:
-    """Return the bytes of `Trajectory::Shared`."""
+def shared_bytes(units: Sequence[int], rows: int, itemsize: int, *, cluster: bool = False) -> int:
+    """Return the bytes of `Shared`, of `ClusterTrajectory` or of `Trajectory`."""
     strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
     weights = sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides[1:], strict=False))
     numbers = weights + rows * (sum(strides) + sum(strides[1:]))
-    return -(-(numbers * itemsize + 8 * _THREADS + itemsize) // 16) * 16
+    shown = weights * itemsize + 2 * 8 * rows if cluster else 0
+    return shown + -(-(numbers * itemsize + 8 * _THREADS + itemsize) // 16) * 16
 
 
 def owned(units: Sequence[int], itemsize: int) -> int:
@@ -121,6 +124,9 @@ def fits(network: Network, data_rows: int, itemsize: int) -> bool:
 class Persistent:
     """Runs trajectories of a network that fits.
 
+    A chain has one block, or where they do not fill the device a cluster of blocks: with the same
+    bits.
+
     Parameters
     ----------
     device : Device
@@ -136,9 +142,17 @@ class Persistent:
         scalar = "float" if self._dtype == np.float32 else "double"
         rows = network.rows(self._dtype.itemsize)
         assert rows is not None
-        self.name = network.name(scalar, tables.likelihood.kind, rows)
-        size = shared_bytes(network.units, rows, self._dtype.itemsize)
-        self._shared = size if size > STATIC_SHARED else 0
+        arguments = network.arguments(scalar, tables.likelihood.kind, rows)
+        self._block, self._cluster = f"Trajectory<{arguments}>", f"ClusterTrajectory<{arguments}>"
+        self._panels = -(-int(x.shape[0]) // rows)
+        self.names = (self._block, self._cluster)[: min(self._panels, 2)]
+        itemsize = self._dtype.itemsize
+        self._bytes = {
+            name: shared_bytes(network.units, rows, itemsize, cluster=name == self._cluster)
+            for name in (self._block, self._cluster)
+        }
+        twice = self._bytes[self._cluster] <= _TWICE and owned(network.units, itemsize) <= 16
+        self._at_once = 2 if twice and itemsize == 4 else 1  # blocks of a multiprocessor
         # of each array: the constants of the segment it lies in, its kind, its offset
         starts = tables.prior[:, 0]
         fields: list[Any] = []
@@ -165,7 +179,10 @@ class Persistent:
         terms = xp.empty((chains, 2), dtype=xp.float64)
         steps = xp.asarray(num_steps)
         mass, per_chain = inverse_mass, inverse_mass is not None and inverse_mass.ndim == 2
-        kernel = self._device.kernels([self.name])[self.name]
+        name = self._kernel_for(chains)
+        kernel = self._device.kernels([name])[name]
+        blocks = _SECTIONS if name == self._cluster else 1
+        shared = self._bytes[name] if self._bytes[name] > STATIC_SHARED else 0
         for begin in range(0, chains, MOST_ALONG_Y):
             some = slice(begin, min(begin + MOST_ALONG_Y, chains))
             if per_chain:
@@ -189,8 +206,14 @@ class Persistent:
                 terms[some, :],
                 *self._priors,
             )
-            kernel((1, some.stop - begin, 1), pack(self._device, fields), self._shared)
+            kernel((blocks, some.stop - begin, 1), pack(self._device, fields), shared)
         return q, p, terms, g
+
+    def _kernel_for(self, chains: int) -> str:
+        """Return the kernel that ends first, as far as one can know: they have the same bits."""
+        room = self._at_once * self._device.processors
+        wanted = self._device.clusters and self._panels > 1 and _SECTIONS * chains <= room
+        return self._cluster if wanted else self._block
 
     def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
         """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
