@@ -107,7 +107,11 @@ def summary(found: Iterable[Counts]) -> list[str]:
     for one in found:
         launches, reach = REACHABLE.get(one.row.name, (None, None))
         each = f"{64 * one.sum('instructions') / one.row.flops:.1f}" if one.row.flops else ""
-        times = [milliseconds(one.model(device).seconds) for device in paper_model.DEVICES]
+        clusters = any(launch.name.startswith("Cluster") for launch in one.launches)
+        times = [
+            milliseconds(one.model(name).seconds) if chip.clusters or not clusters else "-"
+            for name, chip in paper_model.DEVICES.items()
+        ]
         floors = [milliseconds(one.floor(device)) for device in paper_model.DEVICES]
         cells = [
             one.row.name,
@@ -206,6 +210,7 @@ def page(found: Sequence[Counts]) -> str:
         "and the last byte that a launch touches of an allocation. Model: "
         "`benchmarks/studies/paper_model.py`, a launch is 1.5 us as the node of a graph and 5 us "
         "of the host from Python, 0.8 us to fill, "
+        "a barrier of a cluster counts as 15 of a block; "
         "and the slowest of issue, shared memory, tensor cores, memory and L2; its efficiency of "
         "issue, barriers, L2 and the two costs of a launch are assumed. Where all that a workload "
         "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "

@@ -34,7 +34,8 @@ _ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a rati
 # wavefronts (of compute capability 7, by its maker). test_wide_products.py and test_trajectory.py
 # hold the pairs; the last of an odd number of a trajectory's rows of tiles has none and is counted
 # as if it had.
-_PAIRED = ("WideProduct<", "Trajectory<")
+_PAIRED = ("WideProduct<", "Trajectory<", "ClusterTrajectory<")
+_CLUSTER = 15  # barriers of a block that one of a cluster takes as long as; assumed, 0.25 us
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 
 
@@ -133,6 +134,8 @@ class Kernel:
 def _of(kind: str, line: paper_integers.Instruction, paired: bool) -> int:
     head = line.parts[0]
     if kind == "barriers":
+        if "cluster" in line.parts:
+            return _CLUSTER if "wait" in line.parts else 0
         return int(head in ("bar", "barrier"))
     if kind == "fma":
         return int(head == "fma" and line.parts[-1] == "f32")

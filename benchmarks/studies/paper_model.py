@@ -38,6 +38,8 @@ class Chip:
         Seconds of a node of a graph, of filling the device, of a launch from Python; assumed.
     block : float
         Seconds of a barrier of a block; assumed.
+    clusters : bool
+        Whether blocks can run as clusters.
     """
 
     multiprocessors: int
@@ -52,6 +54,7 @@ class Chip:
     fill: float = 0.8e-6
     launch: float = 5e-6
     block: float = 17e-9
+    clusters: bool = True
 
     @property
     def ceilings(self) -> dict[str, float]:
@@ -68,7 +71,7 @@ _H100 = Chip(132, 1.755e9, 3.0e12, 5.5e12, 50 << 20, 227 << 10, 635.0, 1024.0)
 DEVICES = {
     "H100": _H100,
     "H200": replace(_H100, copy=4.3e12),
-    "A100": Chip(108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 435.0, 512.0),
+    "A100": Chip(108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 435.0, 512.0, clusters=False),
 }
 
 

@@ -170,10 +170,17 @@ class _State:
 
 
 def functions(text: str) -> dict[str, Function]:
-    """Return the entries of a PTX module by symbol."""
+    """Return the entries of a PTX module by symbol.
+
+    What a kernel of clusters reads and writes at addresses of no stated space is shared memory, of
+    other blocks: what it has of the device's memory is said to be that.
+    """
     found = {}
     for match in re.finditer(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", text, re.S):
-        found[match[1]] = _function(match[1], match[2])
+        body = match[2]
+        if "mapa." in body:
+            body = re.sub(r"\b(ld|st)\.(?=[vbfsu]\d)", r"\1.shared.", body)
+        found[match[1]] = _function(match[1], body)
     return found
 
 

@@ -192,6 +192,10 @@ class Persistent:
                 self._y,
                 int(self._x.shape[0]),
                 int(self._y.shape[1]),
+                *tables.likelihood.constants,
+                1.0 / (tables.likelihood_temperature * tables.temperature),
+                1.0 / tables.temperature,
+                *self._priors,
                 q[some, :],
                 p[some, :],
                 g[some, :],
@@ -200,11 +204,7 @@ class Persistent:
                 step_size[some],
                 steps[some],
                 dim,
-                *tables.likelihood.constants,
-                1.0 / (tables.likelihood_temperature * tables.temperature),
-                1.0 / tables.temperature,
                 terms[some, :],
-                *self._priors,
             )
             kernel((blocks, some.stop - begin, 1), pack(self._device, fields), shared)
         return q, p, terms, g
