@@ -98,11 +98,11 @@ def _usage(log: str, ptx: str) -> dict[str, Usage]:
         ["c++filt"], input="\n".join(found), capture_output=True, text=True, check=True
     ).stdout.split("\n")
     plain = [
-        re.fullmatch(r"void ribbit::cuda::run<(.*?) ?>\(.*", name)[1].replace("ribbit::cuda::", "")
+        re.fullmatch(r"void ribbit::cuda::run(?:_clusters)?<(.*?) ?>\(.*", name)[1]
         for name in names
     ]
     return {
-        re.sub(r"> (?=>)", ">", name): usage
+        re.sub(r"> (?=>)", ">", name.replace("ribbit::cuda::", "")): usage
         for name, usage in zip(plain, found.values(), strict=True)
     }
 

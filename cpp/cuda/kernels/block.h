@@ -230,6 +230,7 @@ __global__ void __launch_bounds__(Kernel::kBlock, resident_blocks<Kernel>(0))
   kernel(block);
 }
 // The same for kernels with a kCluster.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 template <class Kernel>
 __global__ void __cluster_dims__(Kernel::kCluster, 1, 1)
     __launch_bounds__(Kernel::kBlock, resident_blocks<Kernel>(0))
@@ -237,6 +238,7 @@ __global__ void __cluster_dims__(Kernel::kCluster, 1, 1)
   Block block;
   kernel(block);
 }
+#endif
 
 #else
 
