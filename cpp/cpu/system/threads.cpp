@@ -136,11 +136,10 @@ int available_cores() {
 
 int num_threads() {
   int count = requested_threads.load();
-  if (count == 0) {
-    count = default_threads();
-    requested_threads.store(count);
-  }
-  return count;
+  if (count != 0) return count;
+  const int found = default_threads();
+  // Another thread may have set a number meanwhile: that one stays.
+  return requested_threads.compare_exchange_strong(count, found) ? found : count;
 }
 
 void set_num_threads(int count) {
