@@ -23,20 +23,6 @@ MOST_SECONDS = 0.15  # of an import, more than NumPy's
 # Newer ones than manylinux_2_28 has, by the prefix of the symbols' versions.
 POLICY = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
 
-TWELVE_LINES = """
-import re, sys, time
-text = open(sys.argv[1], encoding="utf-8").read()
-code = re.search(r"```python\\n(.*?)```", text, re.DOTALL).group(1)
-names, start = {}, time.perf_counter()
-exec(compile(code, "README.md", "exec"), names)
-import ribbit
-coverage = names["rb"].metrics.coverage(names["y"][names["test"]], names["lower"], names["upper"])
-assert names["draws"].positions.shape[:2] == (4, 500)
-assert 0.8 < coverage < 0.99, coverage
-assert "site-packages" in ribbit.__file__, ribbit.__file__
-print(f"ran in {time.perf_counter() - start:.1f} s from {ribbit.__file__}")
-"""
-
 
 def run(*command: str | Path, **options: object) -> str:
     """What a command prints; raises with all of it where the command fails."""
@@ -166,8 +152,9 @@ def check(wheel: Path, python: str) -> list[str]:
             f"import: {more:.3f} s more than NumPy's {numpy:.3f}, at most {MOST_SECONDS}",
         )
         bare = {"PATH": str(inside.parent), "HOME": scratch}
-        ran = run(inside, "-I", "-c", TWELVE_LINES, ROOT / "README.md", env=bare, cwd=scratch)
-        lines.append(f"README's first example: {ran.splitlines()[-1]}")
+        script = ROOT / "tools" / "twelve_lines.py"
+        ran = run(inside, "-I", script, ROOT / "README.md", env=bare, cwd=scratch).splitlines()[-1]
+        state("/site-packages/" in ran, f"README's first example: {ran}")
     return lines
 
 
