@@ -106,18 +106,22 @@ def clean_environment(python: str, wheel: Path, folder: Path) -> Path:
     return inside
 
 
-def import_seconds(python: str | Path, runs: int = 9) -> tuple[float, float]:
-    """Processor seconds of importing NumPy, and of ribbit beyond that; the least of some runs."""
-    least = {}
+def import_seconds(python: str | Path, runs: int = 9) -> tuple[float, float, float]:
+    """Processor seconds of importing NumPy, of ribbit beyond that, and of its names beyond both.
+
+    The least of some runs: other work on the machine makes each longer.
+    """
+    least: dict[str, float] = {}
+    both = "import numpy, ribbit"
     for _ in range(runs):
-        for code in ("import numpy", "import numpy, ribbit"):
+        for code in ("import numpy", both, f"{both}; ribbit.HMC, ribbit.Posterior, ribbit.mlp"):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             run(python, "-I", "-c", code)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             least[code] = min(spent, least.get(code, spent))
-    numpy, both = least.values()
-    return numpy, both - numpy
+    numpy, ours, names = least.values()
+    return numpy, ours - numpy, names - ours
 
 
 def check(wheel: Path, python: str) -> list[str]:
@@ -146,11 +150,9 @@ def check(wheel: Path, python: str) -> list[str]:
         lines.append(
             "installed without index, compiler, " + ("network" if without_network() else "CMake")
         )
-        numpy, more = import_seconds(inside)
-        state(
-            more <= MOST_SECONDS,
-            f"import: {more:.3f} s more than NumPy's {numpy:.3f}, at most {MOST_SECONDS}",
-        )
+        numpy, more, names = import_seconds(inside)
+        line = f"import: {more:.3f} s more than NumPy's {numpy:.3f}, at most {MOST_SECONDS}"
+        state(more <= MOST_SECONDS, f"{line}; on first use of HMC and a posterior {names:.3f}")
         bare = {"PATH": str(inside.parent), "HOME": scratch}
         script = ROOT / "tools" / "twelve_lines.py"
         ran = run(inside, "-I", script, ROOT / "README.md", env=bare, cwd=scratch).splitlines()[-1]
