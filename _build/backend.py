@@ -13,17 +13,18 @@ from typing import Any
 
 from scikit_build_core import build as _build
 
-# What the sources need: GCC's vectors and its names of x86-64's levels, C++20 and its library.
+# What the sources need: GCC's vectors and its names of x86-64's levels (on a Mac, which has
+# neither, clang), C++20 and its library.
 _PROBE = """
-#if !defined(__GNUC__) || defined(__clang__) || __GNUC__ < 11
-#error "no GCC 11"
+#if defined(__clang__) ? !defined(__APPLE__) : __GNUC__ < 11
+#error "neither GCC 11 nor Apple's clang"
 #endif
 #include <concepts>
 int main() { return 0; }
 """
 _INSTALL = (
     "install g++ 11 or newer (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
-    "conda: conda install -c conda-forge gxx) or name one in CXX; a wheel needs no compiler"
+    "conda: conda install -c conda-forge gxx; macOS: xcode-select --install) or name one in CXX; a wheel needs no compiler"
 )
 
 
@@ -50,7 +51,7 @@ def _missing() -> str | None:
         )
     except OSError:
         return f"no {command[0]!r}"
-    return None if done.returncode == 0 else f"{command[0]!r}, which is none"
+    return None if done.returncode == 0 else f"{command[0]!r}, which is none that can"
 
 
 def _check() -> None:
@@ -61,7 +62,7 @@ def _check() -> None:
     missing = _missing()
     if missing is not None:
         # No traceback: the last line is what there is to read.
-        print(f"[ribbit] expected GCC for C++20, got {missing}: {_INSTALL}", file=sys.stderr)
+        print(f"[ribbit] expected a compiler for C++20, got {missing}: {_INSTALL}", file=sys.stderr)
         raise SystemExit(1)
 
 

@@ -48,7 +48,7 @@ def test_another_compiler_is_named(tmp_path: Path) -> None:
         done = hook("get_requires_for_build_editable", **environment)
         (line,) = done.stderr.splitlines()
         assert done.returncode == 1
-        assert f"got '{other}', which is none: install" in line
+        assert f"got '{other}', which is none that can: install" in line
 
 
 def test_what_is_here_is_good() -> None:

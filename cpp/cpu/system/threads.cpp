@@ -126,10 +126,11 @@ int default_threads() {
 }  // namespace
 
 int available_cores() {
+  int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+#if defined(__linux__)
   cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
-                        ? CPU_COUNT(&set)
-                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+#endif
   const int quota = cpu_quota();
   return quota > 0 ? std::min(cores, quota) : cores;
 }
