@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,19 @@ def test_what_is_here_is_good() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[")
     assert hook("get_requires_for_build_sdist", PATH="").returncode == 0
+
+
+def test_a_source_distribution_holds_what_a_build_and_its_tests_need(tmp_path: Path) -> None:
+    """And nothing that a build left behind."""
+    code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import backend; "
+    code += f"print(backend.build_sdist({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    (made,) = tmp_path.iterdir()
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("_build/backend.py", "CMakeLists.txt", "LICENSE", "PKG-INFO", "tests/conftest.py"):
+        assert name in names
+    assert {name for name in names if name.startswith("cpp/cpu/isa/")}
+    trash = (".so", ".o", ".a", ".pyc", ".whl", ".out")
+    assert not {name for name in names if name.endswith(trash)}
+    assert not {name for name in names if name.startswith(("build/", "dist/", ".ci/", ".github/"))}
