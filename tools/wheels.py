@@ -33,12 +33,11 @@ def run(*command: str | Path, **options: object) -> str:
     return done.stdout
 
 
-def build(python: str, out: Path) -> Path:
+def build(python: str, folder: Path) -> Path:
     """A wheel of this checkout for an interpreter, which may lack pip."""
-    with tempfile.TemporaryDirectory(dir=out) as made:
-        run(*pip(python), "wheel", "-q", "--no-deps", "-w", made, ROOT)
-        (wheel,) = Path(made).glob("*.whl")
-        return Path(shutil.move(wheel, out / wheel.name))
+    run(*pip(python), "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def pip(python: str | Path) -> list[str | Path]:
@@ -48,10 +47,10 @@ def pip(python: str | Path) -> list[str | Path]:
 
 def repair(wheel: Path, out: Path) -> Path:
     """The wheel under the lowest tag that auditwheel finds true of it."""
-    with tempfile.TemporaryDirectory(dir=out) as made:
-        run(sys.executable, "-m", "auditwheel", "repair", "-w", made, wheel)
-        (repaired,) = Path(made).glob("*.whl")
-        return Path(shutil.move(repaired, out / repaired.name))
+    made = wheel.parent / "repaired"
+    run(sys.executable, "-m", "auditwheel", "repair", "-w", made, wheel)
+    (repaired,) = made.glob("*.whl")
+    return Path(shutil.move(repaired, out / repaired.name))
 
 
 def unpack(wheel: Path, folder: Path) -> dict[str, Path]:
@@ -168,13 +167,18 @@ def main() -> None:
     parser.add_argument("--wheel", type=Path, help="check this one, of the first interpreter")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for python in arguments.python:
-        wheel = arguments.wheel or repair(build(python, arguments.out), arguments.out)
+    wheels = []
+    if arguments.wheel:
+        wheels.append((arguments.wheel, arguments.python[0]))
+    else:
+        for python in arguments.python:
+            with tempfile.TemporaryDirectory() as scratch:
+                built = build(python, Path(scratch))
+                wheels.append((repair(built, arguments.out), python))
+    for wheel, python in wheels:
         print(wheel.name, flush=True)
         for line in check(wheel, python):
             print("  " + line)
-        if arguments.wheel:
-            break
 
 
 if __name__ == "__main__":
