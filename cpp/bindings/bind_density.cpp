@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -118,6 +119,8 @@ class Density {
   std::int64_t xla_number() const {
     if (masks_) throw py::value_error("[_core] expected a density without dropout masks");
     needs_one_process();
+    static std::mutex asked;  // by two threads at once; nothing in here calls Python
+    const std::scoped_lock lock(asked);
     if (published_ == nullptr) published_ = std::make_unique<cpu::Published>(native_.get());
     return published_->number();
   }

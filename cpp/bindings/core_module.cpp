@@ -2,7 +2,10 @@
 
 #include "bindings/array.h"
 
-PYBIND11_MODULE(_core, module) {
+// Without the GIL: what is shared by calls is atomic, made once or behind a lock, here and in the
+// core, which runs without it anyway. An array must not be written to while a call reads it, as
+// everywhere in NumPy.
+PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Native core of ribbit. Arrays are checked, never converted.";
   ribbit::bindings::bind_system(module);
   ribbit::bindings::bind_codes(module);

@@ -14,6 +14,10 @@
 #define RIBBIT_HD_MEMBER static inline __attribute__((always_inline))
 #endif
 
+#if defined(__APPLE__)
+extern "C" double lgamma_r(double, int*);  // which clang does not know by itself
+#endif
+
 namespace ribbit {
 
 // The end of what lists every case: a number that none of them has stops the program.
@@ -46,7 +50,11 @@ RIBBIT_HD double library_lgamma(double a) {
   return ::lgamma(a);
 #else
   int sign = 0;  // lgamma itself has a global variable
+#if defined(__APPLE__)
+  return ::lgamma_r(a, &sign);
+#else
   return __builtin_lgamma_r(a, &sign);
+#endif
 #endif
 }
 

@@ -29,9 +29,17 @@ RIBBIT_INLINE void swap_blocks(Vec<T>& a, Vec<T>& b) {
     low[i] = upper ? i - kBlock + lanes : i;
     high[i] = upper ? i + lanes : i + kBlock;
   }
+#if defined(__clang__)  // knows shuffles by constants alone, and finds them in this
+  const Vec<T> from[2] = {a, b};
+  RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+    a[i] = from[low[i] / lanes][low[i] % lanes];
+    b[i] = from[high[i] / lanes][high[i] % lanes];
+  }
+#else
   const auto first = __builtin_shuffle(a, b, low);
   b = __builtin_shuffle(a, b, high);
   a = first;
+#endif
 }
 
 // Transposes the square of lanes x lanes scalars in v.

@@ -126,21 +126,21 @@ int default_threads() {
 }  // namespace
 
 int available_cores() {
+  int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+#if defined(__linux__)
   cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof(set), &set) == 0
-                        ? CPU_COUNT(&set)
-                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
+#endif
   const int quota = cpu_quota();
   return quota > 0 ? std::min(cores, quota) : cores;
 }
 
 int num_threads() {
   int count = requested_threads.load();
-  if (count == 0) {
-    count = default_threads();
-    requested_threads.store(count);
-  }
-  return count;
+  if (count != 0) return count;
+  const int found = default_threads();
+  // Another thread may have set a number meanwhile: that one stays.
+  return requested_threads.compare_exchange_strong(count, found) ? found : count;
 }
 
 void set_num_threads(int count) {

@@ -6,7 +6,6 @@ Shapes: N rows of D numbers.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -213,5 +212,7 @@ def _opened(
 
 def _digest(source: npt.NDArray[Any]) -> str:
     """Of some rows, evenly spaced."""
+    import hashlib  # not with ribbit: slow to load
+
     some = source[:: -(-len(source) // _COMPARED)]
     return hashlib.blake2b(np.ascontiguousarray(some).data.cast("B"), digest_size=16).hexdigest()

@@ -15,7 +15,7 @@ from ribbit._arrays.starts import normal_starts
 from ribbit._backends import dispatch
 from ribbit._backends.density_table import NetworkTable
 from ribbit.errors import DTypeError, ShapeError
-from ribbit.models import layers, torch_modules, torch_weights
+from ribbit.models import layers
 from ribbit.models.layers import Layer, Parameter
 
 if TYPE_CHECKING:
@@ -310,6 +310,8 @@ class Model:
         >>> model.from_torch_state_dict(weights)  # or of module.state_dict()
         array([0., 2., 4., 1., 3., 5., 0., 0., 0.], dtype=float32)
         """
+        from ribbit.models import torch_weights  # of few programs
+
         return torch_weights.from_torch(
             "Model.from_torch_state_dict", self, state_dict, dtype=dtype
         )
@@ -355,6 +357,8 @@ class Model:
         >>> model = rb.mlp(3, (8,), 1, activation="elu")
         >>> theta = model.from_torch(net, torch.randn(5, 3))  # doctest: +SKIP
         """
+        from ribbit.models import torch_modules
+
         return torch_modules.from_torch("Model.from_torch", self, module, example, dtype)
 
     def to_torch_state_dict(self, theta: FloatArray) -> dict[str, torch.Tensor]:
@@ -386,6 +390,8 @@ class Model:
         Behind `Flatten` the inputs of a `Dense` layer are those of ``nn.Flatten``: images as
         (C, H, W) and sequences as (C, T), but (T, C) behind `Embedding` or `LSTM`, as there.
         """
+        from ribbit.models import torch_weights
+
         return torch_weights.to_torch("Model.to_torch_state_dict", self, theta)
 
     def describe(self) -> dict[str, Any]:

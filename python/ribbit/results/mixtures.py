@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,6 +72,8 @@ class Normal:
 
     def quantile(self, p: float) -> float:
         """Inverse of the distribution function."""
+        from statistics import NormalDist  # not with ribbit: slow to load
+
         return NormalDist().inv_cdf(p)
 
 

@@ -6,7 +6,6 @@ Shapes: N rows, K outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -60,6 +59,8 @@ class NormalPrediction(Prediction):
         return self._by_draws().sample(num_samples, seed=seed)
 
     def _quantiles_of_mean(self, function: str, levels: list[float]) -> Array:
+        from statistics import NormalDist  # not with ribbit: slow to load
+
         del function
         mean, sd, _ = self._spread(self._x)
         standard = NormalDist()

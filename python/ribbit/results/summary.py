@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,6 +85,8 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
+        import html  # not with ribbit: slow to load
+
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in cells) + "</tr>"
             for cells in ((row.name, row.value, _wanted(row)) for row in self.rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import ClassVar
 
 from ribbit._backends.codes import PRIORS
@@ -137,6 +136,8 @@ class HalfNormal(ScalePrior):
     @property
     def log_median(self) -> float:
         """Median of the logarithm of the scale: the upper quartile of a normal variate."""
+        from statistics import NormalDist  # not with ribbit: slow to load
+
         return math.log(self.scale) + math.log(NormalDist().inv_cdf(0.75))
 
     @property

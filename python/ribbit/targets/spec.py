@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 from dataclasses import dataclass, field
@@ -424,6 +423,8 @@ def _weights_of(
 
 def digest(*parts: Any) -> str:
     """Return 32 hexadecimal digits of arrays and descriptions."""
+    import hashlib  # not with ribbit: slow to load
+
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -6,7 +6,6 @@ Arrays are compared by a digest.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return plain(value.item())
     if is_array(value):
+        import hashlib  # not with ribbit: slow to load
+
         host = np.ascontiguousarray(to_host(value))
         digest = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
         return f"{host.dtype} {host.shape} {digest}"

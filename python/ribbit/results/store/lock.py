@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,7 +66,7 @@ class Lock:
             if os.fstat(descriptor).st_ino == os.stat(self._path).st_ino:
                 holder = _holder(descriptor)
                 # Kernels of two machines do not always know of each other's locks.
-                elsewhere = holder.get("host") not in (None, socket.gethostname())
+                elsewhere = holder.get("host") not in (None, _host())
                 if elsewhere or (not kernel and _alive(holder)):
                     raise _refusal(function, folder, holder)
                 return descriptor
@@ -97,7 +96,7 @@ def writer(folder: Path) -> dict[str, Any] | None:
         holder = _holder(descriptor)
     finally:
         os.close(descriptor)
-    if holder.get("host") == socket.gethostname() and not _alive(holder):
+    if holder.get("host") == _host() and not _alive(holder):
         return None
     return holder
 
@@ -112,8 +111,14 @@ def _refusal(function: str, folder: Path, holder: dict[str, Any]) -> ValueError:
     )
 
 
+def _host() -> str:
+    import socket  # not with ribbit: slow to load
+
+    return socket.gethostname()
+
+
 def _myself() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def _holder(descriptor: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Shapes: C chains, D draws, P parameters.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -62,7 +61,8 @@ class StoredArray:
         self._folder, self._layout = folder, layout
         self._checked = count if checked is None else checked
         self._digests, self._held = digests, dict(held or {})
-        self._cache: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        # Replaced, never changed: another thread may read it. The latest is the last.
+        self._cache: dict[int, npt.NDArray[Any]] = {}
         self.shape: tuple[int, ...] = (layout.shape[0], count, *layout.shape[2:])
         self.dtype = np.dtype(layout.dtype)
 
@@ -165,7 +165,7 @@ class StoredArray:
         layout = self._layout
         cached = self._cache.get(chunk)
         if cached is not None:
-            self._cache.move_to_end(chunk)
+            self._remember(chunk, cached)
             return cached
         low = chunk * layout.length
         rows = min(layout.rows(chunk), self.shape[1] - low)
@@ -175,13 +175,20 @@ class StoredArray:
             digests, all_rows = list(self._digests[chunk]), min(layout.length, self._checked - low)
             raw = read_rows(_NAME, self._folder, layout, chunk, all_rows, digests)[:, :rows]
         found = decoded(raw, layout.stored, layout.dtype)
-        self._cache[chunk] = found
-        while len(self._cache) > 1 and sum(a.nbytes for a in self._cache.values()) > _CACHED:
-            self._cache.popitem(last=False)
+        self._remember(chunk, found)
         return found
 
+    def _remember(self, chunk: int, found: npt.NDArray[Any]) -> None:
+        cache = dict(self._cache)
+        cache.pop(chunk, None)
+        cache[chunk] = found
+        size = sum(a.nbytes for a in cache.values())
+        while len(cache) > 1 and size > _CACHED:
+            size -= cache.pop(next(iter(cache))).nbytes
+        self._cache = cache
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": OrderedDict()}
+        return {**self.__dict__, "_cache": {}}
 
 
 class StoredStatistics(Mapping[str, Any]):

@@ -7,7 +7,6 @@ file where it sees the file system of the one who asks, else with a task that it
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import pickle
 import signal
@@ -101,6 +100,8 @@ class Steps:
 
 def digest(payload: bytes) -> str:
     """Return what a pickled job is known by."""
+    import hashlib  # not with ribbit: slow to load
+
     return hashlib.blake2b(payload, digest_size=16).hexdigest()
 
 

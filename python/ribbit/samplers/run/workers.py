@@ -5,11 +5,9 @@ A task is a pure function of a state: one that is lost with its worker is given 
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 import pickle
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,6 +108,8 @@ class Workers:
         self._threads = self._share = num_threads()
 
     def __enter__(self) -> Self:
+        import tempfile  # not with ribbit: slow to load
+
         # A file spares local workers' pipes; its name is random, and only the owner reads it.
         number, self._path = tempfile.mkstemp(prefix="ribbit-", suffix=".pickle")
         with os.fdopen(number, "wb") as file:
@@ -132,6 +132,8 @@ class Workers:
 
     def cut(self, chains: int) -> list[slice]:
         """Cut chains into as many groups as there are workers; one each where nobody says."""
+        import concurrent.futures
+
         workers = getattr(self._executor, "_max_workers", None)
         count = min(chains, workers) if isinstance(workers, int) and workers > 0 else chains
         self._share = max(1, self._threads // count)
@@ -201,7 +203,7 @@ class Workers:
             if self._losses > _TRIES * len(self._calls):
                 raise
             call.sent = False
-            if isinstance(error, concurrent.futures.BrokenExecutor):
+            if isinstance(error, _broken()):
                 self._replace(error)
             return None
         if isinstance(made, str):
@@ -256,7 +258,14 @@ class Workers:
                 shutdown(wait=False, cancel_futures=True)
 
 
+def _broken() -> type[BaseException]:
+    from concurrent.futures import BrokenExecutor  # not with ribbit: slow to load
+
+    return BrokenExecutor
+
+
 def _lost(error: BaseException) -> bool:
     """Whether an error says that a worker is gone."""
-    gone = concurrent.futures.BrokenExecutor | concurrent.futures.CancelledError
-    return isinstance(error, gone) or type(error).__name__ in _LOST
+    from concurrent.futures import CancelledError
+
+    return isinstance(error, (_broken(), CancelledError)) or type(error).__name__ in _LOST
