@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,27 @@ using ribbit::cpu::InstructionSet;
 using ribbit::cpu::KernelTable;
 using ribbit::cpu::kPanel;
 
+// Where vectors begin, as the core's own arrays do.
+template <class T>
+struct Aligned {
+  using value_type = T;
+  Aligned() = default;
+  template <class U>
+  explicit Aligned(const Aligned<U>&) {}
+  T* allocate(std::size_t n) {
+    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64}));
+  }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t{64}); }
+  bool operator==(const Aligned&) const { return true; }
+};
+template <class T>
+using Numbers = std::vector<T, Aligned<T>>;
+
 // FNV-1a on 64 bits (Fowler, Noll and Vo).
 struct Digest {
   std::uint64_t value = 0xcbf29ce484222325ull;
   template <class T>
-  void add(const std::vector<T>& numbers) {
+  void add(const Numbers<T>& numbers) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(numbers.data());
     for (std::size_t i = 0; i < numbers.size() * sizeof(T); ++i) {
       value = (value ^ bytes[i]) * 0x100000001b3ull;
@@ -38,11 +55,11 @@ struct Digest {
 
 // Multiples of 2^-20 in [-size, size), and every eighth number 2^-12 as large.
 template <class T>
-std::vector<T> numbers(std::size_t n, double size, std::uint32_t address) {
-  std::vector<std::uint32_t> words(n);
+Numbers<T> numbers(std::size_t n, double size, std::uint32_t address) {
+  Numbers<std::uint32_t> words(n);
   ribbit::cpu::instruction_set().fill_words(words.data(), static_cast<std::int64_t>(n), 0, 11,
                                             address, 0, 0);
-  std::vector<T> out;
+  Numbers<T> out;
   for (std::size_t i = 0; i < n; ++i) {
     const double x = (static_cast<double>(words[i] >> 11) * 0x1p-20 - 1.0) * size;
     out.push_back(static_cast<T>(i % 8 == 7 ? x * 0x1p-12 : x));
@@ -54,11 +71,11 @@ std::vector<T> numbers(std::size_t n, double size, std::uint32_t address) {
 template <class T>
 std::uint64_t normals(const InstructionSet& set, const KernelTable<T>& table) {
   Digest digest;
-  std::vector<std::uint32_t> words(1003);
+  Numbers<std::uint32_t> words(1003);
   set.fill_words(words.data(), 1003, 4 * 0xfffffff0ull, 5, 6, 7, 8);
   digest.add(words);
   const auto mean = numbers<T>(4099, 3.0, 1), scale = numbers<T>(4099, 0.5, 2);
-  std::vector<T> z(4099), out(4099);
+  Numbers<T> z(4099), out(4099);
   table.fill_normal(z.data(), 4099, 8, 77, 1, 2, 3);
   table.reparameterize(mean.data(), scale.data(), out.data(), 4099, 8, 78, 1, 2, 3);
   digest.add(z);
@@ -71,15 +88,15 @@ std::uint64_t sums(const InstructionSet&, const KernelTable<T>& table) {
   Digest digest;
   const auto a = numbers<T>(3001, 3.0, 3), b = numbers<T>(3001, 2.0, 4);
   auto p = numbers<T>(3001, 1.0, 5), q = numbers<T>(3001, 1.0, 6);
-  digest.add(std::vector<double>{table.dot_weighted(a.data(), b.data(), 3001)});
+  digest.add(Numbers<double>{table.dot_weighted(a.data(), b.data(), 3001)});
   double isokinetic[3];
   table.isokinetic_sums(a.data(), b.data(), p.data(), 3001, isokinetic);
-  digest.add(std::vector<double>(isokinetic, isokinetic + 3));
+  digest.add(Numbers<double>(isokinetic, isokinetic + 3));
   table.kick_drift(q.data(), p.data(), a.data(), b.data(), 3001, T(0.125), T(0.3));
   digest.add(p);
   digest.add(q);
-  std::vector<T> tree(230);
-  table.tree_sum(a.data(), 231, 13, 230, tree.data());
+  Numbers<T> tree(230);
+  table.tree_sum(a.data(), 231, 12, 230, tree.data());
   digest.add(tree);
   return digest.value;
 }
@@ -89,7 +106,7 @@ std::uint64_t masks(const InstructionSet&, const KernelTable<T>& table) {
   Digest digest;
   const ribbit::cpu::MaskStream stream{9, 1, 2, 3, 0x60000000u, 1.6, false};
   const auto from = numbers<T>(37 * kPanel, 2.0, 7);
-  std::vector<T> value(from.size()), signs(from.size());
+  Numbers<T> value(from.size()), signs(from.size());
   table.mask_panel(stream, nullptr, nullptr, 5, 29, 37, from.data(), value.data(), nullptr, false);
   table.sign_panel(stream, nullptr, 5, 29, 37, signs.data());
   digest.add(value);
@@ -103,7 +120,7 @@ std::uint64_t activations(const InstructionSet&, const KernelTable<T>& table) {
   Digest digest;
   const std::int64_t n = 20003;
   const auto z = numbers<T>(static_cast<std::size_t>(n), 20.0, 8);
-  std::vector<T> value(z.size()), derivative(z.size());
+  Numbers<T> value(z.size()), derivative(z.size());
   for (int code = 0; code < ribbit::kActivationCount; ++code) {
     table.activation_forward_derivative(code, z.data(), n, value.data(), derivative.data());
     digest.add(value);
@@ -117,7 +134,7 @@ std::uint64_t deltas(const InstructionSet&, const KernelTable<T>& table) {
   Digest digest;
   const int outputs = 6;
   const auto f = numbers<T>(outputs * kPanel, 4.0, 9);
-  std::vector<T> y(outputs * kPanel), delta(outputs * kPanel);
+  Numbers<T> y(outputs * kPanel), delta(outputs * kPanel);
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<T>(i % 2);
   for (const auto kind : {ribbit::LikelihoodKind::kGaussian, ribbit::LikelihoodKind::kCategorical,
                           ribbit::LikelihoodKind::kBernoulli, ribbit::LikelihoodKind::kPoisson}) {
@@ -137,7 +154,7 @@ std::uint64_t products(const InstructionSet&, const KernelTable<T>& table) {
   for (std::int64_t outs = 1; outs <= 20; ++outs) {
     const auto size = static_cast<std::size_t>(ins * outs), out = static_cast<std::size_t>(outs);
     const auto weight = numbers<T>(size, 1.0, 11), init = numbers<T>(out, 1.0, 12);
-    std::vector<T> packed(size), y(out * panels * kPanel);
+    Numbers<T> packed(size), y(out * panels * kPanel);
     const std::int64_t tiles = (outs + table.tile_outputs - 1) / table.tile_outputs;
     for (const bool transposed : {false, true}) {
       table.pack_tiles(weight.data(), ins, outs, transposed, 0, tiles, ins, 0, packed.data());
@@ -158,7 +175,7 @@ std::uint64_t convolutions(const InstructionSet&, const KernelTable<T>& table) {
     const std::int64_t ins = 3 * 3 * 3;
     const auto size = static_cast<std::size_t>(ins * outs), out = static_cast<std::size_t>(outs);
     const auto weight = numbers<T>(size, 1.0, 14), init = numbers<T>(out, 1.0, 15);
-    std::vector<T> packed(size), y(5 * 4 * out * kPanel);
+    Numbers<T> packed(size), y(5 * 4 * out * kPanel);
     const std::int64_t tiles = (outs + table.tile_outputs - 1) / table.tile_outputs;
     table.pack_tiles(weight.data(), ins, outs, false, 0, tiles, ins, 0, packed.data());
     const ribbit::cpu::ConvPass pass{5, 4, 3, 3, 3, 1, 1, 1, 1, 5, 4, 0, 4, 1, outs, 1, 1, 3, outs};
@@ -181,13 +198,17 @@ struct Line {
 };
 
 const Line kLines[] = {
-    {"normals", true, normals<float>, normals<double>, 0, 0},
-    {"sums", true, sums<float>, sums<double>, 0, 0},
-    {"masks", true, masks<float>, masks<double>, 0, 0},
-    {"activations", false, activations<float>, activations<double>, 0, 0},
-    {"deltas", false, deltas<float>, deltas<double>, 0, 0},
-    {"products", false, products<float>, products<double>, 0, 0},
-    {"convolutions", false, convolutions<float>, convolutions<double>, 0, 0},
+    {"normals", true, normals<float>, normals<double>, 0x826ad081e3fbc43eull,
+     0x85a84fb3af38e159ull},
+    {"sums", true, sums<float>, sums<double>, 0x5215a729f38fab82ull, 0x1b03f979f9930b27ull},
+    {"masks", true, masks<float>, masks<double>, 0x5a2c5948313205c1ull, 0x0b5806158b870c58ull},
+    {"activations", false, activations<float>, activations<double>, 0xaab0bfe4221b1ff2ull,
+     0xc46be6518efa200cull},
+    {"deltas", false, deltas<float>, deltas<double>, 0xa051ac9381f77558ull, 0x863efedf9161f1b7ull},
+    {"products", false, products<float>, products<double>, 0x87fae720e9c6b454ull,
+     0x6184d4ec43b34827ull},
+    {"convolutions", false, convolutions<float>, convolutions<double>, 0x94ed0db3b687c5eaull,
+     0xa9f0470fb197638aull},
 };
 
 void compare(const char* set, const char* name, const char* type, std::uint64_t got,

@@ -63,7 +63,9 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
     T* out = grad + (i0 + i) * outs + o0;
     RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) out[o] += total[i * kOuts + o];
   }
-  if constexpr (kBias) add_lane_sums<T>(bias_sum, kOuts, bias + o0);
+  RIBBIT_UNROLL for (int o = 0; kBias && o < kOuts; o += lanes) {
+    add_lane_sums<T>(bias_sum + o, kOuts - o < lanes ? kOuts - o : lanes, bias + o0 + o);
+  }
 }
 
 // Inputs first..last-1 for kOuts outputs from o0. The last tile reaches back over inputs that
