@@ -96,7 +96,9 @@ x 4 vectors. Threads that wait spin with `yield`.
 NOTE = """
 Exact dynamic counts: {qemu}, a plugin that adds the length of every block that runs; AVX2 by
 {valgrind}. {cross} for `neon`, {native} for `avx2`, -O3. Each path on one thread, a difference
-between many units and few. `ratio`: NEON over AVX2; 2 is what half the width alone makes.
+between many units and few, without Python and so not the counts of `tools.instructions`. `ratio`:
+NEON over AVX2; 2 is what half the width alone makes. What is above 2 is formulas of one number: a
+fused multiply of NEON overwrites its addend, so that a polynomial copies each coefficient first.
 
 ## How it is built and tested
 
