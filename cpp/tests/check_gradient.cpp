@@ -280,9 +280,9 @@ int main() {
   constexpr bool kReduced = kReduction > 1;
   for (const std::int64_t rows : {1, kReduced ? 170 : 700}) check_bits({5, 33, 18, 2}, rows);
   // One shard, spread over the threads.
-  const std::vector<std::int64_t> wide = kReduced ? std::vector<std::int64_t>{5, 50, 90, 2}
+  const std::vector<std::int64_t> wide = kReduced ? std::vector<std::int64_t>{5, 90, 190, 2}
                                                   : std::vector<std::int64_t>{5, 130, 270, 2};
-  for (const std::int64_t rows : {40, kReduced ? 77 : 333}) check_bits(wide, rows);
+  for (const std::int64_t rows : {40, kReduced ? 49 : 333}) check_bits(wide, rows);
   CHECK(halved > 0);
   for (const std::int64_t rows : {90, kReduced ? 400 : 1300}) {
     check_streamed<std::uint8_t>(RowFormat::kUint8, rows);
