@@ -115,7 +115,7 @@ def vector_sets() -> str:
     """Name the widest vector instruction set that the processor announces."""
     with contextlib.suppress(OSError):
         flags = Path("/proc/cpuinfo").read_text().split()
-        for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")):
+        for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2"), ("asimd", "NEON")):
             if flag in flags:
                 return name
     return ""

@@ -51,7 +51,7 @@ double ulp_error(T got, Real want, double absolute) {
 template <class T>
 std::vector<T> grid(double low, double high, bool edges) {
   std::vector<T> x;
-  const int n = 200000;
+  const int n = 200000 / kReduction;
   for (int i = 0; i <= n; ++i)
     x.push_back(static_cast<T>(low + (high - low) * (static_cast<double>(i) + 0.37) / (n + 1)));
   for (double m = 1e-45; m < 1e308; m *= 1.0173)

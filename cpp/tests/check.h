@@ -5,6 +5,10 @@
 
 inline int failures = 0;
 
+// What grids, trials and threads' repeats are divided by: 1, or more where a processor is emulated
+// (the CMake option RIBBIT_TEST_REDUCTION). Every check is made either way.
+inline constexpr int kReduction = RIBBIT_TEST_REDUCTION;
+
 #define CHECK(condition)                                                  \
   do {                                                                    \
     if (!(condition)) {                                                   \

@@ -277,11 +277,14 @@ int main() {
   check_differences({1, 17, 14, 13, 1}, 3, 100);
   check_differences({65, 1, 50, 3}, 2, 31);
   check_differences({40, 35}, 0, 64);
-  for (const std::int64_t rows : {1, 700}) check_bits({5, 33, 18, 2}, rows);
+  constexpr bool kReduced = kReduction > 1;
+  for (const std::int64_t rows : {1, kReduced ? 170 : 700}) check_bits({5, 33, 18, 2}, rows);
   // One shard, spread over the threads.
-  for (const std::int64_t rows : {40, 333}) check_bits({5, 130, 270, 2}, rows);
+  const std::vector<std::int64_t> wide = kReduced ? std::vector<std::int64_t>{5, 90, 190, 2}
+                                                  : std::vector<std::int64_t>{5, 130, 270, 2};
+  for (const std::int64_t rows : {40, kReduced ? 49 : 333}) check_bits(wide, rows);
   CHECK(halved > 0);
-  for (const std::int64_t rows : {90, 1300}) {
+  for (const std::int64_t rows : {90, kReduced ? 400 : 1300}) {
     check_streamed<std::uint8_t>(RowFormat::kUint8, rows);
     check_streamed<std::int64_t>(RowFormat::kInt64, rows);
     check_streamed<double>(RowFormat::kFloat64, rows);

@@ -77,8 +77,8 @@ void check_normals() {
   double worst = 0.0;
   for (const std::uint32_t w0 : edges)
     for (const std::uint32_t w1 : edges) check_row_noise<T>(w0, w1, &worst);
-  std::vector<std::uint32_t> words(1 << 20);
-  ribbit::cpu::instruction_set().fill_words(words.data(), 1 << 20, 0, 7, 1, 2, 3);
+  std::vector<std::uint32_t> words((1 << 20) / kReduction);
+  ribbit::cpu::instruction_set().fill_words(words.data(), std::ssize(words), 0, 7, 1, 2, 3);
   for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
     check_row_noise<T>(words[i], words[i + 1], &worst);
     // small and large u1: shift the word towards either end

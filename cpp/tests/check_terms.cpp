@@ -207,7 +207,7 @@ void check_likelihoods(const char* where, const KernelTable<T>& table) {
         ribbit::with_likelihood(kind, [](auto likelihood) { return decltype(likelihood)::kName; });
     const bool learned = ribbit::traits_of(kind).learns_noise;
     double worst_ll = 0.0, worst_delta = 0.0, worst_noise = 0.0;
-    for (int trial = 0; trial < 3000; ++trial) {
+    for (int trial = 0; trial < 3000 / kReduction; ++trial) {
       const int rows = 1 + trial % 32;
       int outputs = 1 + trial % kMost;
       if (has_raw_sd(kind)) outputs += outputs % 2;

@@ -235,7 +235,7 @@ def test_every_instruction_set_draws_the_same_bits():
     for isa in _core.available_isas():
         name, digests[isa] = run_under(isa)
         assert name == isa
-    assert "baseline" in digests
+    assert digests.keys() & {"baseline", "neon"}
     assert len(set(digests.values())) == 1, digests
 
 

@@ -27,36 +27,39 @@ struct Span {
 };
 
 // `stretches` times `count` inputs, x_row and w_row scalars apart.
-template <class T, int kOutputs>
+template <class T, int kOutputs, int kVectors>
 RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
                                  std::int64_t stretches, std::int64_t x_row, std::int64_t w_row,
                                  std::int64_t count, bool add) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
-  V sum[kOutputs][2];
+  V sum[kOutputs][kVectors];
   RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
-    sum[o][0] = sum[o][1] = broadcast(init != nullptr ? init[o] : T(0));
+    const V start = broadcast(init != nullptr ? init[o] : T(0));
+    RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[o][v] = start;
   }
   for (std::int64_t r = 0; r < stretches; ++r) {
     const T* weights = w + r * w_row;
     const T* inputs = x + r * x_row;
     for (std::int64_t k = 0; k < count; ++k) {
-      const V x0 = load<T>(inputs + k * kPanel);
-      const V x1 = load<T>(inputs + k * kPanel + lanes);
+      const Weights<T, kOutputs> side_by_side(weights + k * kOutputs);
+      V in[kVectors];
+      RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+        in[v] = load<T>(inputs + k * kPanel + v * lanes);
+      }
       RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
-        const V weight = broadcast(weights[k * kOutputs + o]);
-        sum[o][0] = mul_add(weight, x0, sum[o][0]);
-        sum[o][1] = mul_add(weight, x1, sum[o][1]);
+        const V weight = side_by_side[o];
+        RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+          sum[o][v] = mul_add(weight, in[v], sum[o][v]);
+        }
       }
     }
   }
   RIBBIT_UNROLL for (int o = 0; o < kOutputs; ++o) {
-    if (add) {
-      sum[o][0] += load<T>(y + o * kPanel);
-      sum[o][1] += load<T>(y + o * kPanel + lanes);
+    RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
+      T* to = y + o * kPanel + v * lanes;
+      store<T>(to, add ? sum[o][v] + load<T>(to) : sum[o][v]);
     }
-    store<T>(y + o * kPanel, sum[o][0]);
-    store<T>(y + o * kPanel + lanes, sum[o][1]);
   }
 }
 
@@ -68,6 +71,7 @@ static void convolve_row(const T* w, const T* init, const T* source, T* y, const
   const std::int64_t pixel = p.pixel * kPanel, row = p.width * pixel * p.spread_height;
   const std::int64_t w_tap = p.channels * kOutputs, w_row = p.taps_width * w_tap;
   const bool side_by_side = p.spread_width == 1 && p.pixel == p.channels;
+  constexpr int kVectors = tile_vectors(kOutputs, 1), kRows = kVectors * kLanes<T>;
   for (std::int64_t j = 0; j < p.columns; ++j) {
     const std::int64_t left = j * p.step_width - p.pad_width;
     const Span across(left, p.taps_width, p.width, p.spread_width);
@@ -78,17 +82,17 @@ static void convolve_row(const T* w, const T* init, const T* source, T* y, const
     T* out = y + j * p.column * p.out_pixel * kPanel;
     if (!side_by_side && stretches > 0) {
       for (std::int64_t r = 0; r < stretches; ++r) {
-        for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
-          convolve_tile<T, kOutputs>(weights + r * w_row, r > 0 ? nullptr : init,
-                                     x + r * row + lane, out + lane, across.size(),
-                                     p.spread_width * pixel, w_tap, p.channels, add || r > 0);
+        for (int lane = 0; lane < kPanel; lane += kRows) {
+          convolve_tile<T, kOutputs, kVectors>(
+              weights + r * w_row, r > 0 ? nullptr : init, x + r * row + lane, out + lane,
+              across.size(), p.spread_width * pixel, w_tap, p.channels, add || r > 0);
         }
       }
       continue;
     }
-    for (int lane = 0; lane < kPanel; lane += 2 * kLanes<T>) {
-      convolve_tile<T, kOutputs>(weights, init, x + lane, out + lane, stretches, row, w_row,
-                                 across.size() * p.channels, add);
+    for (int lane = 0; lane < kPanel; lane += kRows) {
+      convolve_tile<T, kOutputs, kVectors>(weights, init, x + lane, out + lane, stretches, row,
+                                           w_row, across.size() * p.channels, add);
     }
   }
 }

@@ -338,5 +338,6 @@ struct InstructionSet {
 extern const InstructionSet instruction_set_baseline;
 extern const InstructionSet instruction_set_avx2;
 extern const InstructionSet instruction_set_avx512;
+extern const InstructionSet instruction_set_neon;
 
 }  // namespace ribbit::cpu

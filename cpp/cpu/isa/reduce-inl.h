@@ -156,19 +156,22 @@ static void unpack_panel(const T* panel, std::int64_t features, std::int64_t fir
   }
 }
 
-// Twelve independent chains of FMAs: enough for 2 ports x 4 cycles on every set.
+// Independent chains of FMAs: enough for 2 ports x 4 cycles on x86, 4 x 4 with NEON, whose multiply
+// adds in place.
 template <class T>
 static double fma_loop(std::int64_t count, T* sink) {
   using V = Vec<T>;
-  constexpr int kChains = 12;
+  constexpr int kChains = RIBBIT_NEON ? 24 : 12;
   V sum[kChains];
   RIBBIT_UNROLL for (int c = 0; c < kChains; ++c) sum[c] = broadcast(T(c));
   const V factor = broadcast(T(0.999)), term = broadcast(T(1e-3));
   for (std::int64_t i = 0; i < count; ++i) {
-    RIBBIT_UNROLL for (int c = 0; c < kChains; ++c) sum[c] = mul_add(sum[c], factor, term);
+    RIBBIT_UNROLL for (int c = 0; c < kChains; ++c) {
+      sum[c] = RIBBIT_NEON ? mul_add(factor, term, sum[c]) : mul_add(sum[c], factor, term);
+    }
   }
   V total = sum[0];
-  for (int c = 1; c < kChains; ++c) total += sum[c];
+  RIBBIT_UNROLL for (int c = 1; c < kChains; ++c) total += sum[c];
   store<T>(sink, total);  // sink: 64 bytes
   return 2.0 * static_cast<double>(count) * kChains * kLanes<T>;
 }

@@ -69,6 +69,38 @@ RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
 RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
   return __builtin_ia32_maxpd256(a, b);
 }
+#elif RIBBIT_NEON
+RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
+  return vfmaq_f32(c, a, b);
+}
+RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
+  return vfmaq_f64(c, a, b);
+}
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
+  return vfmsq_f32(c, a, b);
+}
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
+  return vfmsq_f64(c, a, b);
+}
+RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
+  return vsqrtq_f32(a);
+}
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) {
+  return vsqrtq_f64(a);
+}
+// The instructions fmin and fmax give NaN where an operand is NaN.
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
+  return a > b ? a : b;
+}
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
+  return a > b ? a : b;
+}
 #else
 #if RIBBIT_HAS_FMA
 RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {

@@ -11,6 +11,8 @@ RIBBIT_INLINE VecF64 widen(HalfF32 v) {
   return __builtin_ia32_cvtps2pd512_mask(v, VecF64{}, static_cast<unsigned char>(-1), 4);
 #elif RIBBIT_VEC_BYTES == 32
   return __builtin_ia32_cvtps2pd256(v);
+#elif RIBBIT_NEON
+  return vcvt_f64_f32(v);
 #else
   return __builtin_convertvector(v, VecF64);
 #endif
@@ -30,6 +32,8 @@ RIBBIT_INLINE VecF64 widen_high(VecF32 v) {
   return widen(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
 #elif RIBBIT_VEC_BYTES == 32
   return widen(__builtin_shufflevector(v, v, 4, 5, 6, 7));
+#elif RIBBIT_NEON
+  return vcvt_high_f64_f32(v);
 #else
   return widen(__builtin_shufflevector(v, v, 2, 3));
 #endif
@@ -107,6 +111,9 @@ RIBBIT_INLINE VecU64 multiply_low32(VecU64 a, Word64 b) {
 #elif defined(__x86_64__)
   return reinterpret_cast<VecU64>(__builtin_ia32_pmuludq128(
       reinterpret_cast<VecI32>(a), reinterpret_cast<VecI32>(b - VecU64{})));
+#elif RIBBIT_NEON
+  return reinterpret_cast<VecU64>(
+      vmull_u32(vmovn_u64(reinterpret_cast<uint64x2_t>(a)), vdup_n_u32(static_cast<Word>(b))));
 #else
   return (a & 0xffffffffull) * b;
 #endif

@@ -1,12 +1,20 @@
 // Types and memory of SIMD vectors (GCC vector extensions), as wide as the instruction set allows:
 // 64 bytes with AVX-512, 32 with AVX2 + FMA, 16 otherwise. Operators + - * / < ?: work on them.
-// No intrinsics header: only builtins, so nothing here can become a weak symbol.
+// On x86 no intrinsics header: only builtins, so nothing here can become a weak symbol. What
+// <arm_neon.h> defines is always inlined, and known to every compiler by the same names.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "core/ops_hd.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#define RIBBIT_NEON 1
+#else
+#define RIBBIT_NEON 0
+#endif
 
 #define RIBBIT_INLINE static inline __attribute__((always_inline))
 #define RIBBIT_INLINE_MEMBER inline __attribute__((always_inline))
@@ -20,6 +28,9 @@ namespace {
 #elif defined(__AVX2__) && defined(__FMA__)
 #define RIBBIT_VEC_BYTES 32
 #define RIBBIT_HAS_FMA 1
+#elif RIBBIT_NEON
+#define RIBBIT_VEC_BYTES 16
+#define RIBBIT_HAS_FMA 1
 #else
 #define RIBBIT_VEC_BYTES 16
 #if defined(__FP_FAST_FMA) && defined(__FP_FAST_FMAF)
@@ -30,6 +41,11 @@ namespace {
 #endif
 
 constexpr int kVecBytes = RIBBIT_VEC_BYTES;
+#if defined(__AVX512F__) || RIBBIT_NEON
+constexpr int kRegisters = 32;
+#else
+constexpr int kRegisters = 16;
+#endif
 
 typedef float VecF32 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
 typedef double VecF64 __attribute__((vector_size(RIBBIT_VEC_BYTES)));
@@ -90,6 +106,21 @@ RIBBIT_INLINE VecF64 broadcast(double a) {
   return a - VecF64{};
 }
 
+#if RIBBIT_NEON
+// kCount numbers, fewer than lanes, in the first of them; touches no memory behind them.
+template <int kCount>
+RIBBIT_INLINE VecF32 load_few(const float* p) {
+  if constexpr (kCount == 1) return VecF32{p[0]};
+  if constexpr (kCount == 2) return vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+  if constexpr (kCount == 3) return vcombine_f32(vld1_f32(p), float32x2_t{p[2], 0});
+}
+template <int kCount>
+RIBBIT_INLINE VecF64 load_few(const double* p) {
+  static_assert(kCount == 1);
+  return VecF64{p[0]};
+}
+#endif
+
 // The first n lanes (0 <= n <= lanes), zeros behind; touches no memory behind them.
 #if RIBBIT_VEC_BYTES == 64
 RIBBIT_INLINE VecF32 load_first(const float* p, std::int64_t n) {
@@ -107,6 +138,34 @@ RIBBIT_INLINE void store_first(float* p, VecF32 v, std::int64_t n) {
 RIBBIT_INLINE void store_first(double* p, VecF64 v, std::int64_t n) {
   const unsigned mask = (1u << n) - 1u;
   __builtin_ia32_storeupd512_mask(p, v, static_cast<unsigned char>(mask));
+}
+#elif RIBBIT_NEON
+RIBBIT_INLINE VecF32 load_first(const float* p, std::int64_t n) {
+  return n >= 4   ? load(p)
+         : n == 3 ? load_few<3>(p)
+         : n == 2 ? load_few<2>(p)
+         : n == 1 ? load_few<1>(p)
+                  : VecF32{};
+}
+RIBBIT_INLINE VecF64 load_first(const double* p, std::int64_t n) {
+  return n >= 2 ? load(p) : n == 1 ? load_few<1>(p) : VecF64{};
+}
+RIBBIT_INLINE void store_first(float* p, VecF32 v, std::int64_t n) {
+  if (n >= 4) {
+    store(p, v);
+  } else if (n >= 2) {
+    vst1_f32(p, vget_low_f32(v));
+    if (n == 3) p[2] = v[2];
+  } else if (n == 1) {
+    p[0] = v[0];
+  }
+}
+RIBBIT_INLINE void store_first(double* p, VecF64 v, std::int64_t n) {
+  if (n >= 2) {
+    store(p, v);
+  } else if (n == 1) {
+    p[0] = v[0];
+  }
 }
 #else
 template <class T>

@@ -63,7 +63,9 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
     T* out = grad + (i0 + i) * outs + o0;
     RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) out[o] += total[i * kOuts + o];
   }
-  if constexpr (kBias) add_lane_sums<T>(bias_sum, kOuts, bias + o0);
+  RIBBIT_UNROLL for (int o = 0; kBias && o < kOuts; o += lanes) {
+    add_lane_sums<T>(bias_sum + o, kOuts - o < lanes ? kOuts - o : lanes, bias + o0 + o);
+  }
 }
 
 // Inputs first..last-1 for kOuts outputs from o0. The last tile reaches back over inputs that
@@ -98,7 +100,7 @@ template <class T>
 static void weight_gradient_lanes(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                                   std::int64_t outs, std::int64_t first, std::int64_t last,
                                   std::int64_t first_out, T* grad, T* bias) {
-  constexpr int kOuts = kLanes<T> >= 16 ? 4 : 2;
+  constexpr int kOuts = kLanes<T> >= 16 || RIBBIT_NEON ? 4 : 2;
   constexpr int kTall = kLanes<T> >= 8 ? kLanes<T> : 8;
   std::int64_t o = first_out;
   for (; o + kOuts <= outs; o += kOuts) {
@@ -204,11 +206,13 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
 // The widest tile of inputs whose sums fit in registers beside kVectors deltas.
 template <int kVectors>
 constexpr int outer_inputs() {
-#if defined(__AVX512F__)
-  return kVectors == 4 ? 6 : kVectors == 3 ? 8 : kVectors == 2 ? 12 : 16;
-#else
-  return kVectors == 2 ? 6 : 12;
-#endif
+  if constexpr (RIBBIT_NEON) {  // whose values are in registers too
+    return kVectors == 4 ? 5 : kVectors == 3 ? 7 : kVectors == 2 ? 10 : 15;
+  } else if constexpr (kRegisters == 32) {
+    return kVectors == 4 ? 6 : kVectors == 3 ? 8 : kVectors == 2 ? 12 : 16;
+  } else {
+    return kVectors == 2 ? 6 : 12;
+  }
 }
 
 template <class T, int kVectors, int kIns>
@@ -239,7 +243,7 @@ template <class T>
 static void outer_gradient(const T* a, const T* dt, const Sites& sites, std::int64_t ins,
                            std::int64_t outs, std::int64_t width, T* grad) {
   constexpr int lanes = kLanes<T>;
-  constexpr int kMostVectors = lanes * static_cast<int>(sizeof(T)) == 64 ? 4 : 2;
+  constexpr int kMostVectors = kRegisters == 32 ? 4 : 2;
   const Tiling groups(width / lanes, kMostVectors);
   for (std::int64_t g = 0; g < groups.count; ++g) {
     const std::int64_t o0 = groups.begin(g) * lanes;
@@ -250,14 +254,14 @@ static void outer_gradient(const T* a, const T* dt, const Sites& sites, std::int
       case 2:
         outer_columns<T, 2>(a, dt, sites, ins, outs, width, o0, grad);
         break;
-#if defined(__AVX512F__)
       case 3:
-        outer_columns<T, 3>(a, dt, sites, ins, outs, width, o0, grad);
+        if constexpr (kMostVectors >= 3)
+          outer_columns<T, 3>(a, dt, sites, ins, outs, width, o0, grad);
         break;
       case 4:
-        outer_columns<T, 4>(a, dt, sites, ins, outs, width, o0, grad);
+        if constexpr (kMostVectors >= 4)
+          outer_columns<T, 4>(a, dt, sites, ins, outs, width, o0, grad);
         break;
-#endif
       default:
         __builtin_unreachable();
     }

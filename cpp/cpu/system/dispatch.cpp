@@ -19,6 +19,8 @@ std::vector<const InstructionSet*> detect() {
 #if defined(RIBBIT_X86_AVX512)
   if (__builtin_cpu_supports("x86-64-v4")) sets.push_back(&instruction_set_avx512);
 #endif
+#elif defined(__aarch64__)
+  sets.push_back(&instruction_set_neon);  // which every such processor has
 #else
   sets.push_back(&instruction_set_baseline);
 #endif

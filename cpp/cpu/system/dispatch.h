@@ -1,5 +1,5 @@
 #pragma once
-// Which instruction set runs: chosen once from cpuid, or by RIBBIT_ISA (tests use that).
+// Which instruction set runs: chosen once from what the CPU has, or by RIBBIT_ISA (tests use that).
 
 #include <string>
 #include <vector>

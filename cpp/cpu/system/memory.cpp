@@ -1,5 +1,9 @@
 #include "cpu/system/memory.h"
 
+#if defined(__APPLE__)
+#include <mach/mach.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -24,6 +28,19 @@ std::int64_t number_behind(const std::string& path, const std::string& word) {
   return -1;
 }
 
+#if defined(__APPLE__)
+// What can be taken without writing anything to disk: macOS has no such figure of its own.
+std::int64_t available() {
+  vm_statistics64_data_t pages;
+  mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+  if (host_statistics64(mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&pages),
+                        &count) != KERN_SUCCESS) {
+    return -1;
+  }
+  const auto free = std::int64_t{pages.free_count} + pages.inactive_count + pages.purgeable_count;
+  return free * static_cast<std::int64_t>(vm_kernel_page_size);
+}
+#else
 std::int64_t available() {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -35,6 +52,7 @@ std::int64_t available() {
   }
   return -1;
 }
+#endif
 
 // With three digits at least.
 std::string size_named(std::int64_t bytes) {

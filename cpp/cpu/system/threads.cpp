@@ -1,7 +1,10 @@
 #include "cpu/system/threads.h"
 
 #include <pthread.h>
+
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 #include <algorithm>
 #include <condition_variable>
@@ -21,6 +24,8 @@ namespace {
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #else
   std::this_thread::yield();
 #endif
@@ -35,7 +40,11 @@ bool spin_until(Done done, int spins) {
   }
   return done();
 }
+#if defined(__aarch64__)
+constexpr int kSpins = 10000;  // yield is over at once on most cores, where pause takes its time
+#else
 constexpr int kSpins = 1500;
+#endif
 
 using Clock = std::chrono::steady_clock;
 
@@ -127,7 +136,7 @@ int default_threads() {
 
 int available_cores() {
   int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-#if defined(__linux__)
+#if defined(__linux__)  // macOS binds no thread to a core
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = CPU_COUNT(&set);
 #endif

@@ -604,7 +604,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
 
     @property
     def instruction_set(self) -> str:
-        """Kernels that compute: "avx512", "avx2", "baseline" or "cuda"; bits depend on it."""
+        """Kernels that compute: "avx512", "avx2", "baseline", "neon", "cuda"; bits depend on it."""
         return str(self._spec.backend.instruction_set)
 
     @property

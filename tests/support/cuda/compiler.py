@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import platform
 import subprocess
 import tempfile
 import threading
@@ -22,7 +23,9 @@ from ribbit._arrays import kernel_sources
 from tests.support.paths import CPP
 
 FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
-FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared", "-march=x86-64-v3"]
+FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared"]
+if platform.machine() == "x86_64":  # elsewhere a fused multiply-add is there without a flag
+    FLAGS += ["-march=x86-64-v3"]
 PHASES = str(Path(__file__).with_name("cuda_on_cpu.h"))
 FIBERS = str(Path(__file__).with_name("cuda_on_fibers.h"))
 # pragmas of CUDA's; shared memory is one array per library, not one per process
