@@ -1,4 +1,7 @@
-"""Sentiment of sequences with a CNN-LSTM: ``python examples/cnn_lstm_text.py``.
+"""Sentiment of sequences with a CNN-LSTM
+======================================
+
+``python examples/cnn_lstm_text.py``
 
 A trained network beside MC dropout and SGLD: accuracy, negative log likelihood and calibration on
 held-out sequences, and cnn_lstm_text.png with a reliability diagram of each.

@@ -1,4 +1,7 @@
-"""LeNet-5 on Fashion-MNIST, four ways: ``python examples/fashion_mnist.py --data FOLDER``.
+"""LeNet-5 on Fashion-MNIST, four ways
+===================================
+
+``python examples/fashion_mnist.py --data FOLDER``
 
 Bayes by Backprop, MC dropout, SGLD and a short HMC on one network: error, negative log likelihood
 and calibration on the test images, and fashion_mnist.png with a reliability diagram of each. The

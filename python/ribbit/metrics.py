@@ -90,8 +90,9 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
     """Compute the expected calibration error of the top label.
 
     Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin owns
-    its upper edge); the result is the sum over bins of (rows in bin / N) * |accuracy - mean
-    confidence| (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et al. 2021).
+    its upper edge); the result is the sum over bins of rows in bin / N times the absolute
+    difference of accuracy and mean confidence (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et
+    al. 2021).
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class Scaler:
     y_scale: Array | None
 
     def transform(self, x: npt.ArrayLike) -> Array:
-        """Return new inputs (M, ...) in the units of :attr:`x`."""
+        """Return new inputs (M, ...) in the units of `x`."""
         raw = as_data("Scaler.transform", "x", x)
         if raw.ndim != self.x.ndim or raw.shape[1:] != self.x.shape[1:]:
             shape = ", ".join(str(size) for size in self.x.shape[1:])
@@ -71,7 +71,7 @@ class Scaler:
         return np.asarray((raw - self.x_mean) / self.x_scale)
 
     def transform_y(self, y: npt.ArrayLike) -> Array:
-        """Return new targets in the units of :attr:`y`; (M,) and (M, 1) keep their shape."""
+        """Return new targets in the units of `y`; (M,) and (M, 1) keep their shape."""
         mean, scale = self._y("transform_y")
         raw = as_data("Scaler.transform_y", "y", y)
         return np.asarray((raw - mean) / scale)

@@ -305,7 +305,7 @@ def total_variation(p: Any, q: Any) -> float:
     Returns
     -------
     float
-        mean over rows of 0.5 * sum_k |p - q|, in [0, 1] (Izmailov et al. 2021, section 6).
+        mean over rows of ``0.5 * sum_k |p - q|``, in [0, 1] (Izmailov et al. 2021, section 6).
 
     Raises
     ------

@@ -250,7 +250,7 @@ class Model:
         theta : numpy.ndarray
             (dim,) or (S, dim), float32 or float64.
         x : array
-            Rows (N, *input_shape), converted to the dtype of `theta`; images (N, H, W, C) of
+            Rows ``(N, *input_shape)``, converted to the dtype of `theta`; images (N, H, W, C) of
             uint8 are scaled to [0, 1] while they are read.
 
         Returns

@@ -199,7 +199,7 @@ def decision_boundary(
 
 
 def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: int = 20) -> Axes:
-    """Draw accuracy against confidence of the top label, in the bins of :func:`metrics.ece`.
+    """Draw accuracy against confidence of the top label, in the bins of :func:`ribbit.metrics.ece`.
 
     Parameters
     ----------

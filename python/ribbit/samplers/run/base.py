@@ -51,7 +51,7 @@ STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
-    """What all samplers share: :meth:`sample`. A subclass gives ``init``, ``step`` and the rest."""
+    """What all samplers share: ``sample``. A subclass gives ``init``, ``step`` and the rest."""
 
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
