@@ -172,7 +172,7 @@ def main(
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """Return what the examples on images take from the command line."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0].split(":")[0])
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", help="folder of the four IDX files, or an .npz file")
     parser.add_argument("--rows", type=int, default=10_000, help="training images to use")
     parser.add_argument("--folder", default=".", help="where the picture goes")

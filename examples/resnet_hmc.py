@@ -228,7 +228,7 @@ def main(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", help="an .npz file, or a folder of folders of PNG files")
     parser.add_argument("--rows", type=int, default=100, help="images to use")
     parser.add_argument("--trajectories", type=int, default=20)
