@@ -78,6 +78,7 @@ sphinx_gallery_conf = {
     "capture_repr": (),
     "abort_on_example_error": True,
     "nested_sections": False,
+    "default_thumb_file": str(HERE / "_static" / "program.png"),
     "write_computation_times": False,  # a page that would load its table from a network
 }
 
@@ -85,6 +86,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"Ribbit {release}"
 html_static_path = ["_static"]
 html_css_files = ["ribbit.css"]
+html_js_files = ["ribbit.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {

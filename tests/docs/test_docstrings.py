@@ -23,24 +23,8 @@ import pytest
 import ribbit as rb
 from ribbit._arrays.threads import num_threads
 from tests.support.paths import ROOT
+from tests.support.rooms import ROOMS
 
-ROOMS = {
-    "ribbit": None,
-    "ribbit.datasets": None,
-    "ribbit.diagnostics": None,
-    "ribbit.distributed": None,
-    "ribbit.errors": None,
-    "ribbit.jax": "jax",
-    "ribbit.metrics": None,
-    "ribbit.numpyro": "numpyro",
-    "ribbit.plots": "matplotlib",
-    "ribbit.protocols": None,
-    "ribbit.pymc": "pymc",
-    "ribbit.random": None,
-    "ribbit.schedules": None,
-    "ribbit.sklearn": "sklearn",
-    "ribbit.torch": "torch",
-}
 NO_EXAMPLES = {"Array"}  # a name of a type
 # In a process of its own: MPI, once begun, stays.
 ALONE = {"from_mpi": "mpi4py"}

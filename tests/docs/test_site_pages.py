@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docstrings import ROOMS
 from tests.support.paths import ROOT
+from tests.support.rooms import ROOMS
 from tools.site_links import faults
 
 DOCS = ROOT / "docs"
@@ -54,9 +54,7 @@ def test_every_public_name_is_on_a_page() -> None:
             room = found.group(1) if found else room
             if re.fullmatch(r"   [A-Za-z]\w*", line):
                 listed.setdefault(room, set()).add(line.strip())
-    for room, framework in ROOMS.items():
-        if framework is not None:
-            pytest.importorskip(framework) if framework == "matplotlib" else None
+    for room in ROOMS:
         names = public_names(room)
         assert names - listed.get(room, set()) - listed["ribbit"] == set(), room
 
