@@ -38,6 +38,7 @@ exclude_patterns = ["_ext", "_templates", "gallery/GALLERY_HEADER.rst", "api/bac
 templates_path = ["_templates"]
 nitpicky = True
 language = "en"
+highlight_language = "none"  # of blocks that say none
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

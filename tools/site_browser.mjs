@@ -62,22 +62,20 @@ for (const name of PAGES) {
       if (cut.length) say(where, "cuts off", cut.length, cut.at(-1));
       const picture = join(pictures, `${name.replaceAll("/", "-")}-${width}-${scheme}.png`);
       await page.screenshot({ path: picture });
-      if (width === WIDTHS[0]) {
-        await page.addScriptTag({ path: axe });
-        const { violations } = await page.evaluate(() => globalThis.axe.run({
-          runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
-        }));
-        for (const { id, nodes } of violations) {
-          say(where, id, nodes.length, nodes[0].target.join(" "), nodes[0].failureSummary);
-        }
-        // Tab comes to the link that skips what every page begins with, and then further.
-        const stops = new Set();
-        for (let i = 0; i < 12; i += 1) {
-          await page.keyboard.press("Tab");
-          stops.add(await page.evaluate(() => document.activeElement?.outerHTML.slice(0, 200)));
-        }
-        if (stops.size < 10) say(where, "the keyboard reaches", stops.size, "places of 12");
+      await page.addScriptTag({ path: axe });
+      const { violations } = await page.evaluate(() => globalThis.axe.run({
+        runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+      }));
+      for (const { id, nodes } of violations) {
+        say(where, id, nodes.length, nodes[0].target.join(" "), nodes[0].failureSummary);
       }
+      // Tab comes to the link that skips what every page begins with, and then further.
+      const stops = new Set();
+      for (let i = 0; i < 12; i += 1) {
+        await page.keyboard.press("Tab");
+        stops.add(await page.evaluate(() => document.activeElement?.outerHTML.slice(0, 200)));
+      }
+      if (stops.size < 10) say(where, "the keyboard reaches", stops.size, "places of 12");
       await page.close();
     }
   }

@@ -1,7 +1,7 @@
 // Names, for those who hear the page, of what the theme and the gallery leave without one.
 document.addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll(".search-button-field")) {
-    button.removeAttribute("aria-label"); // its text says more
+    if (button.innerText.trim()) button.removeAttribute("aria-label"); // its text says more
   }
   for (const card of document.querySelectorAll(".sphx-glr-thumbcontainer")) {
     const title = card.querySelector(".sphx-glr-thumbnail-title")?.textContent;
