@@ -222,7 +222,7 @@ def from_pymc(model: Any = None) -> PymcDensity:
     >>> target = from_pymc(model)
     >>> draws = rb.NUTS(target).sample(100, warmup=100, seed=1, progress=False)
     >>> {name: value.shape for name, value in target.samples(draws).items()}
-    {'slope': (4, 100), 'noise': (4, 100)}
+    {'slope': (4, 100), 'noise_log__': (4, 100), 'noise': (4, 100)}
     """
     if model is not None and not isinstance(model, pymc.Model):
         got = checks.summary(model)
