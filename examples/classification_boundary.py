@@ -1,4 +1,7 @@
-"""Two moons, one network and its posterior: ``python examples/classification_boundary.py``.
+"""Two moons: a trained network and its posterior
+==============================================
+
+``python examples/classification_boundary.py``
 
 Writes classification_boundary.png: a trained network (MAP) is sure of itself everywhere, the
 posterior only near the data.

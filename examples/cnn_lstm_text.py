@@ -1,4 +1,7 @@
-"""Sentiment of sequences with a CNN-LSTM: ``python examples/cnn_lstm_text.py``.
+"""Sentiment of sequences with a CNN-LSTM
+======================================
+
+``python examples/cnn_lstm_text.py``
 
 A trained network beside MC dropout and SGLD: accuracy, negative log likelihood and calibration on
 held-out sequences, and cnn_lstm_text.png with a reliability diagram of each.
@@ -120,7 +123,7 @@ def main(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].split(":")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", help="an .npz file of tokens and labels")
     parser.add_argument("--folder", default=".", help="where the picture goes")
     parser.add_argument("--quick", action="store_true", help="few sequences, seconds")

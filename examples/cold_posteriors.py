@@ -1,4 +1,7 @@
-"""A sweep of the temperature: ``python examples/cold_posteriors.py``.
+"""A sweep of the temperature
+==========================
+
+``python examples/cold_posteriors.py``
 
 The whole posterior to the power 1/T (Wenzel et al. 2020): log density / T. Prints how the fit of
 held-out points and the spread of the predictions move with T.

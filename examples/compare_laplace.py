@@ -1,4 +1,7 @@
-"""One torch network, two ways to its posterior: ``python examples/compare_laplace.py``.
+"""One torch network, two ways to its posterior
+============================================
+
+``python examples/compare_laplace.py``
 
 A module is trained to a mode; laplace-torch puts a Gaussian there, Ribbit's own Laplace
 approximation the same one (the check that both mean the same posterior), and Ribbit's HMC samples

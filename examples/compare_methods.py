@@ -1,4 +1,7 @@
-"""One network, five ways: ``python examples/compare_methods.py``.
+"""One network, five ways
+======================
+
+``python examples/compare_methods.py``
 
 HMC is taken as the truth; the others are compared with it by the agreement of their labels and
 the total variation of their probabilities (Izmailov et al. 2021, section 5), and by their

@@ -1,4 +1,7 @@
-"""Test images under growing noise: ``python examples/covariate_shift.py --data FOLDER``.
+"""Test images under growing noise
+===============================
+
+``python examples/covariate_shift.py --data FOLDER``
 
 LeNet-5 on Fashion-MNIST by three methods; Gaussian noise is added to the test images alone. Prints
 accuracy, negative log likelihood and calibration error for each method and strength of the noise,

@@ -1,4 +1,7 @@
-"""BlackJAX samples a Ribbit posterior at native speed: ``python examples/embed_jax.py``.
+"""BlackJAX samples a Ribbit posterior
+===================================
+
+``python examples/embed_jax.py``
 
 The log density is an operation of the compiled program, which calls Ribbit's core without Python;
 `jax.vmap` over chains makes one native call for all of them.

@@ -1,4 +1,8 @@
-"""A numba function sampled without the GIL: ``python examples/embed_numba.py``."""
+"""A numba function sampled without the GIL
+========================================
+
+``python examples/embed_numba.py``
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A Ribbit posterior under posteriors' SGHMC: ``python examples/embed_posteriors.py``.
+"""A Ribbit posterior under the SGHMC of posteriors
+================================================
+
+``python examples/embed_posteriors.py``
 
 posteriors samples what ``torch.func`` differentiates. The log density and its gradient are Ribbit's
 own, computed by the native core; the sampler, its state and its noise are posteriors'.

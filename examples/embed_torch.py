@@ -1,4 +1,7 @@
-"""Ribbit and PyTorch, both ways: ``python examples/embed_torch.py``.
+"""Ribbit and PyTorch, both ways
+=============================
+
+``python examples/embed_torch.py``
 
 A torch closure is sampled by Ribbit's HMC: positions reach torch through DLPack, so nothing is
 copied on the way in. And Ribbit's log density becomes a torch autograd Function, to be optimised

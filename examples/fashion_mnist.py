@@ -1,4 +1,7 @@
-"""LeNet-5 on Fashion-MNIST, four ways: ``python examples/fashion_mnist.py --data FOLDER``.
+"""LeNet-5 on Fashion-MNIST, four ways
+===================================
+
+``python examples/fashion_mnist.py --data FOLDER``
 
 Bayes by Backprop, MC dropout, SGLD and a short HMC on one network: error, negative log likelihood
 and calibration on the test images, and fashion_mnist.png with a reliability diagram of each. The
@@ -169,7 +172,7 @@ def main(
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """Return what the examples on images take from the command line."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0].split(":")[0])
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", help="folder of the four IDX files, or an .npz file")
     parser.add_argument("--rows", type=int, default=10_000, help="training images to use")
     parser.add_argument("--folder", default=".", help="where the picture goes")

@@ -1,4 +1,7 @@
-"""Digits shown to networks that know garments: ``python examples/out_of_distribution.py``.
+"""Digits shown to networks that know garments
+===========================================
+
+``python examples/out_of_distribution.py``
 
 LeNet-5 is trained on Fashion-MNIST by three methods and asked about MNIST. Two scores tell the
 strange images from the known ones: the entropy of the predictive distribution, and the mutual

@@ -1,4 +1,7 @@
-"""A sampler of your own around ``init`` and ``step``: ``python examples/own_loop.py``.
+"""A sampler of your own around init and step
+==========================================
+
+``python examples/own_loop.py``
 
 ``step`` is pure: it never changes its argument, so a state can be kept, compared or gone back to.
 """

@@ -1,4 +1,7 @@
-"""Bands of HMC and of Bayes by Backprop beside each other: ``python examples/regression_bands.py``.
+"""Bands of HMC and of Bayes by Backprop
+=====================================
+
+``python examples/regression_bands.py``
 
 Writes regression_bands.png: the same network on data with a gap, where a good posterior widens.
 """

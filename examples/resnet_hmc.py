@@ -1,11 +1,12 @@
-"""Step sizes of HMC on ResNet-20 with filter response normalisation.
+"""Step sizes of HMC on ResNet-20
+==============================
 
 ``python examples/resnet_hmc.py --data IMAGES --json found.json`` goes up a grid of step sizes with
 one chain: trained, warmed up at the smallest, then a run of trajectories at every step size, until
 a mean acceptance is not above 0.6. It tells the acceptance and the energy errors of each. The
 warmup matters: a trained network is no typical draw, and the energy errors on the way to typical
 weights are larger. Then short trajectories of one length are integrated in float64 at small step
-sizes: the slope of log |energy error| over log step size is the order of the error. It is 2 for
+sizes: the slope of log abs(energy error) over log step size is the order of the error. It is 2 for
 leapfrog where the density is smooth. The normalisation ends in max(y, threshold): its kinks are
 crossed at errors of first order, and the slope comes down towards 1. ``--smooth`` takes the
 thresholds out.
@@ -227,7 +228,7 @@ def main(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", help="an .npz file, or a folder of folders of PNG files")
     parser.add_argument("--rows", type=int, default=100, help="images to use")
     parser.add_argument("--trajectories", type=int, default=20)

@@ -1,4 +1,7 @@
-"""A PyTorch network of your own under SGLD: ``python examples/torch_resnet.py``.
+"""A PyTorch network of your own under SGLD
+========================================
+
+``python examples/torch_resnet.py``
 
 A residual network with group norms and attention, none of it Ribbit's, its data in a DataLoader.
 It is trained as ever, then sampled from there: what it predicts comes with R-hat and calibration.

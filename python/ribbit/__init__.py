@@ -144,7 +144,13 @@ def __dir__() -> list[str]:
 
 
 def show_versions() -> None:
-    """Print the versions, the machine and the settings that a bug report should carry."""
+    """Print the versions, the machine and the settings that a bug report should carry.
+
+    Examples
+    --------
+    >>> rb.show_versions()
+    ribbit ...
+    """
     from ribbit._cli import versions  # reading package metadata is slow; few programs need it
 
     versions.show_versions()

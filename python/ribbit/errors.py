@@ -26,54 +26,185 @@ __all__ = [
 
 
 class ShapeError(ValueError):
-    """An array has the wrong shape, or is empty where it must not be."""
+    """An array has the wrong shape, or is empty where it must not be.
+
+    Examples
+    --------
+    >>> try:
+    ...     rb.datasets.standardize(np.ones(3))
+    ... except rb.errors.ShapeError as error:
+    ...     print(error)
+    [standardize] expected x of shape (N, D) with rows, got (3,)
+    """
 
 
 class DTypeError(TypeError):
-    """An array has the wrong kind or dtype, or lives in the wrong library or memory."""
+    """An array has the wrong kind or dtype, or lives in the wrong library or memory.
+
+    Examples
+    --------
+    >>> try:
+    ...     rb.datasets.standardize(np.array([["a"]]))
+    ... except rb.errors.DTypeError as error:
+    ...     print(error)
+    [standardize] expected x as an array of real numbers, got <U1 array of shape (1, 1)
+    """
 
 
 class DataError(ValueError):
-    """An array holds a value that is not allowed: NaN, infinity, a label out of range."""
+    """An array holds a value that is not allowed: NaN, infinity, a label out of range.
+
+    Examples
+    --------
+    >>> try:
+    ...     rb.datasets.standardize(np.array([[np.nan], [1.0]]))
+    ... except rb.errors.DataError as error:
+    ...     print(error)
+    [standardize] expected finite float64 values in x, got an array where x[0, 0] is nan
+    """
 
 
 class KindError(TypeError, AttributeError):
     """A prediction has no such statistic, because its likelihood is of another kind.
 
     An AttributeError too, so that ``hasattr(prediction, "mean")`` is False and does not raise.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> hasattr(draws.predict(x), "probs")  # of a regression
+    False
+    >>> try:
+    ...     draws.predict(x).probs
+    ... except rb.errors.KindError as error:
+    ...     print(type(error).__name__)
+    KindError
     """
 
 
 class MissingError(ValueError, AttributeError):
-    """A prediction does not have a statistic, because nothing that it needs was kept."""
+    """A prediction does not have a statistic, because nothing that it needs was kept.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> try:
+    ...     draws.predict(x).samples
+    ... except rb.errors.MissingError as error:
+    ...     print(type(error).__name__)
+    MissingError
+    """
 
 
 class GroupError(ValueError):
-    """The ranks of a group do not fit each other, or one has failed; raised on every one."""
+    """The ranks of a group do not fit each other, or one has failed; raised on every one.
+
+    Examples
+    --------
+    >>> issubclass(rb.errors.GroupError, ValueError)
+    True
+    """
 
 
 class RibbitWarning(UserWarning):
-    """A result may be wrong or useless; the base of the warnings that say so."""
+    """A result may be wrong or useless; the base of the warnings that say so.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", rb.errors.RibbitWarning)
+    """
 
 
 class ConvergenceWarning(RibbitWarning):
-    """Chains have not converged, or diverge: their draws are no draws of the target yet."""
+    """Chains have not converged, or diverge: their draws are no draws of the target yet.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> import warnings
+    >>> hmc = rb.HMC(target, step_size=1e-4, num_leapfrog_steps=1)  # moves by next to nothing
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     draws = hmc.sample(50, warmup=0, seed=0, progress=False)
+    >>> any(issubclass(w.category, rb.errors.ConvergenceWarning) for w in caught)
+    True
+    """
 
 
 class FitWarning(RibbitWarning):
-    """A fit ended while its objective still rose."""
+    """A fit ended while its objective still rose.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     fit = rb.DeepEnsemble(target, learning_rate=1e-4, batch_size=10).fit(20, progress=False)
+    >>> any(issubclass(w.category, rb.errors.FitWarning) for w in caught)
+    True
+    """
 
 
 class ScaleWarning(RibbitWarning):
-    """Inputs or targets are far from the unit scale that a shared prior is meant for."""
+    """Inputs or targets are far from the unit scale that a shared prior is meant for.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> x = np.linspace(1000, 2000, 20)[:, None]
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     target = rb.Posterior(
+    ...         rb.mlp(1, (3,), 1), x, x / 1000, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    ...     )
+    >>> [w.category.__name__ for w in caught]
+    ['ScaleWarning']
+    """
 
 
 class NoiseWarning(RibbitWarning):
-    """A noise sd vanishes, or may: targets take few values, or have nearly no noise."""
+    """A noise sd vanishes, or may: targets take few values, or have nearly no noise.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> x, y = np.linspace(-1, 1, 100)[:, None], np.arange(100) % 2  # y takes two values
+    >>> noise = rb.HeteroscedasticGaussian()
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     target = rb.Posterior(rb.mlp(1, (3,), 2), x, y, prior=rb.Normal(1.0), likelihood=noise)
+    >>> [w.category.__name__ for w in caught]
+    ['NoiseWarning']
+    """
 
 
 class PrecisionWarning(RibbitWarning):
-    """Products are computed with less than float32's accuracy where that may matter."""
+    """Products are computed with less than float32's accuracy where that may matter.
+
+    Examples
+    --------
+    >>> issubclass(rb.errors.PrecisionWarning, rb.errors.RibbitWarning)
+    True
+    """
 
 
 class NonFiniteError(ValueError):
@@ -96,6 +227,19 @@ class NonFiniteError(ValueError):
         Of a sampler: the draws before. They end with a draw; the state is as far as the run came.
     fit : MeanField, DropoutFit, EnsembleFit, SWAGFit, LaplaceFit or None
         Of a fit: the fit so far.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> sgld = rb.SGLD(target, step_size=1e6, batch_size=5)
+    >>> try:
+    ...     sgld.sample(100, warmup=0, seed=0, progress=False)
+    ... except rb.errors.NonFiniteError as error:
+    ...     print(error.step_size, error.draws is not None)
+    1000000.0 True
     """
 
     def __init__(

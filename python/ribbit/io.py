@@ -53,6 +53,19 @@ def load_draws(path: str | os.PathLike[str]) -> Draws:
         holds what no run can have left there.
     MemoryError
         When it does not fit into the memory that is free.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> draws.save("draws.npz")
+    >>> again = rb.load_draws("draws.npz")
+    >>> bool((again.positions == draws.positions).all())
+    True
     """
     with archive.opened("load_draws", path, "draws") as (header, arrays):
         if "fit" in header:
@@ -88,8 +101,14 @@ def load_fit(
 
     Examples
     --------
-    >>> fit.save("fit.npz")  # doctest: +SKIP
-    >>> p = rb.load_fit("fit.npz").predict(x_new)  # doctest: +SKIP
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.BBB(target).fit(20, progress=False)
+    >>> fit.save("fit.npz")
+    >>> rb.load_fit("fit.npz").predict(x).mean.shape
+    (20, 1)
     """
     with archive.opened("load_fit", path, "a fit") as (header, arrays):
         if "fit" not in header:
@@ -129,8 +148,14 @@ def open_run(path: str | os.PathLike[str], *, rescue: bool = False) -> Draws | F
 
     Examples
     --------
-    >>> draws = rb.open_run("runs/a")  # doctest: +SKIP
-    >>> draws.predict(x_new).mean  # doctest: +SKIP
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False, store="run")
+    >>> rb.open_run("run").predict(x).mean.shape
+    (20, 1)
     """
     name = "open_run"
     folder = Path(os.path.abspath(checks.path(name, path)))

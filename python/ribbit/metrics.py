@@ -42,6 +42,11 @@ def rmse(y: npt.ArrayLike, mean: Any) -> float:
     ------
     TypeError, ValueError
         If the arrays are not real, finite, of one shape and non-empty.
+
+    Examples
+    --------
+    >>> round(rb.metrics.rmse([1.0, 2.0], [1.0, 4.0]), 4)
+    1.4142
     """
     observed, predicted = _columns("rmse", y=y, mean=mean)
     return float(np.sqrt(np.mean((observed - predicted) ** 2)))
@@ -58,6 +63,12 @@ def accuracy(y: npt.ArrayLike, probs: Any) -> float:
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> rb.metrics.accuracy([0, 0], p)
+    0.5
     """
     labels, p = _classification("accuracy", y, probs)
     return float(np.mean(p.argmax(axis=1) == labels))
@@ -77,6 +88,12 @@ def nll(y: npt.ArrayLike, probs: Any) -> float:
     -------
     float
         In nats; infinite when a label was given probability 0 (nothing is clipped).
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> round(rb.metrics.nll([0, 1], p), 4)
+    0.3081
     """
     if getattr(probs, "kind", None) in ("regression", "count"):
         return -float(probs.log_likelihood(y))
@@ -90,8 +107,9 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
     """Compute the expected calibration error of the top label.
 
     Rows are put into `bins` bins of equal width on [0, 1] by their largest probability (a bin owns
-    its upper edge); the result is the sum over bins of (rows in bin / N) * |accuracy - mean
-    confidence| (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et al. 2021).
+    its upper edge); the result is the sum over bins of rows in bin / N times the absolute
+    difference of accuracy and mean confidence (Guo et al. 2017, eq. 3; 20 bins as in Izmailov et
+    al. 2021).
 
     Parameters
     ----------
@@ -103,6 +121,12 @@ def ece(y: npt.ArrayLike, probs: Any, *, bins: int = 20) -> float:
     -------
     float
         In [0, 1].
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> round(rb.metrics.ece([0, 1], p), 4)
+    0.25
     """
     labels, p = _classification("ece", y, probs)
     count = checks.integer("ece", "bins", bins, minimum=1, maximum=2**48)
@@ -126,6 +150,12 @@ def brier(y: npt.ArrayLike, probs: Any) -> float:
     float
         Three classes or more: the sum over classes, in [0, 2] (Brier 1950). Two classes, in either
         form: half of that, mean (p - y)^2, in [0, 1]. Both as scikit-learn's default.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> round(rb.metrics.brier([0, 1], p), 4)
+    0.085
     """
     labels, p = _classification("brier", y, probs)
     one_hot = np.zeros_like(p)
@@ -151,6 +181,11 @@ def coverage(y: npt.ArrayLike, lower: npt.ArrayLike, upper: npt.ArrayLike) -> fl
     TypeError, ValueError
         If the arrays are not real, of one shape and non-empty, y is not finite, or an interval is
         upside down.
+
+    Examples
+    --------
+    >>> rb.metrics.coverage([1.0, 2.0], lower=[0.0, 3.0], upper=[2.0, 4.0])
+    0.5
     """
     observed, low, high = _columns("coverage", y=y, lower=lower, upper=upper)
     checks.all_true("coverage", "lower <= upper", "lower", low, np.less_equal(low, high))
@@ -223,6 +258,11 @@ def auroc(score: npt.ArrayLike, label: npt.ArrayLike) -> float:
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> rb.metrics.auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
     """
     values = checks.numeric("auroc", "score", score)
     marks = class_labels("auroc", "label", label, classes=2)

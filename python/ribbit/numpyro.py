@@ -31,7 +31,18 @@ __all__ = ["NumpyroDensity", "RibbitKernel", "build_kernel", "from_numpyro"]
 
 
 class NumpyroDensity(JaxDensity):
-    """The joint density of a NumPyro model; see :func:`from_numpyro`."""
+    """The joint density of a NumPyro model; see :func:`from_numpyro`.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from ribbit.numpyro import NumpyroDensity, from_numpyro
+    >>> def model():
+    ...     numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    >>> target = from_numpyro(model)
+    >>> isinstance(target, NumpyroDensity), target.dim
+    (True, 2)
+    """
 
     def __init__(
         self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -126,6 +137,22 @@ def build_kernel(sampler: Sampler) -> RibbitKernel:
     ------
     TypeError
         If `sampler` is no sampler, or its target is computed by JAX.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from numpyro.infer import MCMC
+    >>> from ribbit.numpyro import build_kernel
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> kernel = build_kernel(rb.NUTS(target))
+    >>> options = {"num_chains": 2, "chain_method": "vectorized", "progress_bar": False}
+    >>> mcmc = MCMC(kernel, num_warmup=50, num_samples=50, **options)
+    >>> mcmc.run(jax.random.key(0))
+    >>> mcmc.get_samples(group_by_chain=True).shape
+    (2, 50, 10)
     """
     name = "build_kernel"
     if not isinstance(sampler, Sampler):
@@ -145,6 +172,16 @@ class RibbitKernel(MCMCKernel):  # type: ignore[misc]
     `acceptance_rate` and so on, for ``extra_fields=``), `step`, `slot` and `rng_key`. What is
     adapted stays with the kernel, under `slot`: a state can be gone on from, but not gone back to.
     The random numbers are Ribbit's own, of a seed made from NumPyro's key.
+
+    Examples
+    --------
+    >>> from ribbit.numpyro import RibbitKernel, build_kernel
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(build_kernel(rb.HMC(target)), RibbitKernel)
+    True
     """
 
     sample_field = "position"

@@ -64,6 +64,18 @@ class RowGroup(Protocol):
 
     :class:`ribbit.distributed.Group` is one. Every rank runs the same program, and all make these
     calls in the same order.
+
+    Examples
+    --------
+    >>> class Alone:
+    ...     rank, size = 0, 1
+    ...     def gather(self, send, receive, sizes):
+    ...         receive[:] = send
+    ...     def exchange(self, send, send_sizes, receive, receive_sizes):
+    ...         receive[:] = send
+    >>> group = rb.distributed.Group(Alone())
+    >>> group.rank, group.size, group.first("said by rank 0")
+    (0, 1, 'said by rank 0')
     """
 
     @property
@@ -156,6 +168,15 @@ class LogDensity(Protocol):
     ``interruptible``
         True when ``leapfrog`` polls the `interrupt` flag it is given. Default False: Ctrl-C then
         raises KeyboardInterrupt inside the target's code while (and only while) that code runs.
+
+    Examples
+    --------
+    >>> class Normal:
+    ...     dim, dtype = 3, np.dtype(np.float64)
+    ...     def value_and_grad(self, theta, rows=None):
+    ...         return -0.5 * (theta**2).sum(axis=-1), -theta
+    >>> isinstance(Normal(), rb.protocols.LogDensity)
+    True
     """
 
     @property
@@ -189,6 +210,18 @@ class SplitLogDensity(Protocol):
 
     HMC adds the *differences* of the terms, so that the energy error keeps its digits when
     large terms move in opposite directions. Posterior: likelihood and prior, M = 2.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.SplitLogDensity)
+    True
+    >>> terms, grad = target.terms_and_grad(target.init(seed=0, chains=2))
+    >>> terms.shape  # log likelihood and log prior
+    (2, 2)
     """
 
     def terms_and_grad(self, theta: Array) -> tuple[Array, Array]:
@@ -198,7 +231,17 @@ class SplitLogDensity(Protocol):
 
 @runtime_checkable
 class NativeTrajectory(Protocol):
-    """A target that runs whole leapfrog trajectories itself (in C++, in CUDA, under a JIT)."""
+    """A target that runs whole leapfrog trajectories itself (in C++, in CUDA, under a JIT).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.NativeTrajectory)
+    True
+    """
 
     def leapfrog(
         self,
@@ -330,6 +373,16 @@ class Completes(Protocol):
 
     Samplers move the part (C, P), P = ``dim``; of every draw that is kept the rest is drawn anew.
     Starts may be of both sizes.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3),
+    ...     marginalize="last_layer",
+    ... )
+    >>> isinstance(target, rb.protocols.Completes), target.dim, target.full_dim
+    (True, 6, 10)
     """
 
     @property
@@ -383,6 +436,12 @@ class TreeDraw:
         Whether an energy error above the threshold has ended the tree.
     at_max_depth : (C,) bool NumPy array
         Whether nothing but the largest depth has.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> [field.name for field in dataclasses.fields(rb.protocols.TreeDraw)][:3]
+    ['position', 'terms', 'grad']
     """
 
     position: Array
@@ -402,6 +461,15 @@ class NativeTree(Protocol):
     """A target that grows the trees of the no-U-turn sampler itself. NumPy arrays.
 
     Formulas, and the layers of the random numbers' purpose, are in ``core/no_u_turn_hd.h``.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.NativeTree)
+    True
     """
 
     def no_u_turn(
@@ -452,6 +520,15 @@ class NativeSteps(Protocol):
     that batches differ by one row at most, the longer ones first; its noise has the address (seed,
     update noise, s, c, parameter). Epochs of the rule "kinetic" have 2 M steps, through the
     batches of one order and back.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.NativeSteps)
+    True
     """
 
     def advance(
@@ -521,6 +598,15 @@ class NativeIsokinetic(Protocol):
     A position moves at speed one along a direction, which the gradient turns: formulas in
     ``core/isokinetic_hd.h``. A direction forgets itself by noise of the address (seed, refresh,
     step, chain, parameter). NumPy arrays.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.NativeIsokinetic)
+    True
     """
 
     def isokinetic(
@@ -584,6 +670,15 @@ class GaussNewtonDensity(Protocol):
     """A target that knows its own curvature, for :class:`ribbit.LaplaceApproximation`.
 
     A subset, "all" or "last_layer", holds Q parameters in a row. NumPy arrays.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.GaussNewtonDensity)
+    True
     """
 
     def subset_size(self, function: str, subset: str) -> tuple[int, int]:
@@ -625,7 +720,16 @@ class GaussNewtonDensity(Protocol):
 
 
 class InterruptFlag(Protocol):
-    """A flag that stops native code; ``ribbit._core.InterruptFlag``."""
+    """A flag that stops native code; ``ribbit._core.InterruptFlag``.
+
+    Examples
+    --------
+    >>> from ribbit import _core
+    >>> flag = _core.InterruptFlag()
+    >>> flag.set()
+    >>> flag.is_set()
+    True
+    """
 
     def set(self) -> None:
         """Ask for a stop."""
@@ -658,6 +762,18 @@ class PredictiveTerms:
         Degrees of freedom of noise that is Student-t; None: it is normal, or no regression.
     noise_scale : array broadcastable to (S, N, K), or None
         Scale of Student-t noise, which has no finite `noise_sd` where ``noise_df <= 2``.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> terms = draws.predictive.predictive(draws.positions[0], x)
+    >>> type(terms).__name__
+    'PredictiveTerms'
     """
 
     mean: Array | None = None
@@ -688,6 +804,17 @@ class Predictive(Protocol):
     attribute ``flat = True`` says that predictions of a single output are shown as (N,). A method
     ``check_inputs(x)`` that raises for a wrong x spares a forward pass when predictions are asked
     for.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> isinstance(draws.predictive, rb.protocols.Predictive)
+    True
     """
 
     @property
@@ -744,7 +871,17 @@ class NativePredictive(Predictive, Protocol):
 
 @runtime_checkable
 class VariationalDensity(Protocol):
-    """A target for mean-field variational inference (Bayes by Backprop)."""
+    """A target for mean-field variational inference (Bayes by Backprop).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(target, rb.protocols.VariationalDensity)
+    True
+    """
 
     @property
     def dim(self) -> int:
@@ -818,7 +955,16 @@ class VariationalDensity(Protocol):
 
 @runtime_checkable
 class MaskedDensity(Protocol):
-    """A target whose Dropout layers can be masked by address (MC dropout)."""
+    """A target whose Dropout layers can be masked by address (MC dropout).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> model = rb.Model([rb.Dense(8), rb.Dropout(0.1), rb.Dense(1)], input_shape=(1,))
+    >>> target = rb.Posterior(model, x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    >>> isinstance(target.masked(), rb.protocols.MaskedDensity)
+    True
+    """
 
     @property
     def dim(self) -> int:

@@ -48,12 +48,18 @@ def pymc_log_density(target: Any) -> Any:
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, ribbit as rb  # doctest: +SKIP
-    >>> from ribbit.pymc import pymc_log_density  # doctest: +SKIP
-    >>> with pm.Model():  # doctest: +SKIP
+    >>> import pymc as pm
+    >>> from ribbit.pymc import pymc_log_density
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> with pm.Model() as model:
     ...     w = pm.Flat("w", shape=target.dim)
-    ...     pm.Potential("network", pymc_log_density(target)(w))
-    ...     trace = pm.sample()
+    ...     network = pm.Potential("network", pymc_log_density(target)(w))
+    >>> logp = model.compile_logp()({"w": np.zeros(target.dim)})
+    >>> bool(abs(logp - target.value_and_grad(np.zeros(target.dim, np.float32))[0]) < 1e-3)
+    True
     """
     name = "pymc_log_density"
     on_host = getattr(target, "array_namespace", np) is np
@@ -129,7 +135,17 @@ class _Gradient(_Native):
 
 
 class PymcDensity(CallableDensity):
-    """The joint density of a PyMC model; see :func:`from_pymc`."""
+    """The joint density of a PyMC model; see :func:`from_pymc`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from ribbit.pymc import PymcDensity, from_pymc
+    >>> with pm.Model() as model:
+    ...     w = pm.Normal("w", 0.0, 1.0, shape=2)
+    >>> isinstance(from_pymc(model), PymcDensity)
+    True
+    """
 
     def __init__(self, model: Any) -> None:
         discrete = [v.name for v in model.discrete_value_vars]
@@ -195,6 +211,18 @@ def from_pymc(model: Any = None) -> PymcDensity:
     ------
     TypeError
         If it is no model, or has discrete variables.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from ribbit.pymc import from_pymc
+    >>> with pm.Model() as model:
+    ...     slope, noise = pm.Normal("slope", 0.0, 1.0), pm.HalfNormal("noise", 1.0)
+    ...     y = pm.Normal("y", slope * np.arange(5.0), noise, observed=[0.1, 1.1, 1.9, 3.2, 3.9])
+    >>> target = from_pymc(model)
+    >>> draws = rb.NUTS(target).sample(100, warmup=100, seed=1, progress=False)
+    >>> {name: value.shape for name, value in target.samples(draws).items()}
+    {'slope': (4, 100), 'noise_log__': (4, 100), 'noise': (4, 100)}
     """
     if model is not None and not isinstance(model, pymc.Model):
         got = checks.summary(model)

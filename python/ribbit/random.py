@@ -60,6 +60,13 @@ def normal(
     ------
     TypeError, ValueError
         If an argument is out of its range, or the array has more than 2**34 elements.
+
+    Examples
+    --------
+    >>> rb.random.normal(3, seed=0)
+    array([-2.2460222 ,  0.67583877, -0.03509828], dtype=float32)
+    >>> bool((rb.random.normal(2, seed=0) == rb.random.normal(3, seed=0)[:2]).all())
+    True
     """
     name = "random.normal"
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
@@ -109,6 +116,12 @@ def reparameterize(mean: Array, rho: Array, num_samples: int, seed: int, *, step
         If shapes or dtypes do not fit or a number is out of range. NaN passes through.
     ImportError, RuntimeError
         For arrays in device memory, as `Posterior`.
+
+    Examples
+    --------
+    >>> mean, rho = np.zeros(3), np.full(3, -2.0)
+    >>> rb.reparameterize(mean, rho, 5, seed=0).shape
+    (5, 3)
     """
     name = "reparameterize"
     if is_device_array(mean):

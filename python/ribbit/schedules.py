@@ -50,6 +50,14 @@ class Schedule:
         Of "cyclical": draws that a sampler keeps of each cycle.
     sampling : float
         Of "cyclical": the part at the end of each cycle that they come from.
+
+    Examples
+    --------
+    >>> schedule = rb.schedules.cosine(100)
+    >>> schedule
+    schedules.cosine(100, final=0.0)
+    >>> isinstance(schedule, rb.schedules.Schedule)
+    True
     """
 
     kind: str
@@ -122,7 +130,13 @@ def _range(function: str, first: int, count: int) -> tuple[int, int]:
 
 
 def constant() -> Schedule:
-    """Keep the step size: the default."""
+    """Keep the step size: the default.
+
+    Examples
+    --------
+    >>> rb.schedules.constant()
+    schedules.constant()
+    """
     return Schedule("constant")
 
 
@@ -144,6 +158,11 @@ def polynomial(power: float = 0.55, *, offset: float = 1.0) -> Schedule:
     ------
     TypeError, ValueError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> rb.schedules.polynomial(0.55, offset=10.0)
+    schedules.polynomial(power=0.55, offset=10.0)
     """
     name = "schedules.polynomial"
     return Schedule(
@@ -171,6 +190,11 @@ def cosine(num_steps: int, *, final: float = 0.0) -> Schedule:
     ------
     TypeError, ValueError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> rb.schedules.cosine(100, final=0.1)
+    schedules.cosine(100, final=0.1)
     """
     name = "schedules.cosine"
     end = checks.real(name, "final", final)

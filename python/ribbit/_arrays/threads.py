@@ -33,6 +33,10 @@ def set_num_threads(n: int) -> None:
     ----------
     n : int
         At least 1.
+
+    Examples
+    --------
+    >>> rb.set_num_threads(2)
     """
     _core.set_num_threads(checks.integer("set_num_threads", "n", n, minimum=1, maximum=1024))
 

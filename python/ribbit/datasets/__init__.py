@@ -51,6 +51,15 @@ class Scaler:
         Mean and standard deviation (over N) of the inputs; 1 where a column is constant.
     y_mean, y_scale : () or (K,) ndarray, or None
         The same of the targets, in their unit.
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.energy_efficiency()
+    >>> scaler = rb.datasets.standardize(x, y)
+    >>> scaler.x.mean().round(6) + 0.0, scaler.x.std().round(6)
+    (np.float64(0.0), np.float64(1.0))
+    >>> bool(np.allclose(scaler.inverse_y(scaler.y), y))
+    True
     """
 
     x: Array
@@ -61,7 +70,7 @@ class Scaler:
     y_scale: Array | None
 
     def transform(self, x: npt.ArrayLike) -> Array:
-        """Return new inputs (M, ...) in the units of :attr:`x`."""
+        """Return new inputs (M, ...) in the units of `x`."""
         raw = as_data("Scaler.transform", "x", x)
         if raw.ndim != self.x.ndim or raw.shape[1:] != self.x.shape[1:]:
             shape = ", ".join(str(size) for size in self.x.shape[1:])
@@ -71,7 +80,7 @@ class Scaler:
         return np.asarray((raw - self.x_mean) / self.x_scale)
 
     def transform_y(self, y: npt.ArrayLike) -> Array:
-        """Return new targets in the units of :attr:`y`; (M,) and (M, 1) keep their shape."""
+        """Return new targets in the units of `y`; (M,) and (M, 1) keep their shape."""
         mean, scale = self._y("transform_y")
         raw = as_data("Scaler.transform_y", "y", y)
         return np.asarray((raw - mean) / scale)
@@ -127,6 +136,12 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     ------
     TypeError, ValueError
         If an array is not real, not finite or empty, or the rows do not match.
+
+    Examples
+    --------
+    >>> scaler = rb.datasets.standardize(np.array([[1.0], [3.0]]))
+    >>> scaler.x.ravel(), scaler.transform([[5.0]]).ravel()
+    (array([-1.,  1.]), array([3.]))
     """
     inputs = as_data("standardize", "x", x)
     if inputs.ndim < 2 or inputs.size == 0:
@@ -173,6 +188,12 @@ def splits(
     ------
     TypeError, ValueError
         If an argument is out of range, or a split would leave no training or no test rows.
+
+    Examples
+    --------
+    >>> train, test = rb.datasets.splits(100)[0]
+    >>> len(train), len(test)
+    (90, 10)
     """
     n = checks.integer("splits", "n", n, minimum=2, maximum=2**48)
     seed = checks.integer("splits", "seed", seed, minimum=0, maximum=2**32 - 1)
@@ -241,6 +262,12 @@ def toy_regression(n: int, seed: int = 0) -> tuple[Array, Array]:
     -------
     x : (n, 1) ndarray of float64
     y : (n,) ndarray of float64
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.toy_regression(5, seed=0)
+    >>> x.shape, y.shape
+    ((5, 1), (5,))
     """
     n = checks.integer("toy_regression", "n", n, minimum=1, maximum=2**32)
     uniform, normal = _random("toy_regression", n, seed, normals=1)
@@ -267,6 +294,12 @@ def two_moons(n: int, seed: int = 0, *, noise: float = 0.1) -> tuple[Array, npt.
     x : (n, 2) ndarray of float64
     y : (n,) ndarray of int64
         0: the upper half circle about (0, 0); 1: the lower one about (1, 0.5).
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.two_moons(5, seed=0)
+    >>> x.shape, y
+    ((5, 2), array([0, 1, 0, 1, 0]))
     """
     n = checks.integer("two_moons", "n", n, minimum=1, maximum=2**32)
     sd = checks.real("two_moons", "noise", noise)

@@ -58,6 +58,14 @@ def read_csv(
         not finite (the line and column are named), or no such target.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> table = [[1, 2, 30], [2, 2, 50]]
+    >>> np.savetxt("table.csv", table, "%g", ",", header="width,height,price", comments="")
+    >>> x, y = rb.datasets.read_csv("table.csv", target="price")
+    >>> x.tolist(), y.tolist()
+    ([[1.0, 2.0], [2.0, 2.0]], [30.0, 50.0])
     """
     if isinstance(target, bool) or not isinstance(target, str | int):
         raise TypeError(
@@ -192,6 +200,13 @@ def read_npz(
         If the file is no archive, an array is absent, not real, not finite, or the rows differ.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> np.savez("data.npz", x=np.ones((3, 2)), y=np.arange(3))
+    >>> x, y = rb.datasets.read_npz("data.npz")
+    >>> x.shape, y
+    ((3, 2), array([0, 1, 2]))
     """
     for value, what in ((x, "x"), (y, "y")):
         if not (isinstance(value, str) or (value is None and what == "x")):
@@ -251,6 +266,14 @@ def read_idx(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     References
     ----------
     LeCun, Cortes and Burges, "The MNIST database of handwritten digits", "File formats".
+
+    Examples
+    --------
+    >>> head = bytes([0, 0, 8, 1, 0, 0, 0, 3])  # bytes, one axis, of size 3
+    >>> with open("labels-idx1-ubyte", "wb") as file:
+    ...     _ = file.write(head + bytes([7, 2, 1]))
+    >>> rb.datasets.read_idx("labels-idx1-ubyte")
+    array([7, 2, 1], dtype=uint8)
     """
     raw = checks.path("read_idx", path).read_bytes()
     if raw[:2] == b"\x1f\x8b":

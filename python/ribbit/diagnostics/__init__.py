@@ -69,6 +69,15 @@ def rhat(a: npt.ArrayLike, *, method: str = "rank") -> Array:
         If `a` is not a real array with at least two axes, or `method` is unknown.
     ImportError, RuntimeError
         If `a` is in device memory, no CuPy array, and CuPy or a part it needs is missing.
+
+    Examples
+    --------
+    >>> a = rb.random.normal((4, 500), seed=0)  # four chains of independent draws
+    >>> bool(rb.diagnostics.rhat(a) < 1.01)
+    True
+    >>> a[0] += 2  # one of them elsewhere
+    >>> bool(rb.diagnostics.rhat(a) > 1.2)
+    True
     """
     checks.choice("rhat", "method", method, _RHAT_METHODS)
     function = functools.partial(rhat_block, method=method)
@@ -175,6 +184,14 @@ def ess(a: npt.ArrayLike, *, method: str = "bulk", tail_probability: float = 0.0
     TypeError, ValueError
         If `a` is not a real array with at least two axes, `method` is unknown, or
         `tail_probability` is not in (0, 0.5).
+
+    Examples
+    --------
+    >>> a = rb.random.normal((4, 500), seed=0)
+    >>> bool(rb.diagnostics.ess(a) > 1500)
+    True
+    >>> bool(rb.diagnostics.ess(np.repeat(a, 5, axis=1)) < 2500)  # of 10,000, each five times
+    True
     """
     checks.choice("ess", "method", method, _ESS_METHODS)
     if not 0.0 < checks.real("ess", "tail_probability", tail_probability) < 0.5:
@@ -204,6 +221,12 @@ def mcse(a: npt.ArrayLike, *, method: str = "mean") -> Array:
     ------
     TypeError, ValueError
         If `a` is not a real array with at least two axes, or `method` is unknown.
+
+    Examples
+    --------
+    >>> a = rb.random.normal((4, 500), seed=0)
+    >>> bool(abs(rb.diagnostics.mcse(a) * np.sqrt(2000) - 1) < 0.1)
+    True
     """
     checks.choice("mcse", "method", method, _MCSE_METHODS)
     return by_block("mcse", a, functools.partial(mcse_block, method=method), min_chains=1)
@@ -227,6 +250,16 @@ def predictive_rhat(draws: Any, x: npt.ArrayLike, *, method: str = "rank") -> Ar
         Of the mean function (regression, counts) or of the class probabilities; (N,) for a single
         output whose y was (N,). Predictions may have converged where single weights have not
         (Izmailov et al. 2021, section 5.2).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+    >>> rb.diagnostics.predictive_rhat(draws, x).shape
+    (20, 1)
     """
     checks.choice("predictive_rhat", "method", method, _RHAT_METHODS)
     return by_row("predictive_rhat", draws, x, lambda a: rhat(a, method=method))
@@ -249,6 +282,16 @@ def predictive_ess(draws: Any, x: npt.ArrayLike, *, method: str = "bulk") -> Arr
     (N, K) ndarray of float64
         In draws; of the mean function (regression, counts) or of the class probabilities; (N,) for
         a single output whose y was (N,).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+    >>> rb.diagnostics.predictive_ess(draws, x).shape
+    (20, 1)
     """
     checks.choice("predictive_ess", "method", method, _ESS_METHODS)
     return by_row("predictive_ess", draws, x, lambda a: ess(a, method=method))
@@ -267,6 +310,16 @@ def weight_rhat(draws: Any, *, method: str = "split") -> Array:
     Returns
     -------
     (P,) ndarray of float64
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+    >>> rb.diagnostics.weight_rhat(draws).shape
+    (10,)
     """
     checks.choice("weight_rhat", "method", method, _RHAT_METHODS)
     return rhat(positions_of("weight_rhat", draws), method=method)
@@ -289,6 +342,13 @@ def agreement(p: Any, q: Any) -> float:
     ------
     TypeError, ValueError
         If p or q is not an array of probabilities, or their shapes differ.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> q = np.array([[0.7, 0.3], [0.8, 0.2]])
+    >>> rb.diagnostics.agreement(p, q)
+    0.5
     """
     first, second = _probability_pair("agreement", p, q)
     return float(np.mean(first.argmax(axis=1) == second.argmax(axis=1)))
@@ -305,12 +365,19 @@ def total_variation(p: Any, q: Any) -> float:
     Returns
     -------
     float
-        mean over rows of 0.5 * sum_k |p - q|, in [0, 1] (Izmailov et al. 2021, section 6).
+        mean over rows of ``0.5 * sum_k |p - q|``, in [0, 1] (Izmailov et al. 2021, section 6).
 
     Raises
     ------
     TypeError, ValueError
         If p or q is not an array of probabilities, or their shapes differ.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> q = np.array([[0.7, 0.3], [0.8, 0.2]])
+    >>> round(rb.diagnostics.total_variation(p, q), 6)
+    0.3
     """
     first, second = _probability_pair("total_variation", p, q)
     return float(np.mean(0.5 * np.abs(first - second).sum(axis=1)))

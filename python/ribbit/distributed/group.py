@@ -42,6 +42,19 @@ class Communicator(Protocol):
         Of this process, in 0 .. size - 1.
     size : int
         Number of ranks R.
+
+    Examples
+    --------
+    >>> class Alone:
+    ...     rank, size = 0, 1
+    ...     def gather(self, send, receive, sizes):
+    ...         receive[:] = send
+    ...     def exchange(self, send, send_sizes, receive, receive_sizes):
+    ...         receive[:] = send
+    >>> isinstance(Alone(), rb.distributed.Communicator)
+    True
+    >>> rb.distributed.Group(Alone())
+    Group(rank=0, size=1)
     """
 
     rank: int
@@ -86,6 +99,18 @@ class Group:
     ------
     TypeError
         If `communicator` is none.
+
+    Examples
+    --------
+    >>> class Alone:
+    ...     rank, size = 0, 1
+    ...     def gather(self, send, receive, sizes):
+    ...         receive[:] = send
+    ...     def exchange(self, send, send_sizes, receive, receive_sizes):
+    ...         receive[:] = send
+    >>> group = rb.distributed.Group(Alone())
+    >>> group.rows(1000)
+    slice(0, 1000, None)
     """
 
     def __init__(self, communicator: Communicator) -> None:

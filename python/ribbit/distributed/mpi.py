@@ -107,13 +107,16 @@ def from_mpi(comm: Any = None) -> Group:
 
     Examples
     --------
-    >>> import ribbit as rb
-    >>> group = rb.distributed.from_mpi()  # doctest: +SKIP
-    >>> mine = group.rows(len(x))  # doctest: +SKIP
+    >>> group = rb.distributed.from_mpi()  # run by: mpiexec -n 4 python -m mpi4py script.py
+    >>> x = np.linspace(-1, 1, 1000)[:, None]
+    >>> mine = group.rows(len(x))
     >>> target = rb.Posterior(
-    ...     model, x[mine], y[mine], prior=prior, likelihood=likelihood, group=group
-    ... )  # doctest: +SKIP
-    >>> draws = rb.HMC(target).sample(1000)  # doctest: +SKIP
+    ...     rb.mlp(1, (3,), 1), x[mine], 2 * x[mine], prior=rb.Normal(1.0),
+    ...     likelihood=rb.Gaussian(0.3), group=group,
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=5)
+    >>> hmc.sample(10, warmup=0, progress=False).positions.shape
+    (4, 10, 10)
     """
     try:
         from mpi4py import MPI

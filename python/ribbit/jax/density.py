@@ -66,7 +66,16 @@ def from_jax(fn: Callable[[jax.Array], Any], dim: int, dtype: Any = None) -> Jax
 
 
 class JaxDensity:
-    """A log density written in JAX; see :func:`from_jax`."""
+    """A log density written in JAX; see :func:`from_jax`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from ribbit.jax import JaxDensity
+    >>> target = JaxDensity(lambda q: -0.5 * jnp.sum(q**2), 3)
+    >>> target.value_and_grad(np.zeros(3, target.dtype))[1].shape
+    (3,)
+    """
 
     dim: int
     dtype: np.dtype[Any]

@@ -65,6 +65,17 @@ class Model:
     -----
     The flat vector holds the layers in order, of each its arrays in C order: weight, then bias; of
     an LSTM weight, recurrent, bias; of a norm gamma, beta, tau.
+
+    Examples
+    --------
+    >>> model = rb.Model([rb.Dense(50), rb.Activation("silu"), rb.Dense(1)], input_shape=(8,))
+    >>> model.dim, model.output_shape
+    (501, (1,))
+    >>> [p.name for p in model.parameters]
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    >>> theta = model.init(seed=0)
+    >>> model.apply(theta, np.zeros((3, 8))).shape
+    (3, 1)
     """
 
     layers: tuple[Layer, ...]
@@ -250,7 +261,7 @@ class Model:
         theta : numpy.ndarray
             (dim,) or (S, dim), float32 or float64.
         x : array
-            Rows (N, *input_shape), converted to the dtype of `theta`; images (N, H, W, C) of
+            Rows ``(N, *input_shape)``, converted to the dtype of `theta`; images (N, H, W, C) of
             uint8 are scaled to [0, 1] while they are read.
 
         Returns
@@ -353,7 +364,9 @@ class Model:
         Examples
         --------
         >>> import torch, ribbit as rb  # doctest: +SKIP
-        >>> net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ELU(), torch.nn.Linear(8, 1))
+        >>> net = torch.nn.Sequential(
+        ...     torch.nn.Linear(3, 8), torch.nn.ELU(), torch.nn.Linear(8, 1)
+        ... )  # doctest: +SKIP
         >>> model = rb.mlp(3, (8,), 1, activation="elu")
         >>> theta = model.from_torch(net, torch.randn(5, 3))  # doctest: +SKIP
         """

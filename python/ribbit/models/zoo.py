@@ -57,6 +57,11 @@ def mlp(
     ------
     TypeError, ValueError
         If a width is not a positive integer or the activation is unknown.
+
+    Examples
+    --------
+    >>> rb.mlp(8, (50, 50), 1, activation="tanh").dim
+    3051
     """
     if not isinstance(hidden, tuple | list):
         got = checks.summary(hidden)
@@ -105,6 +110,12 @@ def lenet5(
     ----------
     LeCun et al. (1998), "Gradient-based learning applied to document recognition", section II.B;
     Izmailov et al. (2021), "What are Bayesian neural network posteriors really like?".
+
+    Examples
+    --------
+    >>> model = rb.lenet5()
+    >>> model.input_shape, model.output_shape, model.dim
+    ((28, 28, 1), (10,), 91946)
     """
     outputs = checks.integer("lenet5", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
     between = _activation("lenet5", activation)
@@ -150,6 +161,12 @@ def resnet20_frn(
     ----------
     He et al. (2016), "Deep residual learning for image recognition", section 4.2; Singh and
     Krishnan (2020); Izmailov et al. (2021).
+
+    Examples
+    --------
+    >>> model = rb.resnet20_frn()
+    >>> model.input_shape, model.output_shape, model.dim
+    ((32, 32, 3), (10,), 274042)
     """
     outputs = checks.integer("resnet20_frn", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
     between = _activation("resnet20_frn", activation)
@@ -204,6 +221,12 @@ def cnn_lstm(
     References
     ----------
     Izmailov et al. (2021), "What are Bayesian neural network posteriors really like?".
+
+    Examples
+    --------
+    >>> model = rb.cnn_lstm(1000, 40)
+    >>> model.input_shape, model.output_shape, model.dim
+    ((40,), (2,), 268098)
     """
     outputs = checks.integer("cnn_lstm", "num_classes", num_classes, minimum=1, maximum=_LIMIT)
     tokens = checks.integer("cnn_lstm", "length", length, minimum=8, maximum=_LIMIT)

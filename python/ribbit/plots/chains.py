@@ -36,6 +36,17 @@ def trace(
     -------
     matplotlib.axes.Axes
         Divergent draws are marked on the lower edge.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> rb.plots.trace(draws).get_xlabel()
+    'draw'
     """
     name = "plots.trace"
     has(name, "draws", draws, "positions", "Draws")
@@ -94,6 +105,17 @@ def rhat_histogram(draws: Any, x: npt.ArrayLike, *, ax: Axes | None = None) -> A
     -------
     matplotlib.axes.Axes
         Split R-hat without ranks for both; the dotted line is 1.1.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> rb.plots.rhat_histogram(draws, x).get_xlabel()
+    'split R-hat, without ranks'
     """
     name = "plots.rhat_histogram"
     has(name, "draws", draws, "positions", "Draws")
@@ -144,6 +166,17 @@ def energy(draws: Any, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> rb.plots.energy(draws).get_xlabel()
+    'energy, centred per chain'
     """
     name = "plots.energy"
     has(name, "draws", draws, "stats", "Draws")

@@ -50,6 +50,17 @@ def regression_band(
     ------
     ImportError, ValueError
         Without matplotlib; if `x` has more than one column or not as many rows as `p`.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> axes = rb.plots.regression_band(draws.predict(x), x, (x, 2 * x))
+    >>> axes.figure.savefig("band.png")
     """
     name = "plots.regression_band"
     has(name, "p", p, "epistemic_std", "a Prediction (draws.predict(x))")
@@ -122,6 +133,17 @@ def decision_boundary(
     matplotlib.axes.Axes
         Two classes: the probability of class 1 with contours at 0.1, 0.5 and 0.9. More: the colour
         of the most probable class, paler where the entropy is larger.
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.two_moons(60, seed=0)
+    >>> target = rb.Posterior(
+    ...     rb.mlp(2, (5,), 2), x, y, prior=rb.Normal(1.0), likelihood=rb.Categorical()
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, progress=False)
+    >>> axes = rb.plots.decision_boundary(draws, x, y, resolution=20)
+    >>> axes.figure.savefig("boundary.png")
     """
     name = "plots.decision_boundary"
     has(name, "draws", draws, "predict", "Draws")
@@ -199,7 +221,7 @@ def decision_boundary(
 
 
 def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: int = 20) -> Axes:
-    """Draw accuracy against confidence of the top label, in the bins of :func:`metrics.ece`.
+    """Draw accuracy against confidence of the top label, in the bins of :func:`ribbit.metrics.ece`.
 
     Parameters
     ----------
@@ -214,6 +236,17 @@ def reliability(y: npt.ArrayLike, probs: Any, *, ax: Axes | None = None, bins: i
     matplotlib.axes.Axes
         Dots have an area that grows with the rows in the bin; the red lines are the gaps whose
         weighted mean is the ECE.
+
+    Examples
+    --------
+    >>> x, y = rb.datasets.two_moons(60, seed=0)
+    >>> target = rb.Posterior(
+    ...     rb.mlp(2, (5,), 2), x, y, prior=rb.Normal(1.0), likelihood=rb.Categorical()
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, progress=False)
+    >>> axes = rb.plots.reliability(y, draws.predict(x).probs)
+    >>> axes.figure.savefig("reliability.png")
     """
     name = "plots.reliability"
     ax = new_axes(name, ax)
@@ -268,6 +301,17 @@ def pit_histogram(y: npt.ArrayLike, p: Any, *, ax: Axes | None = None, bins: int
         Rows in each bin over the rows expected. Counts and samples have steps: their rows are
         spread over the height of theirs (Czado, Gneiting and Held 2009). The grey band holds 95 %
         of the bins of a calibrated prediction whose rows are independent.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False)
+    >>> rb.plots.pit_histogram(2 * x, draws.predict(x)).get_xlabel()
+    'predictive probability of at most y (PIT)'
     """
     name = "plots.pit_histogram"
     ax = new_axes(name, ax)

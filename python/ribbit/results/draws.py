@@ -56,6 +56,20 @@ class Draws:
         What the run took.
     judged : (C, D', M) array or None
         Predictions that ``until=`` was looking at, of all draws or of some, evenly spaced.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+    >>> draws.positions.shape, len(draws)
+    ((4, 50, 10), 50)
+    >>> draws.predict(x).mean.shape
+    (20, 1)
+    >>> sorted(draws.stats)[:3]
+    ['acceptance_rate', 'accepted', 'capped']
     """
 
     positions: Array
@@ -120,11 +134,16 @@ class Draws:
 
         Examples
         --------
-        >>> print(draws.summary(x_test))  # doctest: +SKIP
-        HMC: 4 chains x 500 draws
-          R-hat of the predictions  1.004 (worst 1.019)  want <= 1.05
-          ...
-        Converged: R-hat is at most 1.019.
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+        >>> verdict = draws.summary(x)
+        >>> verdict.converged in (True, False)
+        True
+        >>> print(verdict.title)
+        HMC: 4 chains x 50 draws
         """
         predictions: Any | None = None
         if x is not None:

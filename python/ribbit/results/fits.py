@@ -67,6 +67,18 @@ class MeanField:
     ------
     TypeError, ValueError
         If the arrays do not fit, or a scale is not positive and finite.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.BBB(target).fit(20, progress=False)
+    >>> fit.mean.shape, bool((fit.scale > 0).all())
+    ((10,), True)
+    >>> fit.sample(5).shape
+    (5, 10)
     """
 
     mean: Array
@@ -308,6 +320,15 @@ class DropoutFit:
     history : dict of arrays
         "epoch" (E,) and "objective" (E, 1): the log density under masks that stay, on rows that
         stay, at some twenty epochs.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> model = rb.Model([rb.Dense(8), rb.Dropout(0.1), rb.Dense(1)], input_shape=(1,))
+    >>> target = rb.Posterior(model, x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    >>> fit = rb.MCDropout(target, batch_size=10).fit(20, progress=False)
+    >>> fit.predict(x).std.shape
+    (20, 1)
     """
 
     theta: Array
@@ -392,6 +413,16 @@ class EnsembleFit:
     history : dict of arrays
         "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
         twenty epochs.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.DeepEnsemble(target, members=3, batch_size=10).fit(20, progress=False)
+    >>> fit.draws().positions.shape
+    (1, 3, 10)
     """
 
     theta: Array

@@ -71,6 +71,18 @@ class LaplaceFit:
     tuning : dict of arrays
         Of each round of tuning: "log_evidence" (R,), "noise_sd" (R,), and for each group of
         parameters its prior sd (R,) under its name. Empty where nothing was tuned.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.LaplaceApproximation(target, batch_size=10).fit(20, progress=False)
+    >>> fit.covariance.shape
+    (10, 10)
+    >>> fit.predict(x).std.shape
+    (20, 1)
     """
 
     mean: Array

@@ -59,6 +59,20 @@ class Prediction:
         Statistics gathered while sampling, used instead of a pass.
     samples : StoredArray, optional
         What each draw predicted while sampling, on the disk.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+    >>> p = draws.predict(x)
+    >>> p.mean.shape, p.std.shape
+    ((20, 1), (20, 1))
+    >>> lower, upper = p.interval(0.9)
+    >>> bool((lower < p.mean).all())
+    True
     """
 
     def __init__(
@@ -216,9 +230,14 @@ class Prediction:
 
         Examples
         --------
-        >>> lower, upper = p.interval(0.9)  # doctest: +SKIP
-        >>> rb.metrics.coverage(y, lower, upper)  # doctest: +SKIP
-        0.91
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+        >>> lower, upper = draws.predict(x).interval(0.9)
+        >>> rb.metrics.coverage(2 * x, lower, upper) > 0.8
+        True
         """
         name = "Prediction.interval"
         low, high = _ends(name, coverage)
@@ -356,9 +375,14 @@ class Prediction:
 
         Examples
         --------
-        >>> y = p.sample(1000, seed=1)  # doctest: +SKIP
-        >>> (y.max(axis=1) > 3.0).mean()  # P(some row exceeds 3)  # doctest: +SKIP
-        0.12
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> draws = rb.HMC(target).sample(50, warmup=50, seed=1, progress=False)
+        >>> y = draws.predict(x).sample(1000, seed=1)
+        >>> bool(0 < (y.max(axis=1) > 2.5).mean() < 1)  # P(some row exceeds 2.5)
+        True
         """
         name = "Prediction.sample"
         count = checks.integer(name, "num_samples", num_samples, minimum=1, maximum=2**31 - 1)

@@ -65,6 +65,16 @@ class State:
         The target's ``fingerprint``, part by part; None where it has none.
     trajectory_length : (C,) float64 NumPy array or None
         Mean length of the trajectories where it is adapted, the same for all chains.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> state = rb.HMC(target, step_size=0.1).init(target.init(seed=0, chains=2), seed=0)
+    >>> state.position.shape, state.step
+    ((2, 10), 0)
     """
 
     position: Array
@@ -114,6 +124,16 @@ class StochasticState:
         The target's ``fingerprint``, part by part; None where it has none.
     step_size : (C,) float64 NumPy array or None
         What pilot runs have found, the same for all chains; None where it was given.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> state = rb.SGLD(target, batch_size=5).init(target.init(seed=0, chains=2), seed=0)
+    >>> state.position.shape, state.step
+    ((2, 10), 0)
     """
 
     position: Array
@@ -169,6 +189,17 @@ class MicrocanonicalState:
         Steps of warmup planned in all.
     target : dict of str to str, or None
         The target's ``fingerprint``, part by part; None where it has none.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> mclmc = rb.MCLMC(target, step_size=0.1, decoherence_length=1.0)
+    >>> state = mclmc.init(target.init(seed=0, chains=2), seed=0)
+    >>> state.position.shape, state.step
+    ((2, 10), 0)
     """
 
     position: Array

@@ -63,6 +63,16 @@ class SWAGFit:
     history : dict of arrays
         "epoch" (E,) and "objective" (E, M): what each member maximises, on rows that stay, at some
         twenty epochs of training and some twenty of collecting.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.SWAG(target, batch_size=5).fit(20, progress=False)
+    >>> fit.draws(8).positions.shape
+    (1, 8, 10)
     """
 
     mean: Array

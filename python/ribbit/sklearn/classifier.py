@@ -63,12 +63,11 @@ class BNNClassifier(ClassifierMixin, BNN):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
     >>> from ribbit.sklearn import BNNClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> model = BNNClassifier(random_state=0).fit(X, y)  # doctest: +SKIP
-    >>> model.predict_proba(X[:3]).shape  # doctest: +SKIP
-    (3, 3)
+    >>> X, y = rb.datasets.two_moons(100, seed=0)
+    >>> model = BNNClassifier(method="ensemble", epochs=20, random_state=0).fit(X, y)
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
     """
 
     classes_: Any

@@ -111,12 +111,13 @@ class BNNRegressor(RegressorMixin, BNN):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
     >>> from ribbit.sklearn import BNNRegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = BNNRegressor(random_state=0).fit(X[:400], y[:400])  # doctest: +SKIP
-    >>> mean, std = model.predict(X[400:], return_std=True)  # doctest: +SKIP
-    >>> lower, upper = model.predict_interval(X[400:], 0.9)  # doctest: +SKIP
+    >>> X, y = rb.datasets.energy_efficiency()
+    >>> model = BNNRegressor(method="ensemble", epochs=20, random_state=0).fit(X[:400], y[:400])
+    >>> mean, std = model.predict(X[400:], return_std=True)
+    >>> lower, upper = model.predict_interval(X[400:], 0.9)
+    >>> mean.shape, std.shape, lower.shape
+    ((368,), (368,), (368,))
     """
 
     def __init__(

@@ -58,6 +58,13 @@ class CallableDensity:
     TypeError, ValueError
         If an argument is wrong. A function that returns something else raises them when it is
         called; an exception raised inside it comes through as the same object.
+
+    Examples
+    --------
+    >>> target = rb.CallableDensity(lambda q: (-0.5 * (q**2).sum(), -q), 3)
+    >>> lp, grad = target.value_and_grad(np.ones(3))
+    >>> float(lp), grad
+    (-1.5, array([-1., -1., -1.]))
     """
 
     fn: Callable[[Array64], Any]

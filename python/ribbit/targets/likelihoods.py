@@ -44,7 +44,13 @@ Kind: TypeAlias = Literal["regression", "classification", "count"]
 
 
 class Likelihood:
-    """Base of the likelihoods; one column of y per output unless stated otherwise."""
+    """Base of the likelihoods; one column of y per output unless stated otherwise.
+
+    Examples
+    --------
+    >>> isinstance(rb.Gaussian(0.1), rb.Likelihood), rb.Gaussian(0.1).kind
+    (True, 'regression')
+    """
 
     kind: ClassVar[Kind]
 
@@ -198,6 +204,17 @@ class Gaussian(Likelihood):
     ------
     TypeError, ValueError
         If the scale is not a positive finite number, or both arguments are given.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> y = np.sin(3 * x)
+    >>> model, likelihood = rb.mlp(1, (3,), 1), rb.Gaussian()
+    >>> target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    >>> target.value_and_grad(target.init(seed=0))[1].shape
+    (11,)
+    >>> target.dim - target.model.dim  # the logarithm of the noise sd
+    1
     """
 
     kind: ClassVar[Kind] = "regression"
@@ -327,7 +344,17 @@ class HeteroscedasticGaussian(Likelihood):
 
 @dataclass(frozen=True)
 class Categorical(Likelihood):
-    """One of K classes from logits (softmax); y holds integer labels (N,) in [0, K)."""
+    """One of K classes from logits (softmax); y holds integer labels (N,) in [0, K).
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> y = np.arange(20) % 3
+    >>> model, likelihood = rb.mlp(1, (3,), 3), rb.Categorical()
+    >>> target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    >>> target.value_and_grad(target.init(seed=0))[1].shape
+    (18,)
+    """
 
     kind: ClassVar[Kind] = "classification"
 
@@ -360,7 +387,17 @@ class Categorical(Likelihood):
 
 @dataclass(frozen=True)
 class Bernoulli(Likelihood):
-    """Independent binary outputs from logits (sigmoid); y holds 0 or 1."""
+    """Independent binary outputs from logits (sigmoid); y holds 0 or 1.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> y = np.arange(20) % 2
+    >>> model, likelihood = rb.mlp(1, (3,), 1), rb.Bernoulli()
+    >>> target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    >>> target.value_and_grad(target.init(seed=0))[1].shape
+    (10,)
+    """
 
     kind: ClassVar[Kind] = "classification"
 
@@ -382,7 +419,17 @@ class Bernoulli(Likelihood):
 
 @dataclass(frozen=True)
 class Poisson(Likelihood):
-    """Counts with log rates as outputs; y holds whole numbers >= 0."""
+    """Counts with log rates as outputs; y holds whole numbers >= 0.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> y = np.arange(20) // 4
+    >>> model, likelihood = rb.mlp(1, (3,), 1), rb.Poisson()
+    >>> target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    >>> target.value_and_grad(target.init(seed=0))[1].shape
+    (10,)
+    """
 
     kind: ClassVar[Kind] = "count"
 
@@ -436,6 +483,15 @@ class StudentTNoise(Likelihood):
     ------
     TypeError, ValueError
         If df or the scale is not a positive finite number, or a scale and a prior are given.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> y = np.sin(3 * x)
+    >>> model, likelihood = rb.mlp(1, (3,), 1), rb.StudentTNoise(4.0)
+    >>> target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=likelihood)
+    >>> target.value_and_grad(target.init(seed=0))[1].shape
+    (11,)
     """
 
     kind: ClassVar[Kind] = "regression"

@@ -55,10 +55,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     model : Model
         The network.
     x : array
-        Rows (N, *input_shape): any real dtype, byte order or strides. Images (N, H, W, C) of uint8
-        stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In device
-        memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs on the
-        device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
+        Rows ``(N, *input_shape)``: any real dtype, byte order or strides. Images (N, H, W, C) of
+        uint8 stay bytes and are scaled to [0, 1] while they are read: a quarter of the memory. In
+        device memory (CuPy, or anything with the CUDA array interface or DLPack): everything runs
+        on the device, and positions are CuPy arrays. A memory-mapped file (``np.load(path,
         mmap_mode="r")``, rows one behind the other) stays where it lies: a step reads its rows
         there, and converts what is no `dtype` then; the bits are those of the rows in memory.
     y : array
@@ -540,7 +540,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return self._predictive.predictive(theta, x)
 
     def inputs(self, count: int) -> Any:
-        """Return at most `count` of the data's inputs (n, *input_shape), evenly spaced.
+        """Return at most `count` of the data's inputs ``(n, *input_shape)``, evenly spaced.
 
         In the units that they were given in: what `predictive` takes, up to rounding. With a group
         all ranks call it.

@@ -54,6 +54,11 @@ class Prior:
 
     With ``fan_in=True`` the scales are divided by sqrt(fan-in) of each parameter array; a bias has
     fan-in 1 and keeps its scale.
+
+    Examples
+    --------
+    >>> isinstance(rb.Normal(0.5), rb.Prior), rb.Normal(0.5, fan_in=True).spread(25)
+    (True, 0.1)
     """
 
     kind: ClassVar[int]  # code in the prior table
@@ -110,6 +115,11 @@ class ScalePrior(Prior):
     Their density is that of u = log(scale), the Jacobian included. They go where a target has such
     a parameter: the noise sd (``log_noise_prior=``, or the entry "log_noise" of a dict of priors),
     and learned scales of weights, ``Normal(scale=...)``.
+
+    Examples
+    --------
+    >>> isinstance(rb.HalfNormal(1.0), rb.ScalePrior)
+    True
     """
 
     fan_in = False

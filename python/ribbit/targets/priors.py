@@ -248,6 +248,12 @@ class Laplace(Prior):
     ------
     TypeError, ValueError
         If the scale is not a positive finite number.
+
+    Examples
+    --------
+    >>> prior = rb.Laplace(1.0)
+    >>> round(prior.sd, 4)
+    1.4142
     """
 
     kind: ClassVar[int] = PRIORS["Laplace"]
@@ -283,6 +289,12 @@ class StudentT(Prior):
     ------
     TypeError, ValueError
         If df or the scale is not a positive finite number.
+
+    Examples
+    --------
+    >>> prior = rb.StudentT(4.0, 1.0)
+    >>> round(prior.sd, 4)
+    1.4142
     """
 
     kind: ClassVar[int] = PRIORS["StudentT"]
@@ -323,6 +335,12 @@ class Logistic(Prior):
     ------
     TypeError, ValueError
         If the scale is not a positive finite number.
+
+    Examples
+    --------
+    >>> prior = rb.Logistic(1.0)
+    >>> round(prior.sd, 4)
+    1.8138
     """
 
     kind: ClassVar[int] = PRIORS["Logistic"]
@@ -358,6 +376,12 @@ class ScaleMixture(Prior):
     ------
     TypeError, ValueError
         If the weight is not in (0, 1) or a scale not a positive finite number.
+
+    Examples
+    --------
+    >>> prior = rb.ScaleMixture(0.5, 1.0, 0.01)
+    >>> round(prior.sd, 4)
+    0.7071
     """
 
     kind: ClassVar[int] = PRIORS["ScaleMixture"]

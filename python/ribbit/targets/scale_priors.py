@@ -94,6 +94,14 @@ class InverseGamma(GammaPrecision):
     ------
     TypeError, ValueError
         As for `GammaPrecision`.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> noise = rb.Gaussian(log_noise_prior=rb.InverseGamma(3.0, 1.0))
+    >>> target = rb.Posterior(rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=noise)
+    >>> list(target.unravel(target.init(seed=0)))[-1]
+    'log_noise'
     """
 
 
@@ -110,6 +118,14 @@ class HalfNormal(ScalePrior):
     ------
     TypeError, ValueError
         If the scale is not a positive finite number; a target, for a prior of weights.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> noise = rb.Gaussian(log_noise_prior=rb.HalfNormal(1.0))
+    >>> target = rb.Posterior(rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=noise)
+    >>> list(target.unravel(target.init(seed=0)))[-1]
+    'log_noise'
     """
 
     kind: ClassVar[int] = PRIORS["HalfNormal"]
@@ -163,6 +179,14 @@ class HalfCauchy(ScalePrior):
     References
     ----------
     Gelman (2006), "Prior distributions for variance parameters in hierarchical models", section 3.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> noise = rb.Gaussian(log_noise_prior=rb.HalfCauchy(1.0))
+    >>> target = rb.Posterior(rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=noise)
+    >>> list(target.unravel(target.init(seed=0)))[-1]
+    'log_noise'
     """
 
     kind: ClassVar[int] = PRIORS["HalfCauchy"]

@@ -62,6 +62,18 @@ class ModuleDensity(Evaluation):
         False: torch computes.
     why : str
         Why it is not native.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import ribbit.torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.torch.posterior(
+    ...     net, rb.Gaussian(0.1), (x, 2 * x), prior=rb.Normal(1.0), native=False
+    ... )
+    >>> isinstance(target, rb.torch.ModuleDensity), target.dim
+    (True, 10)
     """
 
     native: ClassVar[bool] = False

@@ -19,6 +19,18 @@ class ModulePosterior(ModulePredictive):
 
     It implements `ribbit.protocols.Predictive` too. Inputs of predictions are what the module
     takes: tensors or arrays (N, ...).
+
+    Examples
+    --------
+    >>> import torch
+    >>> import ribbit.torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.torch.posterior(
+    ...     net, rb.Gaussian(0.1), (x, 2 * x), prior=rb.Normal(1.0), native=False
+    ... )
+    >>> isinstance(target, rb.torch.ModulePosterior), target.native
+    (True, False)
     """
 
     def masked(

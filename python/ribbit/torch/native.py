@@ -75,6 +75,16 @@ class NativePosterior(Posterior):
         The module's names of ``model.parameters``.
     batch_size : int or None
         That of the DataLoader.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import ribbit.torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.torch.posterior(net, rb.Gaussian(0.1), (x, 2 * x), prior=rb.Normal(1.0))
+    >>> isinstance(target, rb.torch.NativePosterior), target.native
+    (True, True)
     """
 
     native: ClassVar[bool] = True

@@ -195,6 +195,18 @@ class LogDensity:
         P.
     dtype : torch.dtype
         Of theta.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import ribbit.torch
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> f = rb.torch.torch_log_density(target)
+    >>> isinstance(f, rb.torch.LogDensity), f.dim
+    (True, 10)
     """
 
     def __init__(self, target: Any) -> None:
@@ -284,8 +296,16 @@ def torch_log_density(target: Any) -> LogDensity:
 
     Examples
     --------
-    >>> f = rb.torch.torch_log_density(target)  # doctest: +SKIP
+    >>> import torch
+    >>> import ribbit.torch
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> f = rb.torch.torch_log_density(target)
     >>> theta = torch.from_numpy(target.init(seed=0)).requires_grad_(True)
     >>> (-f(theta)).backward()
+    >>> theta.grad.shape
+    torch.Size([10])
     """
     return LogDensity(target)

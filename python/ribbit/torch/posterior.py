@@ -103,11 +103,14 @@ def posterior(
 
     Examples
     --------
-    >>> import ribbit as rb, ribbit.torch, torch  # doctest: +SKIP
-    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
-    >>> target = rb.torch.posterior(net, rb.Gaussian(), (x, y), prior=rb.Normal(1.0))
-    >>> draws = rb.HMC(target).sample(500, warmup=500)
+    >>> import torch
+    >>> import ribbit.torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.torch.posterior(net, rb.Gaussian(), (x, 2 * x), prior=rb.Normal(1.0))
+    >>> draws = rb.HMC(target).sample(50, warmup=50, progress=False)
     >>> net.load_state_dict(target.state_dict(draws.positions[0, -1]))
+    <All keys matched successfully>
     """
     name = "posterior"
     if not isinstance(module, torch.nn.Module):
@@ -229,7 +232,18 @@ def attach(result: Result, target: Any) -> Result:
 
     Examples
     --------
-    >>> draws = rb.torch.attach(rb.load_draws("run.npz"), target)  # doctest: +SKIP
+    >>> import torch
+    >>> import ribbit.torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    >>> x = torch.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.torch.posterior(
+    ...     net, rb.Gaussian(0.1), (x, 2 * x), prior=rb.Normal(1.0), native=False
+    ... )
+    >>> hmc = rb.HMC(target, step_size=0.01, num_leapfrog_steps=5)
+    >>> hmc.sample(10, warmup=0, progress=False).save("run.npz")
+    >>> draws = rb.torch.attach(rb.load_draws("run.npz"), target)
+    >>> draws.predict(x).mean.shape
+    (20, 1)
     """
     name = "attach"
     if not callable(getattr(target, "predictive", None)):

@@ -26,6 +26,13 @@ class Activation:
     ------
     TypeError, ValueError
         If `name` is not one of these.
+
+    Examples
+    --------
+    >>> layers = [rb.Dense(4), rb.Activation("tanh"), rb.Dense(1)]
+    >>> model = rb.Model(layers, input_shape=(2,))
+    >>> model.output_shape, model.dim
+    ((1,), 17)
     """
 
     op: ClassVar[int] = OPS["activation"]

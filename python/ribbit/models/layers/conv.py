@@ -47,6 +47,13 @@ class Conv2D:
     ------
     TypeError, ValueError
         If a size is not a positive integer or `padding` is unknown.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3, padding="same"), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 626)
     """
 
     op: ClassVar[int] = OPS["conv"]
@@ -97,6 +104,13 @@ class Conv1D:
     ------
     TypeError, ValueError
         If a size is not a positive integer or `padding` is unknown.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv1D(4, 3), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(10, 2))
+    >>> model.output_shape, model.dim
+    ((2,), 94)
     """
 
     op: ClassVar[int] = OPS["conv"]
@@ -134,6 +148,13 @@ class Affine:
     window of one cell and as many groups as channels. `Model.from_torch` puts an ``nn.BatchNorm``
     in evaluation mode here where no neighbour can take it. Parameters: gamma (C,) starts at 1, beta
     (C,) at 0.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.Affine(), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 410)
     """
 
     op: ClassVar[int] = OPS["conv"]

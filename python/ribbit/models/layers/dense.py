@@ -31,6 +31,13 @@ class Dense:
     ------
     TypeError, ValueError
         If `units` is not a positive integer or `bias` not a bool.
+
+    Examples
+    --------
+    >>> layers = [rb.Dense(5)]
+    >>> model = rb.Model(layers, input_shape=(3,))
+    >>> model.output_shape, model.dim
+    ((5,), 20)
     """
 
     op: ClassVar[int] = OPS["dense"]

@@ -29,6 +29,15 @@ class Dropout:
     ------
     TypeError, ValueError
         If `rate` is not a number in [0, 1).
+
+    Examples
+    --------
+    >>> layers = [rb.Dense(5), rb.Dropout(0.1), rb.Dense(1)]
+    >>> model = rb.Model(layers, input_shape=(3,))
+    >>> model.output_shape, model.dim
+    ((1,), 26)
+    >>> model.dropout_layers
+    ('1: Dropout(0.1)',)
     """
 
     op: ClassVar[int] = OPS["dropout"]

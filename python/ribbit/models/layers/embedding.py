@@ -35,6 +35,13 @@ class Embedding:
     ------
     TypeError, ValueError
         If a size is not a positive integer.
+
+    Examples
+    --------
+    >>> layers = [rb.Embedding(100, 8), rb.LSTM(4), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(20,))
+    >>> model.output_shape, model.dim
+    ((2,), 1018)
     """
 
     op: ClassVar[int] = OPS["embedding"]

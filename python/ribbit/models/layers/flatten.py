@@ -11,7 +11,15 @@ __all__ = ["Flatten"]
 
 @dataclass(frozen=True)
 class Flatten:
-    """An image (H, W, C) or sequence (T, C) as a flat row, in C order; computes nothing."""
+    """An image (H, W, C) or sequence (T, C) as a flat row, in C order; computes nothing.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 402)
+    """
 
     def compile(self, table: Table, value: Value) -> Value:
         """Write nothing."""

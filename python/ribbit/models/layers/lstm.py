@@ -36,6 +36,13 @@ class LSTM:
     References
     ----------
     Hochreiter and Schmidhuber (1997), with the forget gate of Gers et al. (2000).
+
+    Examples
+    --------
+    >>> layers = [rb.LSTM(6, sequence=True), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(20, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 482)
     """
 
     op: ClassVar[int] = OPS["lstm"]

@@ -42,6 +42,13 @@ class FilterResponseNorm:
     References
     ----------
     Singh and Krishnan (2020), "Filter response normalization layer", section 3.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.FilterResponseNorm(), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 414)
     """
 
     op: ClassVar[int] = OPS["filter_response_norm"]
@@ -96,6 +103,13 @@ class LayerNorm:
     References
     ----------
     Ba, Kiros and Hinton (2016), "Layer normalization", equation 4.
+
+    Examples
+    --------
+    >>> layers = [rb.Dense(5), rb.LayerNorm()]
+    >>> model = rb.Model(layers, input_shape=(3,))
+    >>> model.output_shape, model.dim
+    ((5,), 30)
     """
 
     op: ClassVar[int] = OPS["layer_norm"]
@@ -146,6 +160,13 @@ class GroupNorm:
     References
     ----------
     Wu and He (2018), "Group normalization", equations 1 and 4.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.GroupNorm(2), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 410)
     """
 
     op: ClassVar[int] = OPS["group_norm"]

@@ -32,6 +32,13 @@ class MaxPool2D:
     ------
     TypeError, ValueError
         If a size is not a positive integer or `padding` is unknown.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.MaxPool2D(2), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 186)
     """
 
     op: ClassVar[int] = OPS["max_pool"]
@@ -64,6 +71,13 @@ class AvgPool2D:
     ------
     TypeError, ValueError
         If a size is not a positive integer or `padding` is unknown.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.AvgPool2D(2), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((2,), 186)
     """
 
     op: ClassVar[int] = OPS["average_pool"]
@@ -96,6 +110,13 @@ class MaxPool1D:
     ------
     TypeError, ValueError
         If a size is not a positive integer or `padding` is unknown.
+
+    Examples
+    --------
+    >>> layers = [rb.Conv1D(4, 3), rb.MaxPool1D(2), rb.Flatten(), rb.Dense(2)]
+    >>> model = rb.Model(layers, input_shape=(10, 2))
+    >>> model.output_shape, model.dim
+    ((2,), 62)
     """
 
     op: ClassVar[int] = OPS["max_pool"]
@@ -128,7 +149,15 @@ class MaxPool1D:
 
 @dataclass(frozen=True)
 class GlobalAvgPool2D:
-    """The mean of each channel over an image: (H, W, C) -> (C,)."""
+    """The mean of each channel over an image: (H, W, C) -> (C,).
+
+    Examples
+    --------
+    >>> layers = [rb.Conv2D(4, 3), rb.GlobalAvgPool2D()]
+    >>> model = rb.Model(layers, input_shape=(8, 8, 3))
+    >>> model.output_shape, model.dim
+    ((4,), 112)
+    """
 
     op: ClassVar[int] = OPS["average_pool"]
 

@@ -28,6 +28,14 @@ class Residual:
     ------
     TypeError, ValueError
         If a path is no sequence of layers.
+
+    Examples
+    --------
+    >>> main = rb.Activation("relu"), rb.Dense(5)
+    >>> layers = [rb.Dense(5), rb.Residual(main), rb.Dense(1)]
+    >>> model = rb.Model(layers, input_shape=(3,))
+    >>> model.output_shape, model.dim
+    ((1,), 56)
     """
 
     op: ClassVar[int] = OPS["add"]

@@ -42,8 +42,15 @@ class Store:
 
     Examples
     --------
-    >>> store = rb.Store("runs/a", flush_seconds=60.0)
-    >>> draws = hmc.sample(1000, store=store)  # doctest: +SKIP
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> store = rb.Store("run", flush_seconds=60, dtype="float16")
+    >>> hmc = rb.HMC(target, step_size=0.05, num_leapfrog_steps=10)
+    >>> draws = hmc.sample(20, warmup=0, seed=1, progress=False, store=store)
+    >>> draws.positions.shape, draws.positions.dtype
+    ((4, 20, 10), dtype('float32'))
     """
 
     path: str | os.PathLike[str]

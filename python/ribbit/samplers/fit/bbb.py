@@ -81,6 +81,16 @@ class BBB:
         For arguments of another kind or out of range, a target that is not variational, one with
         Dropout layers, ``kl="closed"`` with a prior that is not normal, or noise for each row of
         all rows where they lie on several ranks.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.BBB(target, learning_rate=0.05).fit(100, progress=False)
+    >>> fit.predict(x, 200).mean.shape
+    (20, 1)
     """
 
     def __init__(

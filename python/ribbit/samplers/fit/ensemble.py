@@ -48,6 +48,16 @@ class DeepEnsemble:
     ------
     TypeError, ValueError
         For arguments of another kind or out of range, or a target with Dropout layers.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> fit = rb.DeepEnsemble(target, members=3, batch_size=10).fit(20, progress=False)
+    >>> fit.predict(x).mean.shape
+    (20, 1)
     """
 
     def __init__(

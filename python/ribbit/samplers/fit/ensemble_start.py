@@ -91,7 +91,9 @@ class EnsembleStart:
     ... )
     >>> draws = rb.MCLMC(target).sample(
     ...     20, warmup=200, thin=5, init=rb.EnsembleStart(max_steps=400), progress=False
-    ... )  # doctest: +SKIP
+    ... )
+    >>> draws.positions.shape
+    (4, 20, 25)
     """
 
     learning_rate: float = 5e-3

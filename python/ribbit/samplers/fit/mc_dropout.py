@@ -58,6 +58,15 @@ class MCDropout:
     ------
     TypeError, ValueError
         For a model without Dropout layers, and for arguments of another kind or out of range.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> model = rb.Model([rb.Dense(8), rb.Dropout(0.1), rb.Dense(1)], input_shape=(1,))
+    >>> target = rb.Posterior(model, x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    >>> fit = rb.MCDropout(target, learning_rate=1e-2, batch_size=10).fit(50, progress=False)
+    >>> fit.draws(100).predict(x).mean.shape
+    (20, 1)
     """
 
     def __init__(

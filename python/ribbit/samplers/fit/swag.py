@@ -78,8 +78,9 @@ class SWAG:
     >>> model, prior = rb.mlp(1, (20,), 1), rb.Normal(1.0)
     >>> target = rb.Posterior(model, x, y, prior=prior, likelihood=rb.Gaussian(0.1))
     >>> swag = rb.SWAG(target, members=3, learning_rate=1e-2, batch_size=20)
-    >>> fit = swag.fit(200, swag_epochs=40)  # doctest: +SKIP
-    >>> p = fit.predict(x)  # doctest: +SKIP
+    >>> fit = swag.fit(200, swag_epochs=40, progress=False)
+    >>> fit.predict(x).mean.shape
+    (100,)
     """
 
     def __init__(

@@ -20,7 +20,19 @@ __all__ = ["Trajectory", "leapfrog"]
 
 
 class Trajectory(NamedTuple):
-    """End of a leapfrog trajectory; shapes are (P,) and () when one position was given."""
+    """End of a leapfrog trajectory; shapes are (P,) and () when one position was given.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> q = target.init(seed=0)
+    >>> end = rb.leapfrog(target, q, np.ones_like(q), 0.01, 5)
+    >>> end.position.shape, end.logdensity.dtype
+    ((10,), dtype('float64'))
+    """
 
     position: Array
     momentum: Array
@@ -64,6 +76,18 @@ def leapfrog(
     ------
     TypeError, ValueError
         For arguments of another kind, dtype or shape.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> q = target.init(seed=0)
+    >>> end = rb.leapfrog(target, q, np.ones_like(q), 0.01, 5)
+    >>> back = rb.leapfrog(target, end.position, -end.momentum, 0.01, 5)
+    >>> bool(np.abs(back.position - q).max() < 1e-5)
+    True
     """
     name = "leapfrog"
     density = Density(target, function=name)

@@ -85,8 +85,15 @@ class MCLMC(Sampler):
 
     Examples
     --------
-    >>> start = rb.DeepEnsemble(target, members=10).fit(200)  # doctest: +SKIP
-    >>> draws = rb.MCLMC(target).sample(1000, init=start)  # doctest: +SKIP
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> start = rb.DeepEnsemble(target, members=4, batch_size=10).fit(50, progress=False)
+    >>> mclmc = rb.MCLMC(target)
+    >>> draws = mclmc.sample(100, warmup=1000, thin=10, init=start, seed=1, progress=False)
+    >>> draws.positions.shape
+    (4, 100, 10)
     """
 
     def __init__(

@@ -50,6 +50,12 @@ def metropolis(
     ------
     TypeError, ValueError
         For arguments of another kind or shape.
+
+    Examples
+    --------
+    >>> accepted, rate = rb.metropolis(np.array([-1.0, 0.5, np.nan]), seed=0)
+    >>> rate.round(3)
+    array([1.   , 0.607, 0.   ])
     """
     name = "metropolis"
     xp = namespace(energy_error, function=name, name="energy_error")

@@ -51,7 +51,17 @@ STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
-    """What all samplers share: :meth:`sample`. A subclass gives ``init``, ``step`` and the rest."""
+    """What all samplers share: ``sample``. A subclass gives ``init``, ``step`` and the rest.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> isinstance(rb.HMC(target), rb.Sampler)
+    True
+    """
 
     settings: dict[str, Any]
     # Names and dtypes of what `step` reports.
@@ -394,9 +404,14 @@ class Sampler(ABC):
 
         Examples
         --------
-        >>> run = hmc.start(2_000, predict_at=x)  # doctest: +SKIP
-        >>> print(run.draws().summary())  # doctest: +SKIP
-        >>> draws = run.stop()  # doctest: +SKIP
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> target = rb.Posterior(
+        ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+        ... )
+        >>> run = rb.HMC(target).start(2_000, warmup=100, predict_at=x)
+        >>> draws = run.wait()
+        >>> len(draws)
+        2000
         """
         inspect.signature(self.sample).bind(num_draws, **options)
         progress = options.pop("progress", None)

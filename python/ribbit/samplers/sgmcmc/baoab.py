@@ -86,6 +86,10 @@ class BAOAB(Stepping, Sampler):
 
     Examples
     --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
     >>> sampler = rb.BAOAB(target, step_size=0.02, batch_size=None)
     >>> sampler.sample(10, warmup=100, thin=20, progress=False).positions.shape[1]
     10

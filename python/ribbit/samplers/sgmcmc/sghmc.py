@@ -54,6 +54,17 @@ class SGHMC(Stepping, Sampler):
     TypeError, ValueError
         For arguments of another kind or out of range, a batch larger than the data, a target with
         Dropout layers.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> target = rb.Posterior(
+    ...     rb.mlp(1, (3,), 1), x, 2 * x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3)
+    ... )
+    >>> sghmc = rb.SGHMC(target, step_size=1e-4, batch_size=10)
+    >>> draws = sghmc.sample(100, warmup=200, thin=5, seed=1, progress=False)
+    >>> draws.positions.shape
+    (4, 100, 10)
     """
 
     def __init__(

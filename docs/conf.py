@@ -1,0 +1,122 @@
+"""The site: ``python -m tools.site`` builds it and reads what it built.
+
+Nothing is fetched: MathJax comes from a wheel, there is no intersphinx. Frameworks are not asked
+for; where one is absent, the signatures of its room are read with an empty module in its place.
+"""
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+from sphinx.ext.autodoc.mock import _MockObject
+
+import ribbit
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+project = "Ribbit"
+author = "The Ribbit developers"
+copyright = author
+release = version = ribbit.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinxcontrib.bibtex",
+    "source_pages",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_ext", "_templates", "gallery/GALLERY_HEADER.rst", "api/backreferences"]
+templates_path = ["_templates"]
+nitpicky = True
+language = "en"
+highlight_language = "none"  # of blocks that say none
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "unsrt"
+bibtex_footbibliography_header = ""
+
+FRAMEWORKS = ("blackjax", "jax", "jaxlib", "mpi4py", "numpyro", "pymc", "pytensor", "torch")
+autodoc_mock_imports = [name for name in FRAMEWORKS if importlib.util.find_spec(name) is None]
+# What stands for an absent framework refuses two things that rooms do when they are imported:
+# entries in a table of JAX's, and types such as Tensor | None.
+_MockObject.__setitem__ = lambda self, key, value: None
+_MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self
+autodoc_typehints = "none"  # types and shapes are in the docstrings
+autosummary_generate = True
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# Each is run at build time; what needs a framework is shown and not run.
+RUN = (
+    "classification_boundary|cnn_lstm_text|cold_posteriors|compare_methods|covariate_shift|"
+    "embed_numba|fashion_mnist|out_of_distribution|own_loop|regression_bands|resnet_hmc"
+)
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": rf"/({RUN})\.py$",
+    "image_scrapers": ("pictures.scrape",),
+    "reset_argv": "pictures.arguments",
+    "reset_modules": (),
+    "backreferences_dir": "api/backreferences",
+    "doc_module": ("ribbit",),
+    "reference_url": {"ribbit": None},
+    "download_all_examples": False,
+    "show_signature": False,
+    "capture_repr": (),
+    "abort_on_example_error": True,
+    "nested_sections": False,
+    "default_thumb_file": str(HERE / "_static" / "program.png"),
+    "write_computation_times": False,  # a page that would load its table from a network
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"Ribbit {release}"
+html_static_path = ["_static"]
+html_css_files = ["ribbit.css"]
+html_js_files = ["ribbit.js"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "show_prev_next": False,
+}
+mathjax_path = "mathjax/tex-chtml.js"
+MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "a11y", "sre")  # a menu may ask for the last two
+
+
+def copy_mathjax(app, exception):
+    """Put MathJax and its fonts beside the other scripts."""
+    if exception is not None or app.builder.format != "html":
+        return
+    origin = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
+    for name in MATHJAX:
+        file, copy = origin / "static/mathjax" / name, Path(app.outdir) / "_static/mathjax" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            shutil.copytree(file, copy, dirs_exist_ok=True)
+        elif file.exists():
+            shutil.copy(file, copy)
+
+
+def setup(app):
+    """Connect what this file adds."""
+    app.connect("build-finished", copy_mathjax)

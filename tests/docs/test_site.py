@@ -1,0 +1,29 @@
+"""The site builds without a warning and is whole; some minutes, with the gallery."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tools.site_links import faults
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx_gallery", reason="needs pip install --group docs")
+    command = [sys.executable, "-m", "tools.site", "--out", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    site = tmp_path / "site"
+    assert faults(site) == []
+    assert "energy_efficiency" in (site / "searchindex.js").read_text()
+    run = (site / "gallery" / "regression_bands.html").read_text()
+    assert "regression_bands_001.png" in run
+    shown = (site / "gallery" / "torch_resnet.html").read_text()
+    assert "functional" in shown or "torch" in shown
+    assert (site / "api" / "generated" / "ribbit.HMC.html").is_file()

@@ -1,0 +1,113 @@
+"""Pages of the site: what they print runs, every public name is there, links lead to files."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.rooms import ROOMS
+from tools.site_links import faults
+
+DOCS = ROOT / "docs"
+RUN = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("howto/*.md")])
+OURS = sorted(p for p in DOCS.glob("*/*.md") if p.parent.name not in ("api", "gallery"))
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="needs the source tree")
+
+
+def blocks(page: Path) -> list[str]:
+    """Python of a page, block by block."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
+@pytest.mark.parametrize("page", [p for p in RUN if blocks(p)], ids=lambda p: p.stem)
+def test_the_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in blocks(page):
+        exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", OURS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_pages_fit_and_link_to_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith("|")]
+    assert not long
+    for target in LINK.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        if ":" in target or "gallery/" in target:  # addresses; what is made with the site
+            continue
+        assert (page.parent / target).resolve().is_file(), target
+
+
+def test_every_public_name_is_on_a_page() -> None:
+    listed: dict[str, set[str]] = {}
+    for page in (DOCS / "api").glob("*.rst"):
+        room = "ribbit"
+        for line in page.read_text(encoding="utf-8").splitlines():
+            found = re.match(r"\.\. (?:current)?module:: (\S+)", line)
+            room = found.group(1) if found else room
+            if re.fullmatch(r"   [A-Za-z]\w*", line):
+                listed.setdefault(room, set()).add(line.strip())
+    for room in ROOMS:
+        names = public_names(room)
+        assert names - listed.get(room, set()) - listed["ribbit"] == set(), room
+
+
+def public_names(room: str) -> set[str]:
+    """What a room lists, read without importing frameworks; rooms themselves left out."""
+    if room == "ribbit":
+        module = importlib.import_module(room)
+        rooms = {"layers", "likelihoods", "priors", "samplers", "zoo"}
+        rooms |= {name.partition(".")[2] for name in ROOMS}
+        return set(module.__all__) - rooms - {"__version__"}
+    path = ROOT / "python" / room.replace(".", "/")
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    found = re.search(r"^__all__ = \[(.*?)\]", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return set(re.findall(r'"(\w+)"', found.group(1))) - {"Array"}
+
+
+SOUND = {
+    "index.html": '<a href="a.html#here">a</a><img src="_static/p.png"><script src="s.js">',
+    "a.html": '<p id="here">a <a href="https://example.org">elsewhere, if asked for</a></p>',
+    "_static/p.png": "",
+    "s.js": "",
+    "searchindex.js": " " * 10_000,
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Write a site."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_sound_site_has_no_faults(tmp_path: Path) -> None:
+    assert faults(write(tmp_path, SOUND)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("index.html", '<a href="b.html">', "b.html, which is not there"),
+        ("index.html", '<a href="a.html#there">', "no such place"),
+        ("index.html", '<script src="https://cdn.example/x.js"></script>', "loads https://cdn"),
+        ("index.html", '<link rel="stylesheet" href="//cdn.example/x.css">', "loads //cdn"),
+        ("index.html", '<img src="none.png">', "none.png, which is not there"),
+        ("index.html", "<style>@import 'https://cdn.example/x.css'</style>", "loads https://cdn"),
+        ("x.css", "a { background: url(http://cdn.example/x.png) }", "loads http://cdn"),
+        ("searchindex.js", "", "no search index"),
+    ],
+)
+def test_faults_are_found(name: str, text: str, said: str, tmp_path: Path) -> None:
+    found = faults(write(tmp_path, SOUND | {name: text}))
+    assert len(found) == 1
+    assert said in found[0]
