@@ -11,6 +11,8 @@ from tests.support.cuda import cpu_device
 from tests.support.paths import ROOT
 
 README = ROOT / "README.md"
+NEXT = ROOT / "docs/start/next.md"
+OVERVIEW = ROOT / "docs/start/overview.md"
 
 
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
@@ -28,27 +30,71 @@ def test_extras_are_named():
             "optional-dependencies"
         ]
     )
-    text = README.read_text(encoding="utf-8")
+    text = OVERVIEW.read_text(encoding="utf-8")
     line = re.search(
         r"^Extras: (.*?)\. ", text.replace("\n", " ").replace(" Extras", "\nExtras"), re.M
     )
     assert set(re.findall(r"`(\w+)`", line.group(1))) == extras
-    installed = [text, (README.parent / "docs/gpu.md").read_text(encoding="utf-8")]
+    installed = [
+        text,
+        README.read_text(encoding="utf-8"),
+        (README.parent / "docs/gpu.md").read_text(encoding="utf-8"),
+    ]
     installed += [p.read_text(encoding="utf-8") for p in (README.parent / "python").rglob("*.py")]
     for names in re.findall(r"\.\[([\w,]+)\]\"", "".join(installed)):
         assert set(names.split(",")) <= extras, names
 
 
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+def test_the_readme_is_one_screen():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 80
+    assert len(re.findall(r"^- \*\*", text, re.MULTILINE)) == 3  # figures, each with its page
+    [picture] = re.findall(r"^!\[[^]]+\]\((.*?)\)", text, re.MULTILINE)
+    assert (ROOT / picture).is_file()
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
+def test_figures_are_those_of_their_pages():
+    """The three that say why, against the tables that commands wrote."""
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    table = (ROOT / "docs/effective.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in table.partition("## bnn:")[2].partition("## concrete")[0].splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        rows.setdefault(cells[1] if len(cells) > 7 else "", cells)
+    assert f"{float(rows['ribbit HMC'][7]):.2f} s" in text
+    assert f"{rows['ribbit HMC'][4]} gradients" in text
+    assert f"ChEES {float(rows['blackjax ChEES'][7]):.1f} s" in text
+    assert all(float(rows[f"{name} NUTS 10"][7]) > 120 for name in ("numpyro", "blackjax"))
+    table = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    ratios = []
+    for line in (
+        table.partition("## Ribbit and the best rival")[2].partition("\n## ")[0].split("\n")
+    ):
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 7 and cells[1] not in (
+            "workload",
+            "---",
+            "reparam",
+            "normals",
+            "first-draw",
+        ):
+            ratios.append(float(cells[7].split("x")[0]))
+    assert f"{min(ratios):.1f} to {max(ratios):.1f} times the best" in text
+
+
+@pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
 def test_the_first_example_is_for_a_raw_table():
-    """Twelve lines that scale, give intervals and a verdict, and what to do when it is bad."""
+    """Twelve lines that scale, give intervals and a verdict; a page says what to do then."""
     text = README.read_text(encoding="utf-8")
     first = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     code = first.group(1)
     assert len([line for line in code.splitlines() if line]) <= 12
     for word in ("read_csv(", "standardize=True", ".interval(0.9)", "draws.summary("):
         assert word in code
-    after = " ".join(text[first.end() :].split("```")[0].split())
+    assert "](docs/start/next.md)" in text[first.end() :]
+    after = " ".join(NEXT.read_text(encoding="utf-8").split("```")[0].split())
     words = "verdict is bad", "resume=draws", "target_acceptance", "ensemble of modes"
     for word in (*words, "Categorical()", "wider prior", "from_torch("):
         assert word in after
@@ -58,7 +104,9 @@ def test_the_first_example_is_for_a_raw_table():
 @pytest.mark.skipif(not README.is_file(), reason="needs the source tree")
 def test_example(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    first, *rest = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    first, *rest = re.findall(
+        r"```python\n(.*?)```", README.read_text() + NEXT.read_text(), re.DOTALL
+    )
     names = {}
     assert len([line for line in first.splitlines() if line]) <= 12
     exec(compile(first, "README.md", "exec"), names)
