@@ -86,8 +86,8 @@ def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_l
 
 def form_of(target, monkeypatch, cluster):
     """Let a target's trajectories have one block of a chain, or a cluster."""
-    device = target._native._device
-    monkeypatch.setattr(device, "processors", 10**6 if cluster else 0, raising=False)
+    kind = type(target._native._device)
+    monkeypatch.setattr(kind, "processors", 10**6 if cluster else 0)
 
 
 @pytest.mark.parametrize("rows", [65, 500, 513, 1100])
@@ -99,6 +99,8 @@ def test_a_cluster_has_the_bits_of_a_block(device, monkeypatch, rng, name, dtype
     monkeypatch.setattr(persistent, "fits", lambda *_: True)
     monkeypatch.setitem(CASES, name, (*CASES[name][:3], rows, *CASES[name][4:]))
     target = pair(device, name, dtype, rng)[1]
+    if not target._native._device.clusters:
+        pytest.skip("needs compute capability 9.0")
     arrays = [a.astype(dtype) for a in 0.3 * rng.normal(size=(2, 2, target.dim))]
     found = []
     for cluster in (False, True):
