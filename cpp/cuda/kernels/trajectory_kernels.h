@@ -278,7 +278,7 @@ struct Trajectories {
 template <class T, int Kind, int Code, int Last, int R, class Units>
 struct Trajectory {
   using Chain = Trajectories<T, Kind, Code, Last, R, Units, 1>;
-  static constexpr int kBlock = Chain::kBlock, kResident = Chain::kResident;
+  static constexpr int kBlock = kThreads, kResident = Chain::kResident;
   using Shared = typename Chain::Shared;
   Chain chain;
   RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
@@ -288,7 +288,7 @@ struct Trajectory {
 template <class T, int Kind, int Code, int Last, int R, class Units>
 struct ClusterTrajectory {
   using Chain = Trajectories<T, Kind, Code, Last, R, Units, kSections>;
-  static constexpr int kBlock = Chain::kBlock, kResident = Chain::kResident;
+  static constexpr int kBlock = kThreads, kResident = Chain::kResident;
   static constexpr int kCluster = kSections;
   using Shared = typename Chain::Shared;
   Chain chain;
