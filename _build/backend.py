@@ -24,7 +24,8 @@ int main() { return 0; }
 """
 _INSTALL = (
     "install g++ 11 or newer (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
-    "conda: conda install -c conda-forge gxx; macOS: xcode-select --install) or name one in CXX; a wheel needs no compiler"
+    "conda: conda install -c conda-forge gxx; macOS: xcode-select --install) or name one in CXX; "
+    "a wheel needs no compiler"
 )
 
 
