@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,12 +59,12 @@ Run leapfrog(const Writer& w, std::int64_t rows, std::int64_t outputs) {
   const Network network = w.network();
   const LikelihoodKind kind =
       outputs > 1 ? LikelihoodKind::kCategorical : LikelihoodKind::kGaussian;
-  auto* const x = new Values(waves(rows * network.input_size(), 1.0));
-  auto* const y = new Values(outputs > 1 ? labels(rows) : waves(rows, 1.0));
-  auto* const density =
+  const auto x = std::make_shared<Values>(waves(rows * network.input_size(), 1.0));
+  const auto y = std::make_shared<Values>(outputs > 1 ? labels(rows) : waves(rows, 1.0));
+  const std::shared_ptr<LogDensity<float>> density(
       new LogDensity<float>(network, {{0, w.dim, PriorKind::kNormal, 0.5, 0, 0}}, kind, {0.1},
-                            Rows<float>(x->data()), y->data(), rows, {});
-  return [density, dim = w.dim](std::int64_t steps) {
+                            Rows<float>(x->data()), y->data(), rows, {}));
+  return [density, x, y, dim = w.dim](std::int64_t steps) {
     const Values start = waves(dim, 0.3), momentum = waves(dim, 1.0, 0.1);
     Values q(start), p(start), g(start);
     const double size = 1e-6;
@@ -98,12 +99,12 @@ Run convolution() {
 
 Run variational() {
   const Writer w = mlp({784, 50, 10}, kRelu);
-  auto* const x = new Values(waves(4 * 784, 1.0));
-  auto* const y = new Values(labels(4));
-  auto* const density = new LogDensity<float>(
+  const auto x = std::make_shared<Values>(waves(4 * 784, 1.0));
+  const auto y = std::make_shared<Values>(labels(4));
+  const std::shared_ptr<LogDensity<float>> density(new LogDensity<float>(
       w.network(), {{0, w.dim, PriorKind::kNormal, 1.0, 0, 0}}, LikelihoodKind::kCategorical, {},
-      Rows<float>(x->data()), y->data(), 4, {});
-  return [density, dim = w.dim](std::int64_t count) {
+      Rows<float>(x->data()), y->data(), 4, {}));
+  return [density, x, y, dim = w.dim](std::int64_t count) {
     const auto size = static_cast<std::size_t>(count);
     const std::vector<double> rate(size, 0.01), weight(size, 1.0);
     std::vector<double> records(3 * size);
@@ -135,10 +136,10 @@ Run variational() {
 
 // Predictive moments of samples of weights, or of masks.
 Run moments(const Writer& w, std::int64_t rows, LikelihoodKind kind, bool masked) {
-  auto* const network = new Network(w.network());
-  auto* const mean = new Values(waves(w.dim, 0.25));
-  auto* const scale = new Values(waves(w.dim, 0.02, 0.1));
-  auto* const x = new Values(waves(rows * network->input_size(), 1.0));
+  const auto network = std::make_shared<Network>(w.network());
+  const auto mean = std::make_shared<Values>(waves(w.dim, 0.25));
+  const auto scale = std::make_shared<Values>(waves(w.dim, 0.02, 0.1));
+  const auto x = std::make_shared<Values>(waves(rows * network->input_size(), 1.0));
   return [=, dim = w.dim](std::int64_t samples) {
     WeightSource<float> source;
     source.dim = dim;
