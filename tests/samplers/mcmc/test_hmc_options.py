@@ -96,6 +96,42 @@ def test_cap_warns_and_is_a_statistic():
         HMC(Gaussian(SDS), num_leapfrog_steps=51, max_num_leapfrog_steps=50)
 
 
+class Narrow(Gaussian):
+    """Sds of 4e-4 and 1 under a prior of sd 1: the default length takes some 2,000 leapfrogs."""
+
+    shared_prior_sd = 1.0
+
+    def __init__(self) -> None:
+        super().__init__([4e-4, 1.0])
+
+    def value_and_grad(self, theta, rows=None):
+        with np.errstate(over="ignore"):  # steps that warmup tries
+            return super().value_and_grad(theta, rows)
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("options", "most", "text"),
+    [
+        ({}, 1024, "default length takes at most 1024 leapfrogs, got 2 of 2 smaller"),
+        ({"max_num_leapfrog_steps": 1500}, 1500, "at most 1500 leapfrog steps"),
+    ],
+)
+def test_with_nothing_set_a_trajectory_costs_no_more_than_the_deepest_tree(options, most, text):
+    hmc = HMC(Narrow(), **options)
+    with pytest.warns(RuntimeWarning, match=text):
+        draws = hmc.sample(4, warmup=20, init=np.zeros((2, 2)), progress=False)
+    assert draws.stats["n_steps"].max() == most
+    assert draws.stats["capped"].any()
+
+
+@pytest.mark.parametrize(
+    "given", [{"step_size": 0.1}, {"trajectory_length": 1.0}, {"num_leapfrog_steps": 2000}]
+)
+def test_what_is_given_is_not_cut_to_the_deepest_tree(given):
+    assert HMC(Narrow(), **given).settings["max_num_leapfrog_steps"] == 100_000
+
+
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 def test_lengths_are_uniform_by_address_and_differ_between_chains():
     hmc = HMC(Gaussian(SDS), step_size=0.1, trajectory_length=1.0)

@@ -83,8 +83,10 @@ class HMC(Sampler):
         1 + jitter); the number of steps stays.
     target_acceptance : float
         What "auto" aims for. At lower ones a chain may stick where the density is narrow.
-    max_num_leapfrog_steps : int
-        Cap of every trajectory, with a warning and the statistic "capped".
+    max_num_leapfrog_steps : int, optional
+        Cap of every trajectory, with a warning and the statistic "capped". Default 1,024, as many
+        as of NUTS's deepest tree, where step size and length are both left to the sampler; else
+        100,000.
     divergence_threshold : float
         A larger energy error flags a transition as diverging. A trajectory that is lost, whose
         momentum is no longer finite, ends early: "n_steps" counts the leapfrogs that were made.
@@ -135,7 +137,7 @@ class HMC(Sampler):
         inverse_mass_matrix: Array | str | None = None,
         jitter: float = 0.0,
         target_acceptance: float = 0.9,
-        max_num_leapfrog_steps: int = 100_000,
+        max_num_leapfrog_steps: int | None = None,
         divergence_threshold: float = 1000.0,
     ) -> None:
         density = Density(target, function="HMC")

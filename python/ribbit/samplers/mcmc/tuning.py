@@ -32,6 +32,10 @@ _LENGTH_LAYER = 1
 # "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left what
 # the larger of these gives: a share of it, or transitions (a short warmup needs their way).
 _SHORT, _LEFT_SHARE, _LEFT = 20, 0.2, 100
+# Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, as
+# many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4, trajectories of a
+# whole prior sd have as many effective draws per gradient and a warmup 6.7 times as long.
+_MOST, _MOST_BY_DEFAULT = 100_000, 1024
 
 
 class Tuning:
@@ -64,19 +68,25 @@ class Tuning:
         randomize: str | None,
         inverse_mass_matrix: Array | str | None,
         target_acceptance: float,
-        max_num_leapfrog_steps: int,
+        max_num_leapfrog_steps: int | None,
         function: str = "HMC",
     ) -> None:
         self._density = density
         self._function = function
         self.target_acceptance = checks.fraction(function, "target_acceptance", target_acceptance)
+        self.step_size = hmc_options.step_size(step_size, function)
+        nothing_given = (
+            self.step_size is None and trajectory_length is None and num_leapfrog_steps is None
+        )
+        self._caps_default = max_num_leapfrog_steps is None and nothing_given
+        if max_num_leapfrog_steps is None:
+            max_num_leapfrog_steps = _MOST_BY_DEFAULT if nothing_given else _MOST
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
         self.randomize = (
             None if randomize is None else checks.choice("HMC", "randomize", randomize, _RANDOM)
         )
-        self.step_size = hmc_options.step_size(step_size, function)
         self.adapts_mass = isinstance(inverse_mass_matrix, str) and inverse_mass_matrix == "adapt"
         self.inverse_mass = hmc_options.inverse_mass(density, inverse_mass_matrix, function)
         self.adapts_length = isinstance(trajectory_length, str)
@@ -368,7 +378,16 @@ class Tuning:
     def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
         if self.randomize is not None:  # the longest have twice as many
             capped = capped | (2.0 * num_steps > self.max_steps)
-        if capped.any():
+        if capped.any() and self._caps_default:
+            warn(
+                f"[HMC] expected steps with which the default length takes at most "
+                f"{self.max_steps} leapfrogs, got {int(capped.sum())} of {capped.size} smaller: "
+                "those trajectories are shorter. The density is narrow in some directions: "
+                "inverse_mass_matrix='adapt' or rb.MCLMC may take it further; "
+                "max_num_leapfrog_steps=100_000 asks for the whole length",
+                stacklevel=4,
+            )
+        elif capped.any():
             warn(
                 f"[HMC] expected at most {self.max_steps} leapfrog steps per trajectory "
                 f"(max_num_leapfrog_steps), got more for {int(capped.sum())} of {capped.size} step "
