@@ -135,7 +135,7 @@ def test_blocks_that_do_not_meet_race():
     assert done.returncode != 0
 
 
-@pytest.mark.slow  # a minute; .ci/run has it beside the sanitizers of native tests
+@pytest.mark.slow  # a minute or two
 @needs_tsan
 def test_clusters_under_thread_sanitizer():
     options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s", "-k", "cluster"]
