@@ -4,18 +4,18 @@
 ``python examples/weight_pruning.py``
 
 Bayes by Backprop gives every weight a mean and a standard deviation. Blundell et al. (2015, "Weight
-uncertainty in neural networks", section 5.1.1) sort the weights by the ratio |mu| / sigma and set
-the lowest to zero: on MNIST 95 % of them went at almost no loss. Here it is done to a 64-100-100-10
+uncertainty in neural networks", section 5.1.1) sort the weights by ``|mu| / sigma`` and set the
+lowest to zero: on MNIST 95 % of them went at almost no loss. Here it is done to a 64-100-100-10
 network on 1,200 of scikit-learn's digits, without training again afterwards, beside two controls:
-the same fit pruned by |mu| alone, and members of a deep ensemble, each on its own, by |w|.
+the same fit pruned by ``|mu|`` alone, and a plain network (MAP) pruned by ``|w|``.
 
-What is seen: by |mu| / sigma 95 % go at no loss that could be told from none, and 98 % at some seven
-hundredths of accuracy. By |mu| alone it falls sooner: a small mean that is sure counts, a large one
-that is not does not. A plain network of the same prior is as good when whole and has lost a quarter
-at 90 %: nothing asked in training which weights matter, while the KL term of Bayes by Backprop
-charges for each. The histogram says how it is possible: few ratios are above 1, 0 decibels. The hump
-at -4 is of weights into hidden units, nearly all below zero: they hold units off whose outgoing
-weights are back at the prior. Both may go together.
+What is seen: by ``|mu| / sigma`` 95 % go at no loss that could be told from none, and 98 % at seven
+hundredths of accuracy. By ``|mu|`` alone it falls sooner: a small mean that is sure counts, a large
+one that is not does not. A plain network of the same prior is as good when whole and has lost a
+quarter at 90 %: nothing asked in training which weights matter, while the KL term of Bayes by
+Backprop charges for each. The histogram says how it is possible: few ratios are above 1, 0
+decibels. The hump at -4 is of weights into hidden units, nearly all below zero: they hold units off
+whose outgoing weights are back at the prior. Both may go together.
 
 Batches and learning rate of the plain network are defaults, as is the rate of Bayes by Backprop.
 Set by hand: the prior N(0, 1), batches of 128 for both, the epochs, and cosine schedules. The bound

@@ -6,8 +6,10 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ribbit as rb
 from tests.support.paths import ROOT
 from tests.support.rooms import ROOMS
 from tools.site_links import faults
@@ -33,6 +35,31 @@ def test_the_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names: dict[str, object] = {}
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
+@pytest.mark.parametrize("block", range(4))
+def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zarr", reason="needs zarr")
+    code = blocks(DOCS / "runs.md")
+    assert len(code) == 4
+    names: dict[str, object] = {"__name__": "__main__", "rb": rb}
+    if "ray" in code[block]:
+        names["ray"] = pytest.importorskip("ray", reason="needs Ray")
+    monkeypatch.chdir(tmp_path)
+    x, y = rb.datasets.toy_regression(20, seed=0)
+    names["x_test"] = x
+    target = rb.Posterior(
+        rb.mlp(1, (3,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2)
+    )
+    names["hmc"] = rb.HMC(target)
+    exec(compile(code[block], "runs.md", "exec"), names)
+    draws = names["draws"]
+    assert isinstance(draws, rb.Draws)
+    assert draws.complete
+    (folder,) = (tmp_path / "runs").iterdir()
+    kept = rb.open_run(folder).positions
+    np.testing.assert_array_equal(np.asarray(kept), np.asarray(draws.positions))
 
 
 @pytest.mark.parametrize("page", OURS, ids=lambda p: f"{p.parent.name}-{p.stem}")
