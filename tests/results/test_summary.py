@@ -164,9 +164,9 @@ def test_the_next_step_depends_on_what_is_wrong():
 
 
 def test_a_run_without_a_draw_yet_has_no_verdict():
-    """What run.draws().summary() says during warmup; where lp is (C, 0) there is nothing to see."""
-    lp, positions = np.zeros((4, 0)), np.zeros((4, 0, 3))
-    summary = rb.Draws(positions, {"lp": lp}, False, None, {"sampler": "HMC"}).summary()
+    """What run.draws().summary() says during warmup, when lp is (C, 0)."""
+    stats = {name: np.zeros((4, 0)) for name in ("lp", "n_steps")}
+    summary = rb.Draws(np.zeros((4, 0, 3)), stats, False, None, {"sampler": "HMC"}).summary()
     assert summary.converged is None
     assert summary.verdict.startswith("Not known")
 
