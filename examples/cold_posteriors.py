@@ -5,10 +5,10 @@
 
 The whole posterior to the power 1/T, log density / T: for T < 1 it is colder than Bayes' rule has
 it. Wenzel et al. (2020, "How good is the Bayes posterior in deep neural networks really?") sampled
-a ResNet-20 on CIFAR-10 and a CNN-LSTM on IMDB by SGHMC with N(0, 1) priors. At T = 1 they predicted
-worse than networks trained by SGD; far below 1, better than those. This is their sweep on a small
-network, 64-10-10 on 100 of scikit-learn's digits with the same prior, by HMC, which has no bias of
-a step size or of batches. What the sweep is made on:
+a ResNet-20 on CIFAR-10 and a CNN-LSTM on IMDB by Langevin dynamics on minibatches, with N(0, 1)
+priors. At T = 1 they predicted worse than networks trained by SGD; far below 1, better than those.
+This is their sweep on a small network, 64-10-10 on 100 of scikit-learn's digits with the same
+prior, by HMC, which has no bias of a step size or of batches. What the sweep is made on:
 
 - digits: as they are.
 - own labels: the same images with labels that a network drawn from the prior gives them. Here

@@ -3,7 +3,7 @@
 
 ``python examples/rotated_digit.py``
 
-Gal and Ghahramani (2016, "Dropout as a Bayesian approximation", section 5.1.2) turn a 1 in steps
+Gal and Ghahramani (2016, "Dropout as a Bayesian approximation", section 5.2) turn a 1 in steps
 and send each picture a hundred times through a network under dropout masks: where it stops looking
 like a 1 the classes' outputs scatter and overlap, though single passes may be sure of themselves.
 Here one of scikit-learn's digits, 8x8, is turned through 180 degrees before a 64-200-200-10 network

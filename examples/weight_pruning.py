@@ -4,7 +4,7 @@
 ``python examples/weight_pruning.py``
 
 Bayes by Backprop gives every weight a mean and a standard deviation. Blundell et al. (2015, "Weight
-uncertainty in neural networks", section 5.1.1) sort the weights by ``|mu| / sigma`` and set the
+uncertainty in neural networks", section 5.1) sort the weights by ``|mu| / sigma`` and set the
 lowest to zero: on MNIST 95 % of them went at almost no loss. Here it is done to a 64-100-100-10
 network on 1,200 of scikit-learn's digits, without training again afterwards, beside two controls:
 the same fit pruned by ``|mu|`` alone, and a plain network (MAP) pruned by ``|w|``.
