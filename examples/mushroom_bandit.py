@@ -17,9 +17,11 @@ After every 25 mushrooms each is fitted on all that was eaten, from where the la
 
 What is seen: over three forests the ensemble has the least regret by a little, MC dropout and
 greedy come next; forests differ by more than these three do. Bayes by Backprop has the most on so
-few mushrooms: its draws are wide where little was seen, so it goes on tasting. In the paper, after
-64 steps for each of 50,000 mushrooms, its regret had levelled off, and a greedy agent passed
-everything for the first thousand. Greedy does not fail so here, since 25 mushrooms are eaten first.
+few mushrooms: its draws are wide where little was seen, so it goes on tasting. After the first 500
+it eats poison 5 times in a hundred, the others once; it passes 10 edible ones in a hundred, the
+others 13 to 16. In the paper, after 64 steps for each of 50,000 mushrooms, its regret had levelled
+off, and a greedy agent passed everything for the first thousand. Greedy does not fail so here,
+since 25 mushrooms are eaten first.
 
 All of it leans on the noise that the likelihood states: rewards are divided by 20, their sd is 0
 for edible and 1 for poisonous mushrooms, and 0.35 is stated for both. At 0.7 Bayes by
