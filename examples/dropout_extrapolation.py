@@ -9,7 +9,7 @@ of a generated series, a trend, a yearly cycle and noise of sd 0.08, are asked f
 
 - MC dropout: 1-100-100-100-100-1, relu or tanh, a rate of 0.05 behind each hidden layer
 - HMC: 1-50-50-1, tanh, N(0, 0.3^2) on all weights, what its posterior says
-- a Gaussian process with a squared exponential covariance, in closed form, its three scales by the
+- a Gaussian process with a squared exponential covariance, in closed form, height and length by the
   likelihood on a grid
 
 What is seen, as in the paper: with relu the sd grows like the distance from the data, since masks
@@ -21,7 +21,7 @@ networks grows is no merit of dropout: sums of kinks do so under any posterior. 
 share of the true curve behind the data that lies within two sds of the mean, noise counted.
 
 HMC is as shipped. Set by hand: for MC dropout batches of 50, 3,000 epochs and a cosine schedule
-(with relu the fit still warns that it rises); the noise is known to all as sd 0.1.
+(one of the two fits still warns that it rises); the noise is known to all as sd 0.1.
 """
 
 from __future__ import annotations
