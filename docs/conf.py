@@ -62,7 +62,8 @@ copybutton_prompt_is_regexp = True
 # Each is run at build time; what needs a framework is shown and not run.
 RUN = (
     "classification_boundary|cnn_lstm_text|cold_posteriors|compare_methods|covariate_shift|"
-    "embed_numba|fashion_mnist|out_of_distribution|own_loop|regression_bands|resnet_hmc"
+    "dropout_extrapolation|embed_numba|fashion_mnist|mushroom_bandit|out_of_distribution|own_loop|"
+    "regression_bands|resnet_hmc|rotated_digit|weight_pruning"
 )
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

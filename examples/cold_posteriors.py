@@ -1,50 +1,142 @@
-"""A sweep of the temperature
-==========================
+"""Cold posteriors
+===============
 
 ``python examples/cold_posteriors.py``
 
-The whole posterior to the power 1/T (Wenzel et al. 2020): log density / T. Prints how the fit of
-held-out points and the spread of the predictions move with T.
+The whole posterior to the power 1/T, log density / T: for T < 1 it is colder than Bayes' rule has
+it. Wenzel et al. (2020, "How good is the Bayes posterior in deep neural networks really?") sampled
+a ResNet-20 on CIFAR-10 and a CNN-LSTM on IMDB by Langevin dynamics on minibatches, with N(0, 1)
+priors. At T = 1 they predicted worse than networks trained by SGD; far below 1, better than those.
+This is their sweep on a small network, 64-10-10 on 100 of scikit-learn's digits with the same
+prior, by HMC, which has no bias of a step size or of batches. What the sweep is made on:
+
+- digits: as they are.
+- own labels: the same images with labels that a network drawn from the prior gives them. Here
+  prior and likelihood are true, and T = 1 has the best expected log likelihood by Bayes' rule.
+- shifted copies: each digit beside itself moved by a pixel to the left and to the right, each of
+  the three with a third of a log likelihood, as augmentation in minibatches has it on average.
+
+What is seen: on own labels T = 1 is the best of the six, so the sampler is not what makes cold
+posteriors good. On digits the log likelihood rises all the way down to the coldest, by about 0.15
+a digit, while the accuracy moves by a hundredth: labels of digits are surer than networks of this
+prior think. With copies T matters more than twice as much, since an image that is seen in three
+ways with a third of the evidence each binds the network less; below T = 0.1 they cost little, and
+they help nowhere, as these digits are centred. So there is a cold posterior effect where the model
+is wrong, and none where it is right. Nothing here says which of its faults it is in a large
+network. Others found it to need augmentation (Izmailov et al. 2021, "What are Bayesian neural
+network posteriors really like?"), or blamed labels on which several people had to agree (Aitchison
+2021, "A statistical theory of cold posteriors in deep neural networks").
+
+Differences are to T = 1 on the same split; the error bars are standard errors over splits. R-hat is
+of the log density, the largest of the splits: in 80 draws it is near 1 from T = 0.1 on, and at
+T = 0.01 the two chains of a split may sit in modes of their own. The sampler is `HMC` with nothing
+set; widths, rows and temperatures are chosen here.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.datasets import load_digits
 
 import ribbit as rb
 
+TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+ROWS = 100
+MODEL = rb.Model([rb.Flatten(), *rb.mlp(64, (10,), 10).layers], input_shape=(8, 8, 1))
+KINDS = ("digits", "own labels", "shifted copies")
 
-def main(scale: float = 1.0) -> dict[float, dict[str, float]]:
-    """Sample at four temperatures; `scale` shortens the runs."""
-    x, y = rb.datasets.toy_regression(100, seed=0)
-    x_test, y_test = rb.datasets.toy_regression(200, seed=1)
-    count = max(20, int(200 * scale))
-    table = {}
-    print(f"{'T':>6}{'RMSE':>8}{'log lik.':>10}{'spread':>9}{'acceptance':>12}")
-    for temperature in (0.1, 0.3, 1.0, 3.0):
-        target = rb.Posterior(
-            rb.mlp(1, (50,), 1, activation="tanh"),
-            x,
-            y,
-            prior=rb.Normal(1.0),
-            likelihood=rb.Gaussian(0.2),
-            temperature=temperature,
-        )
-        hmc = rb.HMC(target, step_size="auto", num_leapfrog_steps=200)
-        draws = hmc.sample(count, warmup=count, chains=4, seed=0, progress=False)
-        p = draws.predict(x_test)
-        row = {
-            "rmse": rb.metrics.rmse(y_test, p.mean),
-            "log_likelihood": p.log_likelihood(y_test),
-            "spread": float(np.mean(p.epistemic_std)),
-            "acceptance": float(np.mean(draws.stats["acceptance_rate"])),
-        }
-        table[temperature] = row
-        print(
-            f"{temperature:>6g}{row['rmse']:>8.3f}{row['log_likelihood']:>10.3f}"
-            f"{row['spread']:>9.3f}{row['acceptance']:>12.2f}"
-        )
-    return table
+
+def posterior(x: np.ndarray, y: np.ndarray, temperature=1.0, copies=1) -> rb.Posterior:
+    """Each of the `copies` of a row counts as a share of it."""
+    return rb.Posterior(
+        MODEL,
+        x,
+        y,
+        prior=rb.Normal(1.0),
+        likelihood=rb.Categorical(),
+        temperature=temperature,
+        likelihood_temperature=copies,
+    )
+
+
+def with_copies(x: np.ndarray) -> np.ndarray:
+    """Return images (N, 8, 8, 1) and behind them the same moved left and right."""
+    wide = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    return np.concatenate([wide[:, :, k : k + 8] for k in (1, 2, 0)])
+
+
+def own_labels(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw a network from the prior and labels from what it says."""
+    theta = rng.normal(size=(1, MODEL.dim))
+    outputs = posterior(x, np.zeros(len(x), int)).outputs(theta, x)[0]
+    return np.argmax(outputs + rng.gumbel(size=outputs.shape), axis=1)
+
+
+def sweep(kind: str, temperatures: Sequence[float], seed: int, count: int) -> np.ndarray:
+    """Log likelihood per test row, accuracy and R-hat at each temperature, (T, 3), one split."""
+    x, y = load_digits(return_X_y=True)
+    x = (x * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)  # bytes, which are read as [0, 1]
+    rng = np.random.default_rng(seed)
+    if kind == "own labels":
+        y = own_labels(x, rng)
+    order = rng.permutation(len(y))
+    train, test = order[:ROWS], order[ROWS:]
+    x_train, y_train, copies = x[train], y[train], 1
+    if kind == "shifted copies":
+        x_train, y_train, copies = with_copies(x_train), np.tile(y_train, 3), 3
+    rows = []
+    for temperature in temperatures:
+        hmc = rb.HMC(posterior(x_train, y_train, temperature, copies))
+        with warnings.catch_warnings():
+            # What it would say of short runs is in the column of R-hat.
+            warnings.simplefilter("ignore", rb.errors.ConvergenceWarning)
+            draws = hmc.sample(count, warmup=count, chains=2, seed=seed, progress=False)
+        p = np.asarray(draws.predict(x[test]).probs)
+        rhat = float(np.max(rb.diagnostics.rhat(draws.stats["lp"])))
+        rows.append((-rb.metrics.nll(y[test], p), rb.metrics.accuracy(y[test], p), rhat))
+    return np.array(rows)
+
+
+def main(
+    folder: str | Path = ".", scale: float = 1.0, temperatures: Sequence[float] = TEMPERATURES
+) -> dict[str, np.ndarray]:
+    """Sweep; `scale` shortens the runs. What is returned: (splits, temperatures, 3) per kind."""
+    splits, count = max(2, round(4 * scale)), max(30, int(80 * scale))
+    tables = {
+        kind: np.stack([sweep(kind, temperatures, s, count) for s in range(splits)])
+        for kind in KINDS
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    print(f"{'':<16}{'T':>6}{'log lik.':>10}{'accuracy':>10}{'minus T = 1':>19}{'R-hat':>8}")
+    for kind, table in tables.items():
+        change = table - table[:, [temperatures.index(1.0)]]
+        mean, error = change.mean(0), change.std(0, ddof=1) / np.sqrt(splits)
+        for i, temperature in enumerate(temperatures):
+            log_lik, accuracy = table[:, i, :2].mean(0)
+            print(
+                f"{kind:<16}{temperature:>6g}{log_lik:>10.3f}{accuracy:>10.3f}"
+                f"{mean[i, 0]:>+10.3f} +- {error[i, 0]:.3f}{table[:, i, 2].max():>8.2f}"
+            )
+        for j, ax in enumerate(axes):
+            ax.errorbar(temperatures, mean[:, j], error[:, j], marker="o", capsize=3, label=kind)
+    for ax, name in zip(axes, ("test log likelihood per row", "test accuracy"), strict=True):
+        ax.axhline(0, color="0.6", linewidth=0.8)
+        ax.axvline(1, color="0.6", linewidth=0.8, linestyle="--")
+        ax.set(xscale="log", xlabel="temperature T", ylabel="minus that at T = 1", title=name)
+    axes[0].legend(frameon=False)
+    path = Path(folder) / "cold_posteriors.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    print(f"picture: {path}")
+    return tables
 
 
 if __name__ == "__main__":

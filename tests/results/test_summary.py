@@ -163,6 +163,14 @@ def test_the_next_step_depends_on_what_is_wrong():
     assert verdicts.judge(stuck)[0] is False
 
 
+def test_a_run_without_a_draw_yet_has_no_verdict():
+    """What run.draws().summary() says during warmup, when lp is (C, 0)."""
+    stats = {name: np.zeros((4, 0)) for name in ("lp", "n_steps")}
+    summary = rb.Draws(np.zeros((4, 0, 3)), stats, False, None, {"sampler": "HMC"}).summary()
+    assert summary.converged is None
+    assert summary.verdict.startswith("Not known")
+
+
 def test_divergences_are_warned_of():
     """Neal's funnel at a step size that is too large for its neck."""
     hmc = HMC(Funnel([1.0] * 10), step_size=0.5, num_leapfrog_steps=10, divergence_threshold=10.0)

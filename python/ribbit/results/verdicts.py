@@ -105,13 +105,15 @@ def find(
         if values is None:
             continue
         host = as_host(values)
+        if host.size == 0:  # a run that has no draw yet
+            continue
         host = host.reshape((*host.shape[:2], -1))
         if most is not None:
             stride = -(-host.shape[0] * host.shape[1] // most)
             # the last ones, so that what is left out is the beginning
-            host = host[:, (host.shape[1] - 1) % stride :: stride] if host.shape[1] else host
+            host = host[:, (host.shape[1] - 1) % stride :: stride]
         host = host.astype(np.float64)
-        if host.size and not np.isnan(host).all():
+        if not np.isnan(host).all():
             quantities[name] = host
     rhat = {name: _rhat(values, superchains) for name, values in quantities.items()}
     limits = []
