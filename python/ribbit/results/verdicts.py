@@ -50,6 +50,8 @@ class Findings(NamedTuple):
         Share of the draws that diverged, per chain.
     superchains : (C,) array or None
         Which chains have shared a start, where R-hat is the nested one.
+    begun : bool
+        Whether there is a draw: a run that is watched in warmup has none yet.
     """
 
     quantities: dict[str, Array]
@@ -57,6 +59,7 @@ class Findings(NamedTuple):
     limit: float
     diverging: Array | None
     superchains: npt.NDArray[np.intp] | None = None
+    begun: bool = True
 
     @property
     def title(self) -> str:
@@ -101,11 +104,13 @@ def find(
         "log noise": log_noise,
     }
     quantities: dict[str, Array] = {}
+    begun = True
     for name, values in given.items():
         if values is None:
             continue
         host = as_host(values)
-        if host.size == 0:  # a run that has no draw yet
+        if host.size == 0:
+            begun = False
             continue
         host = host.reshape((*host.shape[:2], -1))
         if most is not None:
@@ -129,7 +134,7 @@ def find(
     diverging = None
     if "diverging" in stats and stats["diverging"].shape[1] > 0:
         diverging = np.asarray(as_host(stats["diverging"]), dtype=np.float64).mean(axis=1)
-    return Findings(quantities, rhat, limit, diverging, superchains)
+    return Findings(quantities, rhat, limit, diverging, superchains, begun)
 
 
 def _rhat(values: Array, superchains: npt.NDArray[np.intp] | None = None) -> Array:
@@ -200,6 +205,8 @@ def judge(found: Findings) -> tuple[bool | None, str]:
 
 
 def _unknown(found: Findings) -> str:
+    if not found.begun:
+        return "Not known: there is no draw yet."
     if not found.quantities:
         return (
             "Not known: the draws have no log density (track_lp=True) and no predictions: ask "
