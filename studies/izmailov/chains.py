@@ -33,6 +33,11 @@ def forward_passes(study: Study, *, shifts: bool) -> float:
     return size.chains * size.draws * sets * size.tests / size.rows / 3
 
 
+def of_stuck_too(rhat: Any) -> np.ndarray:
+    """Flatten R-hat; chains that never moved have none, which counts as infinite."""
+    return np.nan_to_num(np.asarray(rhat, dtype=float).ravel(), nan=np.inf, posinf=np.inf)
+
+
 def reduce(study: Study, seed: int, draws: Any, *, shifts: bool = False) -> Arrays:
     """Keep what the figures need of draws (C, D, P); the draws themselves are not kept.
 
@@ -43,8 +48,8 @@ def reduce(study: Study, seed: int, draws: Any, *, shifts: bool = False) -> Arra
     x = split.scaled(split.x_test)
     each = np.asarray(draws.predict(x, keep=True).samples, dtype=np.float64)
     counts = [count for count in study.size.counts if count < each.shape[1]] + [each.shape[1]]
-    weights = np.asarray(rb.diagnostics.weight_rhat(draws))
-    functions = np.asarray(rb.diagnostics.predictive_rhat(draws, x, method="split")).ravel()
+    weights = of_stuck_too(rb.diagnostics.weight_rhat(draws))
+    functions = of_stuck_too(rb.diagnostics.predictive_rhat(draws, x, method="split"))
     stats = draws.stats
     out = {
         "curve": np.stack([each[:, :count].mean(axis=1) for count in counts]),
@@ -64,7 +69,7 @@ def reduce(study: Study, seed: int, draws: Any, *, shifts: bool = False) -> Arra
 
 
 def probabilities(found: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Mean of all draws of all chains, (N, K)."""
+    """Average over all draws of all chains, (N, K)."""
     return np.asarray(found["curve"][-1].mean(axis=0))
 
 

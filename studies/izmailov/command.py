@@ -58,6 +58,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     results = options.out or (page.RESULTS if options.write else study.root / "figures")
     for name in options.figure:
+        if not figures.fits(name, study):
+            print(f"{name}: left out, {study.size.data} has no images")
+            continue
         result = make(study, name)
         result["machine"] = {"cores": len(os.sched_getaffinity(0)), "kind": page.kind()}
         write_result(results, name, result)
@@ -70,4 +73,5 @@ def main(arguments: list[str] | None = None) -> int:
 def report(result: dict[str, Any]) -> None:
     """Print a figure's table and verdict."""
     print(f"\n{result['title']}\n{page.text_table(result['head'], result['rows'])}")
-    print(f"{result['verdict']}: {result['because']}", flush=True)
+    for claim in result["claims"]:
+        print(f"{claim['verdict']}: {claim['claim']}\n  {claim['because']}", flush=True)

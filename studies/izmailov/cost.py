@@ -57,15 +57,15 @@ def lines(study: Study, names: Sequence[str]) -> list[str]:
     seen: set[str] = set()
     total = 0.0
     for name in names:
-        figure = figures.module(name)
-        if getattr(figure, "NEEDS_IMAGES", False) and not study.images:
+        if not figures.fits(name, study):
             continue
+        figure = figures.module(name)
         count, gradients = 0, 0.0
         for task in figure.tasks(study):
             if task.key not in seen and not study.done(task):
                 count, gradients = count + 1, gradients + task.gradients
             seen.add(task.key)
-        seconds = gradients * getattr(figure, "GRADIENT_RATIO", 1.0) * gradient
+        seconds = gradients * gradient
         total += seconds
         out.append(f"  {name}: {count} runs, {gradients:.3g} gradients, {text(seconds)}")
     out.append(f"  in all: {text(total)} by this model")

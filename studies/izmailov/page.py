@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import textwrap
 from pathlib import Path
@@ -25,7 +24,7 @@ def kind() -> str:
 
 
 def cell(value: Any) -> str:
-    """A list over splits as mean and half a 95 % interval; other numbers in four digits."""
+    """Write a list over splits as mean and half a 95 % interval, other numbers in four digits."""
     if isinstance(value, list):
         mean, half = interval(value)
         digits = 2 if abs(mean) >= 100 else 4
@@ -129,7 +128,8 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
     out += [f"| {name} | {what.format(**numbers)} |" for name, what in BY_HAND]
     out += ["", "| claim | verdict |", "|---|---|"]
     for result in found.values():
-        out.append(f"| {result['title']} | **{result['verdict']}** |")
+        for one in result["claims"]:
+            out.append(f"| {result['title']}: {one['claim']} | **{one['verdict']}** |")
     out += [f"| {what} | {why} |" for what, why in NOT_MADE]
     seconds = sum(result["seconds"] for result in found.values())
     machines = sorted(
@@ -142,15 +142,19 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
 def section(result: dict[str, Any]) -> list[str]:
     """One figure: claim, criterion, verdict, table, picture."""
     name = result["name"]
-    because = result["because"].replace("+-", "±")
-    facts = [
-        f"Claim of the paper: {result['claim']}",
-        f"Criterion: {result['criterion']}.",
-        f"Verdict: **{result['verdict']}**. {because}.",
-        *([f"Set by hand: {result['by_hand']}."] if result.get("by_hand") else []),
+    facts = []
+    for one in result["claims"]:
+        facts += [
+            f"Claim of the paper: {one['claim']}",
+            f"Criterion: {one['criterion']}.",
+            f"Verdict: **{one['verdict']}**. {one['because'].replace('+-', '±')}.",
+        ]
+    if result["by_hand"]:
+        facts.append(f"Set by hand: {result['by_hand']}")
+    facts.append(
         f"Command: `python -m studies.izmailov --figure {name}`, {result['runs']} runs, "
-        f"{result['seconds'] / 60:.1f} minutes, splits {result['splits']}.",
-    ]
+        f"{result['seconds'] / 60:.1f} minutes, splits {result['splits']}."
+    )
     out = ["", f"## {result['title']}", ""]
     for fact in facts:
         first, *rest = wrapped(fact)

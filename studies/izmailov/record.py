@@ -14,28 +14,17 @@ from studies.izmailov.study import Study, Task, write
 def make(study: Study, name: str) -> dict[str, Any]:
     """Make the runs that are missing, then the figure's numbers, verdict and table."""
     figure = figures.module(name)
-    if getattr(figure, "NEEDS_IMAGES", False) and not study.images:
-        reason = f"{study.size.data} has no images"
-        return {"name": name, "title": figure.TITLE, "head": [], "rows": [], "numbers": {}} | {
-            "verdict": "not testable at this size",
-            "because": reason,
-            "seconds": 0.0,
-        }
     tasks = figure.tasks(study)
     found = {task.name: study.found(task) for task in tasks}
     before = {task.key for one in earlier(study, name) for task in one}
     own = [task for task in tasks if task.key not in before]
     numbers = figure.numbers(study, found)
-    verdict = figure.judge(numbers)
     head, rows = figure.table(numbers)
     return {
         "name": name,
         "title": figure.TITLE,
-        "claim": figure.CLAIM,
-        "criterion": figure.CRITERION,
+        "claims": judged(figure, numbers),
         "by_hand": getattr(figure, "BY_HAND", ""),
-        "verdict": verdict.status,
-        "because": verdict.because,
         "head": head,
         "rows": rows,
         "numbers": numbers,
@@ -44,6 +33,16 @@ def make(study: Study, name: str) -> dict[str, Any]:
         "runs": len(found),
         "seconds": sum(float(found[task.name]["seconds"]) for task in own),
     }
+
+
+def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, str]]:
+    """Judge every claim of a figure."""
+    out = []
+    for claim in figure.CLAIMS:
+        verdict = claim.judge(numbers)
+        words = {"claim": claim.text, "criterion": claim.criterion}
+        out.append({**words, "verdict": verdict.status, "because": verdict.because})
+    return out
 
 
 def earlier(study: Study, name: str) -> Iterator[list[Task]]:

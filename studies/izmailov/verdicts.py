@@ -8,8 +8,9 @@ too short; the margins are wide beside them or the verdict says that it cannot t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,25 @@ class Verdict:
 
     status: str
     because: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper in our words, and what decides it.
+
+    Attributes
+    ----------
+    text
+        The claim.
+    criterion
+        What `judge` asks, in words.
+    judge
+        From a figure's numbers to the verdict.
+    """
+
+    text: str
+    criterion: str
+    judge: Callable[[dict[str, Any]], Verdict]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
