@@ -140,7 +140,7 @@ def hmc(
 
 
 def reference(study: Study, seed: int) -> Task:
-    """The run that every other method is compared with: the prior of the size, temperature 1."""
+    """Return the run that all are compared with: the prior of the size, temperature 1."""
     return hmc(study, seed, name="hmc", shifts=True)
 
 

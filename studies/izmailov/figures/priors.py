@@ -27,19 +27,25 @@ def _task(study: Study, seed: int, family: str, scale: float) -> Task:
     return hmc(study, seed, name=f"{family}-{scale:g}", prior=(family, scale))
 
 
+def _scales(study: Study, family: str) -> list[float]:
+    """All scales for the normal prior, half to twice the prior sd for the others."""
+    return [c for c in study.size.scales if family == "normal" or 0.5 <= c <= 2]
+
+
 def tasks(study: Study) -> list[Task]:
     """Every family and scale on every split; the normal prior of scale 1 is the reference."""
-    size = study.size
-    return [_task(study, s, f, c) for s in size.splits for f in FAMILIES for c in size.scales]
+    splits = study.size.splits
+    return [_task(study, s, f, c) for s in splits for f in FAMILIES for c in _scales(study, f)]
 
 
 def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
     """Scores by family and scale, lists over splits."""
     size = study.size
-    out: dict[str, Any] = {"scales": list(size.scales), "prior_sd": size.prior_sd, "rows": {}}
+    scales = {family: _scales(study, family) for family in FAMILIES}
+    out: dict[str, Any] = {"scales": scales, "prior_sd": size.prior_sd, "rows": {}}
     for family in FAMILIES:
         rows = []
-        for scale in size.scales:
+        for scale in scales[family]:
             each = []
             for seed in size.splits:
                 one = found[_task(study, seed, family, scale).name]
@@ -62,7 +68,7 @@ def _differences(
 
 def scale_hardly_matters(found: dict[str, Any]) -> Verdict:
     """Compare normal priors of half and twice the scale with that of scale 1."""
-    rows = dict(zip(found["scales"], found["rows"]["normal"], strict=True))
+    rows = dict(zip(found["scales"]["normal"], found["rows"]["normal"], strict=True))
     parts = []
     for scale, row in rows.items():
         if 0.5 <= scale <= 2 and scale != 1:
@@ -72,11 +78,11 @@ def scale_hardly_matters(found: dict[str, Any]) -> Verdict:
 
 def family_hardly_matters(found: dict[str, Any]) -> Verdict:
     """Compare families of the same sd."""
-    at = found["scales"].index(1.0)
-    normal = found["rows"]["normal"][at]
+    at = {family: scales.index(1.0) for family, scales in found["scales"].items()}
+    normal = found["rows"]["normal"][at["normal"]]
     parts = []
     for family in FAMILIES[1:]:
-        row, name = found["rows"][family][at], f"{family} minus normal"
+        row, name = found["rows"][family][at[family]], f"{family} minus normal"
         parts += _differences(row, normal, name, FAMILY_LOSS, FAMILY_POINTS)
     return every(parts)
 
@@ -105,7 +111,7 @@ def table(found: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     rows = [
         [family, f"{scale * found['prior_sd']:.3f}", *(row[key] for key in keys)]
         for family, each in found["rows"].items()
-        for scale, row in zip(found["scales"], each, strict=True)
+        for scale, row in zip(found["scales"][family], each, strict=True)
     ]
     return head, rows
 
@@ -113,12 +119,12 @@ def table(found: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 def draw(found: dict[str, Any]) -> Any:
     """Accuracy and log likelihood over the prior sd, a line per family."""
     figure, panels = axes(2)
-    x = [scale * found["prior_sd"] for scale in found["scales"]]
+    sds = {f: [c * found["prior_sd"] for c in found["scales"][f]] for f in FAMILIES}
     for ax, key in zip(panels, ("accuracy", "log_likelihood"), strict=True):
         for color, (family, rows) in zip(COLORS, found["rows"].items(), strict=False):
-            line(ax, x, [row[key] for row in rows], family, color)
+            line(ax, sds[family], [row[key] for row in rows], family, color)
         ax.set(xscale="log", xlabel="prior sd", ylabel=key.replace("_", " "))
-        ax.set_xticks(x, [f"{sd:.2g}" for sd in x])
+        ax.set_xticks(sds["normal"], [f"{sd:.2g}" for sd in sds["normal"]])
         ax.minorticks_off()
         finish(ax, legend=ax is panels[0])
     return figure

@@ -37,7 +37,7 @@ def tasks(study: Study) -> list[Task]:
 
 
 def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
-    """Acceptance, divergences and scores at each step size, lists over splits."""
+    """Collect acceptance, divergences and scores at each step size, lists over splits."""
     out: dict[str, Any] = {"steps": list(study.size.steps), "rows": []}
     for step in study.size.steps:
         rows = []
