@@ -70,8 +70,9 @@ def lines(study: Study, names: Sequence[str]) -> list[str]:
         out.append(f"  {name}: {count} runs, {gradients:.3g} gradients, {text(seconds)}")
     out.append(f"  in all: {text(total)} by this model")
     if total > HOURS * 3600:
+        devices = max(1, round(total / 100 / (30 * 86400)))
         out.append(
-            f"This needs a GPU or a cluster: {text(total)} on this machine, "
-            f"{text(total / 100)} on one device that is 100 times as fast."
+            f"This needs a GPU or a cluster: {text(total)} on this machine; on devices that are "
+            f"100 times as fast {text(total / 100)} of one, or 30 days of {devices:,}."
         )
     return out

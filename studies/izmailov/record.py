@@ -29,7 +29,7 @@ def make(study: Study, name: str) -> dict[str, Any]:
         "rows": rows,
         "numbers": numbers,
         "size": study.size.name,
-        "splits": list(study.size.splits),
+        "splits": list(figure.splits(study) if hasattr(figure, "splits") else study.size.splits),
         "runs": len(found),
         "seconds": sum(float(found[task.name]["seconds"]) for task in own),
     }

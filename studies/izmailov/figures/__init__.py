@@ -23,6 +23,7 @@ NAMES = (
     "temperature",
     "priors",
     "covariate_shift",
+    "regression",
 )
 
 
