@@ -56,7 +56,7 @@ def _sample(study: Study, sampler: Any, seed: int, store: Path) -> Any:
 
 def _mclmc(study: Study, target: Any, seed: int, store: Path) -> Any:
     size = study.size
-    more = {"warmup": 500, "thin": 5} if size.name == "test" else {}
+    more: dict[str, Any] = {"warmup": 500, "thin": 5} if size.name == "test" else {}
     return rb.MCLMC(target).sample(
         size.draws, chains=size.chains, seed=seed, progress=False, store=store, **more
     )

@@ -35,7 +35,8 @@ def forward_passes(study: Study, *, shifts: bool) -> float:
 
 def of_stuck_too(rhat: Any) -> np.ndarray:
     """Flatten R-hat; chains that never moved have none, which counts as infinite."""
-    return np.nan_to_num(np.asarray(rhat, dtype=float).ravel(), nan=np.inf, posinf=np.inf)
+    flat = np.asarray(rhat, dtype=float).ravel()
+    return np.asarray(np.nan_to_num(flat, nan=np.inf, posinf=np.inf))
 
 
 def reduce(study: Study, seed: int, draws: Any, *, shifts: bool = False) -> Arrays:

@@ -78,7 +78,9 @@ STATISTICS = (
     "(`judge` in `studies/izmailov/figures/`), with margins; the sentence under *criterion* says "
     "it in words. Numbers are means over {splits} random splits into training and test rows, "
     "each with other chains, ± half a 95 % interval by Student's t. The splits draw from the same "
-    "1,797 images, so the intervals are somewhat too short. Where an interval holds the bar, "
+    "1,797 images, so the intervals are somewhat too short. Splits differ by more than "
+    "methods do, so the intervals in tables and pictures are wide; verdicts are on differences "
+    "within a split. Where an interval holds the bar, "
     "the verdict is *not testable at this size*."
 )
 BY_HAND = (

@@ -14,7 +14,7 @@ Array = np.ndarray
 
 
 def _noise(x: Array, strength: int, rng: np.random.Generator) -> Array:
-    return x + rng.normal(0, 0.1 * strength, x.shape)
+    return np.asarray(x + rng.normal(0, 0.1 * strength, x.shape))
 
 
 def _salt_and_pepper(x: Array, strength: int, rng: np.random.Generator) -> Array:
@@ -80,7 +80,7 @@ CORRUPTIONS: dict[str, Callable[[Array, int, np.random.Generator], Array]] = {
 def corrupt(x: Array, kind: str, strength: int) -> Array:
     """Corrupt images (N, H, W, C) in [0, 1]; strengths 1 to 5, the same noise every time."""
     rng = np.random.default_rng([list(CORRUPTIONS).index(kind), strength])
-    return np.clip(CORRUPTIONS[kind](x, strength, rng), 0, 1)
+    return np.asarray(np.clip(CORRUPTIONS[kind](x, strength, rng), 0, 1))
 
 
 def shifted_predictions(study: Study, split: Split, draws: Any) -> Array:

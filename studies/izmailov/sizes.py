@@ -147,7 +147,7 @@ PAPER = Size(
     },
 )
 # What --data imdb changes of it: its row of the same table.
-IMDB = {
+IMDB: dict[str, Any] = {
     "network": "cnn_lstm",
     "rows": 25_000,
     "tests": 25_000,

@@ -22,7 +22,8 @@ from studies.izmailov import problems
 from studies.izmailov.problems import Split
 from studies.izmailov.sizes import IMDB, Size
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]
+"""NumPy arrays and scalars by name: what is kept of a task."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _task(study: Study, name: str, seed: int) -> Task:
         layers: list[Any] = [rb.Dense(plan.hidden), rb.Activation("silu")]
         layers += [rb.Dropout(0.1)] if name == "mc dropout" else []
         target = rb.Posterior(
-            rb.Model([*layers, rb.Dense(1)], input_shape=(8,)),
+            rb.Model((*layers, rb.Dense(1)), input_shape=(8,)),
             x[train],
             y[train],
             prior=rb.Normal(1.0, fan_in=True),

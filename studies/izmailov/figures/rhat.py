@@ -20,7 +20,7 @@ EDGES = np.linspace(-4, 0.5, 46)
 
 def excess(rhat: np.ndarray) -> np.ndarray:
     """Return log10(R-hat - 1), at least -4 (it may be below 1 by chance), at most 2 (stuck)."""
-    return np.log10(np.clip(rhat - 1, 1e-4, 1e2))
+    return np.asarray(np.log10(np.clip(rhat - 1, 1e-4, 1e2)))
 
 
 def tasks(study: Study) -> list[Task]:

@@ -106,12 +106,12 @@ def draw(found: dict[str, Any]) -> Any:
     for color, space in zip(COLORS, ("weight", "function"), strict=False):
         line(left, lengths, [row[f"{space}_excess"] for row in rows], space, color)
         left.axhline(np.mean(last[f"{space}_excess"]), color=color, ls="--", lw=1)
-    left.set(ylabel="mean of log10(R-hat - 1)")
+    left.set(ylabel="mean of log10(R-hat - 1); dashed: defaults")
     line(right, lengths, [row["log_likelihood"] for row in rows], "", COLORS[2])
     right.axhline(np.mean(last["log_likelihood"]), color=COLORS[2], ls="--", lw=1)
     right.set(ylabel="log likelihood")
     for ax in (left, right):
-        ax.set(xscale="log", xlabel="length / (pi/2 prior sds); dashed: defaults")
+        ax.set(xscale="log", xlabel="length / (pi/2 prior sds)")
         ax.set_xticks(lengths, [f"{length:g}" for length in lengths])
         ax.minorticks_off()
         finish(ax, legend=ax is left)
