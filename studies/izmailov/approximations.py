@@ -134,10 +134,14 @@ def tasks(study: Study) -> list[Task]:
     return out
 
 
-def task(study: Study, name: str, seed: int) -> Task:
-    """Fit or sample one method; keep its probabilities, of ensembles those of each member."""
+def task(study: Study, name: str, seed: int, *, scale: float = 1.0) -> Task:
+    """Fit or sample one method; keep its probabilities, of ensembles those of each member.
+
+    Corruptions are predicted under the prior of the size alone, of scale 1.
+    """
     size = study.size
-    shifts = name in SHIFTED and study.images
+    shifts = name in SHIFTED and study.images and scale == 1
+    other = {} if scale == 1 else {"scale": scale}
     settings = study.settings(
         method=name,
         split=seed,
@@ -148,11 +152,14 @@ def task(study: Study, name: str, seed: int) -> Task:
         batch_size=size.batch_size,
         rate=RATE,
         cycle=CYCLE,
+        **other,
     )
 
     def make(store: Path) -> Arrays:
         split = study.split(seed)
-        target = study.target(split, rate=RATE if name == "mc dropout" else 0.0)
+        prior = rb.Normal(size.prior_sd * scale)
+        rate = RATE if name == "mc dropout" else 0.0
+        target = study.target(split, prior=prior, rate=rate)
         draws = METHODS[name](study, target, 1000 * seed, store)
         prediction = draws.predict(split.scaled(split.x_test), keep=name == "ensemble")
         out: Arrays = {"probs": np.asarray(prediction.probs, dtype=np.float64)}
@@ -176,7 +183,8 @@ def task(study: Study, name: str, seed: int) -> Task:
     }.get(name, size.epochs)
     share = 1 / size.chains if name in ("bbb", "mc dropout", "swag", "laplace") else 1.0
     gradients += share * forward_passes(study, shifts=shifts) * (name != "ensemble")
-    return Task(f"{name.replace(' ', '_')}-split{seed}", settings, gradients, make)
+    label = name.replace(" ", "_") + ("" if scale == 1 else f"-scale{scale:g}")
+    return Task(f"{label}-split{seed}", settings, gradients, make)
 
 
 def shifted_members(study: Study, split: Any, draws: Any) -> np.ndarray:

@@ -22,6 +22,7 @@ NAMES = (
     "closeness",
     "temperature",
     "priors",
+    "tuned",
     "covariate_shift",
     "regression",
 )

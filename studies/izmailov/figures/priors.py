@@ -21,7 +21,7 @@ BY_HAND = (
 )
 
 
-def _task(study: Study, seed: int, family: str, scale: float) -> Task:
+def prior_task(study: Study, seed: int, family: str, scale: float) -> Task:
     if (family, scale) == ("normal", 1.0):
         return reference(study, seed)
     return hmc(study, seed, name=f"{family}-{scale:g}", prior=(family, scale))
@@ -35,7 +35,7 @@ def _scales(study: Study, family: str) -> list[float]:
 def tasks(study: Study) -> list[Task]:
     """Every family and scale on every split; the normal prior of scale 1 is the reference."""
     splits = study.size.splits
-    return [_task(study, s, f, c) for s in splits for f in FAMILIES for c in _scales(study, f)]
+    return [prior_task(study, s, f, c) for s in splits for f in FAMILIES for c in _scales(study, f)]
 
 
 def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
         for scale in scales[family]:
             each = []
             for seed in size.splits:
-                one = found[_task(study, seed, family, scale).name]
+                one = found[prior_task(study, seed, family, scale).name]
                 row = scores(study.split(seed).y_test, probabilities(one))
                 row["function_below"] = float((one["function_rhat"] < 1.1).mean())
                 each.append(row)
