@@ -81,8 +81,8 @@ def _swag(study: Study, target: Any, seed: int, store: Path) -> Any:
 
 def _laplace(study: Study, target: Any, seed: int, store: Path) -> Any:
     sampler = rb.LaplaceApproximation(target, batch_size=study.size.batch_size)
-    fit = sampler.fit(study.size.epochs, seed=seed, progress=False, store=store)
-    return fit.draws(study.size.draws, seed=seed)
+    # The fit, not its draws: it predicts by the linearized network.
+    return sampler.fit(study.size.epochs, seed=seed, progress=False, store=store)
 
 
 def _ensemble(study: Study, target: Any, seed: int, store: Path) -> Any:
@@ -141,7 +141,9 @@ def task(study: Study, name: str, seed: int, *, scale: float = 1.0) -> Task:
     """
     size = study.size
     shifts = name in SHIFTED and study.images and scale == 1
-    other = {} if scale == 1 else {"scale": scale}
+    other: dict[str, Any] = {} if scale == 1 else {"scale": scale}
+    if name == "laplace":
+        other["predict"] = "linearized"
     settings = study.settings(
         method=name,
         split=seed,
@@ -161,7 +163,8 @@ def task(study: Study, name: str, seed: int, *, scale: float = 1.0) -> Task:
         rate = RATE if name == "mc dropout" else 0.0
         target = study.target(split, prior=prior, rate=rate)
         draws = METHODS[name](study, target, 1000 * seed, store)
-        prediction = draws.predict(split.scaled(split.x_test), keep=name == "ensemble")
+        x = split.scaled(split.x_test)
+        prediction = draws.predict(x, keep=True) if name == "ensemble" else draws.predict(x)
         out: Arrays = {"probs": np.asarray(prediction.probs, dtype=np.float64)}
         if name == "ensemble":
             each = np.asarray(prediction.samples, dtype=np.float64)
