@@ -62,12 +62,19 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name}: left out, {study.size.data} has no images")
             continue
         result = make(study, name)
-        result["machine"] = {"cores": len(os.sched_getaffinity(0)), "kind": page.kind()}
+        result["machine"] = {"cores": cores(), "kind": page.kind()}
         write_result(results, name, result)
         report(result)
     if options.write:
         page.write(results)
     return 0
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def report(result: dict[str, Any]) -> None:

@@ -106,10 +106,10 @@ def draw(found: dict[str, Any]) -> Any:
     for color, space in zip(COLORS, ("weight", "function"), strict=False):
         line(left, lengths, [row[f"{space}_excess"] for row in rows], space, color)
         left.axhline(np.mean(last[f"{space}_excess"]), color=color, ls="--", lw=1)
-    left.set(ylabel="mean of log10(R-hat - 1); dashed: defaults")
+    left.set(ylabel="mean of log10(R-hat - 1)")
     line(right, lengths, [row["log_likelihood"] for row in rows], "", COLORS[2])
     right.axhline(np.mean(last["log_likelihood"]), color=COLORS[2], ls="--", lw=1)
-    right.set(ylabel="log likelihood")
+    right.set(ylabel="log likelihood; dashed: defaults")
     for ax in (left, right):
         ax.set(xscale="log", xlabel="length / (pi/2 prior sds)")
         ax.set_xticks(lengths, [f"{length:g}" for length in lengths])
