@@ -98,7 +98,8 @@ BY_HAND = (
     ),
 )
 TIMES = (
-    "The time of a run that was interrupted counts its last part; a run that two figures share is "
+    "Times are wall-clock times beside other work on the same cores. That of a run that was "
+    "interrupted counts its last part; a run that two figures share is "
     "counted by the first. Seeds: split s shuffles by `RandomState(s)`; its chains have the seed "
     "1000 s."
 )
