@@ -37,6 +37,7 @@ def bars(ax: Any, names: Sequence[str], values: Sequence[Sequence[float]], title
     rows = range(len(names))
     ax.errorbar(means, rows, xerr=halves, fmt="o", ms=5, capsize=2, color=COLORS[0])
     ax.set_yticks(rows, names)
-    ax.invert_yaxis()
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel(title)
     finish(ax, legend=False)

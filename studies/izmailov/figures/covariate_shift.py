@@ -9,7 +9,7 @@ import numpy as np
 from studies.izmailov import approximations
 from studies.izmailov.chains import reference
 from studies.izmailov.figures.methods import LABELS
-from studies.izmailov.pictures import COLORS, axes, finish, line
+from studies.izmailov.pictures import COLORS, INK, axes, finish, line
 from studies.izmailov.scores import minus, scores
 from studies.izmailov.shift import CORRUPTIONS
 from studies.izmailov.study import Arrays, Study, Task
@@ -101,13 +101,17 @@ def table(found: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def draw(found: dict[str, Any]) -> Any:
-    """Accuracy and log likelihood over the strength, mean over the kinds."""
+    """Draw scores minus HMC's, split by split, over the strength; means over the kinds."""
     figure, panels = axes(2, height=3.6)
     for ax, key in zip(panels, ("accuracy", "log_likelihood"), strict=True):
-        for color, name in zip(COLORS, ORDER, strict=True):
-            values = np.array(found[key][name]).mean(axis=0)  # (strengths, splits)
+        scored = {name: np.array(found[key][name]).mean(axis=0) for name in ORDER}
+        for color, name in zip(COLORS, ORDER[1:], strict=False):
+            values = scored[name] - scored["hmc"]  # (strengths, splits)
             line(ax, found["strengths"], values.tolist(), LABELS[name], color)
-        ax.set(xlabel="strength", ylabel=f"{key.replace('_', ' ')}, mean over kinds")
+        ax.axhline(0.0, color=INK, ls="--", lw=1)
+        ax.set(xlabel="strength", ylabel=f"{key.replace('_', ' ')}, minus HMC's")
         ax.set_xticks(found["strengths"])
-        finish(ax, legend=ax is panels[0])
+        finish(ax, legend=False)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=5, frameon=False, fontsize="small")
     return figure

@@ -41,8 +41,8 @@ QUICK = Plan((1, 2), 3, 60, 20, 12, 2, 2, 20, 60, 10)
 BY_HAND = (
     "heating load of 768 buildings, the table that ships with Ribbit; standard splits 1 to 5 "
     "(0 served to choose lengths of runs); 8-50-1 with SiLU, `Normal(1.0, fan_in=True)`, the noise "
-    "is learned; HMC by its defaults, which cut trajectories at 1,024 leapfrogs here and warn, with "
-    "100 trajectories of warmup and 150 draws of 4 chains; "
+    "is learned; HMC by its defaults, which cut trajectories at 1,024 leapfrogs here and warn, "
+    "with 100 trajectories of warmup and 150 draws of 4 chains; "
     '10 networks of 5,000 epochs; SGLD with `step_size="auto"`, 100,000 updates per chain; '
     "mean-field VI of 10,000 epochs; dropout rate 0.1."
 )
