@@ -35,12 +35,12 @@ def make(study: Study, name: str) -> dict[str, Any]:
     }
 
 
-def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, str]]:
+def judged(figure: Any, numbers: dict[str, Any]) -> list[dict[str, Any]]:
     """Judge every claim of a figure."""
     out = []
     for claim in figure.CLAIMS:
         verdict = claim.judge(numbers)
-        words = {"claim": claim.text, "criterion": claim.criterion}
+        words = {"claim": claim.text, "of_paper": claim.of_paper, "criterion": claim.criterion}
         out.append({**words, "verdict": verdict.status, "because": verdict.because})
     return out
 

@@ -39,11 +39,14 @@ class Claim:
         What `judge` asks, in words.
     judge
         From a figure's numbers to the verdict.
+    of_paper
+        False: what is expected of HMC, which we do not ascribe to the paper.
     """
 
     text: str
     criterion: str
     judge: Callable[[dict[str, Any]], Verdict]
+    of_paper: bool = True
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

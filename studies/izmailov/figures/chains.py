@@ -83,6 +83,7 @@ CLAIMS = (
         "Averaging over more draws predicts better.",
         "the test log likelihood of all draws of a chain is above that of its first draw",
         more_draws,
+        of_paper=False,
     ),
 )
 

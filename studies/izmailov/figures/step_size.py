@@ -72,12 +72,14 @@ CLAIMS = (
         "The step has to be small: acceptance is near 1 there and falls as the step grows.",
         f"mean acceptance is above {HIGH:g} at the smallest step, and lower at each next step",
         falls,
+        of_paper=False,
     ),
     Claim(
         "A step that is small enough only costs time when it is made smaller.",
         f"the test log likelihoods of the two smallest steps differ by less than {DIFFERENCE:g} "
         "nats per row",
         same,
+        of_paper=False,
     ),
 )
 

@@ -76,12 +76,14 @@ CLAIMS = (
         "log10(R-hat - 1) of the weights is, on average, larger at the shortest length than at "
         "pi/2 prior sds",
         mixes,
+        of_paper=False,
     ),
     Claim(
         "Trajectories of pi/2 prior sds predict no worse than short ones.",
         f"the test log likelihood at pi/2 prior sds is at most {LOSS:g} nats per row below that "
         "at the shortest length",
         predicts,
+        of_paper=False,
     ),
 )
 
