@@ -133,7 +133,7 @@ def head(found: dict[str, dict[str, Any]]) -> list[str]:
     out += ["", "| section | claim | verdict |", "|---|---|---|"]
     for result in found.values():
         for one in result["claims"]:
-            whose = "" if one["of_paper"] else " (expected, not theirs)"
+            whose = "" if one["of_paper"] else " (expected)"
             out.append(f"| {result['title']} | {one['claim']}{whose} | **{one['verdict']}** |")
     out += [f"| | {what} | {why} |" for what, why in NOT_MADE]
     seconds = sum(result["seconds"] for result in found.values())

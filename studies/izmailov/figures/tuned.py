@@ -19,10 +19,11 @@ NAME = "tuned"
 TITLE = "HMC and networks, each with its own prior scale"
 BY_HAND = (
     "this section was added when the verdicts of the sections on methods and temperature were "
-    "known, and before those of priors were; the scales to choose from, those of the normal priors in the section before. The paper tunes "
-    "HMC's prior variance and the weight decay of networks, too. Here each split chooses for each "
-    "method by the log likelihood of every other test row; scores are of the rows between. The "
-    "largest scale was added after a first run, in which all splits chose the edge of the grid."
+    "known, and before those of priors were; the scales to choose from, those of the normal "
+    "priors in the section before. The paper tunes HMC's prior variance and the weight decay of "
+    "networks, too. Here each split chooses for each method by the log likelihood of every other "
+    "test row; scores are of the rows between. The largest scale was added after a first run, in "
+    "which all splits chose the edge of the grid."
 )
 ORDER = ("hmc", "one net", "ensemble")
 
