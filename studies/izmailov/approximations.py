@@ -109,8 +109,8 @@ AT_ANY_SIZE = ("ensemble", "sgld", "sghmc", "sghmc cyclical", "bbb", "mc dropout
 BY_HAND = (
     'SGLD and SGHMC with `step_size="auto"`, batches of {batch_size}, {updates:,} updates per '
     "chain after half as many; cyclical steps: a cycle of 800 updates, one draw at the end of "
-    "each; networks trained for {epochs} epochs of Adam (after which the test loss of split 100, which no "
-    "figure uses, hardly fell) under the prior of the size, "
+    "each; networks trained for {epochs} epochs of Adam (chosen on split 100, which no "
+    "figure uses) under the prior of the size, "
     "not tuned (the paper tunes weight decay and trains by SGD), {members} in the ensemble; "
     "mean-field VI for {four} epochs; dropout rate 0.1; MCLMC, SWAG and Laplace by their defaults."
 )
