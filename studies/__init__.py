@@ -1,0 +1,1 @@
+"""Studies of the field that are made again with Ribbit: one folder each."""

@@ -1,0 +1,108 @@
+"""Step size against acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from studies.izmailov.chains import RHAT_BAR, hmc, probabilities, reference
+from studies.izmailov.pictures import COLORS, axes, finish, line
+from studies.izmailov.scores import columns, minus, scores
+from studies.izmailov.study import Arrays, Study, Task
+from studies.izmailov.verdicts import Claim, Verdict, above, every, within
+
+NAME = "step_size"
+TITLE = "Step size and acceptance"
+HIGH, DIFFERENCE = 0.9, 0.01
+BY_HAND = (
+    "the step sizes and a fixed length of pi/2 prior sds; chains begin where those of the "
+    "reference ended, without warmup."
+)
+
+
+def tasks(study: Study) -> list[Task]:
+    """Every step size from the ends of the reference's chains; the first splits suffice."""
+    out = []
+    for seed in study.size.splits:
+        start = reference(study, seed)
+        out.append(start)
+        for step in study.size.steps:
+            options = {
+                "step_size": step,
+                "trajectory_length": study.size.quarter_turn,
+                "randomize": None,
+            }
+            name = f"step-{step:g}"
+            out.append(hmc(study, seed, name=name, options=options, start_from=start))
+    return out
+
+
+def numbers(study: Study, found: dict[str, Arrays]) -> dict[str, Any]:
+    """Collect acceptance, divergences and scores at each step size, lists over splits."""
+    out: dict[str, Any] = {"steps": list(study.size.steps), "rows": []}
+    for step in study.size.steps:
+        rows = []
+        for seed in study.size.splits:
+            one = found[f"step-{step:g}-split{seed}"]
+            row = scores(study.split(seed).y_test, probabilities(one))
+            row["acceptance"] = float(one["acceptance"].mean())
+            row["diverging"] = float(one["diverging"])
+            row["function_below"] = float((one["function_rhat"] < RHAT_BAR).mean())
+            rows.append(row)
+        out["rows"].append(columns(rows))
+    return out
+
+
+def falls(found: dict[str, Any]) -> Verdict:
+    """Ask for a high acceptance at the smallest step and a lower one at each next."""
+    each = [row["acceptance"] for row in found["rows"]]
+    parts = [above("acceptance at the smallest step", each[0], HIGH)]
+    for step, small, large in zip(found["steps"], each, each[1:], strict=False):
+        parts.append(above(f"lost beyond {step:g}", minus(small, large), 0.0))
+    return every(parts)
+
+
+def same(found: dict[str, Any]) -> Verdict:
+    """Compare the predictions of the two smallest steps."""
+    first, second = (row["log_likelihood"] for row in found["rows"][:2])
+    return within("log likelihood, first minus second step", minus(first, second), DIFFERENCE)
+
+
+CLAIMS = (
+    Claim(
+        "The step has to be small: acceptance is near 1 there and falls as the step grows.",
+        f"mean acceptance is above {HIGH:g} at the smallest step, and lower at each next step",
+        falls,
+        of_paper=False,
+    ),
+    Claim(
+        "A step that is small enough only costs time when it is made smaller.",
+        f"the test log likelihoods of the two smallest steps differ by less than {DIFFERENCE:g} "
+        "nats per row",
+        same,
+        of_paper=False,
+    ),
+)
+
+
+def table(found: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Return a row per step size."""
+    keys = ("acceptance", "accuracy", "log_likelihood", "function_below")
+    head = ["step size", "acceptance", "accuracy", "log likelihood", "predictions with R-hat < 1.1"]
+    rows = [
+        [f"{step:g}", *(row[key] for key in keys)]
+        for step, row in zip(found["steps"], found["rows"], strict=True)
+    ]
+    return head, rows
+
+
+def draw(found: dict[str, Any]) -> Any:
+    """Draw acceptance and log likelihood over the step size."""
+    figure, panels = axes(2)
+    for ax, key in zip(panels, ("acceptance", "log_likelihood"), strict=True):
+        line(ax, found["steps"], [row[key] for row in found["rows"]], key, COLORS[0])
+        ax.set(xscale="log", xlabel="leapfrog step", ylabel=key.replace("_", " "))
+        ax.set_xticks(found["steps"], [f"{step:g}" for step in found["steps"]], rotation=40)
+        ax.minorticks_off()
+        finish(ax, legend=False)
+    panels[0].set_ylim(0, 1.03)
+    return figure
