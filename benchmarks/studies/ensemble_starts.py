@@ -33,7 +33,7 @@ SETS = ("concrete", "energy", "yacht", "wine")
 HIDDEN, CHAINS, DRAWS = (16, 16, 16, 16), 10, 1000
 STEPS = 10_000 + 50 * DRAWS  # of a chain, by default
 HMC_TIMES = 10
-LEAPFROGS = 200  # of a trajectory of HMC, which by default are up to 1,024 of tiny steps here
+LEAPFROGS = 200  # of a trajectory of HMC, which by default are 1,024 tiny steps on average here
 PRIOR_SD = 1.0
 # What the warning for wine's six values advises: a step over the root of 12, in sds of y.
 STEPPED = {"wine": 1.0}
@@ -49,7 +49,7 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
 make ten times MCLMC's gradients, warmup included; with nothing set its steps fall to 1e-5 here and
-its trajectories are cut to 1,024 leapfrogs, as it warns.
+its trajectories are cut to 1,024 leapfrogs on average, as it warns.
 """
 
 

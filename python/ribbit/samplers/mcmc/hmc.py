@@ -84,9 +84,9 @@ class HMC(Sampler):
     target_acceptance : float
         What "auto" aims for. At lower ones a chain may stick where the density is narrow.
     max_num_leapfrog_steps : int, optional
-        Cap of every trajectory, with a warning and the statistic "capped". Default 1,024, as many
-        as of NUTS's deepest tree, where step size and length are both left to the sampler; else
-        100,000.
+        Cap of every trajectory, with a warning and the statistic "capped". Default 100,000; where
+        step size and length are both left to the sampler 2,048, and L at most 1,024, as many as of
+        NUTS's deepest tree.
     divergence_threshold : float
         A larger energy error flags a transition as diverging. A trajectory that is lost, whose
         momentum is no longer finite, ends early: "n_steps" counts the leapfrogs that were made.

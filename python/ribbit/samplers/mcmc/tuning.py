@@ -32,10 +32,10 @@ _LENGTH_LAYER = 1
 # "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left what
 # the larger of these gives: a share of it, or transitions (a short warmup needs their way).
 _SHORT, _LEFT_SHARE, _LEFT = 20, 0.2, 100
-# Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, as
-# many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4, trajectories of a
-# whole prior sd have as many effective draws per gradient and a warmup 6.7 times as long.
-_MOST, _MOST_BY_DEFAULT = 100_000, 1024
+# Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, on
+# average as many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4,
+# trajectories of a whole prior sd, 3,900 leapfrogs, have as many effective draws per gradient.
+_MOST, _MEAN_BY_DEFAULT = 100_000, 1024
 
 
 class Tuning:
@@ -80,7 +80,7 @@ class Tuning:
         )
         self._caps_default = max_num_leapfrog_steps is None and nothing_given
         if max_num_leapfrog_steps is None:
-            max_num_leapfrog_steps = _MOST_BY_DEFAULT if nothing_given else _MOST
+            max_num_leapfrog_steps = 2 * _MEAN_BY_DEFAULT if nothing_given else _MOST
         self.max_steps = checks.integer(
             "HMC", "max_num_leapfrog_steps", max_num_leapfrog_steps, minimum=1, maximum=2**62
         )
@@ -372,8 +372,9 @@ class Tuning:
         else:
             # A quotient that only rounding has lifted over an integer is that integer.
             steps = np.maximum(np.ceil(length / step_size * (1.0 - 1e-14)), 1.0)
-        capped = steps > self.max_steps
-        return np.where(capped, self.max_steps, steps).astype(np.int64), capped
+        most = _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
+        capped = steps > most
+        return np.where(capped, most, steps).astype(np.int64), capped
 
     def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
         if self.randomize is not None:  # the longest have twice as many
@@ -381,7 +382,8 @@ class Tuning:
         if capped.any() and self._caps_default:
             warn(
                 f"[HMC] expected steps with which the default length takes at most "
-                f"{self.max_steps} leapfrogs, got {int(capped.sum())} of {capped.size} smaller: "
+                f"{_MEAN_BY_DEFAULT} leapfrogs on average, got {int(capped.sum())} of "
+                f"{capped.size} smaller: "
                 "those trajectories are shorter. The density is narrow in some directions: "
                 "inverse_mass_matrix='adapt' or rb.MCLMC may take it further; "
                 "max_num_leapfrog_steps=100_000 asks for the whole length",
