@@ -27,6 +27,7 @@ __all__ = [
     "arrays_of",
     "fused_activations",
     "gradient_terms",
+    "row_terms",
     "skipped_rows",
     "state_size",
 ]
@@ -47,6 +48,11 @@ def arrays_of(row: Row) -> list[tuple[int, int]]:
 def gradient_terms(row: Row) -> int:
     """How many terms of a weight's gradient one data row gives; 0: no slices of them are made."""
     return TABLE[row["op"]].terms(row)
+
+
+def row_terms(row: Row) -> int:
+    """Terms of the gradient of a norm's parameters that one data row has."""
+    return TABLE[row["op"]].row_terms(row)
 
 
 def state_size(row: Row) -> int:

@@ -140,6 +140,7 @@ def product(
     n: int,
     k: int,
     slices: int = 1,
+    length: int = 0,
     passes: int = 0,
     joins: bool = False,
     chains: int = 1,
@@ -147,15 +148,17 @@ def product(
     """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
 
     With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
-    depend on how many there are. `joins`: the sink's kJoins. `chains`: how many there will be,
-    which decides the tiles and no bit.
+    depend on how many there are. `length`: terms of a slice; by default they are as equal as can
+    be. `joins`: the sink's kJoins. `chains`: how many there will be, which decides the tiles and no
+    bit.
     """
     operands = f"{a.name}, {b.name}, {sink.name}"
+    length = length or -(-k // slices)
     known = all(one.plain or one.found for one in (a, b)) and sink.plain
     if scalar == "float" and known and not (passes and n > _NARROW):
         sizes = m, n, k, *(one.fields[2] for one in (a, b) if one.plain)
         if m > _NARROW and m * n * k >= _WIDE and max(sizes) < _MOST_WIDE:
-            return _wide_product(a, b, sink, m, n, k, slices, chains)
+            return _wide_product(a, b, sink, m, n, k, slices, length, chains)
     if passes and n > _NARROW:
         tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
         across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
@@ -165,7 +168,6 @@ def product(
     else:
         tile_m, tile_n = (64, 16) if n <= 16 else (16, 64) if m <= 16 else (64, 64)
         name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {_DEPTH}>"
-    length = -(-k // slices)
     return Launch(
         name,
         (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
@@ -175,7 +177,15 @@ def product(
 
 
 def _wide_product(
-    a: Operand, b: Operand, sink: Operand, m: int, n: int, k: int, slices: int, chains: int
+    a: Operand,
+    b: Operand,
+    sink: Operand,
+    m: int,
+    n: int,
+    k: int,
+    slices: int,
+    length: int,
+    chains: int,
 ) -> Launch:
     rows, tiles = m - a.ones, _FOUND_TILES if a.found else _TILES
     chosen = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, slices * chains))
@@ -192,7 +202,7 @@ def _wide_product(
     size = 3 * 4 * (left + 16 * (tile_n + 4)) + (4 * tile_n if a.ones else 16)
     return Launch(
         f"WideProduct<{a.name}, {b.name}, {sink.name}, {sizes}>",
-        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, -(-k // slices)),
+        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
         (-(-rows // tile_m), -(-n // tile_n), slices),
         chains_along=2,
         shared=size if size > STATIC_SHARED else 0,
@@ -225,15 +235,16 @@ def weight_gradient(
     many partial sums they are cut; the panels of a pass add to each other. `blocks`: sizes of a
     weight that is zero outside blocks, ``taps, channels, outs, groups``.
     """
-    scalar, bias, slices = panel.scalar, row["bias"], panel.slices[number]
+    scalar, bias = panel.scalar, row["bias"]
+    first, slices, length = panel.cut(number, terms)
     size = rows * width // (row["argument"] if blocks else 1)
-    if slices == 1:
+    if panel.slices[number].count == 1:
         place = (panel.grad, panel.dim, 0, row["weight"], bias)
     else:
         arrays = ((row["weight"], size), *([(bias, width)] if bias >= 0 else []))
-        sums = panel.partials(arrays, slices)
-        place = (sums.address, sums.size, sums.slice_stride, 0, size)
-    fields = (*place, rows, width, int(panel.first > 0))
+        sums = panel.partials(arrays, panel.slices[number].count)
+        place = (sums.slice(first, panel.itemsize), sums.size, sums.slice_stride, 0, size)
+    fields = (*place, rows, width, int(panel.adds))
     name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
     sink = Operand(name, fields, plain=not blocks)
     if bias >= 0:
@@ -249,6 +260,7 @@ def weight_gradient(
             n=width,
             k=terms,
             slices=slices,
+            length=length,
             passes=passes,
             chains=panel.chains,
         )
