@@ -9,6 +9,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._backends.codes import OPS
+from ribbit._backends.cuda.layers import op_table
 from ribbit._backends.cuda.programs import gradient, plan, slices
 from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
@@ -127,7 +128,10 @@ CUT = net(
     (4, 4, 2),
     rb.Conv2D(8, 3, padding="same"),
     rb.FilterResponseNorm(),
-    rb.Residual([rb.Conv2D(8, 3, padding="same"), SILU, rb.LayerNorm()]),
+    rb.Residual(
+        [rb.Conv2D(8, 3, padding="same"), SILU, rb.LayerNorm()],
+        [rb.Conv2D(8, 1), rb.FilterResponseNorm()],
+    ),
     TANH,
     rb.Conv2D(4, 3, groups=2, padding="same"),
     rb.GroupNorm(2),
@@ -177,6 +181,25 @@ def test_memory_changes_no_bit(rng, monkeypatch, rows, rates):
             np.testing.assert_array_equal(a, b)
     if rates == "none":
         check(target, theta)
+
+
+def test_norms_before_a_sum_have_its_delta():
+    """Where nobody else reads them and no activation is between; then nothing is handed down."""
+
+    def found(model):
+        rows = plan.rows_of(model.table)
+        return op_table.lent_deltas(rows, op_table.skipped_rows(rows, [0.0] * len(rows)))
+
+    def sums(model):
+        return np.flatnonzero(model.table[:, 0] == OPS["add"]).tolist()
+
+    assert set(found(CUT).values()) == set(sums(CUT)) != set()
+    residual = rb.resnet20_frn(10)  # two of its sums are of two norms
+    assert set(found(residual).values()) == set(sums(residual))
+    assert len(found(residual)) == 11
+    norm, conv = rb.FilterResponseNorm(), rb.Conv2D(3, 1)
+    for path in ([conv, norm, SILU], [conv], [norm, conv], [norm, rb.Residual([conv])]):
+        assert found(net((2, 2, 3), rb.Residual(path))) == {}, path  # read twice, or no norm
 
 
 @pytest.mark.parametrize(("name", "less"), [("images", 0), ("groups", 80), ("sequences", 0)])

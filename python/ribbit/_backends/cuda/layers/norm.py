@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
@@ -26,18 +27,22 @@ def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
     return (*(panel.theta(offset) for offset in offsets), panel.dim)
 
 
-def columns_of(row: Row) -> list[tuple[int, int, int, int]]:
-    """Return what blocks of SumRows add up of a row's terms (R, arrays, channels).
+def columns_of(rows: Sequence[Row], run: int) -> list[tuple[int, int, int, int]]:
+    """Return what each block of SumRows adds up of the terms (run, arrays, channels) of all norms.
 
     The first number, numbers from data row to data row, columns, where the gradient goes.
     """
-    channels, apart = row["channels"], op_terms(row)
-    found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
-    return [
-        (array * channels + c, apart, min(_COLUMNS, channels - c), offset + c)
-        for array, offset in enumerate(found)
-        for c in range(0, channels, _COLUMNS)
-    ]
+    made, begin = [], 0
+    for row in (one for one in rows if one["op"] in _CODES):
+        channels, apart = row["channels"], op_terms(row)
+        found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
+        made += [
+            (begin + array * channels + c, apart, min(_COLUMNS, channels - c), offset + c)
+            for array, offset in enumerate(found)
+            for c in range(0, channels, _COLUMNS)
+        ]
+        begin += run * apart
+    return made
 
 
 def op_terms(row: Row) -> int:
@@ -234,3 +239,4 @@ OPERATIONS = {
         row_terms=op_terms,
     ),
 }
+_CODES = {OPS[name] for name in OPERATIONS}

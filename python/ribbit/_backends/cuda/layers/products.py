@@ -13,6 +13,7 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers.panel import Panel, Row
 
 __all__ = [
+    "DEPTH",
     "Operand",
     "activation_sink",
     "aligned",
@@ -22,7 +23,7 @@ __all__ = [
     "weight_gradient",
 ]
 
-_DEPTH = 16  # terms of a sum that lie in shared memory at a time
+DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _TALL = 1024  # rows that fill a device with tiles of 128
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
@@ -41,12 +42,14 @@ _TILES = {
     (32, 16): (112, 4),
 }
 _FOUND_TILES = {
-    (128, 64): (708, 2),
-    (128, 32): (441, 2),
-    (128, 16): (303, 2),
-    (64, 64): (392, 2),
-    (64, 32): (257, 2),
-    (64, 16): (182, 2),
+    (256, 32): (690, 2),
+    (256, 16): (440, 2),
+    (128, 64): (700, 2),
+    (128, 32): (400, 2),
+    (128, 16): (250, 2),
+    (64, 64): (390, 2),
+    (64, 32): (270, 2),
+    (64, 16): (178, 2),
 }
 _PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
@@ -167,7 +170,7 @@ def product(
         name = f"TensorProduct<{operands}, {passes}, {tile_m}, {tile_n}, {across}>"
     else:
         tile_m, tile_n = (64, 16) if n <= 16 else (16, 64) if m <= 16 else (64, 64)
-        name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {_DEPTH}>"
+        name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {DEPTH}>"
     return Launch(
         name,
         (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
@@ -194,7 +197,7 @@ def _wide_product(
     vectors = (
         4 if fours[0] and (a.found or (a.transposed and rows % 4 == 0)) else 1,
         4 if fours[1] and not b.transposed and n % 4 == 0 else 1,
-        4 if sink.aligned and n % 4 == 0 and tile_n >= 64 else 1,
+        4 if sink.aligned and n % 4 == 0 and max(tile_m // 2, tile_n) >= 64 else 1,
     )
     sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
     # Shared of the kernel: three stages of 16 terms, with four numbers of padding behind each line.

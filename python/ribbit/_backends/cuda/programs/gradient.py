@@ -15,12 +15,7 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, Device, Kernel, Launch, blocks_of, pack
 from ribbit._backends.cuda.layers import dropout, norm, op_table
-from ribbit._backends.cuda.layers.panel import (
-    Cell,
-    LearnedRate,
-    Masks,
-    Panel,
-)
+from ribbit._backends.cuda.layers.panel import Cell, LearnedRate, Masks, Panel
 from ribbit._backends.cuda.programs.plan import (
     Walk,
     is_cut,
@@ -242,18 +237,9 @@ class Program(Walk):
     @cached_property
     def _row_columns(self) -> Array | None:
         """(blocks, 4) int64: what each block of SumRows adds up; None for no norms."""
-        found, before = [], 0
-        for row in self._rows:
-            size = op_table.row_terms(row)
-            if size:
-                columns = np.array(norm.columns_of(row), np.int64)
-                columns[:, 0] += self._run * before
-                found.append(columns)
-                before += size
-        if not found:
-            return None
-        made: Array = self._device.xp.asarray(np.concatenate(found))
-        return made
+        found = norm.columns_of(self._rows, self._run)
+        made: Array = self._device.xp.asarray(np.array(found, np.int64))
+        return made if found else None
 
     def _mask_blocks(self, number: int, runs: int, last: int) -> int:
         """Count the sums of all runs over the masks of a row of the table."""

@@ -38,6 +38,7 @@ __all__ = ["GROUP", "Walk", "is_cut", "panel_rows", "rows_of", "run_rows", "scal
 _PANEL_BYTES, _GROUP_BYTES = 1 << 27, 5 << 29
 GROUP = 256  # rows; of a residual network a launch with fewer does not fill a device
 _RUN = 4096
+_LENT = -1  # address of a delta that is that of a later value
 _MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
 _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
 
@@ -125,6 +126,7 @@ class Walk:
     def _cells(self, *, gradients: bool) -> list[Cell]:
         """Buffers of all values; those of layers that change nothing are those of their input."""
         panel = self._panel
+        lent = op_table.lent_deltas(self._rows, self._skipped) if gradients else {}
         if gradients and self._terms_size:
             self._place_terms()
         features = int(self._x.shape[1])
@@ -148,7 +150,9 @@ class Walk:
             cell = Cell(size, self._address(self._buffer(shape)), stride)
             below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
-            if gradients and (
+            if number in lent:
+                cell.delta = _LENT
+            elif gradients and (
                 last
                 or number in self._learned
                 or op_table.arrays_of(row)
@@ -157,6 +161,9 @@ class Walk:
                 cell.delta = self._address(self._buffer(shape))
                 if self._codes[number] != 0:
                     cell.derivative = self._address(self._buffer(shape))
+                for lender, sum_row in lent.items():
+                    if sum_row == number:
+                        cells[lender + 1].delta = cell.delta
             kept = op_table.state_size(row)
             if kept > 0:
                 state = self._buffer((self._chains, panel * kept))
@@ -271,9 +278,10 @@ def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
 def scalars_of(rows: Sequence[Row]) -> int:
     """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
     skipped = op_table.skipped_rows(rows, [1.0] * len(rows))
+    lent = op_table.lent_deltas(rows, skipped)
     codes = op_table.activation_codes(rows)
     return sum(
-        (3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
+        (1 if i in lent else 3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
         + op_table.state_size(row)
         + op_table.row_terms(row)
         for i, row in enumerate(rows)
