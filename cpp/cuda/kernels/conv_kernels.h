@@ -17,7 +17,7 @@ struct Reach {
 
 // Where an image or a window begins: the number and its coordinates.
 struct Corner {
-  int first;
+  int first;  // where that is a number's
   int y;
   int x;
 };
@@ -114,6 +114,7 @@ template <class S, int Width>
 struct KeepsLines {
   static constexpr bool value = S::kTaps + 15 / Width < 32;
 };
+
 // (rows x sites, taps x channels): the cells that the window covers, 0 outside the image;
 // transposed: (taps x channels, rows x sites). Steps: of 16 sites from multiples of 16 on, none of
 // them beyond the last; they are whole lines of an image or parts of one.
@@ -135,9 +136,8 @@ struct Patches {
     const T* at = find(chain, i, j);
     return at == nullptr ? T(0) : *at;
   }
-  // The same number in two parts that are added, a line's and an entry's; there is one where a bit
+  // Where a number of a line and an entry is, in two parts that are added; there is one where a bit
   // is in both.
-  static constexpr bool kSteps = Steps;
   static constexpr bool kKeepsLines = !Transposed && KeepsLines<S, S::kChannels>::value;
   RIBBIT_DEVICE static Reach line(Index i) {
     const Small at = static_cast<Small>(i), row = at / S::kSites;
@@ -148,7 +148,8 @@ struct Patches {
     const int at = static_cast<int>(j), tap = at / S::kChannels, channel = at % S::kChannels;
     return {S::cell_offset(tap) * S::kChannels + channel, 1u << tap};
   }
-  // And with steps in the parts of an entry, of the first site of 16 and of those behind it.
+  // With steps: in the parts of an entry, of the first site of 16 and of a site behind that.
+  static constexpr bool kSteps = Steps;
   static_assert(!Steps || (Transposed && S::kSites % 16 == 0 &&
                            (S::kOutWidth % 16 == 0 || 16 % S::kOutWidth == 0)));
   RIBBIT_DEVICE static Corner corner(Index i) {
@@ -163,9 +164,10 @@ struct Patches {
     const int cell = static_cast<int>(row) * S::kCells + found.y * S::kWidth + found.x;
     return {cell * S::kChannels, found.y, found.x};
   }
-  // Address of an entry's cell `after` sites behind the first of 16; inside: there is one.
-  RIBBIT_DEVICE const T* behind(const T* own, const Corner& step, const Corner& entry, int after,
-                                bool& inside) const {
+  // Address of an entry's cell at the site `after` the first of 16, from `own` of the chain on;
+  // inside: there is one.
+  RIBBIT_DEVICE static const T* behind(const T* own, const Corner& step, const Corner& entry,
+                                       int after, bool& inside) {
     const Corner there = S::corner_behind(after);
     inside = S::has(step.y + entry.y + there.y, step.x + entry.x + there.x);
     return own + (step.first + entry.first + (there.y * S::kWidth + there.x) * S::kChannels);
