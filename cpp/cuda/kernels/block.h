@@ -91,6 +91,16 @@ RIBBIT_DEVICE void load4(float* to, const float* from) {
   for (int i = 0; i < 4; ++i) to[i] = from[i];
 #endif
 }
+// An address that the compiler takes as it is: it does not make it anew wherever it is used.
+RIBBIT_DEVICE const float* as_it_is(const float* address) {
+#if defined(__CUDA_ARCH__)
+  const float* same;
+  asm("mov.u64 %0, %1;" : "=l"(same) : "l"(address));
+  return same;
+#else
+  return address;
+#endif
+}
 RIBBIT_DEVICE void write4(float* to, const float* from) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);

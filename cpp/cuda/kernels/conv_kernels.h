@@ -8,6 +8,20 @@
 
 namespace ribbit::cuda {
 
+// What a place of an image meets: the number that its first tap is at, as if there were no edges,
+// and the taps that meet something, a bit each.
+struct Reach {
+  int first;
+  unsigned taps;
+};
+
+// Where an image or a window begins: the number and its coordinates.
+struct Corner {
+  int first;  // where that is a number's
+  int y;
+  int x;
+};
+
 template <int Height, int Width, int Channels, int KernelHeight, int KernelWidth, int StrideHeight,
           int StrideWidth, int PadTop, int PadLeft, int OutHeight, int OutWidth, int DilationHeight,
           int DilationWidth>
@@ -16,6 +30,10 @@ struct Sliding {
   static constexpr int kKernelHeight = KernelHeight, kKernelWidth = KernelWidth;
   static constexpr int kOutHeight = OutHeight, kOutWidth = OutWidth;
   static constexpr int kCells = Height * Width, kSites = OutHeight * OutWidth;
+  // One window, which meets each cell once.
+  static constexpr bool kWhole = kSites == 1 && KernelHeight == Height && KernelWidth == Width &&
+                                 PadTop == 0 && PadLeft == 0 && DilationHeight == 1 &&
+                                 DilationWidth == 1;
   // The cell that a tap meets at a site, less than zero outside the image.
   RIBBIT_DEVICE static int cell(int site, int tap) {
     const int y = site / OutWidth * StrideHeight + tap / KernelWidth * DilationHeight - PadTop;
@@ -32,11 +50,75 @@ struct Sliding {
     return inside ? y / StrideHeight * OutWidth + x / StrideWidth : -1;
   }
   static constexpr int kTaps = KernelHeight * KernelWidth;
+  // The cells that a site meets, from tap to tap cell_offset apart, where taps have bits enough.
+  RIBBIT_DEVICE static Reach cells(int site) {
+    const int y = site / OutWidth * StrideHeight - PadTop;
+    const int x = site % OutWidth * StrideWidth - PadLeft;
+    return {y * Width + x, taps([&](int tap) { return within(y + tap * DilationHeight, Height); },
+                                [&](int tap) { return within(x + tap * DilationWidth, Width); })};
+  }
+  RIBBIT_DEVICE static int cell_offset(int tap) {
+    return tap / KernelWidth * DilationHeight * Width + tap % KernelWidth * DilationWidth;
+  }
+  // The sites that meet a cell, the last tap's the first of them.
+  RIBBIT_DEVICE static Reach sites(int cell) {
+    const int y = cell / Width + PadTop, x = cell % Width + PadLeft;
+    const int last = y / StrideHeight * OutWidth + x / StrideWidth;
+    return {last - site_step(kTaps - 1),
+            taps([&](int tap) { return meets<StrideHeight>(y - tap * DilationHeight, OutHeight); },
+                 [&](int tap) { return meets<StrideWidth>(x - tap * DilationWidth, OutWidth); })};
+  }
+  // Of the cell that tap 0 meets at a site of an image without edges, and of what a tap adds to it.
+  RIBBIT_DEVICE static Corner corner_of_site(int site) {
+    return {0, site / OutWidth * StrideHeight, site % OutWidth * StrideWidth};
+  }
+  // The same for a site less than 16 behind the first of 16 sites of a line, or of whole lines.
+  RIBBIT_DEVICE static Corner corner_behind(int site) {
+    return OutWidth % 16 == 0 ? Corner{0, 0, site * StrideWidth} : corner_of_site(site);
+  }
+  RIBBIT_DEVICE static Corner corner_of_tap(int tap) {
+    return {0, tap / KernelWidth * DilationHeight - PadTop,
+            tap % KernelWidth * DilationWidth - PadLeft};
+  }
+  RIBBIT_DEVICE static bool has(int y, int x) {
+    return static_cast<unsigned>(y) < static_cast<unsigned>(Height) &&
+           static_cast<unsigned>(x) < static_cast<unsigned>(Width);
+  }
+  RIBBIT_DEVICE static int site_offset(int tap) { return site_step(kTaps - 1) - site_step(tap); }
+
+ private:
+  // Sites from that of tap 0 back to that of a tap which meets the same cell: a cell's place and
+  // such a tap's leave the same by division, so the division of their difference is exact.
+  RIBBIT_DEVICE static constexpr int site_step(int tap) {
+    return tap / KernelWidth * DilationHeight / StrideHeight * OutWidth +
+           tap % KernelWidth * DilationWidth / StrideWidth;
+  }
+  RIBBIT_DEVICE static bool within(int at, int end) { return at >= 0 && at < end; }
+  template <int Stride>
+  RIBBIT_DEVICE static bool meets(int at, int end) {
+    return at >= 0 && at % Stride == 0 && at / Stride < end;
+  }
+  template <class Down, class Across>
+  RIBBIT_DEVICE static unsigned taps(const Down& down, const Across& across) {
+    unsigned line = 0, all = 0;
+    RIBBIT_UNROLL_ALL for (int x = 0; x < KernelWidth; ++x) line |= across(x) ? 1u << x : 0u;
+    RIBBIT_UNROLL_ALL for (int y = 0; y < KernelHeight; ++y) {
+      all |= down(y) ? line << (y * KernelWidth) : 0u;
+    }
+    return all;
+  }
+};
+
+// Whether a line's taps fit the bits of a Reach, those of 15 terms beyond the last one too.
+template <class S, int Width>
+struct KeepsLines {
+  static constexpr bool value = S::kTaps + 15 / Width < 32;
 };
 
 // (rows x sites, taps x channels): the cells that the window covers, 0 outside the image;
-// transposed: (taps x channels, rows x sites).
-template <class T, class S, bool Transposed>
+// transposed: (taps x channels, rows x sites). Steps: of 16 sites from multiples of 16 on, none of
+// them beyond the last; they are whole lines of an image or parts of one.
+template <class T, class S, bool Transposed, bool Steps = false>
 struct Patches {
   static constexpr bool kAlongColumns = !Transposed;
   const T* base;
@@ -54,12 +136,48 @@ struct Patches {
     const T* at = find(chain, i, j);
     return at == nullptr ? T(0) : *at;
   }
+  // Where a number of a line and an entry is, in two parts that are added; there is one where a bit
+  // is in both.
+  static constexpr bool kKeepsLines = !Transposed && KeepsLines<S, S::kChannels>::value;
+  RIBBIT_DEVICE static Reach line(Index i) {
+    const Small at = static_cast<Small>(i), row = at / S::kSites;
+    const Reach found = S::cells(static_cast<int>(at % S::kSites));
+    return {(static_cast<int>(row) * S::kCells + found.first) * S::kChannels, found.taps};
+  }
+  RIBBIT_DEVICE static Reach entry(Index j) {
+    const int at = static_cast<int>(j), tap = at / S::kChannels, channel = at % S::kChannels;
+    return {S::cell_offset(tap) * S::kChannels + channel, 1u << tap};
+  }
+  // With steps: in the parts of an entry, of the first site of 16 and of a site behind that.
+  static constexpr bool kSteps = Steps;
+  static_assert(!Steps || (Transposed && S::kSites % 16 == 0 &&
+                           (S::kOutWidth % 16 == 0 || 16 % S::kOutWidth == 0)));
+  RIBBIT_DEVICE static Corner corner(Index i) {
+    const int at = static_cast<int>(i), tap = at / S::kChannels;
+    const Corner found = S::corner_of_tap(tap);
+    return {(found.y * S::kWidth + found.x) * S::kChannels + at % S::kChannels, found.y, found.x};
+  }
+  static constexpr int kNever = -(1 << 30);  // is outside of every image
+  RIBBIT_DEVICE Corner step(Index j) const {
+    const Small at = static_cast<Small>(j), row = at / S::kSites;
+    const Corner found = S::corner_of_site(static_cast<int>(at % S::kSites));
+    const int cell = static_cast<int>(row) * S::kCells + found.y * S::kWidth + found.x;
+    return {cell * S::kChannels, found.y, found.x};
+  }
+  // Address of an entry's cell at the site `after` the first of 16, from `own` of the chain on;
+  // inside: there is one.
+  RIBBIT_DEVICE static const T* behind(const T* own, const Corner& step, const Corner& entry,
+                                       int after, bool& inside) {
+    const Corner there = S::corner_behind(after);
+    inside = S::has(step.y + entry.y + there.y, step.x + entry.x + there.x);
+    return own + (step.first + entry.first + (there.y * S::kWidth + there.x) * S::kChannels);
+  }
 };
 
 // (rows x cells, taps x outs): the deltas of the sites where each tap meets the cell.
 template <class T, class S, int Outs>
 struct DeltaPatches {
-  static constexpr bool kAlongColumns = true;
+  static constexpr bool kAlongColumns = true, kSteps = false;
   const T* base;
   Index chain_stride;
   RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {
@@ -70,6 +188,17 @@ struct DeltaPatches {
     const Small where = row * S::kSites + static_cast<Small>(site);
     return base + chain * chain_stride + (where * Outs + entry % Outs);
   }
+  // As of Patches.
+  static constexpr bool kKeepsLines = KeepsLines<S, Outs>::value;
+  RIBBIT_DEVICE static Reach line(Index i) {
+    const Small at = static_cast<Small>(i), row = at / S::kCells;
+    const Reach found = S::sites(static_cast<int>(at % S::kCells));
+    return {(static_cast<int>(row) * S::kSites + found.first) * Outs, found.taps};
+  }
+  RIBBIT_DEVICE static Reach entry(Index j) {
+    const int at = static_cast<int>(j), tap = at / Outs, out = at % Outs;
+    return {S::site_offset(tap) * Outs + out, 1u << tap};
+  }
   RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
     const T* at = find(chain, i, j);
     return at == nullptr ? T(0) : *at;
@@ -79,7 +208,7 @@ struct DeltaPatches {
 // (taps x outs, channels): a kernel with its channels and outs exchanged.
 template <class T, int Channels, int Outs>
 struct TurnedKernel {
-  static constexpr bool kAlongColumns = false;
+  static constexpr bool kAlongColumns = false, kKeepsLines = false, kSteps = false;
   const T* base;
   Index chain_stride;
   RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {

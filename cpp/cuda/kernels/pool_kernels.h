@@ -79,7 +79,8 @@ struct PoolBackward {
         const T* image = x + block.y() * x_stride + Index(row) * S::kCells * S::kChannels + channel;
         const Index out = block.y() * stride + Index(row) * S::kSites * S::kChannels + channel;
         T sum = T(0);
-        for (int tap = 0; tap < S::kTaps; ++tap) {
+        if constexpr (S::kWhole && !Max) sum += delta[out] * (T(1) / static_cast<T>(S::kCells));
+        for (int tap = 0; tap < S::kTaps && (Max || !S::kWhole); ++tap) {
           const int site = S::site(cell, tap);
           if (site < 0) continue;
           const T given = delta[out + site * S::kChannels];

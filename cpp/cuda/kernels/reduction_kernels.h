@@ -23,9 +23,10 @@ struct GroupSum {
   }
 };
 
-// Gradient of parameters that every data row has terms of: terms (rows, arrays, width) per chain
-// are summed over rows in double; array a's sum goes to grad + offset a, plus what is there if
-// `add`. Grid: (ceil(width / 32), C, arrays).
+// Gradient of parameters that every data row has terms of: columns of terms are summed over rows in
+// double and go to grad, plus what is there if `add`. places: of each block the first number of a
+// chain's terms, numbers from row to row, columns (up to 32) and where in grad they go. Grid:
+// (blocks, C).
 template <class T>
 struct SumRows {
   static constexpr int kBlock = kThreads, kLanes = 32;
@@ -33,32 +34,27 @@ struct SumRows {
   const T* terms;
   Index chain_stride;
   Index rows;
-  Index arrays;
-  Index width;
+  const Index* places;
   T* grad;
   Index dim;  // from chain to chain of grad
-  Index first;
-  Index second;
-  Index third;
   Index add;
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& sum = block.template shared<Shared>();
-    const Index array = block.z(), column = block.x() * kLanes;
-    const T* from = terms + block.y() * chain_stride + array * width;
+    const Index* place = places + 4 * block.x();
+    const Index first = place[0], apart = place[1], columns = place[2], to = place[3];
+    const T* from = terms + block.y() * chain_stride + first;
     block.phase([&](int t) {
       double own = 0.0;
-      const Index c = column + t % kLanes;
-      for (Index r = t / kLanes; r < rows && c < width; r += kBlock / kLanes) {
-        own += static_cast<double>(from[r * arrays * width + c]);
+      const Index c = t % kLanes;
+      for (Index r = t / kLanes; r < rows && c < columns; r += kBlock / kLanes) {
+        own += static_cast<double>(from[r * apart + c]);
       }
       sum.value[0][t] = own;
     });
     sum.reduce(block);
     block.last([&](int t) {
-      const Index c = column + t;
-      if (t >= kLanes || c >= width) return;
-      const Index offset = array == 0 ? first : array == 1 ? second : third;
-      T* at = grad + block.y() * dim + offset + c;
+      if (t >= columns) return;
+      T* at = grad + block.y() * dim + to + t;
       const T value = static_cast<T>(sum.value[0][t]);
       *at = add != 0 ? *at + value : value;
     });

@@ -1,4 +1,4 @@
-// Products of wide float32 matrices: 32 to 128 rows of a block and 16 to 128 columns, 16 terms at a
+// Products of wide float32 matrices: 32 to 256 rows of a block and 16 to 128 columns, 16 terms at a
 // time, which are copied to shared memory two steps ahead. Every sum has the terms and the order of
 // `Product`'s, so its bits too.
 #pragma once
@@ -68,6 +68,9 @@ struct WideFeed {
   static constexpr bool kByLines = false;
   using Shares = WideShares<kAlong, kByLines, Count, Vector>;
   using Tile = typename Shares::Tile;
+  using Kept = int;  // of its lines: nothing
+  static constexpr int kKept = 1;
+  RIBBIT_DEVICE void keep(int, Kept (&)[kKept]) const {}
   const float* base;
   int stride;  // from line to line, or from term to term; 16 of them are 32 bits
   int lines;
@@ -83,8 +86,8 @@ struct WideFeed {
   RIBBIT_DEVICE const float* next(const float* from) const {
     return from + (kAlong ? Tile::kDepth * stride : Tile::kDepth);
   }
-  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* from, Index,
-                          int terms) const {
+  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* from, const Kept (&)[kKept],
+                          Index, int terms) const {
     const int apart = Shares::kApart * stride;
     RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
       const int line = Shares::line(t, i), term = Shares::term(t, i);
@@ -94,32 +97,86 @@ struct WideFeed {
   }
 };
 
-// The same for an operand that finds its numbers.
+// What a thread keeps of each line that it copies, from tile to tile.
+template <class Operand, bool Keeps, bool Steps>
+struct WideKept {
+  using Type = int;
+  static RIBBIT_DEVICE Type of(Index) { return 0; }
+  static RIBBIT_DEVICE Type none() { return 0; }
+};
+template <class Operand>
+struct WideKept<Operand, false, true> {
+  using Type = decltype(Operand::corner(0));
+  static RIBBIT_DEVICE Type of(Index line) { return Operand::corner(line); }
+  static RIBBIT_DEVICE Type none() { return {0, Operand::kNever, Operand::kNever}; }
+};
+template <class Operand>
+struct WideKept<Operand, true, false> {
+  using Type = decltype(Operand::line(0));
+  static RIBBIT_DEVICE Type of(Index line) { return Operand::line(line); }
+  static RIBBIT_DEVICE Type none() { return {0, 0}; }
+};
+
+// The same for an operand that finds its numbers; where it keeps lines or makes steps, by parts. An
+// address that is not inside is not read, so it may be anywhere.
 template <class Operand, bool Left, int Count, int Vector>
 struct WideFeed<Operand, Left, Count, Vector, false> {
   static constexpr bool kAlong = Left != Operand::kAlongColumns;
   static constexpr bool kByLines = Left && !kAlong;  // so that four terms are one copy
   using Shares = WideShares<kAlong, kByLines, Count, Vector>;
   using Tile = typename Shares::Tile;
+  static constexpr bool kKeeps = kByLines && Operand::kKeepsLines;
+  static constexpr bool kSteps = Left && kAlong && Operand::kSteps;
+  using Keeper = WideKept<Operand, kKeeps, kSteps>;
+  using Kept = typename Keeper::Type;
+  static constexpr int kKept = kKeeps ? Shares::kCopies : 1;
+  RIBBIT_DEVICE void keep(int t, Kept (&kept)[kKept]) const {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < kKept; ++i) {
+      const int line = Shares::line(t, i);
+      kept[i] = line < lines ? Keeper::of(first + line) : Keeper::none();
+    }
+  }
   const Operand& operand;
   Index chain;
   Index first;
   int lines;
   RIBBIT_DEVICE WideFeed(const Operand& given, Index of, Index from, Index, Index count)
       : operand(given), chain(of), first(from), lines(static_cast<int>(count - from)) {}
-  RIBBIT_DEVICE const float* start(int) const { return nullptr; }
+  // Of the chain: what numbers are found from.
+  RIBBIT_DEVICE const float* start(int) const {
+    return as_it_is(operand.base + chain * operand.chain_stride);
+  }
   RIBBIT_DEVICE const float* next(const float* from) const { return from; }
-  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float*, Index term0,
-                          int terms) const {
-    RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
-      const int line = Shares::line(t, i), term = Shares::term(t, i);
-      const float* from = nullptr;
-      if (line < lines && term < terms) {
-        from = Left ? operand.find(chain, first + line, term0 + term)
-                    : operand.find(chain, term0 + term, first + line);
+  RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* own,
+                          const Kept (&kept)[kKept], Index term0, int terms) const {
+    if constexpr (kKeeps) {
+      const int term = Shares::term(t, 0);  // of all copies of the thread
+      const auto entry = Operand::entry(term0 + term);
+      const unsigned taps = term < terms ? entry.taps : 0u;
+      RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
+        const bool inside = (kept[i].taps & taps) != 0;
+        const float* from = own + (inside ? kept[i].first + entry.first : 0);
+        block.template copy<Vector>(to.at(Shares::line(t, i), term), from, inside);
       }
-      const bool inside = from != nullptr;
-      block.template copy<Vector>(to.at(line, term), inside ? from : operand.base, inside);
+    } else if constexpr (kSteps) {
+      const auto step = operand.step(term0);
+      RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
+        const int term = Shares::term(t, i);
+        bool inside = false;
+        const float* from = operand.behind(own, step, kept[0], term, inside);
+        block.template copy<Vector>(to.at(Shares::line(t, 0), term), from, inside);
+      }
+    } else {
+      RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
+        const int line = Shares::line(t, i), term = Shares::term(t, i);
+        const float* from = nullptr;
+        if (line < lines && term < terms) {
+          from = Left ? operand.find(chain, first + line, term0 + term)
+                      : operand.find(chain, term0 + term, first + line);
+        }
+        const bool inside = from != nullptr;
+        block.template copy<Vector>(to.at(line, term), inside ? from : operand.base, inside);
+      }
     }
   }
 };
@@ -136,9 +193,11 @@ struct WideProduct {
   static constexpr int kBlock = kThreads;
   static constexpr int kResident = !OfA::kStrided || (M == 128 && N >= 64) ? 2 : M == 128 ? 3 : 4;
   static constexpr int kDepth = 16, kStages = 3;
-  // Outputs of a thread, and how many of them lie side by side.
-  static constexpr int kRows = M / 16, kHeight = kRows < 4 ? kRows : 4;
-  static constexpr int kColumns = N / 16, kSide = kColumns < 4 ? kColumns : 4;
+  // Threads side by side and one below another; outputs of each, and how many of them are
+  // neighbours.
+  static constexpr int kAcross = M >= 128 && N < 64 ? N / 4 : 16, kDown = kThreads / kAcross;
+  static constexpr int kRows = M / kDown, kHeight = FeedA::kByLines ? 1 : kRows < 4 ? kRows : 4;
+  static constexpr int kColumns = N / kAcross, kSide = kColumns < 4 ? kColumns : 4;
   static constexpr bool kOnes = OfA::kOnes;
   static_assert(!Sink::kJoins && kRows % kHeight == 0 && kColumns % kSide == 0);
   struct Shared {
@@ -148,8 +207,10 @@ struct WideProduct {
   };
   // The thread's first row, of kHeight, and column, of kSide. Bit 0 of a lane changes its rows
   // alone and bit 1 its columns alone: reading 16 bytes then takes half as long.
-  static RIBBIT_DEVICE int row_of(int t) { return (t / 32 * 2 + t % 2) * kHeight; }
-  static RIBBIT_DEVICE int column_of(int t) { return t % 32 / 2 * kSide; }
+  static RIBBIT_DEVICE int row_of(int t) {
+    return (t / 32 * (32 / kAcross) + t % 32 / 2 / kAcross * 2 + t % 2) * kHeight;
+  }
+  static RIBBIT_DEVICE int column_of(int t) { return t % 32 / 2 % kAcross * kSide; }
 
   A a;
   B b;
@@ -172,32 +233,37 @@ struct WideProduct {
     const bool ones = kOnes && block.x() == 0;
 
     Registers<const float*, 2> from(block);
-    const auto fetch = [&](int step) {
+    Registers<typename FeedA::Kept, FeedA::kKept> kept_a(block);
+    Registers<typename FeedB::Kept, FeedB::kKept> kept_b(block);
+    const auto fetch = [&](int step, int stage) {
       if (step < steps) {
-        const int stage = step % kStages, more = terms - step * kDepth;
+        const int more = terms - step * kDepth;
         const Index term = begin + step * kDepth;
         block.last([&](int t) {
           const float*(&at)[2] = from(t);
-          feed_a.copy(block, t, shared.a[stage], at[0], term, more);
-          feed_b.copy(block, t, shared.b[stage], at[1], term, more);
+          feed_a.copy(block, t, shared.a[stage], at[0], kept_a(t), term, more);
+          feed_b.copy(block, t, shared.b[stage], at[1], kept_b(t), term, more);
           at[0] = feed_a.next(at[0]), at[1] = feed_b.next(at[1]);
         });
       }
       block.commit();
     };
-    block.last([&](int t) { from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t); });
-    fetch(0);
-    fetch(1);
+    block.last([&](int t) {
+      from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t);
+      feed_a.keep(t, kept_a(t)), feed_b.keep(t, kept_b(t));
+    });
+    fetch(0, 0);
+    fetch(1, 1);
     block.last([&](int t) {
       float (&sum)[kRows * kColumns] = sums(t);
       RIBBIT_UNROLL_ALL for (int i = 0; i < kRows * kColumns; ++i) sum[i] = 0.0f;
       if (kOnes && t < N) shared.ones[t] = 0.0f;
     });
+    int stage = 0, ahead = 2;  // of this step and of the one that is fetched
     for (int step = 0; step < steps; ++step) {
       block.template wait<1>();
       block.phase([](int) {});  // what others have asked for is there, and the last stage is read
-      fetch(step + 2);
-      const int stage = step % kStages;
+      fetch(step + 2, ahead);
       block.last([&](int t) { multiply(t, shared.a[stage], shared.b[stage], sums(t)); });
       if (ones) {
         block.last([&](int t) {
@@ -209,6 +275,8 @@ struct WideProduct {
           shared.ones[t] = sum;
         });
       }
+      ahead = stage;
+      stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     block.last([&](int t) { finish(t, chain, slice, m0, n0, sums(t)); });
     if (ones) {
@@ -220,7 +288,7 @@ struct WideProduct {
 
  private:
   // Row i of a thread, from its first one on.
-  static RIBBIT_DEVICE int row(int i) { return i / kHeight * (16 * kHeight) + i % kHeight; }
+  static RIBBIT_DEVICE int row(int i) { return i / kHeight * (kDown * kHeight) + i % kHeight; }
 
   template <int Count>
   static RIBBIT_DEVICE void load(float* to, const float* from) {
@@ -252,7 +320,7 @@ struct WideProduct {
       }
       RIBBIT_UNROLL_ALL for (int c = 0; c < kTerms; ++c) {
         RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
-          load<kSide>(right + j, &tile_b.value[kk + c][j0 + 16 * j]);
+          load<kSide>(right + j, &tile_b.value[kk + c][j0 + kAcross * j]);
         }
         RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
           RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
@@ -270,7 +338,7 @@ struct WideProduct {
       const Index mm = m0 + row_of(t) + row(i);
       if (mm >= rows) continue;
       RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; j += kSide) {
-        const Index nn = n0 + column_of(t) + 16 * j;
+        const Index nn = n0 + column_of(t) + kAcross * j;
         const float* side = sum + i * kColumns + j;
         if constexpr (VectorSink == 4 && kSide == 4) {
           if (nn < n) sink.put4(chain, slice, mm, nn, side);

@@ -308,7 +308,7 @@ def test_learned_rates_of_panels(device, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     _, targets = pair(device, rows=900)
     host, on_device = (t.masked(rate="concrete") for t in targets)
-    monkeypatch.setattr("ribbit._backends.cuda.programs.gradient.panel_rows", lambda *_: 400)
+    monkeypatch.setattr("ribbit._backends.cuda.programs.gradient.run_rows", lambda *_: 400)
     theta = start(host, 2)
     found = on_device.masked_value_and_grad(device.asarray(theta), seed=1, step=2)
     for a, b in zip(found, host.masked_value_and_grad(theta, seed=1, step=2), strict=True):

@@ -11,7 +11,7 @@ import pytest
 
 import ribbit as rb
 from ribbit._backends.codes import ESTIMATORS
-from ribbit._backends.cuda.programs import gradient
+from ribbit._backends.cuda.programs import gradient, slices
 from ribbit._backends.cuda.programs import row_noise as row_noise_program
 from ribbit._backends.cuda.programs.row_noise import PairedProgram, bytes_per_sample
 from tests.backends.cuda.variational_problem import (
@@ -138,8 +138,8 @@ def test_panels_and_partial_sums(device, monkeypatch, name, estimator):
     host, there = image_pair(device, NETWORKS[name])
     options = {"batch": IMAGE_ROWS, "samples": 2, "estimator": estimator}
     whole = advance(there, **options)
-    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
-    monkeypatch.setattr(gradient, "_SLICE", 16)
+    monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
+    monkeypatch.setattr(slices, "_SLICE", 16)
     targets = host, image_pair(device, NETWORKS[name])[1]
     check(targets, **options)
     check(targets, **{**options, "batch": 33})
@@ -240,8 +240,8 @@ def test_the_host_waits_once(device, estimator):
 def test_memory_of_a_sample(device, monkeypatch, estimator):
     """What a program keeps for each sample is what was asked for, whatever N beyond a panel."""
     model = NETWORKS["strided"]
-    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
-    monkeypatch.setattr(row_noise_program, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
+    monkeypatch.setattr(row_noise_program, "run_rows", lambda *_: 10)
     made = []
     init = PairedProgram.__init__
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._backends.cuda.programs import gradient, plan
+from ribbit._backends.codes import OPS
+from ribbit._backends.cuda.layers import op_table
+from ribbit._backends.cuda.programs import gradient, plan, slices
 from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
 from tests.support.cuda import kernel_list
@@ -22,7 +24,7 @@ from tests.support.cuda.problems import (
     program_of,
     starts,
 )
-from tests.support.layer_problems import COMPILED
+from tests.support.layer_problems import COMPILED, SILU, TANH, net
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,9 +69,9 @@ def test_minibatches(rng):
 def test_panels(rng, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     target = problem(rng, rows=150, hidden=(20,), dtype="float64")
-    monkeypatch.setattr(plan, "_FEW_ROWS", 1)
+    monkeypatch.setattr(plan, "_RUN", 1)
     monkeypatch.setattr(plan, "_PANEL_BYTES", 64 * 8 * (3 * 20 + 2 * 2))
-    assert plan.panel_rows(target.model.table, 8) == 64
+    assert plan.run_rows(target.model.table, 8) == 64
     check(target, starts(rng, target))
     check(target, starts(rng, target), rows=list(range(149, 20, -1)))
 
@@ -92,13 +94,112 @@ def test_order_of_threads_and_chains(rng):
     np.testing.assert_array_equal(terms, found[0][0][1:2])
 
 
-def test_rows_of_a_panel():
-    """What fits 128 MB, but 512 where 2.7 GB allow them, and no value with 2^31 numbers."""
-    assert plan.panel_rows(rb.mlp(784, (256, 256), 10).table, 4) == 21_564
-    assert plan.panel_rows(rb.zoo.resnet20_frn().table, 4) == 512
-    assert plan.panel_rows(rb.mlp(10, (200_000,), 1).table, 8) == 512
-    assert plan.panel_rows(rb.mlp(10, (3_000_000,), 1).table, 8) == 37
-    assert plan.panel_rows(rb.mlp(1_000_000, (2,), 1).table, 4) == ((1 << 31) - 1) // 1_000_000
+def test_rows_of_a_run():
+    """What fits 128 MB, but 4,096 where 2.7 GB hold 256, and no value with 2^31 numbers."""
+    assert plan.run_rows(rb.mlp(784, (256, 256), 10).table, 4) == 21_564
+    assert plan.run_rows(rb.zoo.resnet20_frn().table, 4) == 4096
+    assert plan.run_rows(rb.mlp(10, (200_000,), 1).table, 8) == 4096
+    assert plan.run_rows(rb.mlp(10, (3_000_000,), 1).table, 8) == 37
+    assert plan.run_rows(rb.mlp(1_000_000, (2,), 1).table, 4) == ((1 << 31) - 1) // 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "room", "panel"),
+    [(4096, 0, 256), (4096, 256, 256), (4096, 4095, 2048), (4096, 4096, 4096), (1000, 700, 512)],
+)
+def test_rows_of_a_panel(rows, room, panel):
+    """Whole groups of a run, as many as the memory of `room` rows holds, in panels alike."""
+    table = rb.zoo.resnet20_frn().table
+    each = 4 * plan.scalars_of(plan.rows_of(table))
+    assert plan.panel_rows(table, rows, 4, room * each) == panel
+    assert plan.panel_rows(table, 200, 4, 0) == 200  # less than a group
+    small = rb.mlp(784, (256, 256), 10).table
+    assert plan.panel_rows(small, 21_564, 4, 0) == 21_564  # what fits 128 MB is never cut
+
+
+class SmallDevice(CpuDevice):
+    free = 0
+
+    def free_bytes(self):
+        return self.free
+
+
+CUT = net(
+    (4, 4, 2),
+    rb.Conv2D(8, 3, padding="same"),
+    rb.FilterResponseNorm(),
+    rb.Residual(
+        [rb.Conv2D(8, 3, padding="same"), SILU, rb.LayerNorm()],
+        [rb.Conv2D(8, 1), rb.FilterResponseNorm()],
+    ),
+    TANH,
+    rb.Conv2D(4, 3, groups=2, padding="same"),
+    rb.GroupNorm(2),
+    rb.Flatten(),
+    rb.Dropout(0.3),
+    rb.Dense(5),
+    TANH,
+    outputs=2,
+)
+
+
+@pytest.mark.parametrize("rates", ["none", "given", "learned"])
+@pytest.mark.parametrize("rows", [700, 1500])
+def test_memory_changes_no_bit(rng, monkeypatch, rows, rates):
+    """Panels of 256, 512 and all rows of a run: the same bits, and those of the CPU's sums."""
+    run = 1024
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 1)
+    monkeypatch.setattr(plan, "_RUN", run)
+    x = layer_problems.inputs(CUT, rng, rows).reshape(rows, *CUT.input_shape)
+    y = rng.normal(size=(rows, 2))
+    target = rb.Posterior(
+        CUT, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1), dtype="float32"
+    )
+    each = 4 * plan.scalars_of(plan.rows_of(CUT.table))
+    drops = np.flatnonzero(CUT.table[:, 0] == OPS["dropout"])
+    theta = starts(rng, target, chains=2)
+    options = {}
+    if rates != "none":
+        options["rates"] = np.zeros(len(CUT.table))
+        options["rates"][drops] = 0.3
+    if rates == "learned":
+        options["learned"] = tuple(drops.tolist())
+        theta = np.concatenate([theta, [[-1.2], [0.7]]], axis=1).astype(np.float32)
+    found = {}
+    for panel in (256, 512, run):
+        device = SmallDevice()
+        device.free = 2 * 2 * panel * each
+        program = program_of(target, 2, device=device, **options)
+        found[panel] = evaluate(program, theta)
+        panels = sum(
+            -(-min(run, rows - begin) // min(panel, rows)) for begin in range(0, rows, run)
+        )
+        assert sum("LikelihoodRows" in one.name for one in program._gradient) == panels
+        assert sum("SumRows" in one.name for one in program._gradient) == -(-rows // run)
+    for panel in (256, 512):
+        for a, b in zip(found[panel], found[run], strict=True):
+            np.testing.assert_array_equal(a, b)
+    if rates == "none":
+        check(target, theta)
+
+
+def test_norms_before_a_sum_have_its_delta():
+    """Where nobody else reads them and no activation is between; then nothing is handed down."""
+
+    def found(model):
+        rows = plan.rows_of(model.table)
+        return op_table.lent_deltas(rows, op_table.skipped_rows(rows, [0.0] * len(rows)))
+
+    def sums(model):
+        return np.flatnonzero(model.table[:, 0] == OPS["add"]).tolist()
+
+    assert set(found(CUT).values()) == set(sums(CUT)) != set()
+    residual = rb.resnet20_frn(10)  # two of its sums are of two norms
+    assert set(found(residual).values()) == set(sums(residual))
+    assert len(found(residual)) == 11
+    norm, conv = rb.FilterResponseNorm(), rb.Conv2D(3, 1)
+    for path in ([conv, norm, SILU], [conv], [norm, conv], [norm, rb.Residual([conv])]):
+        assert found(net((2, 2, 3), rb.Residual(path))) == {}, path  # read twice, or no norm
 
 
 @pytest.mark.parametrize(("name", "less"), [("images", 0), ("groups", 80), ("sequences", 0)])
@@ -125,8 +226,9 @@ def test_memory_of_a_panel_is_what_is_taken(name, less):
 def test_slices_of_a_weight_fill_a_device():
     """By shapes: many for small weights, few for large ones or few rows."""
 
-    def found(model, panel):
-        return list(gradient.slices_of(plan.rows_of(model.table), panel).values())
+    def found(model, run):
+        made = slices.slices_of(plan.rows_of(model.table), run, grouped=False)
+        return [one.count for one in made.values()]
 
     assert found(rb.mlp(22, (40,), 1), 58_368) == [228, 228]
     assert found(rb.mlp(784, (256, 256), 10), 8192) == [5, 16, 32]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._backends.cuda.programs import gradient
+from ribbit._backends.cuda.programs import gradient, slices
 from tests.support import layer_problems as problems
 from tests.support.cuda.compiler import Compiler
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
@@ -111,7 +111,7 @@ def test_minibatches(family):
 def test_panels(family, monkeypatch):
     """Several panels, the last one short, add up to one pass."""
     target, theta = posterior(FAMILIES[family], "float32", rows=23)
-    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
     check(target, theta)
     check(target, theta, rows=list(range(22, 1, -1)))
 
@@ -119,7 +119,7 @@ def test_panels(family, monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_order_of_threads_and_chains(family, monkeypatch):
     """The same bits whatever the order of blocks and threads, alone and beside other chains."""
-    monkeypatch.setattr(gradient, "_SLICE", 32)  # partial sums of these small problems too
+    monkeypatch.setattr(slices, "_SLICE", 32)  # partial sums of these small problems too
     target, theta = posterior(FAMILIES[family], "float32", rows=13, chains=3)
     found = [
         evaluate(program_of(target, chains, device=device(seed)), theta)
@@ -218,7 +218,7 @@ def test_masks_of_panels_and_threads(name, monkeypatch):
     other = program_of(target, 5, device=device(99), rates=rates)
     for found, known in zip(masked(other, theta, **where), expected, strict=True):
         np.testing.assert_array_equal(found, known)
-    monkeypatch.setattr(gradient, "panel_rows", lambda *_: 10)
+    monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
     cut = program_of(target, 3, device=device(), rates=rates)
     for found, known in zip(masked(cut, theta, **where), expected, strict=True):
         np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())

@@ -97,9 +97,9 @@ def test_likelihoods_with_rows_of_each_chain(device, name):
 
 def test_panels_of_a_batch(device, monkeypatch):
     host, on_device = pair(device)
-    monkeypatch.setattr(plan, "_FEW_ROWS", 1)
+    monkeypatch.setattr(plan, "_RUN", 1)
     monkeypatch.setattr(plan, "_PANEL_BYTES", 4 * 8 * 3 * (6 + 6 + 5 + 5 + 2))
-    assert plan.panel_rows(MODEL.table, 8) < 10
+    assert plan.run_rows(MODEL.table, 8) < 10
     theta = host.init(seed=3, chains=3)
     expected, found = (steps(t, theta, "friction", 10)[0] for t in (host, on_device))
     same(found, expected, rtol=0, atol=1e-11)

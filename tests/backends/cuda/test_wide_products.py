@@ -185,6 +185,17 @@ NETWORKS = {
         rb.Conv2D(68, 2),
     ),
     "odd images": net((6, 6, 18), rb.Conv2D(17, 3, dilation=2), rb.Conv2D(66, 1), rb.Conv2D(16, 2)),
+    # 16 sites at a time: whole lines, one, half a line, every other cell; 128 rows are whole slices
+    "steps": net(
+        (32, 32, 4),
+        rb.Conv2D(16, 3, padding="same"),
+        rb.Activation("silu"),
+        rb.Conv2D(20, 3, stride=2, padding="same"),
+        rb.Conv2D(8, 2, padding="same", dilation=2),
+        rb.AvgPool2D(2),
+        rb.Conv2D(12, 3, stride=2, padding="same"),
+        rb.AvgPool2D(4),
+    ),
     "groups": net((5, 6, 16), rb.Conv2D(24, 3, groups=2), rb.Conv2D(32, 2, groups=4)),
 }
 
@@ -192,10 +203,10 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
     """All that a gradient has; the sizes are aligned, or not."""
-    model = NETWORKS[name]
+    model, rows = NETWORKS[name], 128 if name == "steps" else 150
     target = rb.Posterior(
         model,
-        *(numbers(rng, 150, *model.input_shape), numbers(rng, 150, *model.output_shape)),
+        *(numbers(rng, rows, *model.input_shape), numbers(rng, rows, *model.output_shape)),
         prior=rb.Normal(1.0),
         likelihood=rb.Gaussian(0.3),
     )
@@ -204,13 +215,15 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
     def found(least):
         monkeypatch.setattr(products, "_WIDE", least)
         program = program_of(target, len(theta))
-        of = {n.partition("<")[2].partition("<")[0] for n in program.names if n.startswith("Wide")}
+        wide = [n for n in program.names if n.startswith("Wide")]
+        of = {n.partition("<")[2].partition("<")[0] for n in wide}
+        assert any(", true, true>" in n for n in wide) == (name == "steps" and least == 1)
         return evaluate(program, theta), of
 
     (wide, used), (small, control) = found(1), found(1 << 60)
     dense = {"Matrix", "WithOnes"}
     images = {"Patches", "DeltaPatches", *dense}
-    assert used == {"images": images, "odd images": images}.get(name, dense)
+    assert used == dict.fromkeys(("images", "odd images", "steps"), images).get(name, dense)
     assert not control
     for got, expected in zip(wide, small, strict=True):
         np.testing.assert_array_equal(got, expected)

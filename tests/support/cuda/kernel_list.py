@@ -68,18 +68,25 @@ WIDE_PRODUCTS = (
 # And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
 FOUND_PRODUCTS = tuple(
     f"WideProduct<{operands}, {rows}, {c}, {vectors}>"
-    for c, four in ((16, 1), (32, 1), (64, 4))
+    for rows, c in (
+        *((rows, c) for c in (16, 32, 64) for rows in (64, 128)),
+        (256, 16),
+        (256, 32),
+    )
+    for four in [4 if max(rows // 2, c) >= 64 else 1]
     for window in [f"Sliding<8, 8, {c}, 3, 3, 1, 1, 1, 1, 8, 8, 1, 1>"]
-    for rows in (64, 128)
     for operands, vectors in (
         (f"Patches<float, {window}, false>, {_ROWS}, ActivationSink<float, 0>", f"4, 1, {four}"),
         (
             f"DeltaPatches<float, {window}, {c}>, TurnedKernel<float, {c}, {c}>, DeltaSink<float>",
             f"4, 1, {four}",
         ),
-        (
-            f"WithOnes<float, Patches<float, {window}, true>>, {_ROWS}, GradientSink<float>",
-            "4, 1, 1",
+        *(
+            (
+                f"WithOnes<float, Patches<float, {window}, {flags}>>, {_ROWS}, GradientSink<float>",
+                "4, 1, 1",
+            )
+            for flags in ("true", "true, true")
         ),
     )
 )

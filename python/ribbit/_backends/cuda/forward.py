@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit._backends.cuda.layers.panel import Masks, Row
-from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
+from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
 from ribbit._backends.cuda.samples import Masked, Samples
 from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
@@ -72,7 +72,7 @@ class Forward(Walk):
         rows = rows_of(layers)
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
         fitting = max(1, _FORWARD_BYTES // (sum(row["out_size"] for row in rows) * dtype.itemsize))
-        self.rows = min(self.count, panel_rows(layers, dtype.itemsize), fitting)
+        self.rows = min(self.count, run_rows(layers, dtype.itemsize), fitting)
         self.theta_stride = dim if masked is None else 0
         each = dtype.itemsize * (scalars_of(rows) * self.rows + self.theta_stride)
         if each > device.free_bytes():

@@ -20,9 +20,9 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     taps = row["kernel_height"] * row["kernel_width"]
     weight = panel.theta(row["weight"]) or 0
 
-    def patches(*, transposed: bool) -> Operand:
-        flag = "true" if transposed else "false"
-        name = f"Patches<{scalar}, {window}, {flag}>"
+    def patches(*, transposed: bool, steps: bool = False) -> Operand:
+        flags = f"{'true' if transposed else 'false'}{', true' if steps else ''}"
+        name = f"Patches<{scalar}, {window}, {flags}>"
         fields = source.value, source.chain_stride
         fits = products.aligned([source.value], [source.chain_stride, channels])
         return Operand(name, fields, found=True, transposed=transposed, aligned=fits)
@@ -54,10 +54,14 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
 
     def backward() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outs)
+        _, slices, length = panel.cut(number, count * places)
+        lines = row["out_width"] % products.DEPTH == 0 or products.DEPTH % row["out_width"] == 0
+        whole = places % products.DEPTH == 0 and (slices == 1 or length % products.DEPTH == 0)
+        steps = scalar == "float" and not panel.passes.backward and lines and whole
         products.weight_gradient(
             panel,
             number,
-            patches(transposed=True),
+            patches(transposed=True, steps=steps),
             delta,
             taps * channels,
             outs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-from ribbit._arrays.device import Launch, blocks_of
+from ribbit._arrays.device import THREADS, Launch, blocks_of
 from ribbit._arrays.random_numbers import MASK, PREDICTIVE_MASK
 from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Cell, LearnedRate, Panel, Row
@@ -19,6 +19,11 @@ _CHANNELS = 1  # argument of a row that drops whole channels
 def blocks_of_units(rows: int, units: int) -> int:
     """Blocks of a grid whose threads make the masks of four units of a row."""
     return blocks_of(rows * -(-units // 4))
+
+
+def sums_of_units(rows: int, units: int) -> int:
+    """Blocks of the same threads without an end: each has a sum of its own."""
+    return -(-rows * -(-units // 4) // THREADS)
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -109,13 +114,19 @@ def _write_relaxed(panel: Panel, number: int, row: Row, rate: LearnedRate) -> Ba
                     int(add),
                     rate.sums,
                     int(rate.sums.shape[1]),
-                    panel.first // panel.rows * blocks_of_units(panel.rows, units),
+                    _first_block(panel, units),
                 ),
-                grid,
+                (sums_of_units(panel.count, units), 1, 1),
             )
         )
 
     return backward
+
+
+def _first_block(panel: Panel, units: int) -> int:
+    """Return the place of a panel's first block among the sums of all panels."""
+    runs, inside = divmod(panel.first, panel.run)
+    return runs * sums_of_units(panel.run, units) + sums_of_units(inside, units)
 
 
 def prior_of_learned(

@@ -42,6 +42,9 @@ def hand_down(panel: Panel, out: Cell, source: Cell, size: int) -> None:
     """Append: the delta of a value is part of that of its source."""
     if source.delta is None:
         return
+    if source.delta == out.delta:  # lent
+        source.add()
+        return
     panel.backward.append(
         Launch(
             f"HandDown<{panel.scalar}>",

@@ -35,11 +35,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     )
 
     def backward() -> None:
-        slices = panel.slices[number]
+        first, slices, length = panel.cut(number, positions)
         place = (panel.grad, dim, 0, row["weight"])
-        if slices > 1:
-            sums = panel.partials(((row["weight"], vocabulary * channels),), slices)
-            place = (sums.address, sums.size, sums.slice_stride, 0)
+        if panel.slices[number].count > 1:
+            arrays = ((row["weight"], vocabulary * channels),)
+            sums = panel.partials(arrays, panel.slices[number].count)
+            place = (sums.slice(first, panel.itemsize), sums.size, sums.slice_stride, 0)
         panel.backward.append(
             Launch(
                 f"EmbeddingGradient<{scalar}>",
@@ -52,8 +53,8 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     vocabulary,
                     channels,
                     slices,
-                    -(-positions // slices),
-                    int(panel.first > 0),
+                    length,
+                    int(panel.adds),
                 ),
                 (-(-vocabulary // _TOKENS), -(-channels // _CHANNELS), slices),
                 chains_along=2,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
-from ribbit._backends.codes import number_of
+from ribbit._backends.codes import OPS, number_of
 from ribbit._backends.cuda.layers.op import Op, places_of
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "columns_of"]
 
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
@@ -26,28 +27,27 @@ def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
     return (*(panel.theta(offset) for offset in offsets), panel.dim)
 
 
-def sum_rows(panel: Panel, row: Row, terms: int, stride: int, arrays: int) -> None:
-    """Append the gradients of a norm's parameters: sums of terms (C, R, arrays, channels)."""
-    found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
-    offsets = [*found, 0, 0, 0][:3]
-    channels = row["channels"]
-    panel.backward.append(
-        Launch(
-            f"SumRows<{panel.scalar}>",
-            (
-                terms,
-                stride,
-                panel.count,
-                arrays,
-                channels,
-                panel.grad,
-                panel.dim,
-                *offsets,
-                int(panel.first > 0),
-            ),
-            (-(-channels // _COLUMNS), 1, len(found)),
-        )
-    )
+def columns_of(rows: Sequence[Row], run: int) -> list[tuple[int, int, int, int]]:
+    """Return what each block of SumRows adds up of the terms (run, arrays, channels) of all norms.
+
+    The first number, numbers from data row to data row, columns, where the gradient goes.
+    """
+    made, begin = [], 0
+    for row in (one for one in rows if one["op"] in _CODES):
+        channels, apart = row["channels"], op_terms(row)
+        found = [row[name] for name in ("weight", "bias", "third") if row[name] >= 0]
+        made += [
+            (begin + array * channels + c, apart, min(_COLUMNS, channels - c), offset + c)
+            for array, offset in enumerate(found)
+            for c in range(0, channels, _COLUMNS)
+        ]
+        begin += run * apart
+    return made
+
+
+def op_terms(row: Row) -> int:
+    """Terms of all arrays that a data row has."""
+    return (3 if row["op"] == OPS["filter_response_norm"] else 2) * row["channels"]
 
 
 def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
@@ -57,7 +57,7 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
     lanes = lanes_of(channels)
     grid = (panel.count * -(-channels // lanes), 1, 1)
     inverse, stride = panel.state(number)
-    terms, _ = panel.state(number, channels)
+    terms, terms_stride = panel.row_terms(number)
     head = (source.value, source.chain_stride, *parameters(panel, row))
     panel.forward.append(
         Launch(
@@ -89,7 +89,7 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
                     inverse,
                     stride,
                     terms,
-                    stride,
+                    terms_stride,
                     source.delta,
                     source.derivative,
                     source.chain_stride,
@@ -100,7 +100,6 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
                 grid,
             )
         )
-        sum_rows(panel, row, terms, stride, 3)
 
     return backward
 
@@ -112,7 +111,7 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     lanes, positions = lanes_of(channels), panel.count * places
     grid = (-(-positions * lanes // THREADS), 1, 1)
     moments, stride = panel.state(number)
-    terms, _ = panel.state(number, 2 * places)
+    terms, terms_stride = panel.row_terms(number)
     given = (source.value, source.chain_stride)
     panel.forward.append(
         Launch(
@@ -138,11 +137,10 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
         panel.backward.append(
             Launch(
                 f"LayerNormTerms<{panel.scalar}, {lanes}>",
-                (*given, *seen, terms, stride, places, channels),
+                (*given, *seen, terms, terms_stride, places, channels),
                 (panel.count * -(-channels // lanes), 1, 1),
             )
         )
-        sum_rows(panel, row, terms, stride, 2)
         if source.delta is None:
             return
         panel.backward.append(
@@ -173,7 +171,7 @@ def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
     lanes, sizes = lanes_of(channels // groups), (places_of(row), channels, groups)
     grid = (panel.count * groups, 1, 1)
     moments, stride = panel.state(number)
-    terms, _ = panel.state(number, 2 * groups)
+    terms, terms_stride = panel.row_terms(number)
     head = (source.value, source.chain_stride, *parameters(panel, row))
     panel.forward.append(
         Launch(
@@ -204,7 +202,7 @@ def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
                     moments,
                     stride,
                     terms,
-                    stride,
+                    terms_stride,
                     source.delta,
                     source.derivative,
                     source.chain_stride,
@@ -214,7 +212,6 @@ def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
                 grid,
             )
         )
-        sum_rows(panel, row, terms, stride, 2)
 
     return backward
 
@@ -224,20 +221,22 @@ OPERATIONS = {
         _write_response_norm,
         True,
         lambda row: (row["channels"],) * 3,
-        state=lambda row: 4 * row["channels"],  # 1 / root mean square, terms of gamma, beta and tau
+        state=lambda row: row["channels"],  # 1 / root mean square
+        row_terms=op_terms,
     ),
     "layer_norm": Op(
         _write_layer_norm,
         True,
         lambda row: (row["channels"], row["channels"], 0),
-        # mean and 1 / sd of each place, terms of gamma and beta
-        state=lambda row: 2 * places_of(row) + 2 * row["channels"],
+        state=lambda row: 2 * places_of(row),  # mean and 1 / sd of each place
+        row_terms=op_terms,
     ),
     "group_norm": Op(
         _write_group_norm,
         True,
         lambda row: (row["channels"], row["channels"], 0),
-        # mean and 1 / sd of each group, terms of gamma and beta
-        state=lambda row: 2 * row["argument"] + 2 * row["channels"],
+        state=lambda row: 2 * row["argument"],  # mean and 1 / sd of each group
+        row_terms=op_terms,
     ),
 }
+_CODES = {OPS[name] for name in OPERATIONS}

@@ -29,6 +29,8 @@ class Op:
         How many terms of a weight's gradient one data row gives; 0: no slices of them are made.
     state : function of a row
         Numbers per data row that it keeps from the way forward to the way back.
+    row_terms : function of a row
+        Terms of its parameters' gradients that each data row has; they lie array by array.
     """
 
     write: Callable[[Panel, int, Row], Backward]
@@ -36,6 +38,7 @@ class Op:
     arrays: Callable[[Row], tuple[int, int, int]] = lambda row: (0, 0, 0)
     terms: Callable[[Row], int] = lambda row: 0
     state: Callable[[Row], int] = lambda row: 0
+    row_terms: Callable[[Row], int] = lambda row: 0
 
 
 def places_of(row: Row) -> int:

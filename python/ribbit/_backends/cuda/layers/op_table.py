@@ -5,7 +5,8 @@ The numbers depend on the table alone, neither on the device nor on how many cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from ribbit._backends.codes import OPS
 from ribbit._backends.cuda.layers import (
@@ -27,11 +28,15 @@ __all__ = [
     "arrays_of",
     "fused_activations",
     "gradient_terms",
+    "lent_deltas",
+    "row_terms",
     "skipped_rows",
     "state_size",
 ]
 
 ACTIVATION, DROPOUT = OPS["activation"], OPS["dropout"]
+ADD = OPS["add"]
+_NORMS = {OPS[name] for name in norm.OPERATIONS}  # they read the delta of their value alone
 _STEMS = (conv, dense, dropout, elementwise, embedding, lstm, norm, pool)
 TABLE: dict[int, Op] = {OPS[name]: op for stem in _STEMS for name, op in stem.OPERATIONS.items()}
 """One entry for each operation of ``codes.OPS``."""
@@ -47,6 +52,11 @@ def arrays_of(row: Row) -> list[tuple[int, int]]:
 def gradient_terms(row: Row) -> int:
     """How many terms of a weight's gradient one data row gives; 0: no slices of them are made."""
     return TABLE[row["op"]].terms(row)
+
+
+def row_terms(row: Row) -> int:
+    """Terms of the gradient of a norm's parameters that one data row has."""
+    return TABLE[row["op"]].row_terms(row)
 
 
 def state_size(row: Row) -> int:
@@ -67,6 +77,36 @@ def skipped_rows(rows: Sequence[Row], rates: Sequence[float]) -> set[int]:
     """Return rows whose value is their input's: fused activations, Dropout that drops nothing."""
     idle = {i for i, row in enumerate(rows) if row["op"] == DROPOUT and rates[i] == 0}
     return idle | set(fused_activations(rows).values())
+
+
+def lent_deltas(rows: Sequence[Row], skipped: Collection[int]) -> dict[int, int]:
+    """Return rows whose value goes into one sum alone, by the row of that sum: deltas are equal.
+
+    Of norms without an activation; `skipped` rows have the values of their inputs.
+    """
+
+    def made(value: int) -> int:
+        while value > 0 and value - 1 in skipped:
+            value = rows[value - 1]["input"]
+        return value
+
+    read = [
+        (made(row[name]) - 1, number)
+        for number, row in enumerate(rows)
+        if number not in skipped
+        for name in ("input", "second")
+        if row[name] >= 0
+    ]
+    readers, codes = Counter(source for source, _ in read), activation_codes(rows)
+    return {
+        source: number
+        for source, number in read
+        if source >= 0
+        and rows[number]["op"] == ADD
+        and rows[source]["op"] in _NORMS
+        and readers[source] == 1
+        and codes[source] == 0
+    }
 
 
 def fused_activations(rows: Sequence[Row]) -> dict[int, int]:

@@ -15,7 +15,17 @@ from ribbit._arrays.device import Launch
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
-__all__ = ["Arrays", "Backward", "Cell", "LearnedRate", "Masks", "Panel", "Partials", "Row"]
+__all__ = [
+    "Arrays",
+    "Backward",
+    "Cell",
+    "LearnedRate",
+    "Masks",
+    "Panel",
+    "Partials",
+    "Row",
+    "Slices",
+]
 
 Row: TypeAlias = dict[str, int]  # one row of the layer table, by the names of its columns
 Backward: TypeAlias = Callable[[], None]
@@ -39,6 +49,26 @@ class Partials:
     address: int
     size: int
     slice_stride: int
+
+    def slice(self, number: int, itemsize: int) -> int:
+        """Address of a slice."""
+        return self.address + number * self.slice_stride * itemsize
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How the rows that a weight's gradient is summed over are cut into partial sums.
+
+    Attributes
+    ----------
+    count : int
+        Partial sums of a run of rows; of the next run's each is added to the one in its place.
+    rows : int
+        Data rows of each; 0: each panel is a run, cut as equally as can be.
+    """
+
+    count: int
+    rows: int = 0
 
 
 @dataclass
@@ -138,8 +168,8 @@ class Panel:
         By the number of the value.
     codes : list of int
         By row: code of the activation that the row's kernel applies, 0 for none.
-    slices : dict of int to int
-        By row: how many partial gradients there are.
+    slices : dict of int to Slices
+        By row: which partial gradients there are.
     states : dict of int to (int, int)
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
@@ -153,8 +183,15 @@ class Panel:
         Numbers of the data rows.
     subset_stride : int
         From chain to chain; 0: all chains share them.
+    terms : dict of int to (int, int)
+        By row: address of the terms (run, arrays, channels) of the first chain's gradients, and
+        numbers per data row.
+    terms_size : int
+        Numbers per data row of the terms of all rows.
     rows : int
         R, of the largest panel: what buffers are made for.
+    run : int
+        Rows that are summed over before sums begin anew: a multiple of R, or R.
     first, count : int
         The rows of this panel.
     forward, backward : list of Launch
@@ -170,7 +207,7 @@ class Panel:
     partials: Callable[[Arrays, int], Partials]
     cells: list[Cell]
     codes: list[int]
-    slices: dict[int, int]
+    slices: dict[int, Slices]
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
     learned: Mapping[int, LearnedRate]
@@ -178,7 +215,10 @@ class Panel:
     passes: Passes
     subset: Array | None
     subset_stride: int
+    terms: dict[int, tuple[int, int]]
+    terms_size: int
     rows: int
+    run: int
     first: int
     count: int
     forward: list[Launch]
@@ -192,3 +232,23 @@ class Panel:
         """Address and chain stride of what a layer keeps, behind `before` numbers per data row."""
         address, size = self.states[number]
         return address + self.rows * before * self.itemsize, self.rows * size
+
+    def row_terms(self, number: int) -> tuple[int, int]:
+        """Address and chain stride of a row's terms of gradients, from the panel's first row on."""
+        if number not in self.terms:  # no gradients are made
+            return 0, 0
+        address, size = self.terms[number]
+        return address + self.first % self.run * size * self.itemsize, self.run * self.terms_size
+
+    @property
+    def adds(self) -> bool:
+        """Whether sums of an earlier run are there."""
+        return self.first >= self.run
+
+    def cut(self, number: int, terms: int) -> tuple[int, int, int]:
+        """Return the first partial sum that the panel has terms of, how many, terms of each."""
+        slices = self.slices[number]
+        if slices.rows == 0:
+            return 0, slices.count, -(-terms // slices.count)
+        first = self.first % self.run // slices.rows
+        return first, -(-self.count // slices.rows), slices.rows * (terms // self.count)

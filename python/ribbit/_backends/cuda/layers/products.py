@@ -13,6 +13,7 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers.panel import Panel, Row
 
 __all__ = [
+    "DEPTH",
     "Operand",
     "activation_sink",
     "aligned",
@@ -22,7 +23,7 @@ __all__ = [
     "weight_gradient",
 ]
 
-_DEPTH = 16  # terms of a sum that lie in shared memory at a time
+DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _TALL = 1024  # rows that fill a device with tiles of 128
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
@@ -41,12 +42,14 @@ _TILES = {
     (32, 16): (112, 4),
 }
 _FOUND_TILES = {
-    (128, 64): (708, 2),
-    (128, 32): (441, 2),
-    (128, 16): (303, 2),
-    (64, 64): (392, 2),
-    (64, 32): (257, 2),
-    (64, 16): (182, 2),
+    (256, 32): (690, 2),
+    (256, 16): (440, 2),
+    (128, 64): (700, 2),
+    (128, 32): (400, 2),
+    (128, 16): (250, 2),
+    (64, 64): (390, 2),
+    (64, 32): (270, 2),
+    (64, 16): (178, 2),
 }
 _PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
@@ -140,6 +143,7 @@ def product(
     n: int,
     k: int,
     slices: int = 1,
+    length: int = 0,
     passes: int = 0,
     joins: bool = False,
     chains: int = 1,
@@ -147,15 +151,17 @@ def product(
     """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
 
     With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
-    depend on how many there are. `joins`: the sink's kJoins. `chains`: how many there will be,
-    which decides the tiles and no bit.
+    depend on how many there are. `length`: terms of a slice; by default they are as equal as can
+    be. `joins`: the sink's kJoins. `chains`: how many there will be, which decides the tiles and no
+    bit.
     """
     operands = f"{a.name}, {b.name}, {sink.name}"
+    length = length or -(-k // slices)
     known = all(one.plain or one.found for one in (a, b)) and sink.plain
     if scalar == "float" and known and not (passes and n > _NARROW):
         sizes = m, n, k, *(one.fields[2] for one in (a, b) if one.plain)
         if m > _NARROW and m * n * k >= _WIDE and max(sizes) < _MOST_WIDE:
-            return _wide_product(a, b, sink, m, n, k, slices, chains)
+            return _wide_product(a, b, sink, m, n, k, slices, length, chains)
     if passes and n > _NARROW:
         tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
         across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
@@ -164,8 +170,7 @@ def product(
         name = f"TensorProduct<{operands}, {passes}, {tile_m}, {tile_n}, {across}>"
     else:
         tile_m, tile_n = (64, 16) if n <= 16 else (16, 64) if m <= 16 else (64, 64)
-        name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {_DEPTH}>"
-    length = -(-k // slices)
+        name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {DEPTH}>"
     return Launch(
         name,
         (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
@@ -175,7 +180,15 @@ def product(
 
 
 def _wide_product(
-    a: Operand, b: Operand, sink: Operand, m: int, n: int, k: int, slices: int, chains: int
+    a: Operand,
+    b: Operand,
+    sink: Operand,
+    m: int,
+    n: int,
+    k: int,
+    slices: int,
+    length: int,
+    chains: int,
 ) -> Launch:
     rows, tiles = m - a.ones, _FOUND_TILES if a.found else _TILES
     chosen = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, slices * chains))
@@ -184,7 +197,7 @@ def _wide_product(
     vectors = (
         4 if fours[0] and (a.found or (a.transposed and rows % 4 == 0)) else 1,
         4 if fours[1] and not b.transposed and n % 4 == 0 else 1,
-        4 if sink.aligned and n % 4 == 0 and tile_n >= 64 else 1,
+        4 if sink.aligned and n % 4 == 0 and max(tile_m // 2, tile_n) >= 64 else 1,
     )
     sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
     # Shared of the kernel: three stages of 16 terms, with four numbers of padding behind each line.
@@ -192,7 +205,7 @@ def _wide_product(
     size = 3 * 4 * (left + 16 * (tile_n + 4)) + (4 * tile_n if a.ones else 16)
     return Launch(
         f"WideProduct<{a.name}, {b.name}, {sink.name}, {sizes}>",
-        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, -(-k // slices)),
+        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
         (-(-rows // tile_m), -(-n // tile_n), slices),
         chains_along=2,
         shared=size if size > STATIC_SHARED else 0,
@@ -225,15 +238,16 @@ def weight_gradient(
     many partial sums they are cut; the panels of a pass add to each other. `blocks`: sizes of a
     weight that is zero outside blocks, ``taps, channels, outs, groups``.
     """
-    scalar, bias, slices = panel.scalar, row["bias"], panel.slices[number]
+    scalar, bias = panel.scalar, row["bias"]
+    first, slices, length = panel.cut(number, terms)
     size = rows * width // (row["argument"] if blocks else 1)
-    if slices == 1:
+    if panel.slices[number].count == 1:
         place = (panel.grad, panel.dim, 0, row["weight"], bias)
     else:
         arrays = ((row["weight"], size), *([(bias, width)] if bias >= 0 else []))
-        sums = panel.partials(arrays, slices)
-        place = (sums.address, sums.size, sums.slice_stride, 0, size)
-    fields = (*place, rows, width, int(panel.first > 0))
+        sums = panel.partials(arrays, panel.slices[number].count)
+        place = (sums.slice(first, panel.itemsize), sums.size, sums.slice_stride, 0, size)
+    fields = (*place, rows, width, int(panel.adds))
     name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
     sink = Operand(name, fields, plain=not blocks)
     if bias >= 0:
@@ -249,6 +263,7 @@ def weight_gradient(
             n=width,
             k=terms,
             slices=slices,
+            length=length,
             passes=passes,
             chains=panel.chains,
         )

@@ -8,16 +8,23 @@ runs. Shapes: C chains, P parameters, N rows, R rows of a panel, K outputs, J co
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, Device, Kernel, Launch, blocks_of, pack
-from ribbit._backends.cuda.layers import dropout, op_table
-from ribbit._backends.cuda.layers.panel import Arrays, Cell, LearnedRate, Masks, Panel, Row
-from ribbit._backends.cuda.programs.plan import Walk, panel_rows, rows_of, scalars_of
+from ribbit._backends.cuda.layers import dropout, norm, op_table
+from ribbit._backends.cuda.layers.panel import Cell, LearnedRate, Masks, Panel
+from ribbit._backends.cuda.programs.plan import (
+    Walk,
+    is_cut,
+    panel_rows,
+    rows_of,
+    run_rows,
+    scalars_of,
+)
+from ribbit._backends.cuda.programs.slices import MOST_SLICES, joined, slices_of
 from ribbit._backends.cuda.programs.trajectory import Trajectory
 from ribbit._backends.density_table import DensityTable, merged
 from ribbit._backends.precision import PASSES
@@ -25,10 +32,7 @@ from ribbit.protocols import Array
 
 __all__ = ["MOST_CHAINS", "DensityTable", "Program", "bytes_per_chain"]
 
-_SLICE = 256  # terms of a weight's gradient that one block adds up, at least
-_TILE = 4096  # numbers of a weight that a block makes
-_BLOCKS = 256  # that a weight's gradient has, where its terms allow it: they fill a large device
-MOST_CHAINS = MOST_ALONG_Y // _BLOCKS  # of a program: chains x slices are counted in 16 bits
+MOST_CHAINS = MOST_ALONG_Y // MOST_SLICES  # of a program: chains x slices are counted in 16 bits
 _ROW_BLOCK = 256  # rows of a block of the likelihood
 
 
@@ -86,6 +90,7 @@ class Program(Walk):
     ) -> None:
         dtype = np.dtype(str(y.dtype))
         layers = tables.table
+        run = min(count, run_rows(layers, dtype.itemsize))
         super().__init__(
             device,
             layers,
@@ -93,7 +98,8 @@ class Program(Walk):
             dtype,
             dim=tables.dim,
             chains=chains,
-            panel=min(count, panel_rows(layers, dtype.itemsize)),
+            panel=panel_rows(layers, run, dtype.itemsize, device.free_bytes() // (2 * chains)),
+            run=run,
             rates=[0.0] * len(layers) if tables.rates is None else list(tables.rates),
             subset=subset,
             passes=PASSES[tables.precision],
@@ -162,10 +168,10 @@ class Program(Walk):
         return self._compiled[which]
 
     def _write(self) -> None:
-        tables, count, panel = self._tables, self._count, self._panel
-        panels = -(-count // panel)
-        last = count - (panels - 1) * panel
-        slots = (panels - 1) * row_blocks(panel) + row_blocks(last)
+        tables, count, run = self._tables, self._count, self._run
+        runs = -(-count // run)
+        last = count - (runs - 1) * run
+        slots = (runs - 1) * row_blocks(run) + row_blocks(last)
         self._slots = slots
         self.row_terms = self._buffer((self._chains, slots), np.float64)
         learned = tables.learns_noise
@@ -174,17 +180,14 @@ class Program(Walk):
             number: LearnedRate(
                 self._address(self.theta, tables.logits_at + place),
                 self._address(self.grad, tables.logits_at + place),
-                self._buffer(
-                    (self._chains, self._mask_blocks(number, panels, last) + 1), np.float64
-                ),
+                self._buffer((self._chains, self._mask_blocks(number, runs, last) + 1), np.float64),
             )
             for place, number in enumerate(tables.learned)
         }
         cells = self._cells(gradients=True)
-        slices = slices_of(self._rows, panel)
+        slices = slices_of(self._rows, run, grouped=is_cut(tables.table, run, self._dtype.itemsize))
         exact = self._product_passes.exact
-        for first in range(0, count, panel):
-            some = min(panel, count - first)
+        for first, some in self._cuts():
             written = self._panel_at(cells, slices, first, some)
             undo = self._write_forward(written)
             self._write_likelihood(written, cells[-1])
@@ -192,6 +195,9 @@ class Program(Walk):
                 if cells[number + 1].delta is not None:
                     backward()
             self._gradient += written.forward + written.backward
+            ends_run = first + some == count or (first + some) % run == 0
+            if ends_run and self._row_columns is not None:
+                self._gradient.append(self._sum_rows(first + some))
             if exact.forward != self._product_passes.forward:
                 written = self._panel_at(cells, slices, first, some, exact)
                 self._write_forward(written)
@@ -200,11 +206,46 @@ class Program(Walk):
         self._write_sums()
         self._write_prior()
 
-    def _mask_blocks(self, number: int, panels: int, last: int) -> int:
-        """Blocks of all panels that make the masks of a row of the table."""
+    def _cuts(self) -> list[tuple[int, int]]:
+        """Return first row and rows of each panel: runs, and panels of a run."""
+        count, run, panel = self._count, self._run, self._panel
+        return [
+            (first, min(panel, begin + run - first, count - first))
+            for begin in range(0, count, run)
+            for first in range(begin, min(begin + run, count), panel)
+        ]
+
+    def _sum_rows(self, end: int) -> Launch:
+        """Return what adds up terms of gradients of the rows of a run, which ends there."""
+        begin = (end - 1) // self._run * self._run
+        columns = self._row_columns
+        assert columns is not None
+        return Launch(
+            f"SumRows<{self._scalar}>",
+            (
+                self._gradient_terms,
+                self._run * self._terms_size,
+                end - begin,
+                columns,
+                self.grad,
+                self._tables.dim,
+                int(begin > 0),
+            ),
+            (int(columns.shape[0]), 1, 1),
+        )
+
+    @cached_property
+    def _row_columns(self) -> Array | None:
+        """(blocks, 4) int64: what each block of SumRows adds up; None for no norms."""
+        found = norm.columns_of(self._rows, self._run)
+        made: Array = self._device.xp.asarray(np.array(found, np.int64))
+        return made if found else None
+
+    def _mask_blocks(self, number: int, runs: int, last: int) -> int:
+        """Count the sums of all runs over the masks of a row of the table."""
         units = self._rows[number]["out_size"]
-        whole = dropout.blocks_of_units(self._panel, units)
-        return (panels - 1) * whole + dropout.blocks_of_units(last, units)
+        whole = dropout.sums_of_units(self._run, units)
+        return (runs - 1) * whole + dropout.sums_of_units(last, units)
 
     def _write_likelihood(self, panel: Panel, output: Cell) -> None:
         tables, scalar = self._tables, self._scalar
@@ -232,7 +273,8 @@ class Program(Walk):
                     self.row_terms,
                     self._noise,
                     self._slots,
-                    panel.first // self._panel * row_blocks(self._panel),
+                    panel.first // self._run * row_blocks(self._run)
+                    + row_blocks(panel.first % self._run),
                 ),
                 (row_blocks(panel.count), 1, 1),
             )
@@ -256,7 +298,7 @@ class Program(Walk):
         dim, itemsize = self._tables.dim, self._dtype.itemsize
         for arrays, (slices, partials) in self._sums.items():
             inside = 0
-            for offset, size in _joined(arrays):
+            for offset, size in joined(arrays):
                 fields = (
                     partials.address + inside * itemsize,
                     partials.slice_stride,
@@ -339,42 +381,19 @@ def row_blocks(rows: int) -> int:
     return -(-rows // _ROW_BLOCK)
 
 
-def slices_of(rows: Sequence[Row], panel: int) -> dict[int, int]:
-    """Partial sums of the weight gradient of each row that has one, for panels of `panel` rows.
-
-    By shapes alone: as many as give a large device something to do, `_BLOCKS` tiles in all.
-    """
-    found = {}
-    for number, row in enumerate(rows):
-        terms = panel * op_table.gradient_terms(row)
-        if terms > 0:
-            largest = max((size for _, size in op_table.arrays_of(row)), default=1)
-            wanted = _BLOCKS // max(1, -(-largest // _TILE))
-            found[number] = max(1, min(wanted, terms // _SLICE))
-    return found
-
-
-def _joined(arrays: Arrays) -> list[tuple[int, int]]:
-    """Return arrays of which none begins where the one before ends."""
-    found: list[tuple[int, int]] = []
-    for offset, size in arrays:
-        if found and sum(found[-1]) == offset:
-            found[-1] = found[-1][0], found[-1][1] + size
-        else:
-            found.append((offset, size))
-    return found
-
-
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int, paths: int = 1) -> int:
-    """Return the device memory that each chain of a program over `rows` rows needs.
+    """Return the device memory that each chain of a program over `rows` rows needs at least.
 
     `paths`: gradients that each weight has.
     """
     layers = rows_of(tables.table)
-    panel = min(rows, panel_rows(tables.table, itemsize))
+    run = min(rows, run_rows(tables.table, itemsize))
+    panel = panel_rows(tables.table, run, itemsize, 0)
+    grouped = is_cut(tables.table, run, itemsize)
     partials = sum(
-        count * sum(size for _, size in op_table.arrays_of(layers[number]))
-        for number, count in slices_of(layers, panel).items()
-        if count > 1
+        slices.count * sum(size for _, size in op_table.arrays_of(layers[number]))
+        for number, slices in slices_of(layers, run, grouped=grouped).items()
+        if slices.count > 1
     )
-    return itemsize * (scalars_of(layers) * panel + 4 * tables.dim + paths * partials)
+    terms = (run - panel) * sum(op_table.row_terms(row) for row in layers)
+    return itemsize * (scalars_of(layers) * panel + terms + 4 * tables.dim + paths * partials)

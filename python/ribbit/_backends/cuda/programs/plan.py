@@ -25,16 +25,20 @@ from ribbit._backends.cuda.layers.panel import (
     Panel,
     Partials,
     Row,
+    Slices,
 )
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
-__all__ = ["Walk", "panel_rows", "rows_of", "scalars_of"]
+__all__ = ["GROUP", "Walk", "is_cut", "panel_rows", "rows_of", "run_rows", "scalars_of"]
 
-# Of one chain's activations; they decide how many rows make a panel: those that fit the first, or,
-# where these are few, as many of 512 as fit the second.
-_PANEL_BYTES, _FEW_ROWS_BYTES = 1 << 27, 5 << 29
-_FEW_ROWS = 512  # of a residual network a launch with fewer does not fill a device
+# Of one chain's activations. Rows that fit the first are one panel. Of larger networks a run has
+# `_RUN` rows and a panel as many groups of them as memory has room for, at least one; where the
+# second does not hold a group a run is what it holds.
+_PANEL_BYTES, _GROUP_BYTES = 1 << 27, 5 << 29
+GROUP = 256  # rows; of a residual network a launch with fewer does not fill a device
+_RUN = 4096
+_LENT = -1  # address of a delta that is that of a later value
 _MOST_ROWS = (1 << 16) - 1  # of a panel: what the second axis of a grid takes
 _MOST_NUMBERS = (1 << 31) - 1  # of a value of one chain's panel: kernels count in 32 bits
 
@@ -57,6 +61,8 @@ class Walk:
         The most chains it can run.
     panel : int
         Rows of a panel.
+    run : int, optional
+        Rows that are summed over before sums begin anew; default those of a panel.
     rates : sequence of float
         By row of the table: probability with which masks drop a unit.
     subset : (count,) or (chains, >= count) int64 array, optional
@@ -70,6 +76,7 @@ class Walk:
     theta: Array
     grad: Array
     theta_stride: int  # numbers from chain to chain of theta; 0: they share it
+    _gradient_terms: Array  # terms of gradients that data rows have, where there are any
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
 
@@ -83,6 +90,7 @@ class Walk:
         dim: int,
         chains: int,
         panel: int,
+        run: int | None = None,
         rates: Sequence[float],
         subset: Array | None = None,
         fixed: frozenset[int] = frozenset(),
@@ -90,6 +98,7 @@ class Walk:
     ) -> None:
         self._device, self._x, self._dtype, self._dim = device, x, dtype, dim
         self._chains, self._panel, self._subset = chains, panel, subset
+        self._run = panel if run is None else run
         self._product_passes = passes
         # From chain to chain; 0: all chains share their rows.
         self._rows_stride = 0 if subset is None or subset.ndim == 1 else int(subset.shape[1])
@@ -99,6 +108,8 @@ class Walk:
         self._codes = op_table.activation_codes(self._rows)
         self._skipped = op_table.skipped_rows(self._rows, self._rates)
         self._states: dict[int, tuple[int, int]] = {}
+        self._terms: dict[int, tuple[int, int]] = {}
+        self._terms_size = sum(op_table.row_terms(row) for row in self._rows)
         self._sums: dict[Arrays, tuple[int, Partials]] = {}
         self._gathers = subset is not None or np.dtype(str(x.dtype)) != dtype
         self._keep: list[Array] = []  # memory that launches point to
@@ -115,6 +126,9 @@ class Walk:
     def _cells(self, *, gradients: bool) -> list[Cell]:
         """Buffers of all values; those of layers that change nothing are those of their input."""
         panel = self._panel
+        lent = op_table.lent_deltas(self._rows, self._skipped) if gradients else {}
+        if gradients and self._terms_size:
+            self._place_terms()
         features = int(self._x.shape[1])
         if not self._gathers:
             first = Cell(features, self._device.pointer(self._x), 0)
@@ -136,7 +150,9 @@ class Walk:
             cell = Cell(size, self._address(self._buffer(shape)), stride)
             below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
-            if gradients and (
+            if number in lent:
+                cell.delta = _LENT
+            elif gradients and (
                 last
                 or number in self._learned
                 or op_table.arrays_of(row)
@@ -145,6 +161,9 @@ class Walk:
                 cell.delta = self._address(self._buffer(shape))
                 if self._codes[number] != 0:
                     cell.derivative = self._address(self._buffer(shape))
+                for lender, sum_row in lent.items():
+                    if sum_row == number:
+                        cells[lender + 1].delta = cell.delta
             kept = op_table.state_size(row)
             if kept > 0:
                 state = self._buffer((self._chains, panel * kept))
@@ -152,10 +171,20 @@ class Walk:
             cells.append(cell)
         return cells
 
+    def _place_terms(self) -> None:
+        """Make memory for terms of gradients that data rows have, of one run, row by row."""
+        terms, before = self._buffer((self._chains, self._run * self._terms_size)), 0
+        self._gradient_terms = terms
+        for number, row in enumerate(self._rows):
+            size = op_table.row_terms(row)
+            if size:
+                self._terms[number] = self._address(terms, self._run * before), size
+                before += size
+
     def _panel_at(
         self,
         cells: list[Cell],
-        slices: dict[int, int],
+        slices: dict[int, Slices],
         first: int,
         count: int,
         passes: Passes | None = None,
@@ -186,7 +215,10 @@ class Walk:
             passes=self._product_passes if passes is None else passes,
             subset=self._subset,
             subset_stride=self._rows_stride,
+            terms=self._terms,
+            terms_size=self._terms_size,
             rows=self._panel,
+            run=self._run,
             first=first,
             count=count,
             forward=[],
@@ -246,18 +278,36 @@ def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
 def scalars_of(rows: Sequence[Row]) -> int:
     """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
     skipped = op_table.skipped_rows(rows, [1.0] * len(rows))
+    lent = op_table.lent_deltas(rows, skipped)
     codes = op_table.activation_codes(rows)
     return sum(
-        (3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
+        (1 if i in lent else 3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
         + op_table.state_size(row)
+        + op_table.row_terms(row)
         for i, row in enumerate(rows)
     )
 
 
-def panel_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
-    """Rows of a panel: as many as fit a fixed amount of memory per chain, whatever the device."""
+def run_rows(layers: npt.NDArray[np.int64], itemsize: int) -> int:
+    """Rows of a run, over which sums are made whatever the device: of a panel at most."""
     rows = rows_of(layers)
     row = scalars_of(rows) * itemsize
-    fitting = max(_PANEL_BYTES // row, min(_FEW_ROWS, _FEW_ROWS_BYTES // row))
+    large = _RUN if GROUP * row <= _GROUP_BYTES else _GROUP_BYTES // row
     largest = max(max(r["in_size"], r["out_size"], op_table.state_size(r)) for r in rows)
-    return max(1, min(fitting, _MOST_ROWS, _MOST_NUMBERS // largest))
+    most = min(max(_PANEL_BYTES // row, large), _MOST_ROWS, _MOST_NUMBERS // largest)
+    return max(1, most if most <= GROUP or most * row <= _PANEL_BYTES else most // GROUP * GROUP)
+
+
+def is_cut(layers: npt.NDArray[np.int64], run: int, itemsize: int) -> bool:
+    """Whether panels may be smaller than a run: groups of its rows."""
+    row = scalars_of(rows_of(layers)) * itemsize
+    return run > GROUP and run * row > _PANEL_BYTES and GROUP * row <= _GROUP_BYTES
+
+
+def panel_rows(layers: npt.NDArray[np.int64], run: int, itemsize: int, room: int) -> int:
+    """Rows of a panel: whole groups of a run that need up to `room` bytes; it changes no bit."""
+    if not is_cut(layers, run, itemsize):
+        return run
+    fitting = room // (scalars_of(rows_of(layers)) * itemsize * GROUP)
+    panels = -(-run // (max(1, fitting) * GROUP))  # of about equal size
+    return min(run, -(-run // (panels * GROUP)) * GROUP)

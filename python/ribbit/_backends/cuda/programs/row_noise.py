@@ -15,7 +15,7 @@ from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.row_noise import LOCAL, Paths
 from ribbit._backends.cuda.programs.approximation import Approximation
 from ribbit._backends.cuda.programs.gradient import Program, bytes_per_chain
-from ribbit._backends.cuda.programs.plan import panel_rows, rows_of
+from ribbit._backends.cuda.programs.plan import panel_rows, rows_of, run_rows
 from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
 
@@ -94,7 +94,8 @@ class PairedProgram(Program):
 
 def bytes_per_sample(tables: DensityTable, rows: int, itemsize: int, estimator: int) -> int:
     """Return the device memory that each weight sample of a paired program needs."""
-    panel = min(rows, panel_rows(tables.table, itemsize))
+    run = min(rows, run_rows(tables.table, itemsize))
+    panel = panel_rows(tables.table, run, itemsize, 0)
     kept = sum(
         sum(row_noise.sizes_of(row, estimator))
         for row in rows_of(tables.table)
