@@ -17,7 +17,9 @@ __all__ = ["Foresight"]
 
 _LOOKED = 10  # transitions that the forecast is made of
 _SOON = 15.0  # seconds after which it is made of fewer
-_LONG = 1000.0  # leapfrogs of a trajectory, on average
+# Leapfrogs of a trajectory, on average. HMC's default length is cut to 1,024, and the mean of ten
+# random lengths has an sd of 190.
+_LONG = 700.0
 _PATIENCE = 120.0  # seconds that nobody needs to be told of
 
 
