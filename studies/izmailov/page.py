@@ -77,9 +77,9 @@ INTRODUCTION = (
 STATISTICS = (
     "Every verdict is a predicate in code that was written before the numbers that it judges "
     "(`judge` in `studies/izmailov/figures/`), with margins; the sentence under *criterion* says "
-    "it in words. Settings were chosen by looking: the grid of steps about the step that HMC finds, "
-    "epochs on a split that no figure uses, and, for time, three scales of two families of the "
-    "prior. Numbers are means over {splits} random splits into training and test rows, "
+    "it in words. Settings were chosen by looking: the grid of steps about the step that HMC "
+    "finds, epochs on a split that no figure uses, and, for time, three scales of two families of "
+    "the prior. Numbers are means over {splits} random splits into training and test rows, "
     "each with other chains, ± half a 95 % interval by Student's t. The splits draw from the same "
     "1,797 images, so the intervals are somewhat too short. Splits differ by more than "
     "methods do, so the intervals in tables and pictures are wide; verdicts are on differences "
