@@ -118,7 +118,7 @@ struct KeepsLines {
 // (rows x sites, taps x channels): the cells that the window covers, 0 outside the image;
 // transposed: (taps x channels, rows x sites). Steps: of 16 sites from multiples of 16 on, none of
 // them beyond the last; they are whole lines of an image or parts of one.
-template <class T, class S, bool Transposed, bool Steps = false>
+template <class T, class S, bool Transposed, bool Steps>
 struct Patches {
   static constexpr bool kAlongColumns = !Transposed;
   const T* base;

@@ -76,7 +76,10 @@ FOUND_PRODUCTS = tuple(
     for four in [4 if max(rows // 2, c) >= 64 else 1]
     for window in [f"Sliding<8, 8, {c}, 3, 3, 1, 1, 1, 1, 8, 8, 1, 1>"]
     for operands, vectors in (
-        (f"Patches<float, {window}, false>, {_ROWS}, ActivationSink<float, 0>", f"4, 1, {four}"),
+        (
+            f"Patches<float, {window}, false, false>, {_ROWS}, ActivationSink<float, 0>",
+            f"4, 1, {four}",
+        ),
         (
             f"DeltaPatches<float, {window}, {c}>, TurnedKernel<float, {c}, {c}>, DeltaSink<float>",
             f"4, 1, {four}",
@@ -86,7 +89,7 @@ FOUND_PRODUCTS = tuple(
                 f"WithOnes<float, Patches<float, {window}, {flags}>>, {_ROWS}, GradientSink<float>",
                 "4, 1, 1",
             )
-            for flags in ("true", "true, true")
+            for flags in ("true, false", "true, true")
         ),
     )
 )

@@ -21,7 +21,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     weight = panel.theta(row["weight"]) or 0
 
     def patches(*, transposed: bool, steps: bool = False) -> Operand:
-        flags = f"{'true' if transposed else 'false'}{', true' if steps else ''}"
+        flags = ", ".join("true" if flag else "false" for flag in (transposed, steps))
         name = f"Patches<{scalar}, {window}, {flags}>"
         fields = source.value, source.chain_stride
         fits = products.aligned([source.value], [source.chain_stride, channels])

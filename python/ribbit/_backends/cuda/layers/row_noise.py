@@ -144,7 +144,7 @@ def _layer(panel: Panel, number: int, row: Row) -> _Layer:
         return kernel(scalar, row, base, stride)
 
     def patches(*, transposed: bool) -> Operand:
-        return Operand(f"Patches<{scalar}, {window}, {_flag(transposed)}>", given)
+        return Operand(f"Patches<{scalar}, {window}, {_flag(transposed)}, false>", given)
 
     def turned_kernels(base: int, stride: int) -> Operand:
         return turned_kernel(scalar, row, base, stride)
