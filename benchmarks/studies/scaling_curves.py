@@ -224,7 +224,11 @@ def against_draws() -> tuple[list[Curve], list[Curve]]:
 
 
 def peak_megabytes() -> float:
-    """Most memory this process has held so far."""
+    """Most memory this process has held so far.
+
+    The kernel counts pages per core and adds the counts up now and then: a later answer may be
+    some pages below an earlier one.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6  # from KiB
 
@@ -236,7 +240,8 @@ def main(kind: str, count: int) -> None:
     started = time.perf_counter()
     run()
     spent = time.perf_counter() - started
-    print(json.dumps({"seconds": spent, "megabytes": peak_megabytes() - before}))
+    more = max(0.0, peak_megabytes() - before)
+    print(json.dumps({"seconds": spent, "megabytes": more}))
 
 
 if __name__ == "__main__":
