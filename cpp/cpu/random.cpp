@@ -13,7 +13,7 @@
 namespace ribbit::cpu {
 namespace {
 
-constexpr std::int64_t kRun = 1 << 16;  // elements per piece of work, a multiple of 4
+constexpr std::int64_t kElementsOfPiece = 1 << 16;  // elements per piece of work, a multiple of 4
 
 struct Counter {
   std::uint32_t c1, c3;
@@ -27,10 +27,10 @@ struct Counter {
 // Calls body(row, first, count) for runs of each of `rows` rows of n elements, in parallel.
 template <class Body>
 void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
-  const std::int64_t runs = (n + kRun - 1) / kRun;
+  const std::int64_t runs = (n + kElementsOfPiece - 1) / kElementsOfPiece;
   const std::int64_t pieces = rows * runs;
   // Waking a thread costs more than some thousand elements.
-  const std::int64_t useful = std::max<std::int64_t>(1, rows * n / (kRun / 4));
+  const std::int64_t useful = std::max<std::int64_t>(1, rows * n / (kElementsOfPiece / 4));
   Crew crew(static_cast<int>(std::min<std::int64_t>({num_threads(), pieces, useful})));
   std::atomic<std::int64_t> next{0};
   crew.run(
@@ -38,8 +38,8 @@ void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
         for (;;) {
           const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
           if (i >= pieces) return;
-          const std::int64_t first = i % runs * kRun;
-          body(i / runs, first, std::min(kRun, n - first));
+          const std::int64_t first = i % runs * kElementsOfPiece;
+          body(i / runs, first, std::min(kElementsOfPiece, n - first));
         }
       },
       true, nullptr);

@@ -10,9 +10,9 @@ namespace ribbit::cpu {
 namespace {
 
 // Panels of one piece of work: enough to pay for packing the weights.
-constexpr std::int64_t kRun = 64;
+constexpr std::int64_t kPanelsOfPiece = 64;
 // Samples of a panel whose outputs are added up before a thread asks whether to go on.
-constexpr std::int64_t kUnasked = 256;
+constexpr std::int64_t kSamplesUnasked = 256;
 // With no more rows, samples ride in the lanes: under masks where two of them fit into a panel,
 // else where it is faster (measured: break-even at 8 rows).
 constexpr std::int64_t kFewMaskedRows = kPanel / 2, kFewRows = 6;
@@ -99,11 +99,12 @@ const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
 template <class T>
 void Forward<T>::one_sample(Space& space, const Request& r, std::int64_t piece) {
   const KernelTable<T>& k = kernels<T>();
-  const std::int64_t runs = pieces_of(panel_count(r.rows), kRun);
-  const std::int64_t sample = piece / runs, begin = piece % runs * kRun;
+  const std::int64_t runs = pieces_of(panel_count(r.rows), kPanelsOfPiece);
+  const std::int64_t sample = piece / runs, begin = piece % runs * kPanelsOfPiece;
   const T* theta = load_sample(space, r.first + sample);
   if (r.log_noise != nullptr && begin == 0) r.log_noise[sample] = theta[network_dim_];
-  const std::int64_t end = std::min(panel_count(r.rows), begin + kRun), at = r.row / kPanel;
+  const std::int64_t end = std::min(panel_count(r.rows), begin + kPanelsOfPiece),
+                     at = r.row / kPanel;
   for (std::int64_t p = begin; p < end; p += group_) {
     const std::int64_t count = std::min(group_, end - p);
     const T* input = pass_->panels_at(x_, at + p, *space.work);
@@ -198,7 +199,7 @@ bool Forward<T>::run(std::int64_t first, std::int64_t samples, std::int64_t row,
                      [&](int t, std::int64_t piece) { samples_in_lanes(space(t), r, piece); });
   }
   if (!source_.masked) {
-    return on_pieces(samples * pieces_of(panel_count(rows), kRun),
+    return on_pieces(samples * pieces_of(panel_count(rows), kPanelsOfPiece),
                      [&](int t, std::int64_t piece) { one_sample(space(t), r, piece); });
   }
   if (log_noise != nullptr) std::fill_n(log_noise, samples, source_.theta[network_dim_]);
@@ -271,7 +272,7 @@ bool predictive_moments(const Network& network, const WeightSource<T>& source, L
           kernels<double>().pack_panel(arrays[a], widths[a], nullptr, at, n, m + a * size);
         }
         for (std::int64_t i = 0; i < count; ++i) {
-          if (i % kUnasked == kUnasked - 1 && forward.cancelled()) return;
+          if (i % kSamplesUnasked == kSamplesUnasked - 1 && forward.cancelled()) return;
           T* f = s.values.data();
           k.pack_panel(waiting.data() + i * some * outputs, outputs, nullptr, p * kPanel, n, f);
           const double scale =

@@ -9,9 +9,9 @@
 namespace ribbit::cpu {
 namespace {
 
-constexpr std::int64_t kRun = 64;  // weights that are transposed at a time
+constexpr std::int64_t kTransposed = 64;  // weights that are transposed at a time
 // Those of large layers that a thread passes before it asks whether to go on: 1 to 10 ms.
-constexpr std::int64_t kUnasked = 256 * kRun;
+constexpr std::int64_t kWeightsUnasked = 256 * kTransposed;
 
 }  // namespace
 
@@ -44,7 +44,7 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
   }
   const std::int64_t widest = *std::max_element(plan.value_width.begin(), plan.value_width.end());
   // Two values, partial sums (at most 4), transposed weights.
-  space.theta.resize((6 * rows * widest + widest + kRun + 8) * kPanel);
+  space.theta.resize((6 * rows * widest + widest + kTransposed + 8) * kPanel);
   T *x = space.theta.data(), *y = x + rows * widest * kPanel, *sums = y + rows * widest * kPanel;
   T *bias = sums + 4 * rows * widest * kPanel, *weights = bias + (widest + 8) * kPanel;
   std::vector<unsigned char> splits(static_cast<std::size_t>(widest));
@@ -72,10 +72,11 @@ void Forward<T>::samples_in_lanes(Space& space, const Request& r, std::int64_t p
     }
     const std::int64_t begin_at = layer.weight_offset / 4 * 4;
     const std::int64_t end = layer.weight_offset + ins * outs;
-    for (std::int64_t at = begin_at; at < end; at += kRun) {
+    for (std::int64_t at = begin_at; at < end; at += kTransposed) {
       const std::int64_t first = std::max(at, layer.weight_offset);
-      const std::int64_t last = std::min(at + kRun, end);
-      if ((at - begin_at) % kUnasked == kUnasked - kRun && cancel_.check()) return;
+      const std::int64_t last = std::min(at + kTransposed, end);
+      if ((at - begin_at) % kWeightsUnasked == kWeightsUnasked - kTransposed && cancel_.check())
+        return;
       load_lanes(samples, at, (last - at + 3) / 4 * 4, weights);
       k.accumulate_lanes(weights + (first - at) * kPanel, first - layer.weight_offset, last - first,
                          x, ins, outs, rows, splits.data(), most, sums);
