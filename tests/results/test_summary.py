@@ -279,6 +279,34 @@ def test_a_stochastic_sampler_without_a_density_says_what_to_ask():
     assert draws.summary(X).rows[0].name == "R-hat of the predictions"
 
 
+def test_what_no_step_rejects_is_called_biased():
+    """A line, known noise: sds in closed form, and a step with which one is 17 % too large.
+
+    R-hat is content with it. 10,000 effective squares or more give an sd a standard error of 0.7 %,
+    and what is asked lies seven of them away or more (false 1e-11). Control: HMC has no such
+    sentence, and no such sds.
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 2))
+    y = x[:, 0] + 0.3 * rng.normal(size=60)
+    line = rb.Model([rb.Dense(1)], input_shape=(2,))
+    target = rb.Posterior(line, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    inputs = np.column_stack([x, np.ones(60)])
+    exact = np.sqrt(np.diag(np.linalg.inv(inputs.T @ inputs / 0.09 + np.eye(3))))
+    options = {"warmup": 500, "progress": False}
+    coarse = rb.SGLD(target, step_size=1e-3, batch_size=20).sample(6000, thin=20, **options)
+    right = rb.HMC(target).sample(6000, **options)
+    wide = coarse.positions.reshape(-1, 3).std(axis=0) / exact
+    assert wide.max() > 1.1
+    assert abs(right.positions.reshape(-1, 3).std(axis=0) / exact - 1.0).max() < 0.05
+    assert coarse.summary(x).converged is True
+    assert "biased" in coarse.summary(x).verdict
+    assert "half of step_size" in coarse.summary(x).verdict
+    assert "biased" not in right.summary(x).verdict
+    pilot = rb.BAOAB(target, batch_size=20).sample(300, progress=False)
+    assert "what 'auto' let pass" in pilot.summary(x).verdict
+
+
 def test_forms_of_a_table(capsys):
     rows = Row("one", "1", "<= 2", True), Row("two", "3", "<= 2", False)
     summary = Summary("A < B", rows, None, "v")

@@ -31,6 +31,7 @@ COLLAPSED = 0.01  # share of the rows whose noise sd may have vanished
 _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
+_STOCHASTIC = ("SGLD", "SGHMC", "BAOAB")  # of minibatches, without an accept step
 _CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
 # Parameters that are judged where nothing says what they predict: of long runs fewer.
 _FEWEST_PARAMETERS, _PARAMETERS, _JUDGED = 8, 128, 1 << 21
@@ -338,6 +339,15 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
         verdict += (
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
             "variance (energy_variance=, step_size=); adjusted=True has no bias."
+        )
+    elif converged and draws.settings.get("sampler") in _STOCHASTIC:
+        verdict += (
+            " The draws are biased, since no step is rejected, and R-hat does not see it: by less, "
+            "the smaller the step. "
+        ) + (
+            "Compare a run at half of step_size."
+            if draws.settings.get("pilot") is None
+            else "The row of the step size says what 'auto' let pass."
         )
     if (share := _at_max_depth(draws)) is not None and share > DEEPEST:
         depth = int(draws.settings.get("max_tree_depth", 10))
