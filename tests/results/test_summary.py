@@ -201,6 +201,40 @@ def test_a_verdict_says_what_to_do_about_a_bad_row():
     assert "resume=draws" not in texts[1]
 
 
+def drifting(rng, start, chains=4, draws=800):
+    """Draws of N(0, 1) that come from `start` sds away in some 40 steps, side by side."""
+    way = start * np.exp(-np.arange(draws) / 40.0)
+    position = way + rng.normal(size=(chains, draws))
+    lp = -0.5 * position**2
+    energy = rng.gamma(0.5, size=(chains, draws)) - lp
+    return rb.Draws(
+        positions=position[:, :, None],
+        stats={"lp": lp, "energy": energy, "n_steps": np.ones((chains, draws))},
+        complete=True,
+        state=None,
+        settings={"sampler": "NUTS"},
+    )
+
+
+def test_chains_that_drift_in_side_by_side_have_not_converged(rng):
+    """R-hat lets them pass: 1.04, with an sd of 2.6 for 1. E-BFMI and effective draws do not.
+
+    Planted: what NUTS did on columns whose sd is 1,000 (an sd 3 times too large, R-hat 1.04).
+    Control: the same draws without a way.
+    """
+    for start, expected in ((16.0, False), (0.0, True)):
+        draws = drifting(rng, start)
+        summary = draws.summary()
+        assert summary.rows[0].good, summary
+        assert summary.converged is expected
+        assert ("side by side" in summary.verdict) is not expected
+        warned = verdicts.check_run("NUTS.sample", draws.stats, None, None, None, draws.settings)
+        assert (warned is not None) is not expected
+        if warned is not None:
+            assert "expected an E-BFMI >= 0.3, got 0.0" in warned
+    assert drifting(rng, 16.0).positions.std() > 2.0
+
+
 def test_noise_of_short_runs_is_no_finding():
     """R-hat of ten independent draws exceeds 1.05 in a third of the cases, its limit hardly ever.
 
