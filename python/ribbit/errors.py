@@ -47,7 +47,7 @@ class DTypeError(TypeError):
     ...     rb.datasets.standardize(np.array([["a"]]))
     ... except rb.errors.DTypeError as error:
     ...     print(error)
-    [standardize] expected x as an array of real numbers, got <U1 array of shape (1, 1)
+    [standardize] expected x as an array of real numbers, got <U1 array of shape (1, 1): leave ...
     """
 
 
@@ -60,7 +60,7 @@ class DataError(ValueError):
     ...     rb.datasets.standardize(np.array([[np.nan], [1.0]]))
     ... except rb.errors.DataError as error:
     ...     print(error)
-    [standardize] expected finite float64 values in x, got an array where x[0, 0] is nan
+    [standardize] expected finite float64 values in x, got an array where x[0, 0] is nan: ...
     """
 
 

@@ -152,3 +152,34 @@ def test_diagnostics_at_what_is_no_input(bad):
     with pytest.raises((TypeError, ValueError)) as caught:
         rb.diagnostics.ess(np.zeros((2, ROWS)), method="tail", tail_probability="3")
     assert MESSAGE.match(str(caught.value))
+
+
+def with_nan(array):
+    array = np.array(array, dtype=np.float64)
+    array[2] = np.nan
+    return array
+
+
+def rows(x=X, y=Y):
+    return rb.Posterior(MODEL, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.5))
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda: rows(y=["a", "b"] * (ROWS // 2)), "np.unique(y, return_inverse=True)"),
+        (
+            lambda: rows(y=np.array(["a", "b"] * (ROWS // 2), object)),
+            "np.unique(y, return_inverse=True)",
+        ),
+        (lambda: rows(x=[["a"] * X.shape[1]] * ROWS), "leave such columns out"),
+        (lambda: rows(x=with_nan(X)), "leave such rows out"),
+        (lambda: rows(y=with_nan(Y)), "leave such rows out"),
+        (lambda: rb.HMC(lambda theta: -theta @ theta), "rb.CallableDensity(fn, dim)"),
+        (lambda: rb.HMC(MODEL), "rb.Posterior(model, x, y"),
+    ],
+)
+def test_a_newcomer_is_told_what_to_do(call, advice):
+    with pytest.raises((TypeError, ValueError), match=MESSAGE) as caught:
+        call()
+    assert advice in str(caught.value)

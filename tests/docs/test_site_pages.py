@@ -47,6 +47,19 @@ def test_the_lines_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         exec(compile(code, page.name, "exec"), names)
 
 
+def test_the_density_of_ones_own_is_sampled() -> None:
+    """What the page prints as exact is found, and no warning is raised: they are errors here.
+
+    195 and 336 effective draws of sds 1 and 1.7: 6 standard errors (false 2e-9).
+    """
+    names: dict[str, object] = {}
+    exec(compile(blocks(DOCS / "howto/own_density.md")[0], "own_density.md", "exec"), names)
+    draws = names["draws"]
+    assert isinstance(draws, rb.Draws)
+    assert draws.summary().converged is True
+    assert np.all(np.abs(draws.positions.reshape(-1, 2).mean(axis=0) - [0.0, 1.0]) < [0.43, 0.56])
+
+
 @pytest.mark.filterwarnings("ignore::ribbit.errors.RibbitWarning")  # short runs
 @pytest.mark.parametrize("block", range(4))
 def test_the_lines_on_runs_run(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,6 +201,40 @@ def test_a_verdict_says_what_to_do_about_a_bad_row():
     assert "resume=draws" not in texts[1]
 
 
+def drifting(rng, start, chains=4, draws=800):
+    """Draws of N(0, 1) that come from `start` sds away in some 40 steps, side by side."""
+    way = start * np.exp(-np.arange(draws) / 40.0)
+    position = way + rng.normal(size=(chains, draws))
+    lp = -0.5 * position**2
+    energy = rng.gamma(0.5, size=(chains, draws)) - lp
+    return rb.Draws(
+        positions=position[:, :, None],
+        stats={"lp": lp, "energy": energy, "n_steps": np.ones((chains, draws))},
+        complete=True,
+        state=None,
+        settings={"sampler": "NUTS"},
+    )
+
+
+def test_chains_that_drift_in_side_by_side_have_not_converged(rng):
+    """R-hat lets them pass: 1.04, with an sd of 2.6 for 1. E-BFMI and effective draws do not.
+
+    Planted: what NUTS did on columns whose sd is 1,000 (an sd 3 times too large, R-hat 1.04).
+    Control: the same draws without a way.
+    """
+    for start, expected in ((16.0, False), (0.0, True)):
+        draws = drifting(rng, start)
+        summary = draws.summary()
+        assert summary.rows[0].good, summary
+        assert summary.converged is expected
+        assert ("side by side" in summary.verdict) is not expected
+        warned = verdicts.check_run("NUTS.sample", draws.stats, None, None, None, draws.settings)
+        assert (warned is not None) is not expected
+        if warned is not None:
+            assert "expected an E-BFMI >= 0.3, got 0.0" in warned
+    assert drifting(rng, 16.0).positions.std() > 2.0
+
+
 def test_noise_of_short_runs_is_no_finding():
     """R-hat of ten independent draws exceeds 1.05 in a third of the cases, its limit hardly ever.
 
@@ -277,6 +311,34 @@ def test_a_stochastic_sampler_without_a_density_says_what_to_ask():
     assert found == []
     assert "draws.summary(x)" in draws.summary().verdict
     assert draws.summary(X).rows[0].name == "R-hat of the predictions"
+
+
+def test_what_no_step_rejects_is_called_biased():
+    """A line, known noise: sds in closed form, and a step with which one is 17 % too large.
+
+    R-hat is content with it. 10,000 effective squares or more give an sd a standard error of 0.7 %,
+    and what is asked lies seven of them away or more (false 1e-11). Control: HMC has no such
+    sentence, and no such sds.
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 2))
+    y = x[:, 0] + 0.3 * rng.normal(size=60)
+    line = rb.Model([rb.Dense(1)], input_shape=(2,))
+    target = rb.Posterior(line, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    inputs = np.column_stack([x, np.ones(60)])
+    exact = np.sqrt(np.diag(np.linalg.inv(inputs.T @ inputs / 0.09 + np.eye(3))))
+    options = {"warmup": 500, "progress": False}
+    coarse = rb.SGLD(target, step_size=1e-3, batch_size=20).sample(6000, thin=20, **options)
+    right = rb.HMC(target).sample(6000, **options)
+    wide = coarse.positions.reshape(-1, 3).std(axis=0) / exact
+    assert wide.max() > 1.1
+    assert abs(right.positions.reshape(-1, 3).std(axis=0) / exact - 1.0).max() < 0.05
+    assert coarse.summary(x).converged is True
+    assert "biased" in coarse.summary(x).verdict
+    assert "half of step_size" in coarse.summary(x).verdict
+    assert "biased" not in right.summary(x).verdict
+    pilot = rb.BAOAB(target, batch_size=20).sample(300, progress=False)
+    assert "what 'auto' let pass" in pilot.summary(x).verdict
 
 
 def test_forms_of_a_table(capsys):

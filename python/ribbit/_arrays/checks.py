@@ -243,9 +243,11 @@ def numeric(function: str, name: str, value: object) -> npt.NDArray[Any]:
         got = f"{summary(value)} ({interfaces.reason(error)})"
         raise DTypeError(f"[{function}] expected {expected}, got {got}") from error
     if array.dtype.kind not in "biuf":
-        got = (
-            f"{summary(value)}{_objects(name, array)}" if array.dtype == object else summary(array)
-        )
+        got = summary(array)
+        if array.dtype == object:
+            got = f"{summary(value)}{_objects(name, array)}"
+        elif array.dtype.kind in "UST":
+            got += f": {_of_words(name)}"
         raise DTypeError(f"[{function}] expected {expected}, got {got}")
     return array
 
@@ -257,8 +259,16 @@ def _objects(name: str, array: npt.NDArray[Any]) -> str:
     numbers_only = (numbers.Real, np.bool_)
     for item in array.flat:
         if not isinstance(item, numbers_only):
-            return f" that holds {summary(item)}: leave such columns out, or make numbers of them"
+            words = isinstance(item, str)
+            return f" that holds {summary(item)}: {_of_words(name if words else '')}"
     return f" of mixed kinds of numbers: np.asarray({name}, dtype=float) makes one of them"
+
+
+def _of_words(name: str) -> str:
+    """Say what to do about text: among targets it is labels, elsewhere columns."""
+    if name == "y":
+        return "names, y = np.unique(y, return_inverse=True) makes labels of words"
+    return "leave such columns out, or make numbers of them"
 
 
 def finite(function: str, name: str, array: npt.NDArray[Any]) -> None:
@@ -273,7 +283,11 @@ def _place(
     function: str, expected: str, name: str, where: tuple[Any, ...], value: object
 ) -> DataError:
     place = f"{name}[{', '.join(str(int(i)) for i in where)}]" if where else name
-    return DataError(f"[{function}] expected {expected}, got an array where {place} is {value}")
+    missing = name in ("x", "y") and bool(value != value)  # NaN alone is not itself
+    advice = ": leave such rows out, or fill them in" if where and missing else ""
+    return DataError(
+        f"[{function}] expected {expected}, got an array where {place} is {value}{advice}"
+    )
 
 
 def all_true(

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ribbit.results.convergence import ess_block
-from ribbit.results.streaming import by_block
-from ribbit.results.verdicts import Findings, judge
+from ribbit.results.verdicts import Findings, effective, judge
 
 __all__ = ["Reached", "reached"]
 
@@ -49,11 +45,5 @@ def reached(found: Findings, rhat: float, ess: float, *, hasty: bool = False) ->
 
 def _least_ess(values: Any) -> float:
     """Return the smallest bulk ESS of (C, D, M), that of the summary; NaN where none is known."""
-    found = by_block(
-        "summary",
-        values,
-        lambda a: ess_block(a, method="bulk", tail_probability=0.05),
-        min_chains=1,
-    )
-    found = found[np.isfinite(found)]
+    found = effective(values)
     return float(found.min()) if found.size else math.nan

@@ -21,16 +21,19 @@ from ribbit.results.summary import Row, Summary, stopped_row
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["check_run", "parameters_of", "rhat_limit", "summary_of_draws"]
+__all__ = ["check_run", "effective", "parameters_of", "rhat_limit", "summary_of_draws"]
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 
 DIVERGENT, BFMI = 0.01, 0.3  # what a verdict asks for
+_UNMOVED = 0.1  # an E-BFMI with which few effective draws are no verdict, whatever R-hat says
+_EACH = 100  # effective draws per chain: enough that R-hat and ESS are reliable (Vehtari et al.)
 DEEPEST = 0.01  # share of the trajectories of NUTS that may end at the largest depth
 COLLAPSED = 0.01  # share of the rows whose noise sd may have vanished
 _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
+_STOCHASTIC = ("SGLD", "SGHMC", "BAOAB")  # of minibatches, without an accept step
 _CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
 # Parameters that are judged where nothing says what they predict: of long runs fewer.
 _FEWEST_PARAMETERS, _PARAMETERS, _JUDGED = 8, 128, 1 << 21
@@ -52,6 +55,8 @@ class Findings(NamedTuple):
         Which chains have shared a start, where R-hat is the nested one.
     begun : bool
         Whether there is a draw: a run that is watched in warmup has none yet.
+    bfmi : (C,) array or None
+        E-BFMI of each chain, where energies are known.
     """
 
     quantities: dict[str, Array]
@@ -60,6 +65,7 @@ class Findings(NamedTuple):
     diverging: Array | None
     superchains: npt.NDArray[np.intp] | None = None
     begun: bool = True
+    bfmi: Array | None = None
 
     @property
     def title(self) -> str:
@@ -79,6 +85,20 @@ class Findings(NamedTuple):
         found = {name: float(values.max()) for name, values in rhat.items() if values.size}
         name = max(found, key=lambda k: found[k], default="")
         return name, found.get(name, math.nan)
+
+    @property
+    def unmoved(self) -> tuple[float, float] | None:
+        """The lowest E-BFMI and the fewest effective draws, where both are far too low.
+
+        Chains that drift together from starts on one side of the mass have such energies, and an
+        R-hat that lets them pass.
+        """
+        if self.bfmi is None or not (low := float(np.fmin.reduce(self.bfmi))) < _UNMOVED:
+            return None
+        found = [effective(self.quantities[name]) for name in self.judged]
+        least = min((float(ess.min()) for ess in found if ess.size), default=math.nan)
+        wanted = _EACH * self.bfmi.shape[0]
+        return (low, least) if least < wanted else None
 
 
 def find(
@@ -134,7 +154,17 @@ def find(
     diverging = None
     if "diverging" in stats and stats["diverging"].shape[1] > 0:
         diverging = np.asarray(as_host(stats["diverging"]), dtype=np.float64).mean(axis=1)
-    return Findings(quantities, rhat, limit, diverging, superchains, begun)
+    return Findings(quantities, rhat, limit, diverging, superchains, begun, _bfmi(stats))
+
+
+def _bfmi(stats: Mapping[str, Any]) -> Array | None:
+    """E-BFMI per chain: squared changes of the energy (C, D) over its variance; None: not known."""
+    if "energy" not in stats or stats["energy"].shape[1] < _FEWEST:
+        return None
+    energy = np.asarray(as_host(stats["energy"]), dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bfmi: Array = np.mean(np.diff(energy, axis=1) ** 2, axis=1) / energy.var(axis=1, ddof=1)
+    return bfmi
 
 
 def _rhat(values: Array, superchains: npt.NDArray[np.intp] | None = None) -> Array:
@@ -160,6 +190,13 @@ def judge(found: Findings) -> tuple[bool | None, str]:
     if math.isnan(worst):
         return None, _unknown(found)
     single = next(iter(found.quantities.values())).shape[0] == 1
+    if worst <= found.limit and (unmoved := found.unmoved) is not None:
+        return False, (
+            f"Not converged: {found.title} is at most {worst:.3f}, but with an E-BFMI of "
+            f"{unmoved[0]:.2f} and {unmoved[1]:.0f} effective draws it says little: the chains may "
+            "still drift in from their starts, side by side. Take a longer warmup in a new run "
+            "(resume= keeps what was adapted on the way), and data of unit scale."
+        )
     if worst <= found.limit:
         return True, (
             f"Converged: {found.title} is at most {worst:.3f}"
@@ -257,11 +294,12 @@ def check_run(
         return None
     name, worst = found.worst
     diverged = found.diverging is not None and found.diverging.max() > DIVERGENT
-    wanted, got = (
-        (f"at most {DIVERGENT:.0%} of diverging draws", f"{float(found.diverging.max()):.1%}")
-        if diverged and found.diverging is not None
-        else (f"{found.title} <= {found.limit:.3g} of the {name}", f"{worst:.2f}")
-    )
+    wanted, got = f"{found.title} <= {found.limit:.3g} of the {name}", f"{worst:.2f}"
+    if diverged and found.diverging is not None:
+        wanted = f"at most {DIVERGENT:.0%} of diverging draws"
+        got = f"{float(found.diverging.max()):.1%}"
+    elif worst <= found.limit and (unmoved := found.unmoved) is not None:
+        wanted, got = f"an E-BFMI >= {BFMI}", f"{unmoved[0]:.2f}"
     return f"[{function}] expected {wanted}, got {got}. {verdict} draws.summary() has the table."
 
 
@@ -339,6 +377,15 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
             "variance (energy_variance=, step_size=); adjusted=True has no bias."
         )
+    elif converged and draws.settings.get("sampler") in _STOCHASTIC:
+        verdict += (
+            " The draws are biased, since no step is rejected, and R-hat does not see it: by less, "
+            "the smaller the step. "
+        ) + (
+            "Compare a run at half of step_size."
+            if draws.settings.get("pilot") is None
+            else "The row of the step size says what 'auto' let pass."
+        )
     if (share := _at_max_depth(draws)) is not None and share > DEEPEST:
         depth = int(draws.settings.get("max_tree_depth", 10))
         verdict += (
@@ -404,12 +451,18 @@ def _rhat_row(label: str, values: Array, limit: float | None) -> Row:
     return Row(label, text, f"<= {limit:.3g}", worst <= limit)
 
 
-def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
+def effective(values: Array) -> Array:
+    """Bulk effective draws of (C, D, M), of those quantities that have them."""
+
     def bulk(a: Array) -> Array:
         return ess_block(a, method="bulk", tail_probability=0.05)
 
-    found = by_block("summary", values, bulk, min_chains=1)
-    found = found[np.isfinite(found)]
+    found: Array = by_block("summary", values, bulk, min_chains=1)
+    return found[np.isfinite(found)]
+
+
+def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
+    found = effective(values)
     label = f"{_EFFECTIVE} of the {name}"
     if found.size == 0:
         return Row(label, "not known")
@@ -417,7 +470,7 @@ def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
     text = f"{least:.0f}"
     if values.shape[2] > 1:
         text = f"{float(np.median(found)):.0f} (worst {least:.0f})"
-    wanted = 100 * values.shape[0]  # Vehtari et al. (2021): enough that R-hat and ESS are reliable
+    wanted = _EACH * values.shape[0]
     return Row(label, text, f">= {wanted}", least >= wanted) if judged else Row(label, text)
 
 
@@ -439,11 +492,7 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
                 share <= DEEPEST,
             )
         )
-    if "energy" in stats and size >= _FEWEST:
-        energy = np.asarray(as_host(stats["energy"]), dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = np.mean(np.diff(energy, axis=1) ** 2, axis=1)
-            bfmi = change / energy.var(axis=1, ddof=1)
+    if (bfmi := found.bfmi) is not None:
         text = ", ".join(f"{value:.2f}" for value in bfmi[:8]) + (", ..." if len(bfmi) > 8 else "")
         rows.append(Row(_ENERGY, text, f">= {BFMI}", bool((bfmi >= BFMI).all())))
     if "acceptance_rate" in stats and size:

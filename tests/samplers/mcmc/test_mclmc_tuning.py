@@ -1,5 +1,7 @@
 """What warmup of MCLMC finds: step, length, mass; and the blocks that it is cut into."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,39 @@ def test_the_summary_says_that_the_draws_are_biased():
     assert "biased" not in adjusted.summary().text
     work = next(row for row in draws.summary().rows if row.name == "gradients after warmup")
     assert work.value == f"{4 * 50 * 50:,}"
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
+def test_steps_that_move_nothing_are_warned_of():
+    """Columns with an sd of 1,000: in float32 the step falls below what moves a parameter.
+
+    Trajectories then had 100,000 leapfrogs each that led nowhere, without a word. Controls: columns
+    of unit scale, and float64.
+    """
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(150, 3))
+    y = x[:, 0] + 0.4 * rng.normal(size=150)
+
+    def run(scale, dtype):
+        target = rb.Posterior(
+            rb.Model([rb.Dense(1)], input_shape=(3,)),
+            scale * x,
+            y,
+            prior=rb.Normal(1.0),
+            likelihood=rb.Gaussian(0.4),
+            dtype=dtype,
+        )
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            sampler = MCLMC(target, adjusted=True, max_num_leapfrog_steps=500)
+            sampler.sample(4, warmup=100, progress=False)
+        return [str(w.message) for w in found if "that move the parameters" in str(w.message)]
+
+    assert run(1.0, np.float32) == []
+    assert run(1e3, np.float64) == []
+    found = run(1e3, np.float32)
+    assert found
+    assert all("dtype=np.float64" in text for text in found)
 
 
 def test_progress_counts_the_gradients_of_all_steps_of_a_call():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -178,3 +179,26 @@ def test_a_density_that_nothing_keeps_is_an_error(monkeypatch):
     for make in (rb.SGLD, rb.BAOAB):
         with pytest.raises(ValueError, match="energy some step size keeps"):
             make(Wild(), step_size="auto", batch_size=None).init(np.zeros(3))
+
+
+@pytest.mark.parametrize(("unit", "short"), [(0.1, True), (1.0, False)])
+def test_a_warmup_that_goes_nowhere_is_warned_of(unit, short):
+    """Targets in units of which the noise is 0.04: sds came out too wide, without a word."""
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(150, 3))
+    y = unit * (x[:, 0] + 0.4 * rng.normal(size=150))
+    density = rb.Posterior(
+        rb.Model([rb.Dense(1)], input_shape=(3,)),
+        x,
+        y,
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(0.4 * unit),
+    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        rb.BAOAB(density).sample(2, warmup=1000, thin=1, progress=False)
+    said = [str(w.message) for w in seen if "cross the prior's sd" in str(w.message)]
+    assert bool(said) is short
+    if said:
+        assert "got 1,000" in said[0]
+        assert "init=fit" in said[0]

@@ -23,6 +23,7 @@ from ribbit.samplers.mcmc.energy_tuning import (
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
+from ribbit.samplers.run.caution import warn
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.target import Density, total
 
@@ -39,6 +40,7 @@ Info: TypeAlias = dict[str, Array]
 _START_LAYER, _SEARCH_LAYER = 1, 2
 # Of the jitter's purpose; HMC's own are 0 and 1.
 _LENGTH_LAYER = 2
+_SHORT_SHARE = 0.1  # of warmup, in which adjusted trajectories are short
 _MOST_STEPS = 4096  # of one native call: its errors lie in memory
 
 
@@ -258,7 +260,7 @@ class Adjusted:
             layer=_LENGTH_LAYER,
         )[:, 0]
         mean = np.maximum(np.ceil(state.decoherence_length / state.step_size), 1.0)
-        if state.step < 0.1 * state.warmup and state.adaptation is not None:
+        if state.step < _SHORT_SHARE * state.warmup and state.adaptation is not None:
             mean = np.minimum(mean, 10.0)  # a step is found sooner on short ones
         steps = np.ceil(2.0 * u * mean)
         capped = steps > self._max_steps
@@ -363,7 +365,28 @@ class Adjusted:
         if dual is not None:
             changes["step_size"] = dual.average() if last else dual.step_size()
         changes["adaptation"] = None if last else Adaptation(dual, welford)
-        return dataclasses.replace(state, **changes)
+        state = dataclasses.replace(state, **changes)
+        if last or step == math.ceil(_SHORT_SHARE * warmup):  # from here on they are long
+            self._warn_unmoving(state)
+        return state
+
+    def _warn_unmoving(self, state: MicrocanonicalState) -> None:
+        """Warn of steps that move nothing in this dtype: warmup takes them for too large.
+
+        Their energy errors are rounding, and grow with the length of a trajectory alone.
+        """
+        xp, step = self._density.xp, state.step_size
+        scale = 1.0 if state.inverse_mass is None else float(xp.max(state.inverse_mass)) ** 0.5
+        least = np.finfo(self._density.dtype).eps * float(xp.max(xp.abs(state.position)))
+        lost = step * scale < least
+        if lost.any():
+            warn(
+                f"[MCLMC] expected steps that move the parameters in {self._density.dtype}, got "
+                f"{step.min():.2g} for {int(lost.sum())} of {lost.size} chains: no step will be "
+                "found. Take data of unit scale (standardize=True) or dtype=np.float64, in a new "
+                "run",
+                stacklevel=4,
+            )
 
     def _search(
         self, state: MicrocanonicalState, step_size: HostArray, guard: InterruptGuard | None

@@ -52,9 +52,14 @@ class Density:
         if not callable(getattr(target, "value_and_grad", None)) and not callable(
             getattr(target, "terms_and_grad", None)
         ):
+            advice = ""
+            if callable(target) and not isinstance(target, type):
+                advice = ": rb.CallableDensity(fn, dim) makes one of a function"
+            elif hasattr(target, "parameters") and hasattr(target, "apply"):
+                advice = ": rb.Posterior(model, x, y, prior=..., likelihood=...) makes one"
             raise TypeError(
                 f"[{function}] expected a target with dim and value_and_grad(theta), "
-                f"got {checks.summary(target)}"
+                f"got {checks.summary(target)}{advice}"
             )
         dim = getattr(target, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:

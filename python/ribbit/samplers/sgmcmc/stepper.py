@@ -51,6 +51,7 @@ class Pilot(Protocol):
 
 # The first velocity has a layer of its own: it shares no number with the noise of a step.
 _VELOCITY_LAYER = 1
+_NO_TRIAL = 1_000  # steps of a warmup that is meant: shorter ones are not warned of
 
 
 class Stepper:
@@ -168,6 +169,16 @@ class Stepper:
             assert self.pilot is not None
             size, _ = self.pilot(seed, guard)
             sizes = np.full(chains.shape, size)
+            if self.rule.kind == "kinetic" and warmup >= _NO_TRIAL and warmup * size < 1.0:
+                # Per unit of time a velocity of one carries a parameter by its prior's sd.
+                warn(
+                    f"[{function}] expected a warmup of {math.ceil(1.0 / size):,} steps or more, "
+                    f"in which steps of {size:.2g}, which step_size='auto' has found, can cross "
+                    f"the prior's sd, got {warmup:,}: chains may keep near their starts. Take data "
+                    "of unit scale (standardize=True), init=fit, a longer warmup, or HMC; "
+                    "draws.summary(x) says whether they have converged",
+                    stacklevel=5,
+                )
         _finite(function, "position", chains, to_host(position))
         terms, grad = density.terms_and_grad(position, guard)
         with errstate(xp):
