@@ -78,14 +78,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             aligned=products.aligned([out.delta], [out.chain_stride, outs]),
         )
         turned = turned_kernel(scalar, row, weight, dim)
-        into = products.delta_sink(
-            scalar,
-            source.delta,
-            source.derivative,
-            source.chain_stride,
-            channels,
-            add=source.add(),
-        )
+        into = products.delta_sink(scalar, source, channels)
         panel.backward.append(
             products.product(
                 scalar,
@@ -109,4 +102,6 @@ def _arrays(row: Row) -> tuple[int, int, int]:
     return size, row["out_channels"], 0
 
 
-OPERATIONS = {"conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"])}
+OPERATIONS = {
+    "conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"], joins=True)
+}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
-from ribbit._backends.cuda.layers.panel import Panel, Row
+from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
 __all__ = [
     "DEPTH",
@@ -124,12 +124,14 @@ def activation_sink(
     return Operand(f"ActivationSink<{scalar}, {code}>", fields, plain=True, aligned=fits)
 
 
-def delta_sink(
-    scalar: str, delta: int, derivative: int | None, chain_stride: int, width: int, *, add: bool
-) -> Operand:
-    """Return the sink delta = sum times derivative, added to what is there if `add`."""
-    fits = aligned([delta, derivative], [chain_stride, width])
-    fields = (delta, derivative, chain_stride, width, int(add))
+def delta_sink(scalar: str, cell: Cell, width: int) -> Operand:
+    """Return the sink delta = sum times derivative, and what is there or was left for it."""
+    left, delta, stride = cell.take(), cell.delta or 0, cell.chain_stride
+    first: tuple[int | None, int, int] = (delta if cell.add() else None, stride, 0)
+    if left is not None:
+        first = left.delta, left.chain_stride, int(cell.derivative is not None)
+    fits = aligned([delta, cell.derivative, first[0]], [stride, width, first[1]])
+    fields = (delta, cell.derivative, stride, width, *first)
     return Operand(f"DeltaSink<{scalar}>", fields, plain=True, aligned=fits)
 
 
