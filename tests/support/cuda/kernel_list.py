@@ -93,7 +93,17 @@ FOUND_PRODUCTS = tuple(
         ),
     )
 )
+# Gradients of the weights of such convolutions, and with strides.
+TAP_GRADIENTS = tuple(
+    f"TapGradient<Sliding<8, 8, {c}, 3, 3, {window}>, {outs}>"
+    for c, window, outs in (
+        (16, "1, 1, 1, 1, 8, 8, 1, 1", 16),
+        (32, "1, 1, 1, 1, 8, 8, 1, 1", 32),
+        (32, "2, 2, 0, 0, 4, 4, 1, 1", 64),
+    )
+)
 OUTSIDE_POSTERIORS = (
+    *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
     *FOUND_PRODUCTS,
     "FillUniform",

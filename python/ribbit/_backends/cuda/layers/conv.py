@@ -52,7 +52,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
     )
 
-    def backward() -> None:
+    def gradient() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outs)
         _, slices, length = panel.cut(number, count * places)
         lines = row["out_width"] % products.DEPTH == 0 or products.DEPTH % row["out_width"] == 0
@@ -69,6 +69,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             row,
             grouped(row),
         )
+
+    def backward() -> None:
+        if products.has_taps(panel, row, source):
+            products.tap_gradient(panel, number, window, source, out, count * places, row)
+        else:
+            gradient()
         if source.delta is None:
             return
         given = Operand(
