@@ -199,6 +199,15 @@ NETWORKS = {
         rb.Conv2D(12, 3, stride=2, padding="same"),
         rb.AvgPool2D(4),
     ),
+    # tiles of cells that the same taps meet, or of the ends of two groups of images
+    "strides": net(
+        (16, 32, 4),
+        rb.Conv2D(16, 3, padding="same"),
+        rb.Residual([rb.Conv2D(16, 3, stride=2)], [rb.Conv2D(16, 3, stride=2)]),
+        rb.Conv2D(17, 2),
+        rb.Conv2D(32, 3, stride=(3, 2), padding=(1, 0)),
+        rb.Conv2D(4, 1),
+    ),
     "groups": net((5, 6, 16), rb.Conv2D(24, 3, groups=2), rb.Conv2D(32, 2, groups=4)),
 }
 
@@ -225,8 +234,10 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
 
     (wide, used), (small, control) = found(1), found(1 << 60)
     dense = {"Matrix", "WithOnes"}
+    ordered = {"Patches", "OrderedDeltaPatches", "DeltaPatches", *dense}
     images = {"Patches", "DeltaPatches", *dense}
-    assert used == dict.fromkeys(("images", "odd images", "steps"), images).get(name, dense)
+    expected = dict.fromkeys(("images", "odd images", "steps"), images) | {"strides": ordered}
+    assert used == expected.get(name, dense)
     assert not control
     for got, expected in zip(wide, small, strict=True):
         np.testing.assert_array_equal(got, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
@@ -9,6 +11,8 @@ from ribbit._backends.cuda.layers.products import Operand
 from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 
 __all__ = ["OPERATIONS"]
+
+_MOST_TAPS = 32  # that have bits of a word
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -85,6 +89,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
         turned = turned_kernel(scalar, row, weight, dim)
         into = products.delta_sink(scalar, source, channels)
+        if scalar == "float" and not panel.passes.backward and _skips_taps(row):
+            # Cells that the same taps meet side by side: the others' terms are passed over.
+            name = f"OrderedDeltaPatches<{scalar}, {window}, {outs}>"
+            given = replace(given, name=name, fields=(*given.fields, count))
+            name = f"OrderedDeltaSink<{scalar}, {window}>"
+            into = replace(into, name=name, fields=(*into.fields, count))
         panel.backward.append(
             products.product(
                 scalar,
@@ -100,6 +110,18 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+def _skips_taps(row: Row) -> bool:
+    """Whether most taps meet no cell, and tiles of a product can have the same taps."""
+    strides = row["stride_height"], row["stride_width"]
+    taps = row["kernel_height"] * row["kernel_width"]
+    return (
+        max(strides) > 1
+        and row["height"] % strides[0] == row["width"] % strides[1] == 0
+        and row["out_channels"] % products.DEPTH == 0
+        and taps < _MOST_TAPS
+    )
 
 
 def _arrays(row: Row) -> tuple[int, int, int]:
