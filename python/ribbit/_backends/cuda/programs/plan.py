@@ -197,8 +197,8 @@ class Walk:
             cell.clear()
         if not self._gathers:
             source = cells[0]
-            begin = self._address(self._x, first * source.size)
-            cells = [replace(source, value=begin), *cells[1:]]
+            moved = replace(source, value=self._address(self._x, first * source.size))
+            cells = [moved if cell is source else cell for cell in cells]  # and values like it
         panel = Panel(
             scalar=scalar,
             itemsize=self._dtype.itemsize,
