@@ -31,7 +31,7 @@ def outputs(panel: Panel, number: int) -> tuple[Any, ...]:
     """Members of NormOutput."""
     other, place = panel.sums.get(number, (None, number))
     out = panel.cells[place + 1]
-    added = (None, 0)
+    added: tuple[int | None, int] = (None, 0)
     if other is not None:
         added = panel.cells[other].value, panel.cells[other].chain_stride
     return (out.value, out.derivative, out.chain_stride, *added)
