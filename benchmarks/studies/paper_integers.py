@@ -165,6 +165,10 @@ def _arithmetic(line: Instruction, width: int, mask: int) -> str | None:
         )
     if op == "cvt":
         return _converted(line, width)
+    if op == "bfi":  # the low bits of the first into the second
+        bits, place = f"((1 << {given[3]}) - 1)", given[2]
+        kept = f"{given[1]} & ~({bits} << {place})"
+        return f"({kept} | ({given[0]} & {bits}) << {place}) & {mask}"
     if op == "popc":
         return f"({given[0]}).bit_count()"
     return None

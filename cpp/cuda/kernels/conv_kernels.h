@@ -29,6 +29,7 @@ struct Sliding {
   static constexpr int kHeight = Height, kWidth = Width, kChannels = Channels;
   static constexpr int kKernelHeight = KernelHeight, kKernelWidth = KernelWidth;
   static constexpr int kOutHeight = OutHeight, kOutWidth = OutWidth;
+  static constexpr int kStrideHeight = StrideHeight, kStrideWidth = StrideWidth;
   static constexpr int kCells = Height * Width, kSites = OutHeight * OutWidth;
   // One window, which meets each cell once.
   static constexpr bool kWhole = kSites == 1 && KernelHeight == Height && KernelWidth == Width &&
@@ -83,6 +84,11 @@ struct Sliding {
   RIBBIT_DEVICE static bool has(int y, int x) {
     return static_cast<unsigned>(y) < static_cast<unsigned>(Height) &&
            static_cast<unsigned>(x) < static_cast<unsigned>(Width);
+  }
+  // Taps that meet a cell at (y, x), and those a stride away, of an image without edges.
+  RIBBIT_DEVICE static unsigned taps_of(int y, int x) {
+    return taps([&](int tap) { return (y + PadTop - tap * DilationHeight) % StrideHeight == 0; },
+                [&](int tap) { return (x + PadLeft - tap * DilationWidth) % StrideWidth == 0; });
   }
   RIBBIT_DEVICE static int site_offset(int tap) { return site_step(kTaps - 1) - site_step(tap); }
 
@@ -202,6 +208,94 @@ struct DeltaPatches {
   RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
     const T* at = find(chain, i, j);
     return at == nullptr ? T(0) : *at;
+  }
+};
+
+// The cells of some images at a time in an order in which those that the same taps meet are
+// neighbours: 256 and more, so that a tile of them needs the terms of few taps. Strides divide the
+// sizes of an image.
+template <class S>
+struct CellOrder {
+  static constexpr int kDown = S::kStrideHeight, kAcross = S::kStrideWidth;
+  static constexpr int kClasses = kDown * kAcross, kEach = S::kCells / kClasses;
+  static constexpr int kImages = kEach >= 256 ? 1 : 256 / kEach;
+  static_assert(S::kHeight % kDown == 0 && S::kWidth % kAcross == 0 && S::kTaps < 32);
+  Index images;  // all
+  // Of the images that number i belongs to: how many cells of each class they have.
+  RIBBIT_DEVICE Small each(Small i) const {
+    const Small first = i / (kImages * S::kCells) * kImages;
+    const Small more = static_cast<Small>(images) - first;
+    return (more < kImages ? more : kImages) * kEach;
+  }
+  RIBBIT_DEVICE static int class_of(Small i, Small each) {
+    int found = 0;
+    RIBBIT_UNROLL_ALL for (int c = 1; c < kClasses; ++c) {
+      found += i % (kImages * S::kCells) >= static_cast<Small>(c) * each ? 1 : 0;
+    }
+    return found;
+  }
+  // The place of number i: image x cells + cell.
+  RIBBIT_DEVICE Small at(Small i) const {
+    const Small many = each(i);
+    const int own = class_of(i, many);
+    const Small inside = i % (kImages * S::kCells) - static_cast<Small>(own) * many;
+    const Small image = i / (kImages * S::kCells) * kImages + inside / kEach;
+    const int place = static_cast<int>(inside % kEach), line = S::kWidth / kAcross;
+    const int y = place / line * kDown + own / kAcross, x = place % line * kAcross + own % kAcross;
+    return image * S::kCells + static_cast<Small>(y * S::kWidth + x);
+  }
+  // Taps that meet any of the numbers from one to another; of others than the same images all.
+  RIBBIT_DEVICE unsigned taps(Small from, Small to) const {
+    if (from / (kImages * S::kCells) != to / (kImages * S::kCells)) return ~0u;
+    const Small many = each(from);
+    const int first = class_of(from, many), last = class_of(to, many);
+    unsigned found = 0;
+    RIBBIT_UNROLL_ALL for (int c = 0; c < kClasses; ++c) {
+      if (c >= first && c <= last) found |= S::taps_of(c / kAcross, c % kAcross);
+    }
+    return found;
+  }
+};
+
+// DeltaPatches with its cells in that order.
+template <class T, class S, int Outs>
+struct OrderedDeltaPatches {
+  using Patches = DeltaPatches<T, S, Outs>;
+  static constexpr bool kAlongColumns = true, kSteps = false;
+  static constexpr bool kKeepsLines = Patches::kKeepsLines, kSkips = true;
+  static_assert(kKeepsLines && Outs % 16 == 0);
+  const T* base;
+  Index chain_stride;
+  CellOrder<S> order;
+  RIBBIT_DEVICE const T* find(Index chain, Index i, Index j) const {
+    return Patches{base, chain_stride}.find(chain, order.at(static_cast<Small>(i)), j);
+  }
+  RIBBIT_DEVICE T get(Index chain, Index i, Index j) const {
+    const T* at = find(chain, i, j);
+    return at == nullptr ? T(0) : *at;
+  }
+  RIBBIT_DEVICE Reach line(Index i) const { return Patches::line(order.at(static_cast<Small>(i))); }
+  RIBBIT_DEVICE static Reach entry(Index j) { return Patches::entry(j); }
+  // Taps that any line from one to another meets, and whether 16 terms are of one of them.
+  RIBBIT_DEVICE unsigned taps(Index from, Index to) const {
+    return order.taps(static_cast<Small>(from), static_cast<Small>(to));
+  }
+  RIBBIT_DEVICE static bool has(unsigned taps, int term) {
+    return (taps >> (term / Outs) & 1u) != 0;
+  }
+};
+
+// DeltaSink of rows in that order.
+template <class T, class S>
+struct OrderedDeltaSink {
+  static constexpr bool kJoins = false;
+  DeltaSink<T> sink;
+  CellOrder<S> order;
+  RIBBIT_DEVICE void put(Index chain, Index slice, Index m, Index n, T sum) const {
+    sink.put(chain, slice, order.at(static_cast<Small>(m)), n, sum);
+  }
+  RIBBIT_DEVICE void put4(Index chain, Index slice, Index m, Index n, const T* sums) const {
+    sink.put4(chain, slice, order.at(static_cast<Small>(m)), n, sums);
   }
 };
 

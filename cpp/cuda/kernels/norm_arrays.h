@@ -23,15 +23,17 @@ struct NormParameters {
   Index stride;  // from chain to chain
 };
 
-// Where values f(v) go, and f'(v) unless that is null.
+// Where values f(v) go, and f'(v) unless that is null; f(v + other) unless other is null.
 template <class T>
 struct NormOutput {
   T* value;
   T* derivative;
   Index stride;  // from chain to chain
+  PerChain<const T> other;
   template <int Code>
   RIBBIT_DEVICE void put(Index chain, Index at, T v) const {
     T f, d;
+    if (other.first != nullptr) v += other.of(chain)[at];
     activation<Code, false, T>(v, f, d);
     const Index here = chain * stride + at;
     value[here] = f;

@@ -71,7 +71,8 @@ struct ActivationSink {
   }
 };
 
-// delta (rows, width) per chain = sum, times derivative unless null, plus what is there if `add`.
+// delta (rows, width) per chain = sum, times derivative unless null, plus `first` unless null: what
+// is there already, or the delta of a value above, which is times derivative too if `slopes`.
 template <class T>
 struct DeltaSink {
   static constexpr bool kJoins = false;
@@ -79,22 +80,30 @@ struct DeltaSink {
   const T* derivative;
   Index chain_stride;
   Index width;
-  Index add;
+  const T* first;
+  Index first_stride;  // from chain to chain
+  Index slopes;
   RIBBIT_DEVICE void put(Index chain, Index, Index m, Index n, T sum) const {
-    const Index at = chain * chain_stride + m * width + n;
-    if (derivative != nullptr) sum *= derivative[at];
-    delta[at] = add != 0 ? delta[at] + sum : sum;
+    const Index inside = m * width + n, at = chain * chain_stride + inside;
+    const T factor = derivative != nullptr ? derivative[at] : T(0);
+    if (derivative != nullptr) sum *= factor;
+    if (first != nullptr) {
+      const T there = first[chain * first_stride + inside];
+      sum = (slopes != 0 ? there * factor : there) + sum;
+    }
+    delta[at] = sum;
   }
   // Columns n to n + 3, where all that is read and written lies at multiples of 16 bytes.
   RIBBIT_DEVICE void put4(Index chain, Index, Index m, Index n, const T* sums) const {
-    const Index at = chain * chain_stride + m * width + n;
+    const Index inside = m * width + n, at = chain * chain_stride + inside;
     T factor[4], there[4], result[4];
     RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) factor[i] = there[i] = T(0);
     if (derivative != nullptr) load4(factor, derivative + at);
-    if (add != 0) load4(there, delta + at);
+    if (first != nullptr) load4(there, first + (chain * first_stride + inside));
     RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
       const T sum = derivative != nullptr ? sums[i] * factor[i] : sums[i];
-      result[i] = add != 0 ? there[i] + sum : sum;
+      const T part = slopes != 0 ? there[i] * factor[i] : there[i];
+      result[i] = first != nullptr ? part + sum : sum;
     }
     write4(delta + at, result);
   }

@@ -101,20 +101,46 @@ struct WideFeed {
 template <class Operand, bool Keeps, bool Steps>
 struct WideKept {
   using Type = int;
-  static RIBBIT_DEVICE Type of(Index) { return 0; }
+  static RIBBIT_DEVICE Type of(const Operand&, Index) { return 0; }
   static RIBBIT_DEVICE Type none() { return 0; }
 };
 template <class Operand>
 struct WideKept<Operand, false, true> {
   using Type = decltype(Operand::corner(0));
-  static RIBBIT_DEVICE Type of(Index line) { return Operand::corner(line); }
+  static RIBBIT_DEVICE Type of(const Operand& operand, Index line) { return operand.corner(line); }
   static RIBBIT_DEVICE Type none() { return {0, Operand::kNever, Operand::kNever}; }
 };
 template <class Operand>
 struct WideKept<Operand, true, false> {
-  using Type = decltype(Operand::line(0));
-  static RIBBIT_DEVICE Type of(Index line) { return Operand::line(line); }
+  using Type = decltype(Operand::entry(0));
+  static RIBBIT_DEVICE Type of(const Operand& operand, Index line) { return operand.line(line); }
   static RIBBIT_DEVICE Type none() { return {0, 0}; }
+};
+
+// Which steps of 16 terms a tile of an operand has: all, or of one with kSkips those that have a
+// number, by the taps that its lines meet.
+template <class Operand>
+RIBBIT_SIZE auto skips_steps(int) -> decltype(Operand::kSkips) {
+  return Operand::kSkips;
+}
+template <class Operand>
+RIBBIT_SIZE bool skips_steps(...) {
+  return false;
+}
+template <class Operand, bool Skips>
+struct WideSteps {
+  RIBBIT_DEVICE WideSteps(const Operand&, Index, Index) {}
+  RIBBIT_DEVICE int from(int step, int) const { return step; }
+};
+template <class Operand>
+struct WideSteps<Operand, true> {
+  unsigned taps;
+  RIBBIT_DEVICE WideSteps(const Operand& operand, Index first, Index last)
+      : taps(operand.taps(first, last)) {}
+  RIBBIT_DEVICE int from(int step, int steps) const {
+    while (step < steps && !Operand::has(taps, 16 * step)) ++step;
+    return step;
+  }
 };
 
 // The same for an operand that finds its numbers; where it keeps lines or makes steps, by parts. An
@@ -133,7 +159,7 @@ struct WideFeed<Operand, Left, Count, Vector, false> {
   RIBBIT_DEVICE void keep(int t, Kept (&kept)[kKept]) const {
     RIBBIT_UNROLL_ALL for (int i = 0; i < kKept; ++i) {
       const int line = Shares::line(t, i);
-      kept[i] = line < lines ? Keeper::of(first + line) : Keeper::none();
+      kept[i] = line < lines ? Keeper::of(operand, first + line) : Keeper::none();
     }
   }
   const Operand& operand;
@@ -198,7 +224,8 @@ struct WideProduct {
   static constexpr int kAcross = M >= 128 && N < 64 ? N / 4 : 16, kDown = kThreads / kAcross;
   static constexpr int kRows = M / kDown, kHeight = FeedA::kByLines ? 1 : kRows < 4 ? kRows : 4;
   static constexpr int kColumns = N / kAcross, kSide = kColumns < 4 ? kColumns : 4;
-  static constexpr bool kOnes = OfA::kOnes;
+  static constexpr bool kOnes = OfA::kOnes, kSkips = skips_steps<typename OfA::Inner>(0);
+  static_assert(!kSkips || (!OfA::kStrided && !OfB::kStrided));  // these count their steps
   static_assert(!Sink::kJoins && kRows % kHeight == 0 && kColumns % kSide == 0);
   struct Shared {
     typename FeedA::Tile a[kStages];
@@ -231,6 +258,9 @@ struct WideProduct {
     const FeedA feed_a(OfA::inner(a), chain, m0, begin, kOnes ? m - 1 : m);
     const FeedB feed_b(OfB::inner(b), chain, n0, begin, n);
     const bool ones = kOnes && block.x() == 0;
+    const Index rows = kOnes ? m - 1 : m;
+    const WideSteps<typename OfA::Inner, kSkips> sought(OfA::inner(a), m0,
+                                                        (m0 + M < rows ? m0 + M : rows) - 1);
 
     Registers<const float*, 2> from(block);
     Registers<typename FeedA::Kept, FeedA::kKept> kept_a(block);
@@ -252,18 +282,20 @@ struct WideProduct {
       from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t);
       feed_a.keep(t, kept_a(t)), feed_b.keep(t, kept_b(t));
     });
-    fetch(0, 0);
-    fetch(1, 1);
+    int step = sought.from(0, steps), next = sought.from(step + 1, steps);
+    fetch(step, 0);
+    fetch(next, 1);
     block.last([&](int t) {
       float (&sum)[kRows * kColumns] = sums(t);
       RIBBIT_UNROLL_ALL for (int i = 0; i < kRows * kColumns; ++i) sum[i] = 0.0f;
       if (kOnes && t < N) shared.ones[t] = 0.0f;
     });
     int stage = 0, ahead = 2;  // of this step and of the one that is fetched
-    for (int step = 0; step < steps; ++step) {
+    for (; step < steps; step = sought.from(step + 1, steps)) {
       block.template wait<1>();
       block.phase([](int) {});  // what others have asked for is there, and the last stage is read
-      fetch(step + 2, ahead);
+      next = sought.from(next + 1, steps);
+      fetch(next, ahead);
       block.last([&](int t) { multiply(t, shared.a[stage], shared.b[stage], sums(t)); });
       if (ones) {
         block.last([&](int t) {

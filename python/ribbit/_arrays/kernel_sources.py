@@ -22,6 +22,7 @@ HEADERS = (
     "cuda/kernels/density_kernels.h",
     "cuda/kernels/trajectory_kernels.h",
     "cuda/kernels/conv_kernels.h",
+    "cuda/kernels/tap_gradient_kernels.h",
     "cuda/kernels/pool_kernels.h",
     "cuda/kernels/norm_kernels.h",
     "cuda/kernels/response_norm_kernels.h",

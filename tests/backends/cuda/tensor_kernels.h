@@ -2,6 +2,7 @@
 // look at.
 #pragma once
 
+#include "cuda/kernels/tap_gradient_kernels.h"
 #include "cuda/kernels/tensor_core.h"
 #include "cuda/kernels/wide_product_kernels.h"
 
@@ -123,6 +124,27 @@ struct WidePlaces {
   double* out;
   RIBBIT_DEVICE void operator()(Block& block) const {
     block.last([&](int t) { out[2 * t] = Of::row_of(t), out[2 * t + 1] = Of::column_of(t); });
+  }
+};
+
+// Place among the rows and first column of each thread of TapGradient, of 16, 32 and 64 outs: out
+// (3, 256, 2).
+struct TapPlaces {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  template <int N>
+  using Of = TapGradient<Sliding<8, 8, 16, 3, 3, 1, 1, 1, 1, 8, 8, 1, 1>, N>;
+  double* out;
+  template <class One>
+  static RIBBIT_DEVICE void write(double* to, int t) {
+    to[2 * t] = One::row_of(t), to[2 * t + 1] = One::column_of(t);
+  }
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    block.last([&](int t) {
+      write<Of<16>>(out, t);
+      write<Of<32>>(out + 2 * kThreads, t);
+      write<Of<64>>(out + 4 * kThreads, t);
+    });
   }
 };
 

@@ -202,6 +202,33 @@ def test_norms_before_a_sum_have_its_delta():
         assert found(net((2, 2, 3), rb.Residual(path))) == {}, path  # read twice, or no norm
 
 
+def test_norms_make_the_value_of_a_sum_and_convolutions_its_delta():
+    """One launch for a norm, a sum and its activation; what a sum hands down a product adds."""
+    model = rb.resnet20_frn(10, input_shape=(8, 8, 3))
+    small = layer_problems.problem(model, num_rows=2, chains=1)
+    names = [one.name for one in program_of(small.native(np.dtype("f")), 1)._gradient]
+    assert not any(name.startswith(("Elementwise", "HandDown")) for name in names)
+    assert sum(name.startswith("ResponseNorm<") for name in names) == 21
+
+    def found(*layers, fixed=()):
+        model = net((2, 2, 3), *layers)
+        rows = plan.rows_of(model.table)
+        return op_table.joined_sums(rows, op_table.skipped_rows(rows, [0.0] * len(rows)), fixed)
+
+    def path(*more):
+        return [rb.Conv2D(3, 1), *more]
+
+    def norm():
+        return rb.FilterResponseNorm()
+
+    assert found(rb.Residual(path(norm()))) == {1: (0, 2)}
+    assert found(rb.Residual(path(norm())), fixed={0, 1}) == {}
+    two = rb.Residual(path(norm()), path(norm()))
+    assert found(two) == {3: (2, 4)}  # the first has a value
+    assert found(rb.Residual(path(norm()), path())) == {}  # which is made later
+    assert found(rb.Residual(path(norm(), SILU))) == found(rb.Residual(path())) == {}
+
+
 @pytest.mark.parametrize(("name", "less"), [("images", 0), ("groups", 80), ("sequences", 0)])
 def test_memory_of_a_panel_is_what_is_taken(name, less):
     """Of values, deltas, derivatives and states, where every Dropout drops.

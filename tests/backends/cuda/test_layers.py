@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._backends.cuda import forward
+from ribbit._backends.cuda.forward import Forward
 from ribbit._backends.cuda.programs import gradient, slices
+from ribbit._backends.cuda.samples import Stored
 from tests.support import layer_problems as problems
 from tests.support.cuda.compiler import Compiler
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
@@ -222,6 +225,21 @@ def test_masks_of_panels_and_threads(name, monkeypatch):
     cut = program_of(target, 3, device=device(), rates=rates)
     for found, known in zip(masked(cut, theta, **where), expected, strict=True):
         np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * np.abs(known).max())
+
+
+def test_panels_of_inputs_that_nothing_drops(monkeypatch):
+    """A Dropout with nothing to do has the value of its input: the panel's, not the first one's."""
+    monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
+    target, theta = posterior(DROPS["units"], rows=23)
+    check(target, theta)
+    monkeypatch.setattr(forward, "_FORWARD_BYTES", 1)
+    x = NAMESPACE.asarray(target.x)
+    made = Forward(device(), target.model.table, x, Stored(NAMESPACE.asarray(theta)), len(theta))
+    assert made.rows == 1
+    model = target.model
+    expected = target.outputs(theta, target.x.reshape(-1, *model.input_shape))
+    outputs = forward.numbered_outputs(made, 0, len(theta), model.output_shape[0])[0].get()
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 def test_rates_of_zero_are_no_masks():

@@ -8,6 +8,7 @@ import pytest
 import ribbit as rb
 from ribbit._arrays.device import pack
 from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers.panel import Cell
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.kernel_list import WIDE_PRODUCTS as WIDE
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
@@ -80,6 +81,7 @@ def launched(rng, name, shape, *, aligned):
         for size, stride in zip((lay, other), strides, strict=True)
     ]
     bias, slope = numbers(rng, CHAINS, n + n % 4), numbers(rng, CHAINS, (m + 1) * n)
+    left = numbers(rng, CHAINS, (m + 1) * n)  # of a value above
     length = -(-k // slices)
     tile = [int(v) for v in name[:-1].split(", ")[-5:-3]]
 
@@ -97,7 +99,8 @@ def launched(rng, name, shape, *, aligned):
             if sink.startswith("ActivationSink"):
                 fields += [xp.asarray(bias), bias.shape[1], value, extra, stride, n]
             elif sink.startswith("DeltaSink"):
-                fields += [value, xp.asarray(slope), stride, n, 1]
+                first = (xp.asarray(left), stride, 1) if aligned else (value, stride, 0)
+                fields += [value, xp.asarray(slope), stride, n, *first]
             else:
                 fields += [value, stride, CHAINS * stride, 0, m * n, m, n, 1]
             rows = m + ones
@@ -152,7 +155,7 @@ def test_a_product_is_right(rng):
 def chosen(m, n, k, chains, **options):
     a = products.matrix("float", 0, 0, k)
     b = products.matrix("float", 0, 0, n)
-    sink = products.delta_sink("float", 0, None, m * n, n, add=False)
+    sink = products.delta_sink("float", Cell(n, 0, m * n), n)
     return products.product("float", a, b, sink, m=m, n=n, k=k, chains=chains, **options)
 
 
@@ -196,6 +199,15 @@ NETWORKS = {
         rb.Conv2D(12, 3, stride=2, padding="same"),
         rb.AvgPool2D(4),
     ),
+    # tiles of cells that the same taps meet, or of the ends of two groups of images
+    "strides": net(
+        (16, 32, 4),
+        rb.Conv2D(16, 3, padding="same"),
+        rb.Residual([rb.Conv2D(16, 3, stride=2)], [rb.Conv2D(16, 3, stride=2)]),
+        rb.Conv2D(17, 2),
+        rb.Conv2D(32, 3, stride=(3, 2), padding=(1, 0)),
+        rb.Conv2D(4, 1),
+    ),
     "groups": net((5, 6, 16), rb.Conv2D(24, 3, groups=2), rb.Conv2D(32, 2, groups=4)),
 }
 
@@ -222,8 +234,10 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
 
     (wide, used), (small, control) = found(1), found(1 << 60)
     dense = {"Matrix", "WithOnes"}
+    ordered = {"Patches", "OrderedDeltaPatches", "DeltaPatches", *dense}
     images = {"Patches", "DeltaPatches", *dense}
-    assert used == dict.fromkeys(("images", "odd images", "steps"), images).get(name, dense)
+    expected = dict.fromkeys(("images", "odd images", "steps"), images) | {"strides": ordered}
+    assert used == expected.get(name, dense)
     assert not control
     for got, expected in zip(wide, small, strict=True):
         np.testing.assert_array_equal(got, expected)

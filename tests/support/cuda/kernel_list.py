@@ -93,9 +93,27 @@ FOUND_PRODUCTS = tuple(
         ),
     )
 )
+# With strides: cells that the same taps meet side by side.
+ORDERED_PRODUCTS = tuple(
+    f"WideProduct<OrderedDeltaPatches<float, {window}, {c}>, TurnedKernel<float, {c}, {c}>, "
+    f"OrderedDeltaSink<float, {window}>, 256, {c}, 4, 1, 4>"
+    for c in (16, 32)
+    for window in [f"Sliding<8, 8, {c}, 3, 3, 2, 2, 0, 0, 4, 4, 1, 1>"]
+)
+# Gradients of the weights of such convolutions.
+TAP_GRADIENTS = tuple(
+    f"TapGradient<Sliding<8, 8, {c}, 3, 3, {window}>, {outs}>"
+    for c, window, outs in (
+        (16, "1, 1, 1, 1, 8, 8, 1, 1", 16),
+        (32, "1, 1, 1, 1, 8, 8, 1, 1", 32),
+        (32, "2, 2, 0, 0, 4, 4, 1, 1", 64),
+    )
+)
 OUTSIDE_POSTERIORS = (
+    *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
     *FOUND_PRODUCTS,
+    *ORDERED_PRODUCTS,
     "FillUniform",
     "Accept",
     "VariationalRows",

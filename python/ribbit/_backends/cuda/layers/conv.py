@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
@@ -9,6 +11,8 @@ from ribbit._backends.cuda.layers.products import Operand
 from ribbit._backends.cuda.layers.window import grouped, kernel, sliding, turned_kernel
 
 __all__ = ["OPERATIONS"]
+
+_MOST_TAPS = 32  # that have bits of a word
 
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
@@ -52,7 +56,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
     )
 
-    def backward() -> None:
+    def gradient() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outs)
         _, slices, length = panel.cut(number, count * places)
         lines = row["out_width"] % products.DEPTH == 0 or products.DEPTH % row["out_width"] == 0
@@ -69,6 +73,12 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             row,
             grouped(row),
         )
+
+    def backward() -> None:
+        if products.has_taps(panel, row, source):
+            products.tap_gradient(panel, number, window, source, out, count * places, row)
+        else:
+            gradient()
         if source.delta is None:
             return
         given = Operand(
@@ -78,14 +88,13 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             aligned=products.aligned([out.delta], [out.chain_stride, outs]),
         )
         turned = turned_kernel(scalar, row, weight, dim)
-        into = products.delta_sink(
-            scalar,
-            source.delta,
-            source.derivative,
-            source.chain_stride,
-            channels,
-            add=source.add(),
-        )
+        into = products.delta_sink(scalar, source, channels)
+        if scalar == "float" and not panel.passes.backward and _skips_taps(row):
+            # Cells that the same taps meet side by side: the others' terms are passed over.
+            name = f"OrderedDeltaPatches<{scalar}, {window}, {outs}>"
+            given = replace(given, name=name, fields=(*given.fields, count))
+            name = f"OrderedDeltaSink<{scalar}, {window}>"
+            into = replace(into, name=name, fields=(*into.fields, count))
         panel.backward.append(
             products.product(
                 scalar,
@@ -103,10 +112,24 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
+def _skips_taps(row: Row) -> bool:
+    """Whether most taps meet no cell, and tiles of a product can have the same taps."""
+    strides = row["stride_height"], row["stride_width"]
+    taps = row["kernel_height"] * row["kernel_width"]
+    return (
+        max(strides) > 1
+        and row["height"] % strides[0] == row["width"] % strides[1] == 0
+        and row["out_channels"] % products.DEPTH == 0
+        and taps < _MOST_TAPS
+    )
+
+
 def _arrays(row: Row) -> tuple[int, int, int]:
     taps = row["kernel_height"] * row["kernel_width"]
     size = taps * row["channels"] * row["out_channels"] // row["argument"]
     return size, row["out_channels"], 0
 
 
-OPERATIONS = {"conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"])}
+OPERATIONS = {
+    "conv": Op(write, True, _arrays, lambda row: row["out_height"] * row["out_width"], joins=True)
+}

@@ -49,14 +49,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         if source.delta is None:
             return
         back = products.matrix(scalar, weight, dim, outputs, transposed=True)
-        into = products.delta_sink(
-            scalar,
-            source.delta,
-            source.derivative,
-            source.chain_stride,
-            inputs,
-            add=source.add(),
-        )
+        into = products.delta_sink(scalar, source, inputs)
         panel.backward.append(
             products.product(
                 scalar,
@@ -80,5 +73,6 @@ OPERATIONS = {
         True,
         lambda row: (row["in_size"] * row["out_size"], row["out_size"], 0),
         lambda row: 1,
+        joins=True,
     )
 }

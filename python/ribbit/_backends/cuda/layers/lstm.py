@@ -124,14 +124,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         products.weight_gradient(panel, number, earlier, deltas, units, 4 * units, terms, third)
         if source.delta is None:
             return
-        into = products.delta_sink(
-            scalar,
-            source.delta,
-            source.derivative,
-            source.chain_stride,
-            channels,
-            add=source.add(),
-        )
+        into = products.delta_sink(scalar, source, channels)
         panel.backward.append(
             products.product(
                 scalar,
@@ -160,4 +153,4 @@ def _state(row: Row) -> int:
     return (5 if row["argument"] else 6) * steps * units + units
 
 
-OPERATIONS = {"lstm": Op(write, False, _arrays, lambda row: row["width"], _state)}
+OPERATIONS = {"lstm": Op(write, False, _arrays, lambda row: row["width"], _state, joins=True)}

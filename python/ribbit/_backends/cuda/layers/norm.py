@@ -1,4 +1,4 @@
-"""Filter response norms, layer norms and group norms, with the activation that follows."""
+"""Filter response norms, layer norms and group norms, with a sum and an activation that follow."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ def parameters(panel: Panel, row: Row) -> tuple[Any, ...]:
     """Members of NormParameters."""
     offsets = (row["weight"], row["bias"], row["third"])
     return (*(panel.theta(offset) for offset in offsets), panel.dim)
+
+
+def outputs(panel: Panel, number: int) -> tuple[Any, ...]:
+    """Members of NormOutput."""
+    other, place = panel.sums.get(number, (None, number))
+    out = panel.cells[place + 1]
+    added: tuple[int | None, int] = (None, 0)
+    if other is not None:
+        added = panel.cells[other].value, panel.cells[other].chain_stride
+    return (out.value, out.derivative, out.chain_stride, *added)
+
+
+def code_of(panel: Panel, number: int) -> int:
+    """Return the code of the activation that the kernel applies: its own or that of the sum."""
+    return panel.codes[panel.sums[number][1] if number in panel.sums else number]
 
 
 def columns_of(rows: Sequence[Row], run: int) -> list[tuple[int, int, int, int]]:
@@ -61,12 +76,10 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
     head = (source.value, source.chain_stride, *parameters(panel, row))
     panel.forward.append(
         Launch(
-            f"ResponseNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            f"ResponseNorm<{panel.scalar}, {code_of(panel, number)}, {lanes}>",
             (
                 *head,
-                out.value,
-                out.derivative,
-                out.chain_stride,
+                *outputs(panel, number),
                 inverse,
                 stride,
                 places,
@@ -115,13 +128,11 @@ def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:
     given = (source.value, source.chain_stride)
     panel.forward.append(
         Launch(
-            f"LayerNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            f"LayerNorm<{panel.scalar}, {code_of(panel, number)}, {lanes}>",
             (
                 *given,
                 *parameters(panel, row),
-                out.value,
-                out.derivative,
-                out.chain_stride,
+                *outputs(panel, number),
                 moments,
                 stride,
                 positions,
@@ -175,12 +186,10 @@ def _write_group_norm(panel: Panel, number: int, row: Row) -> Backward:
     head = (source.value, source.chain_stride, *parameters(panel, row))
     panel.forward.append(
         Launch(
-            f"GroupNorm<{panel.scalar}, {panel.codes[number]}, {lanes}>",
+            f"GroupNorm<{panel.scalar}, {code_of(panel, number)}, {lanes}>",
             (
                 *head,
-                out.value,
-                out.derivative,
-                out.chain_stride,
+                *outputs(panel, number),
                 moments,
                 stride,
                 *sizes,

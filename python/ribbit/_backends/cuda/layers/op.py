@@ -31,6 +31,8 @@ class Op:
         Numbers per data row that it keeps from the way forward to the way back.
     row_terms : function of a row
         Terms of its parameters' gradients that each data row has; they lie array by array.
+    joins : bool
+        Whether its way back adds what was left for its input's delta (`Cell.leave`).
     """
 
     write: Callable[[Panel, int, Row], Backward]
@@ -39,6 +41,7 @@ class Op:
     terms: Callable[[Row], int] = lambda row: 0
     state: Callable[[Row], int] = lambda row: 0
     row_terms: Callable[[Row], int] = lambda row: 0
+    joins: bool = False
 
 
 def places_of(row: Row) -> int:

@@ -20,7 +20,7 @@ from ribbit._backends.cuda.layers import (
     pool,
 )
 from ribbit._backends.cuda.layers.op import Op
-from ribbit._backends.cuda.layers.panel import Row
+from ribbit._backends.cuda.layers.panel import Panel, Row
 
 __all__ = [
     "TABLE",
@@ -28,8 +28,10 @@ __all__ = [
     "arrays_of",
     "fused_activations",
     "gradient_terms",
+    "joined_sums",
     "lent_deltas",
     "row_terms",
+    "settled",
     "skipped_rows",
     "state_size",
 ]
@@ -84,14 +86,8 @@ def lent_deltas(rows: Sequence[Row], skipped: Collection[int]) -> dict[int, int]
 
     Of norms without an activation; `skipped` rows have the values of their inputs.
     """
-
-    def made(value: int) -> int:
-        while value > 0 and value - 1 in skipped:
-            value = rows[value - 1]["input"]
-        return value
-
     read = [
-        (made(row[name]) - 1, number)
+        (made(rows, skipped, row[name]) - 1, number)
         for number, row in enumerate(rows)
         if number not in skipped
         for name in ("input", "second")
@@ -107,6 +103,38 @@ def lent_deltas(rows: Sequence[Row], skipped: Collection[int]) -> dict[int, int]
         and readers[source] == 1
         and codes[source] == 0
     }
+
+
+def settled(panel: Panel, number: int, row: Row) -> None:
+    """Append what a row's way back reads: its delta, and its input's where that is added to."""
+    elementwise.settle(panel, panel.cells[number + 1])
+    if not TABLE[row["op"]].joins:
+        elementwise.settle(panel, panel.cells[row["input"]])
+
+
+def joined_sums(
+    rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()
+) -> dict[int, tuple[int, int]]:
+    """Return norms whose kernels add another value: the number of that and the row of the sum.
+
+    Of those in `lent_deltas`; where a sum is of two norms that is the second one. Of `fixed` rows
+    one kernel makes the values of all chains.
+    """
+    found = {}
+    for number, place in sorted(lent_deltas(rows, skipped).items()):
+        row = rows[place]
+        operands = {made(rows, skipped, row[name]): row[name] for name in ("input", "second")}
+        [(before, other)] = [one for one in operands.items() if one[0] != number + 1]
+        if before <= number and (number in fixed) == (place in fixed):
+            found[number] = other, place
+    return found
+
+
+def made(rows: Sequence[Row], skipped: Collection[int], value: int) -> int:
+    """Return the number of the value that a row makes or the input is, 0, for one like it."""
+    while value > 0 and value - 1 in skipped:
+        value = rows[value - 1]["input"]
+    return value
 
 
 def fused_activations(rows: Sequence[Row]) -> dict[int, int]:

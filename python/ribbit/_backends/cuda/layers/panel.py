@@ -96,15 +96,29 @@ class Cell:
     derivative: int | None = None
     delta: int | None = None
     _touched: bool = field(default=False, repr=False)
+    _owes: Cell | None = field(default=None, repr=False)
 
     def add(self) -> bool:
         """Whether a further part of delta is added to what is there; the first is written."""
+        assert self._owes is None
         add, self._touched = self._touched, True
         return add
 
+    def leave(self, part: Cell) -> bool:
+        """Leave the first part of delta, another's, to who makes the second; False: not first."""
+        if self._touched or self._owes is not None:
+            return False
+        self._owes = part
+        return True
+
+    def take(self) -> Cell | None:
+        """Return the cell whose delta was left for this one's, if any, for the caller to add."""
+        left, self._owes = self._owes, None
+        return left
+
     def clear(self) -> None:
         """Begin a new panel."""
-        self._touched = False
+        self._touched, self._owes = False, None
 
 
 @dataclass(frozen=True)
@@ -170,6 +184,8 @@ class Panel:
         By row: code of the activation that the row's kernel applies, 0 for none.
     slices : dict of int to Slices
         By row: which partial gradients there are.
+    sums : dict of int to (int, int)
+        By row of a norm whose kernel adds another value: number of that value, row of the sum.
     states : dict of int to (int, int)
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
@@ -208,6 +224,7 @@ class Panel:
     cells: list[Cell]
     codes: list[int]
     slices: dict[int, Slices]
+    sums: dict[int, tuple[int, int]]
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
     learned: Mapping[int, LearnedRate]

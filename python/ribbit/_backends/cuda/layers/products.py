@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
-from ribbit._backends.cuda.layers.panel import Panel, Row
+from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
 __all__ = [
     "DEPTH",
@@ -18,8 +18,10 @@ __all__ = [
     "activation_sink",
     "aligned",
     "delta_sink",
+    "has_taps",
     "matrix",
     "product",
+    "tap_gradient",
     "weight_gradient",
 ]
 
@@ -51,6 +53,8 @@ _FOUND_TILES = {
     (64, 32): (270, 2),
     (64, 16): (178, 2),
 }
+_TAPS, _TAP_CHANNELS = 9, 16  # of a block of TapGradient
+_ACROSS = (64, 32, 16)  # and its outs
 _PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
 
@@ -124,12 +128,14 @@ def activation_sink(
     return Operand(f"ActivationSink<{scalar}, {code}>", fields, plain=True, aligned=fits)
 
 
-def delta_sink(
-    scalar: str, delta: int, derivative: int | None, chain_stride: int, width: int, *, add: bool
-) -> Operand:
-    """Return the sink delta = sum times derivative, added to what is there if `add`."""
-    fits = aligned([delta, derivative], [chain_stride, width])
-    fields = (delta, derivative, chain_stride, width, int(add))
+def delta_sink(scalar: str, cell: Cell, width: int) -> Operand:
+    """Return the sink delta = sum times derivative, and what is there or was left for it."""
+    left, delta, stride = cell.take(), cell.delta or 0, cell.chain_stride
+    first: tuple[int | None, int, int] = (delta if cell.add() else None, stride, 0)
+    if left is not None:
+        first = left.delta, left.chain_stride, int(cell.derivative is not None)
+    fits = aligned([delta, cell.derivative, first[0]], [stride, width, first[1]])
+    fields = (delta, cell.derivative, stride, width, *first)
     return Operand(f"DeltaSink<{scalar}>", fields, plain=True, aligned=fits)
 
 
@@ -177,6 +183,62 @@ def product(
         (-(-m // tile_m), -(-n // tile_n), slices),
         chains_along=2,
     )
+
+
+def tap_gradient(
+    panel: Panel, number: int, window: str, source: Cell, delta: Cell, terms: int, row: Row
+) -> None:
+    """Append the gradient of a convolution's weights and of the bias where `has_taps` says so."""
+    channels, outs = row["channels"], row["out_channels"]
+    _, slices, length = panel.cut(number, terms)
+    across = next(n for n in _ACROSS if outs % n == 0)
+    fields = (source.value, source.chain_stride, delta.delta, delta.chain_stride)
+    sink = _gradient_sink(panel, number, _TAPS * channels, outs, row, "")
+    panel.backward.append(
+        Launch(
+            f"TapGradient<{window}, {across}>",
+            (*fields, *sink.fields, terms, slices, length, int(row["bias"] >= 0)),
+            (channels // _TAP_CHANNELS, outs // across, slices),
+            chains_along=2,
+            # of the kernel: three stages of 32 terms
+            shared=3 * 32 * 4 * (_TAPS * _TAP_CHANNELS + across) + 4 * across,
+        )
+    )
+
+
+def has_taps(panel: Panel, row: Row, source: Cell) -> bool:
+    """Whether the gradient of a convolution's weights is one of `tap_gradient`.
+
+    By shapes alone. What users give may begin anywhere, so the first value is not read by fours.
+    """
+    outs = row["out_channels"]
+    taps = row["kernel_height"] * row["kernel_width"]
+    return (
+        panel.scalar == "float"
+        and taps == _TAPS
+        and row["argument"] == 1
+        and row["channels"] % _TAP_CHANNELS == 0
+        and outs % _ACROSS[-1] == 0
+        and not (panel.passes.backward and outs > _NARROW)
+        and source is not panel.cells[0]
+    )
+
+
+def _gradient_sink(
+    panel: Panel, number: int, rows: int, width: int, row: Row, blocks: str
+) -> Operand:
+    first, _, _ = panel.cut(number, panel.count)
+    size, bias = rows * width // (row["argument"] if blocks else 1), row["bias"]
+    if panel.slices[number].count == 1:
+        place = (panel.grad, panel.dim, 0, row["weight"], bias)
+    else:
+        arrays = ((row["weight"], size), *([(bias, width)] if bias >= 0 else []))
+        sums = panel.partials(arrays, panel.slices[number].count)
+        place = (sums.slice(first, panel.itemsize), sums.size, sums.slice_stride, 0, size)
+    fields = (*place, rows, width, int(panel.adds))
+    scalar = panel.scalar
+    name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
+    return Operand(name, fields, plain=not blocks)
 
 
 def _wide_product(
@@ -238,19 +300,10 @@ def weight_gradient(
     many partial sums they are cut; the panels of a pass add to each other. `blocks`: sizes of a
     weight that is zero outside blocks, ``taps, channels, outs, groups``.
     """
-    scalar, bias = panel.scalar, row["bias"]
-    first, slices, length = panel.cut(number, terms)
-    size = rows * width // (row["argument"] if blocks else 1)
-    if panel.slices[number].count == 1:
-        place = (panel.grad, panel.dim, 0, row["weight"], bias)
-    else:
-        arrays = ((row["weight"], size), *([(bias, width)] if bias >= 0 else []))
-        sums = panel.partials(arrays, panel.slices[number].count)
-        place = (sums.slice(first, panel.itemsize), sums.size, sums.slice_stride, 0, size)
-    fields = (*place, rows, width, int(panel.adds))
-    name = f"GroupedGradientSink<{scalar}, {blocks}>" if blocks else f"GradientSink<{scalar}>"
-    sink = Operand(name, fields, plain=not blocks)
-    if bias >= 0:
+    scalar = panel.scalar
+    _, slices, length = panel.cut(number, terms)
+    sink = _gradient_sink(panel, number, rows, width, row, blocks)
+    if row["bias"] >= 0:
         inputs, rows = with_ones(scalar, inputs, rows), rows + 1
     passes = panel.passes.backward if rows > _NARROW else 0
     panel.backward.append(

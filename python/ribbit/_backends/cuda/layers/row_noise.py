@@ -274,14 +274,7 @@ def _mean_backward(panel: Panel, number: int, row: Row, paths: Paths, layer: _La
     _gradient(panel, number, row, layer, inputs)
     if source.delta is None:
         return
-    into = products.delta_sink(
-        panel.scalar,
-        source.delta,
-        source.derivative,
-        source.chain_stride,
-        layer.channels,
-        add=source.add(),
-    )
+    into = products.delta_sink(panel.scalar, source, layer.channels)
     mean = layer.turned(_at(panel, paths.mean, row["weight"]) or 0, 0)
     panel.backward.append(_down(panel, layer, mean, into))
 

@@ -193,6 +193,7 @@ class Program(Walk):
             self._write_likelihood(written, cells[-1])
             for number, backward in reversed(undo):
                 if cells[number + 1].delta is not None:
+                    op_table.settled(written, number, self._rows[number])
                     backward()
             self._gradient += written.forward + written.backward
             ends_run = first + some == count or (first + some) % run == 0

@@ -107,6 +107,7 @@ class Walk:
         self._rates, self._fixed = [float(rate) for rate in rates], fixed
         self._codes = op_table.activation_codes(self._rows)
         self._skipped = op_table.skipped_rows(self._rows, self._rates)
+        self._sums_of_norms = op_table.joined_sums(self._rows, self._skipped, self._fixed)
         self._states: dict[int, tuple[int, int]] = {}
         self._terms: dict[int, tuple[int, int]] = {}
         self._terms_size = sum(op_table.row_terms(row) for row in self._rows)
@@ -147,7 +148,8 @@ class Walk:
             fixed = number in self._fixed
             stride = 0 if fixed else panel * size
             shape = (1 if fixed else self._chains, panel * size)
-            cell = Cell(size, self._address(self._buffer(shape)), stride)
+            joins = number in self._sums_of_norms  # then it is a part of the sum's value alone
+            cell = Cell(size, 0 if joins else self._address(self._buffer(shape)), stride)
             below = [source] if row["second"] < 0 else [source, cells[row["second"]]]
             last = number + 1 == len(self._rows)  # the likelihood gives its delta
             if number in lent:
@@ -195,8 +197,8 @@ class Walk:
             cell.clear()
         if not self._gathers:
             source = cells[0]
-            begin = self._address(self._x, first * source.size)
-            cells = [replace(source, value=begin), *cells[1:]]
+            moved = replace(source, value=self._address(self._x, first * source.size))
+            cells = [moved if cell is source else cell for cell in cells]  # and values like it
         panel = Panel(
             scalar=scalar,
             itemsize=self._dtype.itemsize,
@@ -208,6 +210,7 @@ class Walk:
             cells=cells,
             codes=self._codes,
             slices=slices,
+            sums=self._sums_of_norms,
             states=self._states,
             rates=self._rates,
             learned=self._learned,
@@ -278,10 +281,11 @@ def rows_of(layers: npt.NDArray[np.int64]) -> list[Row]:
 def scalars_of(rows: Sequence[Row]) -> int:
     """Numbers per data row of all values, their deltas and derivatives, and what layers keep."""
     skipped = op_table.skipped_rows(rows, [1.0] * len(rows))
-    lent = op_table.lent_deltas(rows, skipped)
+    lent, joined = op_table.lent_deltas(rows, skipped), op_table.joined_sums(rows, skipped)
     codes = op_table.activation_codes(rows)
     return sum(
-        (1 if i in lent else 3 if codes[i] != 0 else 2) * row["out_size"] * (i not in skipped)
+        (0 if i in joined else 1 if i in lent else 3 if codes[i] != 0 else 2)
+        * (row["out_size"] if i not in skipped else 0)
         + op_table.state_size(row)
         + op_table.row_terms(row)
         for i, row in enumerate(rows)
