@@ -1,0 +1,124 @@
+"""Builds the core for the platforms of the wheels with one clang, and runs what runs here.
+
+``pip install ziglang cmake ninja``, then ``python -m tools.platforms [TARGET ...]``: zig brings
+clang, libc++ and the C library of each target. Native tests run where this machine can, those of
+AArch64 by ``qemu-aarch64``; programs for macOS are compiled and linked. ``--write`` puts the rows
+into ``docs/platforms.md``; ``--build FOLDER`` keeps what is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "platforms.md"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What CMake is told of a platform."""
+
+    wheel: str  # the tag that it stands for
+    options: tuple[str, ...] = ()
+    runs: bool = True  # here
+    emulator: str = ""
+
+
+# The least stack that musl gives a thread, unless a program asks for more.
+SMALL = "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,stack-size=131072"
+ARM = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64")
+MAC = ("-DCMAKE_SYSTEM_NAME=Darwin", "-DCMAKE_SYSTEM_PROCESSOR=arm64")
+TARGETS = {
+    "x86_64-linux-gnu.2.28": Target("manylinux_2_28_x86_64"),
+    "x86_64-linux-musl": Target("musllinux_1_2_x86_64", (SMALL,)),
+    "aarch64-linux-musl": Target("musllinux_1_2_aarch64", (*ARM, SMALL), emulator="qemu-aarch64"),
+    "aarch64-macos": Target("macosx_13_0_arm64", MAC, runs=False),
+}
+# zig names the processors of -march otherwise.
+COMPILER = """#!/bin/sh
+for word do
+  shift
+  case $word in
+    -march=x86-64-v*) word=-march=x86_64_v${{word##*v}} ;;
+    -march=armv8-a) word=-march=generic ;;
+  esac
+  set -- "$@" "$word"
+done
+exec "{zig}" c++ -target {target} "$@"
+"""
+
+
+def programs(name: str, folder: Path, zig: Path) -> list[str]:
+    """Write the programs of a target; return CMake's options that name them."""
+    texts = {"CXX_COMPILER": COMPILER.format(zig=zig, target=name)}
+    texts |= {tool.upper(): f'#!/bin/sh\nexec "{zig}" {tool} "$@"\n' for tool in ("ar", "ranlib")}
+    folder.mkdir(parents=True, exist_ok=True)
+    for tool, text in texts.items():
+        (folder / tool).write_text(text)
+        (folder / tool).chmod(0o755)
+    return [f"-DCMAKE_{tool}={folder / tool}" for tool in texts]
+
+
+def run(*command: str) -> str:
+    """What a command prints; ends with all of it where the command fails."""
+    environment = os.environ | {"CCACHE_COMPILERCHECK": "content"}  # the target is in the script
+    done = subprocess.run(command, text=True, capture_output=True, check=False, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: failed\n{done.stdout[-8000:]}{done.stderr}")
+    return done.stdout
+
+
+def build(name: str, folder: Path, zig: Path) -> str:
+    """Build a target whole and run its tests; return its row of the table."""
+    target = TARGETS[name]
+    options = [*programs(name, folder / "programs", zig), *target.options]
+    options += [f"-DRIBBIT_{key}=ON" for key in ("WERROR", "NATIVE_TESTS")]
+    if shutil.which("ccache"):
+        options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    if target.emulator:
+        options.append(f"-DCMAKE_CROSSCOMPILING_EMULATOR={target.emulator}")
+    where = ("-S", str(ROOT), "-B", str(folder))
+    run("cmake", "-G", "Ninja", *where, "-DRIBBIT_PYTHON=OFF", *options)
+    run("cmake", "--build", str(folder), "-j", str(os.cpu_count()))
+    ran = "built, not run"
+    if target.runs and (not target.emulator or shutil.which(target.emulator)):
+        count = len(re.findall(r" Passed ", run("ctest", "--test-dir", str(folder), "-j", "2")))
+        ran = f"{count} native tests passed" + (" under qemu" if target.emulator else "")
+    shared = (path for path in folder.glob("cpp/capi/libribbit.*") if not path.is_symlink())
+    size = next(path.stat().st_size for path in shared if path.suffix != ".a")
+    return f"| `{name}` | `{target.wheel}` | {size / 1e6:.2f} MB | {ran} |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the targets that are named, or all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--build", type=Path, help="where what is built stays")
+    parser.add_argument("--write", action="store_true", help="put the rows into the page")
+    options = parser.parse_args(arguments)
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        print("not built: pip install ziglang")
+        return 1
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in options.targets or TARGETS:
+            folder = (options.build or Path(scratch)).resolve() / name
+            row = build(name, folder, Path(found.origin).parent / "zig")
+            print(row, flush=True)
+            if options.write:
+                text = PAGE.read_text(encoding="utf-8")
+                text = re.sub(rf"^\| `{re.escape(name)}` \|.*$", row, text, flags=re.MULTILINE)
+                PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
