@@ -17,8 +17,8 @@ from scikit_build_core import build as _build
 # library. Apple counts clang's versions otherwise, and has no x86-64 here.
 _PROBE = """
 #if defined(__clang__)
-#if !defined(__APPLE__) && __clang_major__ < 18
-#error "older than clang 18"
+#if !defined(__APPLE__) && __clang_major__ < 19
+#error "older than clang 19"
 #endif
 #elif __GNUC__ < 11
 #error "older than GCC 11"

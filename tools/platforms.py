@@ -52,7 +52,7 @@ for word do
   esac
   set -- "$@" "$word"
 done
-exec "{zig}" c++ -target {target} "$@"
+exec "{zig}" c++ -target {target} -g0 "$@"
 """
 
 
