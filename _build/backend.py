@@ -48,7 +48,7 @@ def _missing() -> str | None:
     command = _compiler()
     try:
         done = subprocess.run(
-            [*command, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"],
+            [*command, "-std=c++20", "-E", "-x", "c++", "-"],
             input=_PROBE,
             capture_output=True,
             text=True,

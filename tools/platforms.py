@@ -80,20 +80,19 @@ def build(name: str, folder: Path, zig: Path) -> str:
     """Build a target whole and run its tests; return its row of the table."""
     target = TARGETS[name]
     options = [*programs(name, folder / "programs", zig), *target.options]
-    options += [f"-DRIBBIT_{key}=ON" for key in ("WERROR", "NATIVE_TESTS")]
+    options += ["-DRIBBIT_WERROR=ON", "-DRIBBIT_NATIVE_TESTS=ON", "-DRIBBIT_PYTHON=OFF"]
     if shutil.which("ccache"):
         options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     if target.emulator:
         options.append(f"-DCMAKE_CROSSCOMPILING_EMULATOR={target.emulator}")
-    where = ("-S", str(ROOT), "-B", str(folder))
-    run("cmake", "-G", "Ninja", *where, "-DRIBBIT_PYTHON=OFF", *options)
+    run("cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), *options)
     run("cmake", "--build", str(folder), "-j", str(os.cpu_count()))
     ran = "built, not run"
     if target.runs and (not target.emulator or shutil.which(target.emulator)):
-        count = len(re.findall(r" Passed ", run("ctest", "--test-dir", str(folder), "-j", "2")))
+        count = run("ctest", "--test-dir", str(folder), "-j", "2").count(" Passed ")
         ran = f"{count} native tests passed" + (" under qemu" if target.emulator else "")
-    shared = (path for path in folder.glob("cpp/capi/libribbit.*") if not path.is_symlink())
-    size = next(path.stat().st_size for path in shared if path.suffix != ".a")
+    (library,) = {path.resolve() for path in folder.glob("cpp/capi/libribbit.*1*")}
+    size = library.stat().st_size
     return f"| `{name}` | `{target.wheel}` | {size / 1e6:.2f} MB | {ran} |"
 
 
@@ -114,9 +113,8 @@ def main(arguments: list[str] | None = None) -> int:
             row = build(name, folder, Path(found.origin).parent / "zig")
             print(row, flush=True)
             if options.write:
-                text = PAGE.read_text(encoding="utf-8")
-                text = re.sub(rf"^\| `{re.escape(name)}` \|.*$", row, text, flags=re.MULTILINE)
-                PAGE.write_text(text, encoding="utf-8")
+                old = rf"(?m)^\| `{re.escape(name)}` \|.*$"
+                PAGE.write_text(re.sub(old, row, PAGE.read_text()))
     return 0
 
 
