@@ -40,15 +40,16 @@ TARGETS = {
     "x86_64-linux-gnu.2.28": Target("manylinux_2_28_x86_64"),
     "x86_64-linux-musl": Target("musllinux_1_2_x86_64", (SMALL,)),
     "aarch64-linux-musl": Target("musllinux_1_2_aarch64", (*ARM, SMALL), emulator="qemu-aarch64"),
-    "aarch64-macos": Target("macosx_13_0_arm64", MAC, runs=False),
+    "aarch64-macos": Target("macosx_11_0_arm64", MAC, runs=False),
 }
-# zig names the processors of -march otherwise.
+# zig names the processors of -march otherwise, and its linker for macOS lists no symbols.
 COMPILER = """#!/bin/sh
 for word do
   shift
   case $word in
     -march=x86-64-v*) word=-march=x86_64_v${{word##*v}} ;;
     -march=armv8-a) word=-march=generic ;;
+    -Wl,-exported_symbol,*) continue ;;
   esac
   set -- "$@" "$word"
 done
@@ -72,7 +73,7 @@ def run(*command: str) -> str:
     environment = os.environ | {"CCACHE_COMPILERCHECK": "content"}  # the target is in the script
     done = subprocess.run(command, text=True, capture_output=True, check=False, env=environment)
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: failed\n{done.stdout[-8000:]}{done.stderr}")
+        raise SystemExit(f"{' '.join(command)}: failed\n{done.stdout[-3000:]}{done.stderr}")
     return done.stdout
 
 

@@ -1,6 +1,8 @@
 // What the machine allows. Core limits of control groups, on folders made here: both versions,
 // nested groups, containers. Instruction sets: those that GCC's own library finds.
 
+#include <unistd.h>  // mkdtemp of macOS
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
