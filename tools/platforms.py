@@ -6,8 +6,6 @@ AArch64 by ``qemu-aarch64``; programs for macOS are compiled and linked. ``--wri
 into ``docs/platforms.md``; ``--build FOLDER`` keeps what is built.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os
@@ -28,8 +26,7 @@ class Target:
 
     wheel: str  # the tag that it stands for
     options: tuple[str, ...] = ()
-    runs: bool = True  # here
-    emulator: str = ""
+    emulator: str | None = ""  # None: nothing here runs it
 
 
 # The least stack that musl gives a thread, unless a program asks for more.
@@ -40,7 +37,7 @@ TARGETS = {
     "x86_64-linux-gnu.2.28": Target("manylinux_2_28_x86_64"),
     "x86_64-linux-musl": Target("musllinux_1_2_x86_64", (SMALL,)),
     "aarch64-linux-musl": Target("musllinux_1_2_aarch64", (*ARM, SMALL), emulator="qemu-aarch64"),
-    "aarch64-macos": Target("macosx_11_0_arm64", MAC, runs=False),
+    "aarch64-macos": Target("macosx_11_0_arm64", MAC, emulator=None),
 }
 # zig names the processors of -march otherwise, and its linker for macOS lists no symbols.
 COMPILER = """#!/bin/sh
@@ -82,24 +79,22 @@ def build(name: str, folder: Path, zig: Path) -> str:
     target = TARGETS[name]
     options = [*programs(name, folder / "programs", zig), *target.options]
     options += ["-DRIBBIT_WERROR=ON", "-DRIBBIT_NATIVE_TESTS=ON", "-DRIBBIT_PYTHON=OFF"]
-    if shutil.which("ccache"):
-        options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    options += ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] * bool(shutil.which("ccache"))
     if target.emulator:
         options.append(f"-DCMAKE_CROSSCOMPILING_EMULATOR={target.emulator}")
     run("cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), *options)
     run("cmake", "--build", str(folder), "-j", str(os.cpu_count()))
     ran = "built, not run"
-    if target.runs and (not target.emulator or shutil.which(target.emulator)):
+    if target.emulator is not None and (not target.emulator or shutil.which(target.emulator)):
         count = run("ctest", "--test-dir", str(folder), "-j", "2").count(" Passed ")
         ran = f"{count} native tests passed" + (" under qemu" if target.emulator else "")
-    (library,) = {path.resolve() for path in folder.glob("cpp/capi/libribbit.*1*")}
-    size = library.stat().st_size
+    (size,) = {path.stat().st_size for path in folder.glob("cpp/capi/libribbit.*1*")}
     return f"| `{name}` | `{target.wheel}` | {size / 1e6:.2f} MB | {ran} |"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Build the targets that are named, or all."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--build", type=Path, help="where what is built stays")
     parser.add_argument("--write", action="store_true", help="put the rows into the page")
@@ -111,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.targets or TARGETS:
             folder = (options.build or Path(scratch)).resolve() / name
-            row = build(name, folder, Path(found.origin).parent / "zig")
+            row = build(name, folder, Path(found.origin).with_name("zig"))
             print(row, flush=True)
             if options.write:
                 old = rf"(?m)^\| `{re.escape(name)}` \|.*$"
