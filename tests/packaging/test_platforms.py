@@ -45,7 +45,8 @@ def test_the_compiler_is_told_names_of_processors_that_it_knows(tmp_path: Path) 
     importlib.util.find_spec("ziglang") is None or shutil.which("ninja") is None,
     reason="needs ziglang, cmake, ninja",
 )
-@pytest.mark.parametrize("name", platforms.TARGETS)
+# Without AArch64's musl, on which the page says what check_math's reference lacks.
+@pytest.mark.parametrize("name", [n for n in platforms.TARGETS if n != "aarch64-linux-musl"])
 def test_a_target_builds_and_its_tests_pass(name: str, capsys) -> None:
     """The first build of a target compiles its C library, too: minutes on two cores."""
     assert platforms.main([name]) == 0
