@@ -13,11 +13,15 @@ from typing import Any
 
 from scikit_build_core import build as _build
 
-# What the sources need: GCC's vectors and its names of x86-64's levels (on a Mac, which has
-# neither, clang), C++20 and its library.
+# What the sources need: GCC's or clang's names of the instructions of x86-64, C++20 and its
+# library. Apple counts clang's versions otherwise, and has no x86-64 here.
 _PROBE = """
-#if defined(__clang__) ? !defined(__APPLE__) : __GNUC__ < 11
-#error "neither GCC 11 nor Apple's clang"
+#if defined(__clang__)
+#if !defined(__APPLE__) && __clang_major__ < 19
+#error "older than clang 19"
+#endif
+#elif __GNUC__ < 11
+#error "older than GCC 11"
 #endif
 #include <concepts>
 int main() { return 0; }
@@ -44,7 +48,7 @@ def _missing() -> str | None:
     command = _compiler()
     try:
         done = subprocess.run(
-            [*command, "-std=c++20", "-fsyntax-only", "-x", "c++", "-"],
+            [*command, "-std=c++20", "-E", "-x", "c++", "-"],
             input=_PROBE,
             capture_output=True,
             text=True,

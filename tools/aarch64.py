@@ -112,9 +112,8 @@ cmake --build build/aarch64 && ctest --test-dir build/aarch64 -j 2
 `.ci/run` does this. All native tests run; under an emulator `RIBBIT_TEST_REDUCTION` is 10, which
 makes grids, trials and numbers of rows smaller and leaves out no check, but for the one that forks
 a process with threads, which qemu-user 7 does not follow (the thread sanitizer neither). On a
-processor of its own `pip install .` builds what it builds on x86-64. For macOS the places that ask
-the system for cores, memory and symbols are written; nobody has built it there, and the kernels'
-shuffles need GCC.
+processor of its own `pip install .` builds what it builds on x86-64. What clang makes of the same
+sources, for musl and for macOS: [platforms of the wheels](platforms.md).
 """
 
 

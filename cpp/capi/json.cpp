@@ -1,14 +1,35 @@
 #include "capi/json.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <stdexcept>
+#if defined(_LIBCPP_VERSION)
+#include <locale.h>
+#if defined(__APPLE__)
+#include <xlocale.h>
+#endif
+#endif
 
 namespace ribbit::capi {
 namespace {
 
 [[noreturn]] void refuse_json(const std::string& expected) {
   throw std::invalid_argument("[ribbit] expected " + expected + " in a description");
+}
+
+// Whether all of a text is a finite double in C's notation, whatever the locale.
+bool reads(const std::string& text, double& value) {
+#if defined(_LIBCPP_VERSION)  // whose from_chars reads doubles in new systems alone
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  char* end = nullptr;
+  value = strtod_l(text.c_str(), &end, plain);
+  return !text.empty() && text[0] != '+' && *end == '\0' && std::isfinite(value);
+#else
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  return !text.empty() && error == std::errc() && end == last;
+#endif
 }
 
 }  // namespace
@@ -92,10 +113,7 @@ class Json::Reader {
     }
     const std::string found(text_.substr(first, at_ - first));
     double value = 0;
-    const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
-    if (found.empty() || error != std::errc() || end != found.data() + found.size()) {
-      fail("a value");
-    }
+    if (!reads(found, value)) fail("a value");
     return found;
   }
 
@@ -160,7 +178,7 @@ const std::string& Json::text() const {
 double Json::number() const {
   if (kind_ != Kind::kNumber) refuse_json("a number");
   double value = 0;
-  std::from_chars(text_.data(), text_.data() + text_.size(), value);
+  reads(text_, value);
   return value;
 }
 

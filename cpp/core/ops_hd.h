@@ -14,8 +14,14 @@
 #define RIBBIT_HD_MEMBER static inline __attribute__((always_inline))
 #endif
 
+#if defined(__clang__)
+// Clang does not know lgamma_r by itself, and libraries differ in whether it is noexcept: hence by
+// a name of our own.
 #if defined(__APPLE__)
-extern "C" double lgamma_r(double, int*);  // which clang does not know by itself
+extern "C" double ribbit_lgamma_r(double, int*) __asm__("_lgamma_r");
+#else
+extern "C" double ribbit_lgamma_r(double, int*) __asm__("lgamma_r");
+#endif
 #endif
 
 namespace ribbit {
@@ -50,8 +56,8 @@ RIBBIT_HD double library_lgamma(double a) {
   return ::lgamma(a);
 #else
   int sign = 0;  // lgamma itself has a global variable
-#if defined(__APPLE__)
-  return ::lgamma_r(a, &sign);
+#if defined(__clang__)
+  return ::ribbit_lgamma_r(a, &sign);
 #else
   return __builtin_lgamma_r(a, &sign);
 #endif

@@ -1,11 +1,16 @@
-// Core limits of control groups, on folders made here: both versions, nested groups, containers.
+// What the machine allows. Core limits of control groups, on folders made here: both versions,
+// nested groups, containers. Instruction sets: those that GCC's own library finds.
+
+#include <unistd.h>  // mkdtemp of macOS
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "check.h"
+#include "cpu/system/dispatch.h"
 #include "cpu/system/quota.h"
 
 using ribbit::cpu::cpu_quota;
@@ -68,5 +73,18 @@ int main() {
     first.put("cpu/cpu.cfs_period_us", "100000");
     CHECK(cpu_quota("4:cpu:/\n", first.root()) == 0);
   }
+#if defined(__x86_64__) && !defined(__clang__)  // of whose libraries some find nothing
+  std::vector<std::string> found;
+#if defined(RIBBIT_X86_BASELINE)
+  if (__builtin_cpu_supports("x86-64-v2")) found.push_back("baseline");
+#endif
+#if defined(RIBBIT_X86_AVX2)
+  if (__builtin_cpu_supports("x86-64-v3")) found.push_back("avx2");
+#endif
+#if defined(RIBBIT_X86_AVX512)
+  if (__builtin_cpu_supports("x86-64-v4")) found.push_back("avx512");
+#endif
+  CHECK(ribbit::cpu::available_instruction_sets() == found);
+#endif
   return report("check_quota");
 }

@@ -75,8 +75,12 @@ struct Ops<cpu::VecF32> {
   RIBBIT_INLINE T look_up(T t, const float* table) {
     const T low = cpu::load_aligned(table);
     const T high = cpu::load_aligned(table + 16);
+#if defined(__clang__)
+    return __builtin_ia32_vpermi2varps512(low, reinterpret_cast<Int>(t), high);
+#else
     return __builtin_ia32_vpermt2varps512_mask(reinterpret_cast<Int>(t), low, high,
                                                static_cast<unsigned short>(-1));
+#endif
   }
 #else
   static constexpr bool kFastScale = false;

@@ -6,14 +6,46 @@
 namespace ribbit::cpu {
 namespace {
 
-#if RIBBIT_VEC_BYTES == 64
+#if defined(__clang__) && RIBBIT_VEC_BYTES > 16
+// Clang's own names, of vectors of any width; it finds the instructions in the selections.
+RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
+  return __builtin_elementwise_fma(a, b, c);
+}
+RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
+  return __builtin_elementwise_fma(a, b, c);
+}
+// c - a * b
+RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
+  return fma(-a, b, c);
+}
+RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
+  return fma(-a, b, c);
+}
+RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
+  return __builtin_elementwise_sqrt(a);
+}
+RIBBIT_INLINE VecF64 sqrt(VecF64 a) {
+  return __builtin_elementwise_sqrt(a);
+}
+RIBBIT_INLINE VecF32 min(VecF32 a, VecF32 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF64 min(VecF64 a, VecF64 b) {
+  return a < b ? a : b;
+}
+RIBBIT_INLINE VecF32 max(VecF32 a, VecF32 b) {
+  return a > b ? a : b;
+}
+RIBBIT_INLINE VecF64 max(VecF64 a, VecF64 b) {
+  return a > b ? a : b;
+}
+#elif RIBBIT_VEC_BYTES == 64
 RIBBIT_INLINE VecF32 fma(VecF32 a, VecF32 b, VecF32 c) {
   return __builtin_ia32_vfmaddps512_mask(a, b, c, static_cast<unsigned short>(-1), 4);
 }
 RIBBIT_INLINE VecF64 fma(VecF64 a, VecF64 b, VecF64 c) {
   return __builtin_ia32_vfmaddpd512_mask(a, b, c, static_cast<unsigned char>(-1), 4);
 }
-// c - a * b
 RIBBIT_INLINE VecF32 fnma(VecF32 a, VecF32 b, VecF32 c) {
   return __builtin_ia32_vfnmaddps512_mask(a, b, c, static_cast<unsigned short>(-1), 4);
 }
@@ -148,7 +180,7 @@ RIBBIT_INLINE VecF64 fnma(VecF64 a, VecF64 b, VecF64 c) {
   return fma(-a, b, c);
 }
 #endif
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
 RIBBIT_INLINE VecF32 sqrt(VecF32 a) {
   return __builtin_ia32_sqrtps(a);
 }

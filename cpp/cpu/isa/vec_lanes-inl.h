@@ -7,7 +7,9 @@ namespace ribbit::cpu {
 namespace {
 
 RIBBIT_INLINE VecF64 widen(HalfF32 v) {
-#if RIBBIT_VEC_BYTES == 64
+#if defined(__clang__) && !RIBBIT_NEON
+  return __builtin_convertvector(v, VecF64);
+#elif RIBBIT_VEC_BYTES == 64
   return __builtin_ia32_cvtps2pd512_mask(v, VecF64{}, static_cast<unsigned char>(-1), 4);
 #elif RIBBIT_VEC_BYTES == 32
   return __builtin_ia32_cvtps2pd256(v);
@@ -101,7 +103,9 @@ RIBBIT_INLINE VecU64 swap_halves(VecU64 a) {
 
 // Low 32 bits of each 64-bit lane times a 32-bit constant, as 64-bit products.
 RIBBIT_INLINE VecU64 multiply_low32(VecU64 a, Word64 b) {
-#if RIBBIT_VEC_BYTES == 64
+#if defined(__clang__) && !RIBBIT_NEON
+  return (a & 0xffffffffull) * (b & 0xffffffffull);  // one instruction, which it finds
+#elif RIBBIT_VEC_BYTES == 64
   return reinterpret_cast<VecU64>(__builtin_ia32_pmuludq512_mask(
       reinterpret_cast<VecI32>(a), reinterpret_cast<VecI32>(b - VecU64{}), VecI64{},
       static_cast<unsigned char>(-1)));
