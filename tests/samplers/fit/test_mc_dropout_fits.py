@@ -173,7 +173,7 @@ def test_bad_input():
         with pytest.raises(ValueError, match=name):
             rb.MCDropout(target(), **{"batch_size": 20, name: 0.0})
     with pytest.raises(ValueError, match=f"batch_size <= {ROWS}"):
-        rb.MCDropout(target())
+        rb.MCDropout(target(), batch_size=ROWS + 1)
     with pytest.raises(TypeError, match="Gaussian likelihood of known scale for precision"):
         rb.MCDropout(target(likelihood=rb.Gaussian()), precision=1.0)
     mcd = rb.MCDropout(target(), batch_size=20)

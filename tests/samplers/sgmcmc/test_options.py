@@ -99,3 +99,25 @@ def test_bad_kinds():
         rb.SGLD(target(), batch_size=20, preconditioner="rmsprop").init(np.zeros(DIM))
     with pytest.raises(ValueError, match="a finite position"):
         sgld.init(np.array([0.0, np.inf, 0.0]))
+
+
+# --- fewer rows than a batch has by default ------------------------------------------------------
+
+MADE = {
+    rb.SGLD: lambda sampler: sampler.sample(3, warmup=0, progress=False).positions,
+    rb.SGHMC: lambda sampler: sampler.sample(3, warmup=0, progress=False).positions,
+    rb.BAOAB: lambda sampler: sampler.sample(3, warmup=0, progress=False).positions,
+    rb.DeepEnsemble: lambda fit: fit.fit(3, progress=False).predict(X).mean,
+    rb.SWAG: lambda fit: fit.fit(4, progress=False).predict(X).mean,
+    rb.LaplaceApproximation: lambda fit: fit.fit(3, progress=False).predict(X).mean,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*expected")  # runs of three steps have not converged
+@pytest.mark.parametrize("kind", MADE)
+def test_the_default_is_all_of_fewer_rows(kind):
+    """75 rows, nothing set: the bits of batch_size=None, which are not those of a batch of 20."""
+    options = {"step_size": 1e-4} if kind in (rb.SGLD, rb.SGHMC, rb.BAOAB) else {}
+    found = MADE[kind](kind(target(), **options))
+    np.testing.assert_array_equal(found, MADE[kind](kind(target(), batch_size=None, **options)))
+    assert (found != MADE[kind](kind(target(), batch_size=20, **options))).any()

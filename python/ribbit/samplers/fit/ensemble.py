@@ -38,7 +38,8 @@ class DeepEnsemble:
     learning_rate : float
         Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None: all.
+        The most rows per step; the batches of an epoch differ by one at most. None: all, as the
+        default is where there are fewer.
     objective : {"map", "likelihood"}
         Maximise the log density, or the log likelihood alone.
     schedule : Schedule, optional

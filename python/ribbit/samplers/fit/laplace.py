@@ -67,7 +67,7 @@ class LaplaceApproximation:
     learning_rate : float
         Of Adam (decay 0.9 and 0.999, epsilon 1e-8), times the schedule's factor.
     batch_size : int or None
-        The most rows per step. None: all.
+        The most rows per step. None: all, as the default is where there are fewer.
     schedule : Schedule, optional
         Of :mod:`ribbit.schedules`; constant when absent.
     polish : int, optional

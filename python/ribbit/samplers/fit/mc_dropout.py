@@ -50,7 +50,8 @@ class MCDropout:
     learning_rate : float
         Of Adam, times the schedule's factor.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None: all.
+        The most rows per step; the batches of an epoch differ by one at most. None: all, as the
+        default is where there are fewer.
     schedule : Schedule, optional
         Of :mod:`ribbit.schedules`; constant when absent.
 

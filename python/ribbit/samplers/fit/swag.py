@@ -56,8 +56,8 @@ class SWAG:
     max_rank : int
         The most deviations that are kept, at least 2; M * max_rank * P numbers.
     batch_size : int or None
-        The most rows per step; the batches of an epoch differ by one at most. None: all, which
-        leaves the optimiser no noise.
+        The most rows per step; the batches of an epoch differ by one at most. None, or the default
+        where there are fewer: all, which leaves the optimiser no noise.
     optimizer : {"adam", "sgd"}
         "adam": decay 0.9 and 0.999, epsilon 1e-8. "sgd", the paper's: v = momentum v + rate g / N,
         theta += v; its rate has to be found for each target, a small noise of the likelihood makes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,10 @@ from ribbit.errors import DTypeError, ShapeError
 from ribbit.protocols import Array
 from ribbit.samplers.run.target import Density
 
-if TYPE_CHECKING:
-    pass
-
+BATCH_SIZE = 128  # what samplers and fits of minibatches have by default
 
 __all__ = [
+    "BATCH_SIZE",
     "batch_size",
     "no_dropout",
     "num_rows",
@@ -70,7 +69,10 @@ def num_rows(function: str, target: Any) -> int | None:
 
 
 def batch_size(function: str, value: int | None, rows: int | None) -> int | None:
-    """Return the rows of a batch; None: all there are, whatever their number."""
+    """Return the rows of a batch; None: all there are, whatever their number.
+
+    So is the default of those that take minibatches where there are fewer rows.
+    """
     if value is None:
         return rows
     size = checks.integer(function, "batch_size", value, minimum=1)
@@ -78,10 +80,12 @@ def batch_size(function: str, value: int | None, rows: int | None) -> int | None
         raise ValueError(
             f"[{function}] expected batch_size=None for a target without num_rows, got {size}"
         )
+    if size == BATCH_SIZE:
+        return min(size, rows)
     if size > rows:
         raise ValueError(
             f"[{function}] expected batch_size <= {rows}, the rows of the data, or None for "
-            f"all of them, got {size}{' (the default)' if size == 128 else ''}"
+            f"all of them, got {size}"
         )
     return size
 

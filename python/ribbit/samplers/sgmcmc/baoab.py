@@ -69,7 +69,7 @@ class BAOAB(Stepping, Sampler):
     batch_size : int or None
         The most rows per step, drawn without replacement; a sweep of 2 ceil(N / batch_size) steps
         takes every row twice. Batches differ by one row at most; each is scaled by its own N/n.
-        None: all rows.
+        None: all rows, as the default is where there are fewer.
     inverse_mass_matrix : (P,) array or "prior", optional
         Diagonal, s^2. "prior": the variance of the tempered prior, prior_sd^2 * temperature; the
         default where the target has ``prior_sd``, else ones.

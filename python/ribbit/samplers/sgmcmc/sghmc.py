@@ -43,7 +43,8 @@ class SGHMC(Stepping, Sampler):
         a, in (0, 1).
     batch_size : int or None
         The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
-        batches that differ by one row at most; each is scaled by its own N/n. None: all rows.
+        batches that differ by one row at most; each is scaled by its own N/n. None: all rows, as
+        the default is where there are fewer.
     schedule : Schedule, optional
         Of :mod:`ribbit.schedules`; constant when absent.
     track_lp : bool

@@ -43,7 +43,8 @@ class SGLD(Stepping, Sampler):
         Not with a preconditioner, which moves in warmup.
     batch_size : int or None
         The most rows per step, drawn without replacement within an epoch of ceil(N / batch_size)
-        batches that differ by one row at most; each is scaled by its own N/n. None: all rows.
+        batches that differ by one row at most; each is scaled by its own N/n. None: all rows, as
+        the default is where there are fewer.
     preconditioner : "rmsprop", optional
         theta += (eps/2) (G g + Gamma) + sqrt(eps G) xi with the diagonal
         G = 1 / (1e-5 + sqrt(V)), V = 0.99 V + 0.01 (g/N)^2 (Li et al. 2016, section 3). V moves
