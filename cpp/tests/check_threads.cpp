@@ -92,6 +92,34 @@ void check_late_thread() {
   CHECK(halve_teams(0) == 0);
 }
 
+void check_waits() {
+  using std::chrono::microseconds;
+  const Waits::Clock::time_point start{std::chrono::hours(1)};
+  const auto at = [&](int us) { return start + microseconds(us); };
+  const Waits::Clock::duration fine{0};
+  Waits waits;
+  waits.open(start);
+  CHECK(!waits.any());
+  waits.add(at(100), at(1000));
+  CHECK(waits.any());
+  CHECK(waits.weigh(2, at(1000)) == fine);  // one thread was woken late
+  waits.add(at(1100), at(3100));
+  CHECK(waits.weigh(3, at(3200)) == fine);                // of two others, 1.45 ms each
+  CHECK(waits.weigh(2, at(3200)) == microseconds(2900));  // 2.9 of 3.2 ms
+  CHECK(!waits.any());                                    // counted once
+  waits.open(start);
+  waits.add(at(1000), at(4000));
+  CHECK(waits.weigh(2, at(6000)) == fine);  // half of the time: as fast as one thread
+  // A wait during which a window ends is not counted in the next, which has hardly begun.
+  waits.open(start);
+  waits.add(at(1000), at(2000));
+  CHECK(waits.weigh(2, at(23000)) == fine);
+  waits.add(at(20000), at(23001));
+  CHECK(waits.weigh(2, at(23400)) == fine);
+  waits.add(at(23400), at(26400));
+  CHECK(waits.weigh(2, at(26500)) == microseconds(3001));
+}
+
 void check_team_limit() {
   using std::chrono::milliseconds;
   TeamLimit limit;
@@ -162,6 +190,7 @@ void check_fork() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  check_waits();
   check_team_limit();
   check_late_thread();  // first: no other team has been late
   for (const int threads : {1, 2, 3, 5}) {

@@ -4,6 +4,19 @@
 
 namespace ribbit::cpu {
 
+// With w the work of a thread and d the delay of the one that is late, half as many are faster if
+// 2 w < w + d, d more than half of the time; somewhat more is asked for, since unequal shares of
+// work make threads wait for up to half of it too. A few slices of a scheduler are needed as proof:
+// waking a thread takes up to a millisecond now and then.
+Waits::Clock::duration Waits::weigh(int size, Clock::time_point now) {
+  constexpr double kShare = 0.6;
+  const Clock::duration span = now - since_.load(std::memory_order_relaxed);
+  const std::chrono::nanoseconds late{late_.load(std::memory_order_relaxed) / (size - 1)};
+  const bool too_late = late > kLeast && std::chrono::duration<double>(late) > kShare * span;
+  if (too_late || span > kWindow) open(now);
+  return too_late ? late : Clock::duration{0};
+}
+
 int TeamLimit::most(Clock::time_point now) {
   if (most_.load(std::memory_order_relaxed) == kNone) return kNone;
   const std::scoped_lock lock(mutex_);

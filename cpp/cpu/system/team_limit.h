@@ -1,12 +1,44 @@
 #pragma once
 // How many threads may wait for each other, by what waiting has cost.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 
 namespace ribbit::cpu {
+
+// How long the members of a team waited for each other, in a window of time.
+class Waits {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // By one thread, while the others are at a barrier.
+  void open(Clock::time_point now) {
+    since_.store(now, std::memory_order_relaxed);
+    late_.store(0, std::memory_order_relaxed);
+  }
+  // By any that waited. What it waited before a window was opened does not count in it: who opened
+  // it has weighed already.
+  void add(Clock::time_point from, Clock::time_point until) {
+    from = std::max(from, since_.load(std::memory_order_relaxed));
+    late_.fetch_add(std::chrono::nanoseconds(until - from).count(), std::memory_order_relaxed);
+  }
+  bool any() const { return late_.load(std::memory_order_relaxed) > 0; }
+  // By one thread, while the others are at a barrier: how long the late ones of `size` members kept
+  // the rest waiting, where half as many members would have been faster, else zero. A window that
+  // has lasted, or was found too late, is followed by the next.
+  Clock::duration weigh(int size, Clock::time_point now);
+
+ private:
+  static constexpr std::chrono::milliseconds kLeast{2}, kWindow{20};
+
+  // Atomic for members that the team has gone on without.
+  std::atomic<Clock::time_point> since_{};
+  std::atomic<std::int64_t> late_{0};  // ns, of all members together
+};
 
 // Threads that meet at barriers lose a slice of the scheduler at each of them while one shares its
 // core with a stranger: milliseconds, for the microseconds of work between. Who waited more than

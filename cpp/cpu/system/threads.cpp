@@ -175,8 +175,7 @@ void Cancel::ask() {
 
 Team::Team(int size, Cancel* cancel) : size_(size), wanted_(size), cancel_(cancel) {
   if (size == 1) return;
-  since_ = Clock::now();
-  if (rehearsed.load(std::memory_order_relaxed) > 0) late_ = 1;  // each barrier looks
+  waits_.open(Clock::now());
 }
 
 // Waits of less than kSpins are the usual ones and not counted, nor is the clock read for them.
@@ -187,9 +186,8 @@ bool Team::meet(bool counts, bool settles) {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived_.store(0, std::memory_order_relaxed);
     if (!counts) {
-      since_ = Clock::now();
-      late_.store(rehearsed.load(std::memory_order_relaxed) > 0 ? 1 : 0, std::memory_order_relaxed);
-    } else if (late_.load(std::memory_order_relaxed) > 0) {
+      waits_.open(Clock::now());
+    } else if (waits_.any() || rehearsed.load(std::memory_order_relaxed) > 0) {
       weigh();
     }
     if (settles && wanted_ < size) {
@@ -206,19 +204,13 @@ bool Team::meet(bool counts, bool settles) {
       if (cancel_->check()) return false;
       std::this_thread::yield();
     } while (!spin_until(passed, kSpins));
-    if (counts) late_.fetch_add((Clock::now() - begin).count(), std::memory_order_relaxed);
+    if (counts) waits_.add(begin, Clock::now());
   }
   return !cancel_->check();
 }
 
-// While nobody else is between barriers: whether half as many threads would have been faster. With
-// w the work of a thread and d the delay of the one that is late, that is 2 w < w + d, d more than
-// half of the time; somewhat more is asked for, since unequal shares of work make threads wait for
-// up to half of it too.
+// While nobody else is between barriers.
 void Team::weigh() {
-  constexpr double kShare = 0.6;
-  constexpr std::chrono::microseconds kLeast{500};  // what waking a thread may take
-  constexpr std::chrono::milliseconds kWindow{20};
   const int size = this->size();
   if (wanted_ < size) return;
   if (const int often = rehearsed.load(std::memory_order_relaxed); often > 0) {
@@ -226,16 +218,10 @@ void Team::weigh() {
     return;
   }
   const Clock::time_point now = Clock::now();
-  const Clock::duration span = now - since_;
-  const std::chrono::nanoseconds late{late_.load(std::memory_order_relaxed) / (size - 1)};
-  if (late > kLeast && std::chrono::duration<double>(late) > kShare * span) {
-    wanted_ = std::max(1, size / 2);
-    pool().limit.came_late(size, late, now);
-  }
-  if (wanted_ < size || span > kWindow) {
-    since_ = now;
-    late_.store(0, std::memory_order_relaxed);
-  }
+  const Clock::duration late = waits_.weigh(size, now);
+  if (late == Clock::duration{0}) return;
+  wanted_ = std::max(1, size / 2);
+  pool().limit.came_late(size, late, now);
 }
 
 int team_limit() {

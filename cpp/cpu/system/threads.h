@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/system/team_limit.h"
+
 namespace ribbit::cpu {
 
 // Asks whoever called into the core whether to stop. Only the calling thread polls.
@@ -74,9 +76,8 @@ class Team {
   std::atomic<int> size_;
   int wanted_, barriers_ = 0;  // by the last who arrives at a barrier
   Cancel* const cancel_;
-  std::chrono::steady_clock::time_point since_{};  // when the counting began
+  Waits waits_;
   alignas(64) std::atomic<int> arrived_{0};
-  std::atomic<std::int64_t> late_{0};  // ns that members waited, all together
   alignas(64) std::atomic<unsigned> phase_{0};
 };
 
