@@ -118,6 +118,11 @@ void check_waits() {
   CHECK(waits.weigh(2, at(23400)) == fine);
   waits.add(at(23400), at(26400));
   CHECK(waits.weigh(2, at(26500)) == microseconds(3001));
+  // One that the team went on without comes to count when its wait is long over.
+  waits.add(at(20000), at(21000));
+  CHECK(!waits.any());
+  waits.add(at(27000), at(30000));
+  CHECK(waits.weigh(2, at(30000)) == microseconds(3000));
 }
 
 void check_team_limit() {

@@ -24,6 +24,7 @@ class Waits {
   // it has weighed already.
   void add(Clock::time_point from, Clock::time_point until) {
     from = std::max(from, since_.load(std::memory_order_relaxed));
+    if (until <= from) return;  // a member that the team has gone on without
     late_.fetch_add(std::chrono::nanoseconds(until - from).count(), std::memory_order_relaxed);
   }
   bool any() const { return late_.load(std::memory_order_relaxed) > 0; }
