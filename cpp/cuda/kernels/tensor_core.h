@@ -34,9 +34,12 @@ RIBBIT_DEVICE float tf32_factor(float a) {
 #endif
 }
 
-// The same as a number to compute with.
-RIBBIT_DEVICE float to_tf32(float a) {
-  return Ops<float>::from_bits(Ops<float>::bits(tf32_factor(a)) & 0xffffe000u);
+// x = big + small, of which tensor cores see all but 2^-23 of x; x becomes big, the TF32 number
+// nearest to it. Of infinity and NaN, whatever big is, small is NaN, so a product with both has it.
+RIBBIT_DEVICE void split_tf32(float& x, float& small) {
+  const float big = Ops<float>::from_bits((Ops<float>::bits(x) + 0x1000u) & 0xffffe000u);
+  small = x - big;
+  x = big;
 }
 
 #if defined(__CUDACC__)
@@ -99,6 +102,28 @@ inline void multiply_fragments_of_warp(float* const (&c)[kWarp], const float* co
 }
 
 #endif
+
+// Four matrices of 8 rows by 4 numbers in shared memory: to[q] is number lane % 4 of row lane / 4 of
+// matrix q. from(lane): where row lane % 8 of matrix lane / 8 begins, at a multiple of 16 bytes, the
+// same for all lanes of a warp. All of them must come.
+template <class From>
+RIBBIT_DEVICE void load_matrices(float* to, int lane, const From& from) {
+#if defined(__CUDA_ARCH__)
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(from(lane)));
+  Word bits[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
+               : "r"(at)
+               : "memory");
+  RIBBIT_UNROLL_ALL for (int q = 0; q < 4; ++q) to[q] = Ops<float>::from_bits(bits[q]);
+#else
+  for (int q = 0; q < 4; ++q) {
+    const float* row = from(8 * q + lane / 4);
+    expect_place(row);
+    to[q] = row[lane % 4];
+  }
+#endif
+}
 
 // c(i, j) += a(i) b(j) for I fragments of 16 rows and J of 8 columns: Registers of 4 I, 2 J and
 // 4 I J numbers, c by rows. A step of whole warps between two phases or within one (`last`): it

@@ -1,6 +1,7 @@
 // Products of wide float32 matrices: 32 to 256 rows of a block and 16 to 128 columns, 16 terms at a
 // time, which are copied to shared memory two steps ahead. Every sum has the terms and the order of
-// `Product`'s, so its bits too.
+// `Product`'s, so its bits too. `WideFeed` and `wide_steps` bring the tiles of those on tensor cores
+// as well.
 #pragma once
 
 #include "cuda/kernels/product_kernels.h"
@@ -32,26 +33,48 @@ struct WideOperand<WithOnes<float, Operand>> {
 };
 
 // 16 terms of `Count` lines, the lines side by side or, with ByLines, one behind another. The
-// padding keeps neighbours on different banks.
-template <int Count, bool ByLines>
+// padding keeps neighbours on different banks; Padding: behind lines side by side.
+template <int Count, bool ByLines, int Padding>
 struct WideTile {
   static constexpr int kDepth = 16;
-  alignas(16) float value[ByLines ? Count : kDepth][(ByLines ? kDepth : Count) + 4];
+  alignas(16) float value[ByLines ? Count : kDepth][ByLines ? kDepth + 4 : Count + Padding];
   RIBBIT_DEVICE float* at(int line, int term) {
+    return ByLines ? &value[line][term] : &value[term][line];
+  }
+  RIBBIT_DEVICE const float* at(int line, int term) const {
     return ByLines ? &value[line][term] : &value[term][line];
   }
 };
 
+// Tiles of products by threads: lines side by side, whose numbers of a term are read at once, but
+// on the left by lines where four terms are one copy, or may be of what an operand finds.
+struct ThreadTiles {
+  template <bool Left, bool Along, bool Strided, int Vector>
+  static constexpr bool kByLines = Left && !Along && (!Strided || Vector == 4);
+  static constexpr int kPadding = 4;
+};
+
+// The fewest copies of a thread with which a block makes `groups` times `group` of them, the same
+// for every thread that makes any.
+RIBBIT_SIZE int wide_copies(int groups, int group) {
+  int copies = 1;
+  while (groups % copies != 0 || groups / copies * group > kThreads) ++copies;
+  return copies;
+}
+
 // How the threads of a block share out the copies of a tile. Along: neighbours in memory are
 // neighbouring lines, else terms. Vector: numbers of a copy, side by side in memory and in the
-// tile; 4 where they are from a multiple of four on at multiples of 16 bytes.
-template <bool Along, bool ByLines, int Count, int Vector>
+// tile; 4 where they are from a multiple of four on at multiples of 16 bytes. Each of the first
+// kSharers threads makes kCopies.
+template <bool Along, class Of, int Count, int Vector>
 struct WideShares {
-  using Tile = WideTile<Count, ByLines>;
+  using Tile = Of;
   static constexpr int kGroup = (Along ? Count : Tile::kDepth) / Vector;  // threads side by side
-  static constexpr int kApart = kThreads / kGroup;                        // of a thread's copies
-  static constexpr int kCopies = Count * Tile::kDepth / Vector / kThreads;
-  static_assert(kCopies > 0 && (Vector == 1 || (Vector == 4 && Along != ByLines)));
+  static constexpr int kGroups = Along ? Tile::kDepth : Count;
+  static constexpr int kCopies = wide_copies(kGroups, kGroup);
+  static constexpr int kApart = kGroups / kCopies;  // of a thread's copies
+  static constexpr int kSharers = kApart * kGroup;
+  static_assert(Vector == 1 || Vector == 4);
   static RIBBIT_DEVICE int line(int t, int i) {
     return Along ? t % kGroup * Vector : t / kGroup + i * kApart;
   }
@@ -61,13 +84,14 @@ struct WideShares {
 };
 
 // Copies tiles of an operand; terms and lines beyond the last are zero. A thread keeps an address
-// from tile to tile: start(t), then next(..).
-template <class Operand, bool Left, int Count, int Vector, bool Strided>
+// from tile to tile: start(t), then next(..). Tiles: how they lie.
+template <class Operand, bool Left, int Count, int Vector, class Tiles, bool Strided>
 struct WideFeed {
   static constexpr bool kAlong = Left != Operand::kAlongColumns;
-  static constexpr bool kByLines = false;
-  using Shares = WideShares<kAlong, kByLines, Count, Vector>;
-  using Tile = typename Shares::Tile;
+  static constexpr bool kByLines = Tiles::template kByLines<Left, kAlong, true, Vector>;
+  using Tile = WideTile<Count, kByLines, Tiles::kPadding>;
+  using Shares = WideShares<kAlong, Tile, Count, Vector>;
+  static_assert(Vector == 1 || kAlong != kByLines);
   using Kept = int;  // of its lines: nothing
   static constexpr int kKept = 1;
   RIBBIT_DEVICE void keep(int, Kept (&)[kKept]) const {}
@@ -88,6 +112,7 @@ struct WideFeed {
   }
   RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* from, const Kept (&)[kKept],
                           Index, int terms) const {
+    if (Shares::kSharers < kThreads && t >= Shares::kSharers) return;
     const int apart = Shares::kApart * stride;
     RIBBIT_UNROLL_ALL for (int i = 0; i < Shares::kCopies; ++i) {
       const int line = Shares::line(t, i), term = Shares::term(t, i);
@@ -145,13 +170,14 @@ struct WideSteps<Operand, true> {
 
 // The same for an operand that finds its numbers; where it keeps lines or makes steps, by parts. An
 // address that is not inside is not read, so it may be anywhere.
-template <class Operand, bool Left, int Count, int Vector>
-struct WideFeed<Operand, Left, Count, Vector, false> {
+template <class Operand, bool Left, int Count, int Vector, class Tiles>
+struct WideFeed<Operand, Left, Count, Vector, Tiles, false> {
   static constexpr bool kAlong = Left != Operand::kAlongColumns;
-  static constexpr bool kByLines = Left && !kAlong;  // so that four terms are one copy
-  using Shares = WideShares<kAlong, kByLines, Count, Vector>;
-  using Tile = typename Shares::Tile;
-  static constexpr bool kKeeps = kByLines && Operand::kKeepsLines;
+  static constexpr bool kByLines = Tiles::template kByLines<Left, kAlong, false, Vector>;
+  using Tile = WideTile<Count, kByLines, Tiles::kPadding>;
+  using Shares = WideShares<kAlong, Tile, Count, Vector>;
+  static_assert(Vector == 1 || kAlong != kByLines);
+  static constexpr bool kKeeps = Left && kByLines && Operand::kKeepsLines;
   static constexpr bool kSteps = Left && kAlong && Operand::kSteps;
   using Keeper = WideKept<Operand, kKeeps, kSteps>;
   using Kept = typename Keeper::Type;
@@ -175,6 +201,7 @@ struct WideFeed<Operand, Left, Count, Vector, false> {
   RIBBIT_DEVICE const float* next(const float* from) const { return from; }
   RIBBIT_DEVICE void copy(Block& block, int t, Tile& to, const float* own,
                           const Kept (&kept)[kKept], Index term0, int terms) const {
+    if (Shares::kSharers < kThreads && t >= Shares::kSharers) return;
     if constexpr (kKeeps) {
       const int term = Shares::term(t, 0);  // of all copies of the thread
       const auto entry = Operand::entry(term0 + term);
@@ -207,6 +234,62 @@ struct WideFeed<Operand, Left, Count, Vector, false> {
   }
 };
 
+constexpr int kWideStages = 3;  // of tiles in shared memory
+
+// sum += the terms of a line, one after the other.
+template <class Tile>
+RIBBIT_DEVICE void add_terms(const Tile& tile, int line, float& sum) {
+  float total = sum;
+  RIBBIT_UNROLL_ALL for (int term = 0; term < Tile::kDepth; ++term) {
+    total = total + *tile.at(line, term);
+  }
+  sum = total;
+}
+
+// Brings 16 terms of both operands after the other, `terms` from `begin` on, two steps ahead, and
+// calls compute(tile of A, tile of B) for each step that is sought, between barriers.
+template <class FeedA, class FeedB, class Sought, class Compute>
+RIBBIT_DEVICE void wide_steps(Block& block, const FeedA& feed_a, const FeedB& feed_b,
+                              const Sought& sought, typename FeedA::Tile (&tiles_a)[kWideStages],
+                              typename FeedB::Tile (&tiles_b)[kWideStages], Index begin, int terms,
+                              const Compute& compute) {
+  constexpr int kDepth = FeedA::Tile::kDepth;
+  const int steps = (terms + kDepth - 1) / kDepth;
+  Registers<const float*, 2> from(block);
+  Registers<typename FeedA::Kept, FeedA::kKept> kept_a(block);
+  Registers<typename FeedB::Kept, FeedB::kKept> kept_b(block);
+  const auto fetch = [&](int step, int stage) {
+    if (step < steps) {
+      const int more = terms - step * kDepth;
+      const Index term = begin + step * kDepth;
+      block.last([&](int t) {
+        const float*(&at)[2] = from(t);
+        feed_a.copy(block, t, tiles_a[stage], at[0], kept_a(t), term, more);
+        feed_b.copy(block, t, tiles_b[stage], at[1], kept_b(t), term, more);
+        at[0] = feed_a.next(at[0]), at[1] = feed_b.next(at[1]);
+      });
+    }
+    block.commit();
+  };
+  block.last([&](int t) {
+    from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t);
+    feed_a.keep(t, kept_a(t)), feed_b.keep(t, kept_b(t));
+  });
+  int step = sought.from(0, steps), next = sought.from(step + 1, steps);
+  fetch(step, 0);
+  fetch(next, 1);
+  int stage = 0, ahead = 2;  // of this step and of the one that is fetched
+  for (; step < steps; step = sought.from(step + 1, steps)) {
+    block.template wait<1>();
+    block.phase([](int) {});  // what others have asked for is there, and the last stage is read
+    next = sought.from(next + 1, steps);
+    fetch(next, ahead);
+    compute(tiles_a[stage], tiles_b[stage]);
+    ahead = stage;
+    stage = stage + 1 == kWideStages ? 0 : stage + 1;
+  }
+}
+
 // As Product, of Matrix<float, ..> or what has `find`, and on the left WithOnes of one. VectorA,
 // VectorB: as WideShares'; VectorSink: 4 where the sink has put4 and may be asked for it. Grid:
 // (tiles of the rows without the row of ones, tiles of n, chains x slices).
@@ -214,22 +297,22 @@ template <class A, class B, class Sink, int M, int N, int VectorA, int VectorB, 
 struct WideProduct {
   using OfA = WideOperand<A>;
   using OfB = WideOperand<B>;
-  using FeedA = WideFeed<typename OfA::Inner, true, M, VectorA, OfA::kStrided>;
-  using FeedB = WideFeed<typename OfB::Inner, false, N, VectorB, OfB::kStrided>;
+  using FeedA = WideFeed<typename OfA::Inner, true, M, VectorA, ThreadTiles, OfA::kStrided>;
+  using FeedB = WideFeed<typename OfB::Inner, false, N, VectorB, ThreadTiles, OfB::kStrided>;
   static constexpr int kBlock = kThreads;
-  static constexpr int kResident = !OfA::kStrided || (M == 128 && N >= 64) ? 2 : M == 128 ? 3 : 4;
-  static constexpr int kDepth = 16, kStages = 3;
+  static constexpr int kResident = !OfA::kStrided || (M >= 128 && N >= 64) ? 2 : M == 128 ? 3 : 4;
+  static constexpr int kDepth = 16;
   // Threads side by side and one below another; outputs of each, and how many of them are
   // neighbours.
-  static constexpr int kAcross = M >= 128 && N < 64 ? N / 4 : 16, kDown = kThreads / kAcross;
+  static constexpr int kAcross = N == 80 ? 4 : M >= 128 && N < 64 ? N / 4 : 16, kDown = kThreads / kAcross;
   static constexpr int kRows = M / kDown, kHeight = FeedA::kByLines ? 1 : kRows < 4 ? kRows : 4;
   static constexpr int kColumns = N / kAcross, kSide = kColumns < 4 ? kColumns : 4;
   static constexpr bool kOnes = OfA::kOnes, kSkips = skips_steps<typename OfA::Inner>(0);
   static_assert(!kSkips || (!OfA::kStrided && !OfB::kStrided));  // these count their steps
   static_assert(!Sink::kJoins && kRows % kHeight == 0 && kColumns % kSide == 0);
   struct Shared {
-    typename FeedA::Tile a[kStages];
-    typename FeedB::Tile b[kStages];
+    typename FeedA::Tile a[kWideStages];
+    typename FeedB::Tile b[kWideStages];
     float ones[kOnes ? N : 1];
   };
   // The thread's first row, of kHeight, and column, of kSide. Bit 0 of a lane changes its rows
@@ -253,63 +336,27 @@ struct WideProduct {
     const Index chain = block.z() / slices, slice = block.z() % slices;
     const Index begin = slice * slice_length;
     const Index end = begin + slice_length < k ? begin + slice_length : k;
-    const int terms = static_cast<int>(end - begin);
-    const int steps = (terms + kDepth - 1) / kDepth;
     const FeedA feed_a(OfA::inner(a), chain, m0, begin, kOnes ? m - 1 : m);
     const FeedB feed_b(OfB::inner(b), chain, n0, begin, n);
     const bool ones = kOnes && block.x() == 0;
     const Index rows = kOnes ? m - 1 : m;
     const WideSteps<typename OfA::Inner, kSkips> sought(OfA::inner(a), m0,
                                                         (m0 + M < rows ? m0 + M : rows) - 1);
-
-    Registers<const float*, 2> from(block);
-    Registers<typename FeedA::Kept, FeedA::kKept> kept_a(block);
-    Registers<typename FeedB::Kept, FeedB::kKept> kept_b(block);
-    const auto fetch = [&](int step, int stage) {
-      if (step < steps) {
-        const int more = terms - step * kDepth;
-        const Index term = begin + step * kDepth;
-        block.last([&](int t) {
-          const float*(&at)[2] = from(t);
-          feed_a.copy(block, t, shared.a[stage], at[0], kept_a(t), term, more);
-          feed_b.copy(block, t, shared.b[stage], at[1], kept_b(t), term, more);
-          at[0] = feed_a.next(at[0]), at[1] = feed_b.next(at[1]);
-        });
-      }
-      block.commit();
-    };
     block.last([&](int t) {
-      from(t)[0] = feed_a.start(t), from(t)[1] = feed_b.start(t);
-      feed_a.keep(t, kept_a(t)), feed_b.keep(t, kept_b(t));
-    });
-    int step = sought.from(0, steps), next = sought.from(step + 1, steps);
-    fetch(step, 0);
-    fetch(next, 1);
-    block.last([&](int t) {
-      float (&sum)[kRows * kColumns] = sums(t);
+      float(&sum)[kRows * kColumns] = sums(t);
       RIBBIT_UNROLL_ALL for (int i = 0; i < kRows * kColumns; ++i) sum[i] = 0.0f;
       if (kOnes && t < N) shared.ones[t] = 0.0f;
     });
-    int stage = 0, ahead = 2;  // of this step and of the one that is fetched
-    for (; step < steps; step = sought.from(step + 1, steps)) {
-      block.template wait<1>();
-      block.phase([](int) {});  // what others have asked for is there, and the last stage is read
-      next = sought.from(next + 1, steps);
-      fetch(next, ahead);
-      block.last([&](int t) { multiply(t, shared.a[stage], shared.b[stage], sums(t)); });
-      if (ones) {
-        block.last([&](int t) {
-          if (t >= N) return;
-          float sum = shared.ones[t];
-          RIBBIT_UNROLL_ALL for (int kk = 0; kk < kDepth; ++kk) {
-            sum = sum + shared.b[stage].value[kk][t];
-          }
-          shared.ones[t] = sum;
-        });
-      }
-      ahead = stage;
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-    }
+    using TileA = typename FeedA::Tile;
+    using TileB = typename FeedB::Tile;
+    wide_steps(block, feed_a, feed_b, sought, shared.a, shared.b, begin,
+               static_cast<int>(end - begin), [&](const TileA& tile_a, const TileB& tile_b) {
+                 block.last([&](int t) { multiply(t, tile_a, tile_b, sums(t)); });
+                 if (!ones) return;
+                 block.last([&](int t) {
+                   if (t < N) add_terms(tile_b, t, shared.ones[t]);
+                 });
+               });
     block.last([&](int t) { finish(t, chain, slice, m0, n0, sums(t)); });
     if (ones) {
       block.last([&](int t) {
