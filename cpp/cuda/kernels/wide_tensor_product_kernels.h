@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/tensor_product_kernels.h"
-#include "cuda/kernels/wide_product_kernels.h"
+#include "cuda/kernels/wide_feed.h"
 
 namespace ribbit::cuda {
 
@@ -30,7 +30,7 @@ struct WideTensorProduct {
   static constexpr int kSteps = TileA::kDepth / 8, kDown = kBlock / kWarp / Across;
   static constexpr int kRows = M / kDown, kColumns = N / Across;  // of a warp
   static constexpr int I = kRows / 16, J = kColumns / 8;          // fragments of a warp
-  static constexpr int kResident = Passes == 1 || I * J <= 8 ? 2 : 1;
+  static constexpr int kResident = I * J <= (Passes == 1 ? 20 : 8) ? 2 : 1;
   static constexpr bool kOnes = OfA::kOnes, kSkips = skips_steps<typename OfA::Inner>(0);
   static_assert(Passes == 1 || Passes == 3);
   static_assert(I * 16 * kDown == M && J * 8 * Across == N && N <= kBlock);
@@ -90,21 +90,28 @@ struct WideTensorProduct {
   static RIBBIT_DEVICE int row_of(int t) { return t / kWarp / Across * kRows; }
   static RIBBIT_DEVICE int column_of(int t) { return t / kWarp % Across * kColumns; }
 
-  // sums += the 16 terms in TF32.
+  // Of fragment (i, j) among the sums.
+  static RIBBIT_DEVICE int place(int i, int j) { return 4 * (j * I + i); }
+
+  // sums += the 16 terms in TF32; a column of fragments of B at a time, so that they take no room.
   static RIBBIT_DEVICE void multiply(Block& block, const TileA& tile_a, const TileB& tile_b,
                                      Registers<float, 4 * I * J>& sums) {
     Registers<float, 4 * I> left(block);
-    Registers<float, 2 * J> right(block);
+    Registers<float, 2> right(block);
     RIBBIT_UNROLL_ALL for (int s = 0; s < kSteps; ++s) {
       block.last([&](int t) {
-        float(&a)[4 * I] = left(t);
-        float(&b)[2 * J] = right(t);
+        float (&a)[4 * I] = left(t);
         RIBBIT_UNROLL_ALL for (int i = 0; i < I; ++i) read_left(t, 8 * s, i, tile_a, a + 4 * i);
-        read_right(t, 8 * s, tile_b, b);
         RIBBIT_UNROLL_ALL for (int i = 0; i < 4 * I; ++i) a[i] = tf32_factor(a[i]);
-        RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * J; ++i) b[i] = tf32_factor(b[i]);
       });
-      multiply_in_warps<I, J>(block, left, right, sums);
+      RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
+        block.last([&](int t) {
+          float (&b)[2] = right(t);
+          read_right(t, 8 * s, j, tile_b, b);
+          b[0] = tf32_factor(b[0]), b[1] = tf32_factor(b[1]);
+        });
+        multiply_in_warps<I, 1>(block, left, right, sums, 4 * j * I);
+      }
     }
   }
 
@@ -122,9 +129,10 @@ struct WideTensorProduct {
     Registers<float, 4 * J> parts(block);
     block.last([&](int t) {
       RIBBIT_UNROLL_ALL for (int s = 0; s < kSteps; ++s) {
-        read_right(t, 8 * s, tile_b, right[s](t));
+        float (&b)[2 * J] = right[s](t);
+        RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) read_right(t, 8 * s, j, tile_b, b + 2 * j);
         RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * J; ++i) {
-          split_tf32(right[s](t)[i], small_right[s](t)[i]);
+          split_tf32(b[i], small_right[s](t)[i]);
         }
       }
     });
@@ -133,7 +141,8 @@ struct WideTensorProduct {
         RIBBIT_UNROLL_ALL for (int j = 0; j < 4 * J; ++j) parts(t)[j] = 0.0f;
         RIBBIT_UNROLL_ALL for (int s = 0; s < kSteps; ++s) {
           read_left(t, 8 * s, i, tile_a, left[s](t));
-          RIBBIT_UNROLL_ALL for (int r = 0; r < 4; ++r) split_tf32(left[s](t)[r], small_left[s](t)[r]);
+          RIBBIT_UNROLL_ALL for (int r = 0; r < 4; ++r)
+              split_tf32(left[s](t)[r], small_left[s](t)[r]);
         }
       });
       RIBBIT_UNROLL_ALL for (int s = 0; s < kSteps; ++s) {
@@ -144,8 +153,9 @@ struct WideTensorProduct {
         multiply_in_warps<1, J>(block, left[s], right[s], parts);
       }
       block.last([&](int t) {
-        float* sum = sums(t) + 4 * i * J;
-        RIBBIT_UNROLL_ALL for (int j = 0; j < 4 * J; ++j) sum[j] += parts(t)[j];
+        RIBBIT_UNROLL_ALL for (int j = 0; j < 4 * J; ++j) {
+          sums(t)[place(i, j / 4) + j % 4] += parts(t)[j];
+        }
       });
     }
   }
@@ -155,7 +165,7 @@ struct WideTensorProduct {
   static RIBBIT_DEVICE void read_left(int t, int kk, int i, const TileA& tile, float* to) {
     const int row = row_of(t) + 16 * i, lane = t % kWarp;
     if constexpr (FeedA::kByLines) {
-      load_matrices(to, lane, [&](int of) {
+      load_matrices<4>(to, lane, [&](int of) {
         return tile.at(row + of % 16, kk + of / 16 * 4);  // rows 8 on before terms 4 on
       });
     } else {
@@ -165,18 +175,15 @@ struct WideTensorProduct {
     }
   }
 
-  // The fragments of terms kk .. kk + 7 and all columns of the thread's warp.
-  static RIBBIT_DEVICE void read_right(int t, int kk, const TileB& tile, float (&to)[2 * J]) {
-    constexpr int kPairs = FeedB::kByLines ? J / 2 : 0;
-    const int column = column_of(t), lane = t % kWarp;
-    RIBBIT_UNROLL_ALL for (int pair = 0; pair < kPairs; ++pair) {
-      load_matrices(to + 4 * pair, lane, [&](int of) {
-        return tile.at(column + 16 * pair + of / 16 * 8 + of % 8, kk + of / 8 % 2 * 4);
-      });
-    }
-    RIBBIT_UNROLL_ALL for (int j = 2 * kPairs; j < J; ++j) {
+  // The fragment of terms kk .. kk + 7 and columns 8 j .. 8 j + 7 of the thread's warp.
+  static RIBBIT_DEVICE void read_right(int t, int kk, int j, const TileB& tile, float* to) {
+    const int column = column_of(t) + 8 * j, lane = t % kWarp;
+    if constexpr (FeedB::kByLines) {
+      load_matrices<2>(to, lane,
+                       [&](int of) { return tile.at(column + of % 8, kk + of / 8 % 2 * 4); });
+    } else {
       RIBBIT_UNROLL_ALL for (int r = 0; r < 2; ++r) {
-        to[2 * j + r] = *tile.at(column + 8 * j + lane / 4, kk + lane % 4 + 4 * r);
+        to[r] = *tile.at(column + lane / 4, kk + lane % 4 + 4 * r);
       }
     }
   }
@@ -191,7 +198,7 @@ struct WideTensorProduct {
         if (mm >= rows) continue;
         RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
           const Index nn = column + 8 * j;
-          const float* pair = sum + 4 * (i * J + j) + 2 * half;
+          const float* pair = sum + place(i, j) + 2 * half;
           if constexpr (VectorSink == 2) {
             if (nn < n) sink.put2(chain, slice, mm, nn, pair);
           } else {

@@ -51,10 +51,10 @@ struct WarpProducts {
   }
 };
 
-// out (32, 4): four matrices of 8 rows by 4 numbers, the first half of rows of 8 in shared memory.
-// Fault: from the second number on.
-template <bool Faulty>
-struct MatricesOfFour {
+// out (32, Matrices): matrices of 8 rows by 4 numbers, the first half of rows of 8 in shared
+// memory. Fault: from the second number on.
+template <int Matrices, bool Faulty>
+struct MatricesOfRows {
   static constexpr int kBlock = kWarp;
   struct Shared {
     alignas(16) float value[33][8];
@@ -67,7 +67,8 @@ struct MatricesOfFour {
       RIBBIT_UNROLL_ALL for (int i = 0; i < 8; ++i) shared.value[t][i] = in[t * 8 + i];
     });
     block.last([&](int t) {
-      load_matrices(out + 4 * t, t, [&](int lane) { return shared.value[lane] + (Faulty ? 1 : 0); });
+      load_matrices<Matrices>(out + Matrices * t, t,
+                              [&](int lane) { return shared.value[lane] + (Faulty ? 1 : 0); });
     });
   }
 };
@@ -140,12 +141,13 @@ struct ProductOfSomeLanes {
   }
 };
 
-// First row and column of each thread of a wide product of 128 x 128: out (256, 2).
+// First row and column of each thread of a wide product of M x N: out (256, 2).
+template <int M, int N>
 struct WidePlaces {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   using Rows = Matrix<float, false>;
-  using Of = WideProduct<Rows, Rows, DeltaSink<float>, 128, 128, 1, 1, 1>;
+  using Of = WideProduct<Rows, Rows, DeltaSink<float>, M, N, 1, 1, 1>;
   double* out;
   RIBBIT_DEVICE void operator()(Block& block) const {
     block.last([&](int t) { out[2 * t] = Of::row_of(t), out[2 * t + 1] = Of::column_of(t); });

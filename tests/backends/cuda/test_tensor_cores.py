@@ -21,7 +21,7 @@ from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_e
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 FAULTS = ("FragmentsTooEarly", "ProductOfSomeLanes")
-MATRICES = ("MatricesOfFour<false>", "MatricesOfFour<true>")
+MATRICES = [f"MatricesOfRows<{n}, {flag}>" for n in (2, 4) for flag in ("false", "true")]
 BOUND = {1: 1.01 * 2.0**-10, 3: 2.0**-20}
 TILES = {"few": (16, 64, 8), "some": (64, 64, 4), "gates": (128, 64, 1)}
 
@@ -133,20 +133,21 @@ def test_fragments(rng):
     assert (launched("WarpProducts", (1, 1, 1), c, a, np.ascontiguousarray(turned)) != found).any()
 
 
-def test_matrices_of_four():
-    """Number l % 4 of row l / 4 of each of four matrices, whose rows begin where each lane says."""
+@pytest.mark.parametrize("count", [2, 4])
+def test_matrices_of_rows(count):
+    """Number l % 4 of row l / 4 of each matrix, whose rows begin where each lane says."""
     given = np.arange(32 * 8, dtype=np.float32).reshape(32, 8)
     lane = np.arange(32)
     row, number = lane // 4, lane % 4
-    expected = np.stack([given[8 * q + row, number] for q in range(4)], axis=1)
-    found = launched(MATRICES[0], (1, 1, 1), np.zeros((32, 4), np.float32), given)
+    expected = np.stack([given[8 * q + row, number] for q in range(count)], axis=1)
+    out = np.zeros((32, count), np.float32)
+    found = launched(f"MatricesOfRows<{count}, false>", (1, 1, 1), out, given)
     np.testing.assert_array_equal(found, expected)
     # rows that begin at no multiple of 16 bytes: a device refuses them
     for runner in dict(ORDERS):
+        device, name = CpuDevice(compiler(runner, (HEADER,))), f"MatricesOfRows<{count}, true>"
         with pytest.raises(RuntimeError, match="16 bytes"):
-            CpuDevice(compiler(runner, (HEADER,))).launch(
-                MATRICES[1], (1, 1, 1), xp.asarray(given), xp.empty((32, 4), np.float32)
-            )
+            device.launch(name, (1, 1, 1), xp.asarray(given), xp.asarray(out))
 
 
 def test_sums_are_truncated():

@@ -16,6 +16,7 @@ from tests.support.cuda.wide_products import SHAPES, fitting, launched, numbers,
 from tests.support.layer_problems import net
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
+PLACES = {"128, 128": (16, 16), "256, 80": (64, 4)}  # threads below each other and side by side
 
 
 def plain(name):
@@ -27,7 +28,7 @@ def plain(name):
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():
     compile_all([*WIDE, *dict.fromkeys(map(plain, WIDE))])
-    compile_all(["WidePlaces"], (HEADER,))
+    compile_all([f"WidePlaces<{sizes}>" for sizes in PLACES], (HEADER,))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -81,9 +82,9 @@ def test_tiles_fill_the_device():
         assert chosen(m, n, k, 1).name.startswith("Product<")
     assert chosen(128, 256, 1 << 26, 1).name.startswith("Product<")
     assert chosen(16, 256, 784, 1, passes=1).name.startswith("TensorProduct<")
-    for passes in (1, 3):
+    for passes, columns in ((1, 208), (3, 80)):
         name = chosen(2048, 400, 784, 128, passes=passes).name
-        assert name.endswith(f"DeltaSink<float>, {passes}, 256, 80, 2, 4, 4, 2>")
+        assert name.endswith(f"DeltaSink<float>, {passes}, 256, {columns}, 2, 4, 4, 2>")
         assert ", 64, 32, 2, 4, 4, 2>" in chosen(128, 256, 784, 1, passes=passes).name
     assert ", 1, 1, 1>" in chosen(129, 255, 784, 1).name
 
@@ -156,12 +157,13 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
     compare(target, theta, wide)
 
 
-def test_pairs_of_lanes_read_the_same_sixteen_bytes():
-    """Lanes n and n ^ 2 have the same rows, n and n ^ 1 the same columns, all 16 x 16 places."""
+@pytest.mark.parametrize("sizes", PLACES)
+def test_pairs_of_lanes_read_the_same_sixteen_bytes(sizes):
+    """Lanes n and n ^ 2 have the same rows, n and n ^ 1 the same columns, all places of a tile."""
 
     def run(device):
         out = xp.empty((256, 2))
-        device.launch("WidePlaces", (1, 1, 1), out)
+        device.launch(f"WidePlaces<{sizes}>", (1, 1, 1), out)
         return [out.get()]
 
     rows, columns = in_every_order(run, (HEADER,))[0].astype(int).T
@@ -169,7 +171,8 @@ def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     np.testing.assert_array_equal(rows, rows[threads ^ 2])
     np.testing.assert_array_equal(columns, columns[threads ^ 1])
     places = {(r, c) for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
-    assert places == {(4 * i, 4 * j) for i in range(16) for j in range(16)}
+    down, across = PLACES[sizes]
+    assert places == {(4 * i, 4 * j) for i in range(down) for j in range(across)}
 
 
 def test_every_kind_of_tile_is_listed():

@@ -16,7 +16,10 @@ def plain(name):
     """The products of the same operands by small tiles: on tensor cores, and in float32."""
     (a, b, sink), (passes, *_) = split(name)
     operands = f"{a}, {b}, {sink}"
-    return [f"TensorProduct<{operands}, {passes}, 64, 64, 4>", f"Product<float, {operands}, 64, 64, 16>"]
+    return [
+        f"TensorProduct<{operands}, {passes}, 64, 64, 4>",
+        f"Product<float, {operands}, 64, 64, 16>",
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)

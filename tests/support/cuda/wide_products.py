@@ -47,7 +47,7 @@ def numbers(rng, *shape):
 
 
 def fitting(name, shape):
-    """Sizes near a shape that a kernel's copies of four fit; other sinks than gradients: a slice."""
+    """Sizes near a shape that fit a kernel's copies of four; one slice but for gradients."""
     (left, right, sink), sizes = split(name)
     m, n, k, slices = shape
     vector_a, vector_b, vector_sink = sizes[-3:]

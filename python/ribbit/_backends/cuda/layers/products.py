@@ -5,6 +5,7 @@ Sizes: C chains, R rows of a panel. Every operand holds one matrix per chain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,9 +44,12 @@ _TILES = {
     (32, 32): (154, 4),
     (32, 16): (112, 4),
 }
-# Of those on tensor cores: warps side by side, and the same for one pass and for three.
-_TENSOR_TILES = {
-    (256, 80): (2, (258, 2), (453, 1)),
+# Of those on tensor cores: warps side by side, and the same for one pass and for three, which
+# have no registers for the largest.
+_TENSOR_TILES: dict[tuple[int, int], tuple[int, tuple[int, int], tuple[int, int] | None]] = {
+    (256, 208): (2, (424, 1), None),
+    (256, 128): (2, (305, 1), None),
+    (256, 80): (2, (255, 2), (453, 1)),
     (128, 128): (4, (221, 2), (390, 1)),
     (256, 64): (2, (220, 2), (390, 1)),
     (128, 80): (2, (179, 2), (293, 1)),
@@ -55,7 +59,8 @@ _TENSOR_TILES = {
     (64, 64): (4, (119, 3), (172, 2)),
     (64, 32): (2, (110, 4), (131, 3)),
 }
-_TENSOR_RATE = 635  # multiply-adds of a multiprocessor and clock: of an H100, assumed
+# Of an H100, for each multiprocessor and clock, assumed: multiply-adds, bytes from L2.
+_TENSOR_RATE, _L2_RATE = 635, 24
 _FOUND_TILES = {
     (256, 32): (690, 2),
     (256, 16): (440, 2),
@@ -317,14 +322,17 @@ def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copi
 
 
 def _tensor_tile(m: int, n: int, passes: int, copies: int) -> tuple[int, int]:
-    """Return the tile of the least time, the larger one of issue and tensor cores."""
+    """Return the tile of the least time: of issue, tensor cores or L2, whichever is the slowest."""
 
     def time(tile: tuple[int, int]) -> float:
         _, once, thrice = _TENSOR_TILES[tile]
+        counted = once if passes == 1 else thrice
+        if counted is None:
+            return math.inf
         turns = -(-(-(-m // tile[0]) * -(-n // tile[1]) * copies) // _PROCESSORS)
         multiplied = turns * passes * tile[0] * tile[1] * DEPTH / _TENSOR_RATE
-        clocks = THREADS // 32 / 4
-        return max(multiplied, clocks * _issue(tile, once if passes == 1 else thrice, m, n, copies))
+        read = turns * 4 * DEPTH * (tile[0] + min(tile[1], n)) / _L2_RATE
+        return max(multiplied, read, THREADS // 32 / 4 * _issue(tile, counted, m, n, copies))
 
     return min(_TENSOR_TILES, key=time)
 
