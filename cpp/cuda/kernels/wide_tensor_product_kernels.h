@@ -30,7 +30,9 @@ struct WideTensorProduct {
   static constexpr int kSteps = TileA::kDepth / 8, kDown = kBlock / kWarp / Across;
   static constexpr int kRows = M / kDown, kColumns = N / Across;  // of a warp
   static constexpr int I = kRows / 16, J = kColumns / 8;          // fragments of a warp
-  static constexpr int kResident = I * J <= (Passes == 1 ? 20 : 8) ? 2 : 1;
+  // Fragments with room for two blocks: fewer where A's numbers are read one by one.
+  static constexpr int kMost = Passes == 3 ? 8 : FeedA::kByLines ? 20 : 16;
+  static constexpr int kResident = I * J <= kMost ? 2 : 1;
   static constexpr bool kOnes = OfA::kOnes, kSkips = skips_steps<typename OfA::Inner>(0);
   static_assert(Passes == 1 || Passes == 3);
   static_assert(I * 16 * kDown == M && J * 8 * Across == N && N <= kBlock);
