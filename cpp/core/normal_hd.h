@@ -76,6 +76,20 @@ RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
   return root_of_radius<T>(O::fma(f, q, tail));
 }
 
+// Whether bit 30 is set, of each lane. On a device one instruction, where the compiler's own way
+// takes a shift, a mask and a comparison.
+template <class T>
+RIBBIT_HD auto bit_30(typename Ops<T>::Bits w) {
+#if defined(__CUDA_ARCH__)
+  Word bit;
+  asm("and.b32 %0, %1, 0x40000000;" : "=r"(bit) : "r"(static_cast<Word>(w)));
+  return bit != 0;
+#else
+  using O = Ops<T>;
+  return (w & O::set_bits(1u << 30)) != O::set_bits(0);
+#endif
+}
+
 // cos and sin of 2 pi (w1 + 1/2) / 2^32: the quadrant is taken off in integers, the rest is
 // pi/2 y with y in [-1/2, 1/2].
 template <class T>
@@ -86,7 +100,7 @@ RIBBIT_HD void box_muller_angle(typename Ops<T>::Bits w1, T& cosine, T& sine) {
   T c, s;
   sincos_quarter<T, true>(y, c, s);
   const auto quadrant = w1 + O::set_bits(1u << 29);  // bits 30, 31
-  const auto odd = (quadrant & O::set_bits(1u << 30)) != O::set_bits(0);
+  const auto odd = bit_30<T>(quadrant);
   const auto sign = O::set_bits(kFloat ? 0x80000000ull : 0x8000000000000000ull);
   const auto cosine_bits = O::bits(O::select(odd, s, c));
   const auto sine_bits = O::bits(O::select(odd, c, s));

@@ -59,25 +59,42 @@ inline void expect_place(const void* address, int bytes = 16) {
 RIBBIT_DEVICE void expect_place(const void*, int = 16) {}
 #endif
 
-// Whether rows of n numbers begin where four numbers can be moved at once.
-template <class T>
-RIBBIT_DEVICE bool aligned4(const T* base, Index n) {
-  return n % 4 == 0 && reinterpret_cast<Word64>(base) % (4 * sizeof(T)) == 0;
+// N numbers, 1, 2 or 4, from where they begin at a multiple of their bytes, or of 16; and to there,
+// in memory that is not read again soon.
+template <int N, class T>
+RIBBIT_SIZE int bytes_at_once() {
+  return N * sizeof(T) < 16 ? static_cast<int>(N * sizeof(T)) : 16;
 }
-
-// Four numbers to where four can be moved at once, in memory that is not read again soon.
-template <class T>
-RIBBIT_DEVICE void store4(T* to, const T (&values)[4]) {
+template <int N, class T>
+RIBBIT_DEVICE void load_at_once(T* to, const T* from) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(T) == 4) {
-    __stcs(reinterpret_cast<float4*>(to), make_float4(values[0], values[1], values[2], values[3]));
+  struct alignas(bytes_at_once<N, T>()) Numbers {
+    T value[N];
+  };
+  const Numbers numbers = *reinterpret_cast<const Numbers*>(from);
+  RIBBIT_UNROLL_ALL for (int i = 0; i < N; ++i) to[i] = numbers.value[i];
+#else
+  expect_place(from, bytes_at_once<N, T>());
+  for (int i = 0; i < N; ++i) to[i] = from[i];
+#endif
+}
+template <int N, class T>
+RIBBIT_DEVICE void store_at_once(T* to, const T* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (N == 1) {
+    to[0] = from[0];
+  } else if constexpr (sizeof(T) == 8) {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < N; i += 2) {
+      __stcs(reinterpret_cast<double2*>(to + i), make_double2(from[i], from[i + 1]));
+    }
+  } else if constexpr (N == 2) {
+    __stcs(reinterpret_cast<float2*>(to), make_float2(from[0], from[1]));
   } else {
-    __stcs(reinterpret_cast<double2*>(to), make_double2(values[0], values[1]));
-    __stcs(reinterpret_cast<double2*>(to) + 1, make_double2(values[2], values[3]));
+    __stcs(reinterpret_cast<float4*>(to), make_float4(from[0], from[1], from[2], from[3]));
   }
 #else
-  expect_place(to);
-  for (int i = 0; i < 4; ++i) to[i] = values[i];
+  expect_place(to, bytes_at_once<N, T>());
+  for (int i = 0; i < N; ++i) to[i] = from[i];
 #endif
 }
 

@@ -66,11 +66,13 @@ struct VariationalRows {
 };
 
 // out (samples, P) = mean + sd z for samples first, first + 1, ..; FromRho: sd = softplus(scale). A
-// thread makes four numbers of `each` samples. Grid: (any, samples / each).
-template <class T, bool FromRho>
+// thread makes four numbers of `each` samples. N, 4, 2 or 1: how many numbers are moved at once
+// (load_at_once), a divisor of P. Grid: (any, samples / each).
+template <class T, bool FromRho, int N>
 struct Reparameterize {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
+  RoundKeys keys;  // of the stream's seed
   Stream stream;
   StepClock clock;  // null: the stream's own seed and step
   Index first;
@@ -81,48 +83,42 @@ struct Reparameterize {
   Index n;
   T* out;
   RIBBIT_DEVICE void operator()(Block& block) const {
-    // Apart: a seed that is an argument is the same for all threads, and so are the rounds' keys.
     if (clock.words == nullptr) {
-      draw(block, stream);
+      draw<4>(block, stream, keys);
     } else {
-      draw(block, clock.address(stream));
+      const Stream at = clock.address(stream);
+      draw<1>(block, at, round_keys(at.seed));
     }
   }
 
  private:
-  RIBBIT_DEVICE void draw(Block& block, const Stream& at) const {
-    const RoundKeys keys(at.seed);
+  template <int Unroll>
+  RIBBIT_DEVICE void draw(Block& block, const Stream& at, const RoundKeys& own) const {
     const Index begin = block.y() * each;
     const Index left = samples - begin < each ? samples - begin : each;
     const int count = static_cast<int>(left);
     const Word sample = static_cast<Word>(first + begin);
-    const bool four = aligned4(out, n);  // else numbers are written one by one
     block.last([&](int t) {
       const Index blocks = (n + 3) / 4;
       for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
-        T m[4], sd[4], z[4];
-        RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
-          const bool inside = 4 * b + i < n;
-          m[i] = inside ? mean[4 * b + i] : T(0);
-          sd[i] = inside ? scale[4 * b + i] : T(0);
-          if (FromRho) sd[i] = softplus<T>(sd[i]);
+        bool inside[4];
+        T m[4] = {}, sd[4] = {};
+        RIBBIT_UNROLL_ALL for (int i = 0; i < 4; i += N) {
+          inside[i] = i == 0 || N == 4 || 4 * b + i < n;
+          if (!inside[i]) continue;
+          load_at_once<N>(m + i, mean + 4 * b + i);
+          load_at_once<N>(sd + i, scale + 4 * b + i);
+        }
+        if (FromRho) {
+          RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) sd[i] = softplus<T>(sd[i]);
         }
         T* to = out + begin * n + 4 * b;
-        const auto make = [&](int s) {
-          at.template normals<T>(static_cast<Word64>(b), sample + static_cast<Word>(s), keys, z);
+        RIBBIT_UNROLL(Unroll) for (int s = 0; s < count; ++s, to += n) {
+          T z[4];
+          at.template normals<T>(static_cast<Word64>(b), sample + static_cast<Word>(s), own, z);
           RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) z[i] = Ops<T>::fma(sd[i], z[i], m[i]);
-        };
-        if (four) {
-          RIBBIT_UNROLL(4) for (int s = 0; s < count; ++s, to += n) {
-            make(s);
-            store4(to, z);
-          }
-        } else {
-          for (int s = 0; s < count; ++s, to += n) {
-            make(s);
-            RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
-              if (4 * b + i < n) to[i] = z[i];
-            }
+          RIBBIT_UNROLL_ALL for (int i = 0; i < 4; i += N) {
+            if (inside[i]) store_at_once<N>(to + i, z + i);
           }
         }
       }

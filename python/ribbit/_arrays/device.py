@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
+from ribbit._arrays.namespace import host_dtype
 from ribbit.protocols import Array
 
-__all__ = ["Device", "Kernel", "Launch", "blocks_of", "pack"]
+__all__ = ["Device", "Kernel", "Launch", "blocks_of", "numbers_at_once", "pack"]
 
 Field: TypeAlias = Any  # int, float, an array or None
 
@@ -138,3 +139,18 @@ class Launch:
 def blocks_of(count: int) -> int:
     """Blocks of a loop over `count` elements."""
     return max(1, min(_MOST_BLOCKS, -(-count // THREADS)))
+
+
+def numbers_at_once(device: Device, n: int, first: Array, *others: Array) -> int:
+    """Return how many numbers, 4, 2 or 1, can be moved at once in rows of `n` of all arrays.
+
+    As ``load_at_once`` of ``block.h`` wants them: from a multiple of their bytes, or of 16.
+    """
+    size = host_dtype(first).itemsize
+    addresses = [device.pointer(array) for array in (first, *others)]
+
+    def fit(many: int) -> bool:
+        place = min(16, many * size)
+        return n % many == 0 and all(address % place == 0 for address in addresses)
+
+    return next(many for many in (4, 2, 1) if fit(many))

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ribbit._arrays.device import MOST_ALONG_Y, THREADS, Device, Field, blocks_of, pack
+from ribbit._arrays.device import (
+    MOST_ALONG_Y,
+    THREADS,
+    Device,
+    Field,
+    blocks_of,
+    numbers_at_once,
+    pack,
+)
 from ribbit._arrays.namespace import host_dtype
 from ribbit.protocols import Array
 
@@ -22,13 +30,14 @@ __all__ = [
     "finite_rows",
     "kinetic_energy",
     "names",
+    "round_keys",
     "select",
     "stream_fields",
 ]
 
 _SCALARS = {"float32": "float", "float64": "double"}
 # Samples of a thread, which keeps what does not depend on them; and blocks that fill a device.
-_MOST_SAMPLES, _ENOUGH_BLOCKS = 16, 2048
+_MOST_SAMPLES, _ENOUGH_BLOCKS = 32, 2048
 _PER_BLOCK = 4  # numbers that a thread makes of one block of the generator
 
 
@@ -45,6 +54,15 @@ def stream_fields(
 ) -> tuple[Field, ...]:
     """Return the members of ``Stream`` (random_kernels.h): chains (C,) ids, None for 0, 1, ..."""
     return seed, step, purpose << 24 | layer << 8, chains
+
+
+def round_keys(seed: int) -> tuple[int, ...]:
+    """Return the members of ``RoundKeys`` (random_kernels.h), the keys of the ten rounds."""
+    mask = (1 << 32) - 1
+    return tuple(
+        (seed + 0x9E3779B9 * i) & mask | (((seed >> 32) + 0xBB67AE85 * i) & mask) << 32
+        for i in range(10)
+    )
 
 
 def fill_normal(device: Device, stream: tuple[Field, ...], out: Array) -> None:
@@ -75,14 +93,15 @@ def draw(
     Sample s has chain first + s. Arrays of float32 or float64, mean and scale (P,).
     """
     samples, n = out.shape
-    name = f"Reparameterize<{_scalar(out)}, {str(from_rho).lower()}>"
+    flag, at_once = str(from_rho).lower(), numbers_at_once(device, n, mean, scale, out)
+    name = f"Reparameterize<{_scalar(out)}, {flag}, {at_once}>"
     row, wide = n * host_dtype(out).itemsize, blocks_of(-(-n // _PER_BLOCK))
     each = max(1, min(_MOST_SAMPLES, wide * samples // _ENOUGH_BLOCKS))  # of a thread
-    most = MOST_ALONG_Y * each
+    most, keys = MOST_ALONG_Y * each, round_keys(stream[0])
     for begin in range(0, samples, most):
         count = min(most, samples - begin)
         to = device.pointer(out) + begin * row
-        fields = *stream, None, first + begin, each, count, mean, scale, n, to
+        fields = *keys, *stream, None, first + begin, each, count, mean, scale, n, to
         _launch(device, name, (wide, -(-count // each)), *fields)
 
 

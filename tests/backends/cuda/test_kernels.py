@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from ribbit import _core, leapfrog
-from ribbit._arrays import random_numbers, transitions
-from ribbit._arrays.device import blocks_of
+from ribbit._arrays import device_kernels, random_numbers, transitions
+from ribbit._arrays.device import blocks_of, numbers_at_once
 from tests.oracle import reference
 from tests.support.cuda import kernel_list
 from tests.support.cuda.cpu_device import NAMESPACE as xp
+from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import BOUND, TF32_BOUND, compare, evaluate
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 
@@ -183,8 +184,8 @@ def test_weights_of_two_paths(rng, scalar, flipout):
         flag = "true" if flipout else "false"
         device.launch(f"DrawPaths<{scalar}, {flag}>", (2, 2, 1), *noise, *of_all, out, where)
         plain = xp.empty((2, n), dtype)
-        name = f"Reparameterize<{scalar}, false>"
-        device.launch(name, (2, 2, 1), *noise, 1, 2, *of_all, plain)
+        name = f"Reparameterize<{scalar}, false, 1>"
+        device.launch(name, (2, 2, 1), *(0,) * 10, *noise, 1, 2, *of_all, plain)
         return out.get(), where.get(), plain.get()
 
     out, where, plain = in_every_order(run)
@@ -198,12 +199,15 @@ def test_weights_of_two_paths(rng, scalar, flipout):
         assert np.isnan(out[:, n:]).all()  # not written
 
 
+AT_ONCE = [(1, 1), (5, 1), (1024, 1), (1027, 1), (2, 2), (1024, 2), (1026, 2), (4, 4), (1024, 4)]
+
+
 @SCALARS
 @pytest.mark.parametrize("from_rho", [False, True])
 @pytest.mark.parametrize("each", [1, 3, 16])
-@pytest.mark.parametrize("n", [1, 5, 1024, 1027])
-def test_weights_of_samples(rng, scalar, from_rho, each, n):
-    """Bits of the core, however many samples a thread makes, and where four fit at once or not."""
+@pytest.mark.parametrize(("n", "at_once"), AT_ONCE)
+def test_weights_of_samples(rng, scalar, from_rho, each, n, at_once):
+    """Bits of the core, however many samples a thread makes, and numbers it moves at once."""
     dtype, samples, first = DTYPES[scalar], 20, 2
     mean = rng.normal(size=n).astype(dtype)
     scale = rng.uniform(-2 if from_rho else 0.5, 2, n).astype(dtype)
@@ -213,13 +217,18 @@ def test_weights_of_samples(rng, scalar, from_rho, each, n):
     stream = SEED, step, purpose << 24, None
 
     def run(device):
-        out = xp.empty((samples, n), dtype)
-        name = f"Reparameterize<{scalar}, {str(from_rho).lower()}>"
-        given = (*stream, None, first, each, samples, xp.asarray(mean), xp.asarray(scale), n, out)
+        guard = xp.empty((samples * n + 16,), dtype)  # NaN before and behind
+        out = guard[8 : 8 + samples * n]
+        name = f"Reparameterize<{scalar}, {str(from_rho).lower()}, {at_once}>"
+        keys, arrays = device_kernels.round_keys(SEED), (xp.asarray(mean), xp.asarray(scale))
+        given = (*keys, *stream, None, first, each, samples, *arrays, n, out)
         device.launch(name, (2, -(-samples // each), 1), *given)
-        return [out.get()]
+        return [guard.get()]
 
-    found = in_every_order(run)[0]
+    guard = in_every_order(run)[0]
+    found = guard[8:-8].reshape(samples, n)
+    assert np.isnan(guard[:8]).all()
+    assert np.isnan(guard[-8:]).all()
     if from_rho:
         expected = _core.reparameterize(mean, scale, first + samples, SEED, STEP)[first:]
     else:
@@ -228,6 +237,30 @@ def test_weights_of_samples(rng, scalar, from_rho, each, n):
         np.testing.assert_allclose(found, expected, rtol=0, atol=7 * 2.2 * 3.5 * 2.0**-23)
     else:
         np.testing.assert_array_equal(found, expected)
+
+
+@SCALARS
+@pytest.mark.parametrize("n", [7, 1026, 1028])
+@pytest.mark.parametrize("samples", [3, 2000])
+def test_draws_on_the_device(rng, scalar, n, samples):
+    """The launches of `draw`: the core's bits where each thread makes one sample or several."""
+    dtype, out = DTYPES[scalar], xp.empty((samples, n), DTYPES[scalar])
+    mean, scale = rng.normal(size=n).astype(dtype), rng.uniform(0.5, 2, n).astype(dtype)
+    where = SEED, 0, random_numbers.FIT_DRAW << 24, None
+    arrays = xp.asarray(mean), xp.asarray(scale), out
+    device_kernels.draw(CpuDevice(), where, *arrays, from_rho=False)
+    expected = _core.draw_weights(mean, scale, SEED, samples)
+    np.testing.assert_array_equal(out.get(), expected)
+
+
+@SCALARS
+def test_numbers_at_once(scalar):
+    """Rows of n numbers from a multiple of 16 bytes on, and from one number and two behind it."""
+    device, memory = CpuDevice(), xp.empty((64,), DTYPES[scalar])
+    by_two = 2 if scalar == "float" else 4  # two numbers: 8 bytes, or 16
+    assert [numbers_at_once(device, n, memory) for n in (8, 6, 7)] == [4, 2, 1]
+    assert numbers_at_once(device, 8, memory, memory[2:]) == by_two
+    assert numbers_at_once(device, 8, memory[1:], memory) == 1
 
 
 def masses(rng, dtype, n):

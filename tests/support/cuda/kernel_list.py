@@ -164,7 +164,12 @@ OUTSIDE_POSTERIORS = (
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
-    *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
+    *(
+        f"Reparameterize<{s}, {rho}, {at_once}>"
+        for s in ("float", "double")
+        for rho in ("false", "true")
+        for at_once in (1, 2, 4)
+    ),
     *(
         f"NoiseGradient<{s}, {kind}, {gradients}>"
         for s in ("float", "double")

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import THREADS, Device, Launch, blocks_of, pack
+from ribbit._arrays.device import (
+    THREADS,
+    Device,
+    Launch,
+    blocks_of,
+    numbers_at_once,
+    pack,
+)
 from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL, REPARAM
 from ribbit._backends.cuda.programs.approximation import (
     Approximation,
@@ -26,6 +33,7 @@ from ribbit.protocols import Array
 __all__ = ["Variational"]
 
 _WEIGHT_NOISE = 5 << 24  # purpose and layer of core/philox_hd.h
+_NO_KEYS = (0,) * 10  # of a stream's rounds: the clock has the seed
 _NO_PRIOR = (-1, (0.0,) * 5)  # kind and constants
 _FEWEST = 1024  # steps that a call has room for
 
@@ -200,8 +208,9 @@ class Variational:
         grid = blocks_of(-(-self._dim // 4)), 1, 1
         estimator = self._scheme.estimator
         if estimator == REPARAM:  # one sample of each row of the grid
-            fields = *noise, first, 1, 1 << 32, *of_all
-            return Launch(f"Reparameterize<{self._scalar}, false>", fields, grid)
+            fields = *_NO_KEYS, *noise, first, 1, 1 << 32, *of_all
+            at_once = numbers_at_once(self._device, self._dim, *of_all[:2], program.theta)
+            return Launch(f"Reparameterize<{self._scalar}, false, {at_once}>", fields, grid)
         name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
         return Launch(name, (*noise, first, *of_all, self._approximation.where), grid)
 
