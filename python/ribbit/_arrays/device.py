@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from ribbit._arrays.namespace import host_dtype
 from ribbit.protocols import Array
 
 __all__ = ["Device", "Kernel", "Launch", "blocks_of", "numbers_at_once", "pack"]
@@ -141,13 +140,13 @@ def blocks_of(count: int) -> int:
     return max(1, min(_MOST_BLOCKS, -(-count // THREADS)))
 
 
-def numbers_at_once(device: Device, n: int, first: Array, *others: Array) -> int:
+def numbers_at_once(device: Device, n: int, size: int, *arrays: Array) -> int:
     """Return how many numbers, 4, 2 or 1, can be moved at once in rows of `n` of all arrays.
 
-    As ``load_at_once`` of ``block.h`` wants them: from a multiple of their bytes, or of 16.
+    As ``load_at_once`` of ``block.h`` wants them: from a multiple of their bytes, or of 16. size:
+    bytes of a number.
     """
-    size = host_dtype(first).itemsize
-    addresses = [device.pointer(array) for array in (first, *others)]
+    addresses = [device.pointer(array) for array in arrays]
 
     def fit(many: int) -> bool:
         place = min(16, many * size)

@@ -93,9 +93,10 @@ def draw(
     Sample s has chain first + s. Arrays of float32 or float64, mean and scale (P,).
     """
     samples, n = out.shape
-    flag, at_once = str(from_rho).lower(), numbers_at_once(device, n, mean, scale, out)
+    size, flag = host_dtype(out).itemsize, str(from_rho).lower()
+    at_once = numbers_at_once(device, n, size, mean, scale, out)
     name = f"Reparameterize<{_scalar(out)}, {flag}, {at_once}>"
-    row, wide = n * host_dtype(out).itemsize, blocks_of(-(-n // _PER_BLOCK))
+    row, wide = n * size, blocks_of(-(-n // _PER_BLOCK))
     each = max(1, min(_MOST_SAMPLES, wide * samples // _ENOUGH_BLOCKS))  # of a thread
     most, keys = MOST_ALONG_Y * each, round_keys(stream[0])
     for begin in range(0, samples, most):

@@ -257,10 +257,11 @@ def test_draws_on_the_device(rng, scalar, n, samples):
 def test_numbers_at_once(scalar):
     """Rows of n numbers from a multiple of 16 bytes on, and from one number and two behind it."""
     device, memory = CpuDevice(), xp.empty((64,), DTYPES[scalar])
+    size = memory.dtype.itemsize
     by_two = 2 if scalar == "float" else 4  # two numbers: 8 bytes, or 16
-    assert [numbers_at_once(device, n, memory) for n in (8, 6, 7)] == [4, 2, 1]
-    assert numbers_at_once(device, 8, memory, memory[2:]) == by_two
-    assert numbers_at_once(device, 8, memory[1:], memory) == 1
+    assert [numbers_at_once(device, n, size, memory) for n in (8, 6, 7)] == [4, 2, 1]
+    assert numbers_at_once(device, 8, size, memory, memory[2:]) == by_two
+    assert numbers_at_once(device, 8, size, memory[1:], memory) == 1
 
 
 def masses(rng, dtype, n):

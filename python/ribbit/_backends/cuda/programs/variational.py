@@ -209,7 +209,9 @@ class Variational:
         estimator = self._scheme.estimator
         if estimator == REPARAM:  # one sample of each row of the grid
             fields = *_NO_KEYS, *noise, first, 1, 1 << 32, *of_all
-            at_once = numbers_at_once(self._device, self._dim, *of_all[:2], program.theta)
+            size = self._dtype.itemsize
+            arrays = self._state, self._scale, program.theta
+            at_once = numbers_at_once(self._device, self._dim, size, *arrays)
             return Launch(f"Reparameterize<{self._scalar}, false, {at_once}>", fields, grid)
         name = f"DrawPaths<{self._scalar}, {_flag(estimator == FLIPOUT)}>"
         return Launch(name, (*noise, first, *of_all, self._approximation.where), grid)
