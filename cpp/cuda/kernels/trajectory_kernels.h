@@ -86,7 +86,6 @@ struct Trajectories {
   RIBBIT_DEVICE void load(Block& block, Shared& m, State& state, Index chain) const {
     const Index at = chain * dim;
     block.phase([&](int t) {
-      if (t < R) *Net::template value<L>(m, t, Units::at(L)) = T(1);
       net.template for_owned<L>(t, [&](int e, int i, int j) {
         const Index p = at + net.template place<L>(i, j);
         *Net::template weight<L>(m, i, j) = position[p];

@@ -27,6 +27,7 @@ from tests.support.cuda.problems import (
     persistent_of,
     problem,
     program_of,
+    rows_program_of,
     starts,
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
@@ -189,6 +190,8 @@ class Case:
         Its rates are learned.
     precision : str
         Of products in float32.
+    by_rows : bool
+        One kernel makes the gradient of all rows.
     """
 
     label: str
@@ -199,9 +202,12 @@ class Case:
     masked: bool = False
     learns: bool = False
     precision: str = "float32"
+    by_rows: bool = False
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
+        if self.by_rows:
+            return rows_program_of(self.target, CHAINS, device=device)
         rates = self.target.model.rates if self.masked else None
         drops = np.flatnonzero(self.target.model.table[:, 0] == rb.Dropout.op)
         program = program_of(
@@ -283,6 +289,12 @@ def _dense(dtype) -> Iterator[Case]:
     for name, rows in (("wide", 70), ("few rows", 5)):
         yield case(name, made(rows=rows, hidden=(3, 40, 33)))
     yield case("large", made(rows=70, hidden=(50, 50)), moves=True)
+    # a block of 128 threads where it has room for the weights, else one of 256
+    for name, hidden in (("learned", (7,)), ("categorical", (6, 5)), ("gaussian", (50, 50))):
+        target = made(name, rows=150, hidden=hidden, prior="several")
+        yield case(f"{name} by rows", target, by_rows=True)
+    yield case("no bias by rows", _no_bias(rng, dtype), by_rows=True)
+    yield case("steps below", made("categorical", rows=70, hidden=(9, 8), activation="relu"))
     sliced = made(rows=2050, hidden=(3,))
     yield case("sliced", sliced)
     yield case("minibatch", sliced, rows=(3, 2049, 3, 0, 17))
@@ -332,14 +344,23 @@ def template(name: str) -> str:
 
 
 def structs() -> dict[str, int]:
-    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need."""
+    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need.
+
+    0: the last argument says how many.
+    """
     found = {}
     for path in sorted((CPP / "cuda/kernels").glob("*_kernels.h")):
         for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.M | re.S):
             block = re.search(r"\bkBlock = (\w+)[;,]", body)
             if block:
-                found[name] = THREADS if block[1] == "kThreads" else int(block[1])
+                own = {"kThreads": THREADS, "Threads": 0}
+                found[name] = own[block[1]] if block[1] in own else int(block[1])
     return found
+
+
+def threads_of(name: str) -> int:
+    """Threads of a kernel's blocks."""
+    return structs()[template(name)] or int(re.search(r"(\d+)>$", name)[1])
 
 
 def operands() -> set[str]:

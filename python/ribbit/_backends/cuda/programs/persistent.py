@@ -11,15 +11,26 @@ import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
 from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
+from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
 
-__all__ = ["Network", "Persistent", "fits", "network_of", "owned", "shared_bytes"]
+__all__ = [
+    "MOST_WORK",
+    "Network",
+    "Persistent",
+    "fits",
+    "network_fields",
+    "network_of",
+    "owned",
+    "shared_bytes",
+    "stays",
+]
 
 _SHARED = 96 * 1024  # bytes of a block: two blocks share a multiprocessor from sm_90 on
 _MOST_OWNED = 48  # floats of a thread, of momenta and of gradients, in registers
 _MOST_WEIGHTS = 10_000  # from there on a gradient of one chain is enough for many blocks
 # Rows times parameters from which on one block per chain is too little for a gradient.
-_MOST_WORK = 2_000_000
+MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _THREADS = 256  # of a block
@@ -46,6 +57,11 @@ class Network:
         self.units, self.offsets = units, offsets
         self.hidden, self.last = (codes[0] if len(codes) > 1 else 0), codes[-1]
 
+    @property
+    def weights(self) -> int:
+        """How many there are, with a bias for each layer."""
+        return sum((a + 1) * b for a, b in itertools.pairwise(self.units))
+
     def rows(self, itemsize: int) -> int | None:
         """Rows of a panel, the most that fit into shared memory; None: not even 16 do."""
         for rows in (64, 32, 16):
@@ -59,16 +75,23 @@ class Network:
         return f"{scalar}, {kind}, {self.hidden}, {self.last}, {rows}, UnitsOf<{units}>"
 
 
-def shared_bytes(units: Sequence[int], rows: int, itemsize: int, *, cluster: bool = False) -> int:
-    """Return the bytes of `Shared`, of `ClusterTrajectory` or of `Trajectory`."""
+def shared_bytes(
+    units: Sequence[int],
+    rows: int,
+    itemsize: int,
+    *,
+    cluster: bool = False,
+    threads: int = _THREADS,
+) -> int:
+    """Return the bytes of `Shared`, of `ClusterTrajectory` or of kernels with one block."""
     strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
     weights = sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides[1:], strict=False))
     numbers = weights + rows * (sum(strides) + sum(strides[1:]))
     shown = weights * itemsize + 2 * 8 * rows if cluster else 0
-    return shown + -(-(numbers * itemsize + 8 * _THREADS + itemsize) // 16) * 16
+    return shown + -(-(numbers * itemsize + 8 * threads + itemsize) // 16) * 16
 
 
-def owned(units: Sequence[int], itemsize: int) -> int:
+def owned(units: Sequence[int], itemsize: int, threads: int = _THREADS) -> int:
     """Return `TrajectoryLayout::kOwned`: places for weights that a thread holds in registers."""
 
     def tiles(rows: int, columns: int) -> int:
@@ -78,12 +101,12 @@ def owned(units: Sequence[int], itemsize: int) -> int:
         return 4 * sum(p * -(-c // 2) + -(-(r - 2 * p) * c // 4) for (r, c), p in each)
 
     rows, columns = (4 if itemsize == 4 else 2), 4
-    while rows * columns > 1 and tiles(rows, columns) < _THREADS // 2:
+    while rows * columns > 1 and tiles(rows, columns) < threads // 2:
         if rows == columns:
             rows //= 2
         else:
             columns //= 2
-    return -(-tiles(rows, columns) // _THREADS) * rows * columns
+    return -(-tiles(rows, columns) // threads) * rows * columns
 
 
 def network_of(table: npt.NDArray[np.int64]) -> Network | None:
@@ -108,16 +131,40 @@ def network_of(table: npt.NDArray[np.int64]) -> Network | None:
     return Network(units, codes, offsets)
 
 
+def stays(network: Network, itemsize: int) -> bool:
+    """Whether a block has room for a network and a panel of its rows."""
+    return (
+        len(network.offsets) <= _MOST_LAYERS
+        and owned(network.units, itemsize) * itemsize <= _MOST_OWNED * 4
+        and network.weights <= _MOST_WEIGHTS
+        and network.rows(itemsize) is not None
+    )
+
+
 def fits(network: Network, data_rows: int, itemsize: int) -> bool:
     """Whether one block per chain is the better way, by shapes alone."""
-    pairs = list(itertools.pairwise(network.units))
-    weights = sum((a + 1) * b for a, b in pairs)
+    return data_rows * network.weights <= MOST_WORK and stays(network, itemsize)
+
+
+def network_fields(network: Network, tables: DensityTable, x: Array, y: Array) -> tuple[Any, ...]:
+    """Return the members of `SmallNetwork`."""
+    # of each array: the constants of the segment it lies in, its kind, its offset
+    starts = tables.prior[:, 0]
+    priors: list[Any] = []
+    offsets = [offset for pair in network.offsets for offset in pair]
+    for offset in [*offsets, tables.noise_at if tables.learns_noise else -1]:
+        segment = int(np.searchsorted(starts, max(offset, 0), side="right")) - 1
+        constants = (float(v) for v in tables.constants[segment])
+        priors += [*constants, int(tables.prior[segment, 2]), offset]
     return (
-        len(pairs) <= _MOST_LAYERS
-        and owned(network.units, itemsize) * itemsize <= _MOST_OWNED * 4
-        and weights <= _MOST_WEIGHTS
-        and data_rows * weights <= _MOST_WORK
-        and network.rows(itemsize) is not None
+        x,
+        y,
+        int(x.shape[0]),
+        int(y.shape[1]),
+        *tables.likelihood.constants,
+        1.0 / (tables.likelihood_temperature * tables.temperature),
+        1.0 / tables.temperature,
+        *priors,
     )
 
 
@@ -136,8 +183,10 @@ class Persistent:
     x, y : (N, D) and (N, J) array
     """
 
-    def __init__(self, device: Device, network: Network, tables: Any, x: Array, y: Array) -> None:
-        self._device, self._x, self._y, self._tables = device, x, y, tables
+    def __init__(
+        self, device: Device, network: Network, tables: DensityTable, x: Array, y: Array
+    ) -> None:
+        self._device = device
         self._dtype = np.dtype(str(y.dtype))
         scalar = "float" if self._dtype == np.float32 else "double"
         rows = network.rows(self._dtype.itemsize)
@@ -153,15 +202,7 @@ class Persistent:
         }
         twice = self._bytes[self._cluster] <= _TWICE and owned(network.units, itemsize) <= 16
         self._at_once = 2 if twice and itemsize == 4 else 1  # blocks of a multiprocessor
-        # of each array: the constants of the segment it lies in, its kind, its offset
-        starts = tables.prior[:, 0]
-        fields: list[Any] = []
-        offsets = [offset for pair in network.offsets for offset in pair]
-        for offset in [*offsets, tables.noise_at if tables.learns_noise else -1]:
-            segment = int(np.searchsorted(starts, max(offset, 0), side="right")) - 1
-            constants = (float(v) for v in tables.constants[segment])
-            fields += [*constants, int(tables.prior[segment, 2]), offset]
-        self._priors = tuple(fields)
+        self._fields = network_fields(network, tables, x, y)
 
     def leapfrog(
         self,
@@ -173,7 +214,7 @@ class Persistent:
         inverse_mass: Array | None,
     ) -> tuple[Array, Array, Array, Array]:
         """Return position, momentum, terms (C, 2) untempered and gradient at the ends."""
-        xp, tables = self._device.xp, self._tables
+        xp = self._device.xp
         chains, dim = position.shape
         q, p, g = (xp.asarray(a, copy=True) for a in (position, momentum, grad))
         terms = xp.empty((chains, 2), dtype=xp.float64)
@@ -188,14 +229,7 @@ class Persistent:
             if per_chain:
                 mass = inverse_mass[some, :]  # type: ignore[index]
             fields = (
-                self._x,
-                self._y,
-                int(self._x.shape[0]),
-                int(self._y.shape[1]),
-                *tables.likelihood.constants,
-                1.0 / (tables.likelihood_temperature * tables.temperature),
-                1.0 / tables.temperature,
-                *self._priors,
+                *self._fields,
                 q[some, :],
                 p[some, :],
                 g[some, :],
