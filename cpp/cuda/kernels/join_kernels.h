@@ -19,6 +19,16 @@ struct JoinSegment {
   PriorConstants constants;
 };
 
+// body(prior) of a kind: Kind, or where that is -1 the one that a segment has.
+template <int Kind, class Body>
+RIBBIT_DEVICE auto with_kind(Index kind, const Body& body) {
+  if constexpr (Kind >= 0) {
+    return body(typename Priors::template At<Kind>{});
+  } else {
+    return with_prior(static_cast<PriorKind>(kind), body);
+  }
+}
+
 // Partial sums are added in double: up to kMany of them in order, of more those that are equal mod
 // kLanes in order, then these. So sums are a function of the number of their terms.
 //
@@ -85,15 +95,6 @@ struct Join {
   }
 
  private:
-  template <class Body>
-  static RIBBIT_DEVICE auto with(Index kind, const Body& body) {
-    if constexpr (Kind >= 0) {
-      return body(typename Priors::template At<Kind>{});
-    } else {
-      return with_prior(static_cast<PriorKind>(kind), body);
-    }
-  }
-
   // Leaves the sum of a chain's slots in sum.value[0].
   RIBBIT_DEVICE void add_slots(Block& block, Shared& sum, const double* from) const {
     block.phase([&](int t) {
@@ -112,7 +113,7 @@ struct Join {
         const JoinSegment<T>& segment = segments[s];
         if (segment.kind < 0) continue;
         const T* at = theta + chain * dim + segment.offset;
-        own += with(segment.kind, [&](auto prior) {
+        own += with_kind<Kind>(segment.kind, [&](auto prior) {
           double part = 0.0;
           for (Index i = t; i < segment.size; i += kBlock) {
             const double away = static_cast<double>(from_centre(at[i], centre, segment.offset + i));
@@ -188,7 +189,7 @@ struct Join {
       slope[j] = g[j];
     }
     if (segment.kind >= 0 && prior_weight != 0.0) {
-      with(segment.kind, [&](auto prior) {
+      with_kind<Kind>(segment.kind, [&](auto prior) {
         RIBBIT_UNROLL_ALL for (int j = 0; j < N; ++j) {
           if (j * kBlock >= left) continue;
           const T away = from_centre(q[j], centre, inside + j * kBlock);

@@ -18,6 +18,7 @@ HEADERS = (
     "cuda/kernels/predictive_kernels.h",
     "cuda/kernels/product_kernels.h",
     "cuda/kernels/wide_product_kernels.h",
+    "cuda/kernels/few_rows_kernels.h",
     "cuda/kernels/tensor_product_kernels.h",
     "cuda/kernels/density_kernels.h",
     "cuda/kernels/join_kernels.h",
@@ -34,6 +35,7 @@ HEADERS = (
     "cuda/kernels/lstm_kernels.h",
     "cuda/kernels/dropout_kernels.h",
     "cuda/kernels/update_kernels.h",
+    "cuda/kernels/advance_kernels.h",
     "cuda/kernels/variational_kernels.h",
     "cuda/kernels/row_noise_kernels.h",
 )

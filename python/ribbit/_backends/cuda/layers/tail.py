@@ -13,7 +13,8 @@ __all__ = ["block_rows", "write"]
 
 _MOST_OUTPUTS = 16
 _MOST_SHARED = 112 * 1024  # bytes that let two blocks share a multiprocessor of sm_90
-_FEW_ROWS = 2048  # of a run, up to which blocks have 16 rows, to be many
+# Rows of a block, up to how many of a run: where they are few, blocks are to be many.
+_ROWS = ((1024, (8,)), (2048, (16,)), (1 << 62, (64, 32, 16)))
 
 
 def block_rows(rows: Sequence[Row], codes: Sequence[int], run: int) -> int:
@@ -37,7 +38,7 @@ def block_rows(rows: Sequence[Row], codes: Sequence[int], run: int) -> int:
         and last["out_size"] <= _MOST_OUTPUTS
         and last["in_size"] % 4 == 0
     )
-    wanted = (16,) if run <= _FEW_ROWS else (64, 32, 16)
+    wanted = next(some for most, some in _ROWS if run <= most)
     sizes = (last["in_size"], last["out_size"])
     return next((n for n in wanted if shared_bytes(*sizes, n) <= _MOST_SHARED), 0) if fits else 0
 

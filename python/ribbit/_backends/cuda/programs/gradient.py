@@ -77,6 +77,7 @@ class Program(Walk):
         Read by :meth:`run`; None without masks.
     """
 
+    _gradients = True
     _has_tail = True  # the last layer is a plain one
 
     def __init__(
@@ -145,6 +146,20 @@ class Program(Walk):
         """Whether :meth:`run` can make a step of a trajectory with a gradient."""
         return not self._behind
 
+    def advance_fields(self) -> tuple[Any, ...]:
+        """Return what a step needs to end a gradient that :meth:`run_parts` has begun."""
+        return self._join.advance_fields()
+
+    @property
+    def prior_kind(self) -> int:
+        """Of all priors, -1: several."""
+        return self._join.kind
+
+    def run_parts(self, chains: int) -> None:
+        """Evaluate the partial sums of the gradient at ``theta[:chains]``, where :attr:`joins`."""
+        for kernel, launch, arguments in self._steps(None):
+            kernel(launch.grid_of(chains), arguments, launch.shared)
+
     def run(self, chains: int, *, gradient: bool, values: bool, step: Step | None = None) -> None:
         """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`.
 
@@ -152,7 +167,7 @@ class Program(Walk):
         of their own then. With a `step` momenta and ``theta`` move by the gradient, which is not
         kept; without `values`, and where :attr:`joins`.
         """
-        for kernel, launch, arguments in self._steps(gradient, values, step):
+        for kernel, launch, arguments in self._steps((gradient, values, step)):
             kernel(launch.grid_of(chains), arguments, launch.shared)
 
     @property
@@ -162,15 +177,15 @@ class Program(Walk):
         return tuple(dict.fromkeys([*(launch.name for launch in launches), self._join.name]))
 
     def _steps(
-        self, gradient: bool, values: bool, step: Step | None
+        self, key: tuple[bool, bool, Step | None] | None
     ) -> list[tuple[Kernel, Launch, bytes]]:
-        key = gradient, values, step
+        """Return launches, ready: of `_launches` with these arguments, or of partial sums alone."""
         if key not in self._compiled:
             if not self._kernels:
                 self._kernels = self._device.kernels(self.names)
             self._compiled[key] = [
                 (self._kernels[launch.name], launch, pack(self._device, launch.fields))
-                for launch in self._launches(gradient, values, step)
+                for launch in (self._gradient if key is None else self._launches(*key))
             ]
         return self._compiled[key]
 

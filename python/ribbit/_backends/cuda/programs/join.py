@@ -108,10 +108,21 @@ class Join:
     _tables: list[Any] = field(default_factory=list, init=False)
 
     @property
+    def kind(self) -> int:
+        """Of all priors, -1: several."""
+        kinds = {kind for _, _, kind, _ in self.prior}
+        return kinds.pop() if len(kinds) == 1 else -1
+
+    @property
     def name(self) -> str:
         """The kernel."""
-        kinds = {kind for _, _, kind, _ in self.prior}
-        return f"Join<{self.scalar}, {kinds.pop() if len(kinds) == 1 else -1}>"
+        return f"Join<{self.scalar}, {self.kind}>"
+
+    def advance_fields(self) -> tuple[Any, ...]:
+        """Return the members of `Advance` that say what a gradient is made of."""
+        segments, starts = self._made()[0], self._tables[4]
+        slots, factor = int(self.rows.shape[1]), self.factors[0]
+        return segments, starts, self.centre, self.prior_weight, self.noise, slots, factor
 
     def launch(self, *, gradient: bool, values: bool, step: Step | None = None) -> Launch | None:
         """Return the launch, None where nothing is left to do.
@@ -188,15 +199,17 @@ class Join:
                 for first in range(0, int(row[1]), THREADS // _LANES if row[5] > _MANY else _EACH)
             ]
             needed = sum(not idle[number] for number, _ in places)
-            xp = self.device.xp
+            xp, dim = self.device.xp, int(self.theta.shape[1])
+            ends = np.cumsum([row[1] for row in rows])
             tables = (
                 xp.asarray(np.stack(rows)),
                 xp.asarray(np.array(places, np.int64)),
                 needed,
                 len(places),
+                xp.asarray(np.searchsorted(ends, np.arange(0, dim, _EACH), side="right")),
             )
             self._tables.extend(tables)
-        segments, places, needed, count = self._tables
+        segments, places, needed, count, _ = self._tables
         return segments, places, needed, count
 
     def _cut(self) -> list[tuple[Source, PriorSegment]]:

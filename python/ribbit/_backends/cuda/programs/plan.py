@@ -79,6 +79,7 @@ class Walk:
     _gradient_terms: Array  # terms of gradients that data rows have, where there are any
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
+    _gradients = False  # of a log density
     _stepping = -1  # a row whose reader knows slopes by the values
 
     def __init__(
@@ -225,6 +226,7 @@ class Walk:
             run=self._run,
             first=first,
             count=count,
+            gradients=self._gradients,
             forward=[],
             backward=[],
         )
