@@ -29,18 +29,18 @@ struct RowGradient {
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& m = block.template shared<Shared>();
     Registers<T, kOwned> grad(block);
-    Registers<double, 4> sums(block);
+    Registers<double, 2> sums(block);
     const Index chain = block.y(), group = block.x();
     net.clear(block, m);
     block.phase([&](int t) {
       net.template fetch<0>(m, theta + chain * dim, t);
       RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) grad(t)[e] = T(0);
-      RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) sums(t)[i] = 0.0;
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) sums(t)[i] = 0.0;
     });
     const Index all = (net.rows + R - 1) / R, begin = group * panels;
     const Index end = begin + panels < all ? begin + panels : all;
     for (Index p = begin; p < end; ++p) {
-      net.run(block, m, sums, p * R, true);
+      net.run(block, m, sums, p * R);
       block.phase([&](int t) { net.template weight_gradients<0>(m, grad(t), t); });
     }
     block.last([&](int t) { store<0>(partials + group * slice_stride + chain * dim, grad(t), t); });
@@ -56,7 +56,7 @@ struct RowGradient {
     if constexpr (L + 1 < kLayers) store<L + 1>(to, g, t);
   }
 
-  RIBBIT_DEVICE void add(Block& block, Shared& m, Registers<double, 4>& sums, int which,
+  RIBBIT_DEVICE void add(Block& block, Shared& m, Registers<double, 2>& sums, int which,
                          double* to) const {
     block.phase([&](int t) { m.sum.value[t] = sums(t)[which]; });
     m.sum.reduce(block);

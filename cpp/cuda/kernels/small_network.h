@@ -138,10 +138,10 @@ struct SmallNetwork {
     }
   }
 
-  // Values and deltas of the R rows from `first` on. terms, of the thread's row: log likelihood and
-  // its slope by log noise in the last two, which join the first two when a section is `over`.
-  RIBBIT_DEVICE void run(Block& block, Shared& m, Registers<double, 4>& terms, Index first,
-                         bool over) const {
+  // Values and deltas of the R rows from `first` on. To the first two of a thread's terms its row's
+  // log likelihood and its slope by log noise are added.
+  template <class Terms>
+  RIBBIT_DEVICE void run(Block& block, Shared& m, Terms& terms, Index first) const {
     const T* from = x + first * Units::at(0);
     const int there = static_cast<int>(rows - first < R ? rows - first : R) * Units::at(0);
     block.phase([&](int t) {
@@ -152,29 +152,32 @@ struct SmallNetwork {
       }
     });
     forward<0>(block, m);
-    outputs(block, m, terms, first, over);
+    outputs(block, m, terms, first);
     if constexpr (kLayers > 1) deltas_before<kLayers - 1>(block, m);
   }
 
-  // Adds the panel's part, row by row.
+  // Adds the part of rows begin to end - 1 of the panel, row by row.
   template <int L>
-  RIBBIT_DEVICE void weight_gradients(Shared& m, T (&g)[kOwned], int t) const {
+  RIBBIT_DEVICE void weight_gradients(Shared& m, T (&g)[kOwned], int t, int begin = 0,
+                                      int end = R) const {
     constexpr int kColumns = Units::at(L + 1) < kJ ? Units::at(L + 1) : kJ;  // the others are pads
     for_tiles<L>(t, [&](int e, int i, int j) {
-      RIBBIT_UNROLL(4)
-      for (int r = 0; r < R; ++r) {
-        T left[kI], right[kJ];
-        take(left, value<L>(m, r, i));
-        take(right, delta<L + 1>(m, r, j));
-        RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
-          RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
-            T& sum = g[e + a * kJ + b];
-            sum = Ops<T>::fma(left[a], right[b], sum);
+      RIBBIT_UNROLL(1)
+      for (int four = begin; four < end; four += 4) {
+        RIBBIT_UNROLL_ALL for (int r = four; r < four + 4; ++r) {
+          T left[kI], right[kJ];
+          take(left, value<L>(m, r, i));
+          take(right, delta<L + 1>(m, r, j));
+          RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+            RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+              T& sum = g[e + a * kJ + b];
+              sum = Ops<T>::fma(left[a], right[b], sum);
+            }
           }
         }
       }
     });
-    if constexpr (L + 1 < kLayers) weight_gradients<L + 1>(m, g, t);
+    if constexpr (L + 1 < kLayers) weight_gradients<L + 1>(m, g, t, begin, end);
   }
 
   // Adds the prior's part for the thread's weights.
@@ -282,8 +285,8 @@ struct SmallNetwork {
     }
   }
 
-  RIBBIT_DEVICE void outputs(Block& block, Shared& m, Registers<double, 4>& terms, Index first,
-                             bool over) const {
+  template <class Terms>
+  RIBBIT_DEVICE void outputs(Block& block, Shared& m, Terms& terms, Index first) const {
     constexpr int kOutputs = Units::at(kLayers);
     const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
     block.phase([&](int t) {
@@ -292,19 +295,14 @@ struct SmallNetwork {
       T own[kOutputs];
       double noise = 0.0;
       if (first + t < rows) {
-        terms(t)[2] += likelihood_row<Likelihood, T>(constants, value<kLayers>(m, t, 0),
+        terms(t)[0] += likelihood_row<Likelihood, T>(constants, value<kLayers>(m, t, 0),
                                                      y + (first + t) * targets, kOutputs, parameter,
                                                      static_cast<T>(likelihood_weight), own, noise);
-        terms(t)[3] += noise;
+        terms(t)[1] += noise;
       } else {
         for (int k = 0; k < kOutputs; ++k) own[k] = T(0);
       }
       for (int k = 0; k < kOutputs; ++k) slope[k] *= own[k];
-      if (!over) return;
-      RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
-        terms(t)[i] += terms(t)[2 + i];
-        terms(t)[2 + i] = 0.0;
-      }
     });
   }
 

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 import ribbit as rb
+from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import THREADS
 from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL
 from ribbit._backends.cuda.programs.gradient import Program
@@ -66,6 +67,15 @@ WIDE_PRODUCTS = (
         for aligned in ("1, 1", "4, 4")
     ),
 )
+# And of products of few rows.
+FEW_ROWS_PRODUCTS = tuple(
+    f"FewRowsProduct<{b}, {sink}, {left}, {right}, {into}>"
+    for b in (_ROWS, _TURNED)
+    for sink in ("DeltaSink<float>", "ActivationSink<float, 1>")
+    for left in (1, 4)
+    for right in (1, 4)
+    for into in (1, 4)
+)
 # And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
 FOUND_PRODUCTS = tuple(
     f"WideProduct<{operands}, {rows}, {c}, {vectors}>"
@@ -113,6 +123,7 @@ TAP_GRADIENTS = tuple(
 OUTSIDE_POSTERIORS = (
     *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
+    *FEW_ROWS_PRODUCTS,
     *FOUND_PRODUCTS,
     *ORDERED_PRODUCTS,
     "FillUniform",
@@ -135,6 +146,12 @@ OUTSIDE_POSTERIORS = (
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
+    *(
+        f"Advance<{scalar}, {r}<{scalar}>, {kind}>"
+        for scalar in ("float", "double")
+        for r in RULES
+        for kind in (-1, 0)
+    ),
     *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in TRANSFORMED),
     *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
     *(
@@ -360,7 +377,7 @@ def structs() -> dict[str, int]:
 
 def threads_of(name: str) -> int:
     """Threads of a kernel's blocks."""
-    return structs()[template(name)] or int(re.search(r"(\d+)>$", name)[1])
+    return structs()[template(name)] or kernel_sources.threads_of(name)
 
 
 def operands() -> set[str]:

@@ -201,7 +201,7 @@ class DeviceDensity:
         xp = self._device.xp
         if self._persistent is not None:
             arguments = position, momentum, grad, step_size, num_steps, inverse_mass
-            q, p, terms, g = self._persistent.leapfrog(*arguments)
+            q, p, terms, g = self._persistent.leapfrog(*arguments, interrupt)
             return (q, p, *self._split(terms, None), g)
         # Chains that go on longest come first: those still on their way are always the first ones.
         order = np.argsort(-num_steps, kind="stable")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, pack
+from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, ClusterRefused, Device, pack
+from ribbit._arrays.threads import Interrupted
 from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit._backends.density_table import DensityTable
 from ribbit.protocols import Array
@@ -34,7 +35,11 @@ MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _THREADS = 256  # of a block
-_SECTIONS = 8  # of rows, and blocks of a cluster: kSections
+_BLOCKS = (16, 8)  # of a cluster: kSections, one section of the rows each, or two
+# Multiply-adds per second of a multiprocessor, half of what the paper's model says, and seconds of
+# what a leapfrog step does besides.
+_RATE, _STEP = 5e10, 5e-6
+_MOST_SECONDS = 0.02  # of a launch
 _TWICE = 112 * 1024  # bytes of a block that let two share a multiprocessor of sm_90
 _DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
 _IDENTITY = ACTIVATIONS["identity"]
@@ -80,14 +85,19 @@ def shared_bytes(
     rows: int,
     itemsize: int,
     *,
-    cluster: bool = False,
+    blocks: int = 1,
     threads: int = _THREADS,
 ) -> int:
-    """Return the bytes of `Shared`, of `ClusterTrajectory` or of kernels with one block."""
+    """Return the bytes of `Shared`, of a cluster of blocks or of kernels with one block.
+
+    `rows`: of a panel of one block; with 16 blocks it is half of that.
+    """
+    lanes, rows = rows, rows // 2 if blocks == _BLOCKS[0] else rows
     strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
     weights = sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides[1:], strict=False))
     numbers = weights + rows * (sum(strides) + sum(strides[1:]))
-    shown = weights * itemsize + 2 * 8 * rows if cluster else 0
+    each = _BLOCKS[0] // blocks if blocks > 1 else 0
+    shown = each * (weights * itemsize + 2 * 8 * lanes)
     return shown + -(-(numbers * itemsize + 8 * threads + itemsize) // 16) * 16
 
 
@@ -141,6 +151,13 @@ def stays(network: Network, itemsize: int) -> bool:
     )
 
 
+def sections_of(count: int, rows: int) -> int:
+    """Return into how many sections N rows are cut, by panels of one block."""
+    most, half = _BLOCKS[0], rows // 2
+    each = half if count <= most * half else -(-count // (most * rows)) * rows
+    return -(-count // each)
+
+
 def fits(network: Network, data_rows: int, itemsize: int) -> bool:
     """Whether one block per chain is the better way, by shapes alone."""
     return data_rows * network.weights <= MOST_WORK and stays(network, itemsize)
@@ -192,16 +209,21 @@ class Persistent:
         rows = network.rows(self._dtype.itemsize)
         assert rows is not None
         arguments = network.arguments(scalar, tables.likelihood.kind, rows)
-        self._block, self._cluster = f"Trajectory<{arguments}>", f"ClusterTrajectory<{arguments}>"
-        self._panels = -(-int(x.shape[0]) // rows)
-        self.names = (self._block, self._cluster)[: min(self._panels, 2)]
-        itemsize = self._dtype.itemsize
-        self._bytes = {
-            name: shared_bytes(network.units, rows, itemsize, cluster=name == self._cluster)
-            for name in (self._block, self._cluster)
-        }
-        twice = self._bytes[self._cluster] <= _TWICE and owned(network.units, itemsize) <= 16
-        self._at_once = 2 if twice and itemsize == 4 else 1  # blocks of a multiprocessor
+        count, itemsize = int(x.shape[0]), self._dtype.itemsize
+        self._lanes, sections = rows, sections_of(count, rows)
+        self._work = 3 * count * network.weights  # multiply-adds of a gradient
+        # Of each form by its blocks: the kernel, its shared bytes, blocks of a multiprocessor.
+        self._forms: dict[int, tuple[str, int, int]] = {}
+        for blocks in (1, *_BLOCKS):
+            if blocks > 1 and (sections <= blocks // 2 or (blocks > 8 and rows < 32)):
+                continue
+            name = f"Trajectory<{arguments}>" if blocks == 1 else ""
+            name = name or f"ClusterTrajectory<{arguments}, {blocks}>"
+            size = shared_bytes(network.units, rows, itemsize, blocks=blocks)
+            twice = itemsize == 4 and size <= _TWICE and owned(network.units, itemsize) <= 16
+            self._forms[blocks] = name, size, 2 if twice else 1
+        self.names = tuple(name for name, _, _ in self._forms.values())
+        self._refused: set[int] = set()  # blocks of clusters that the device does not run
         self._fields = network_fields(network, tables, x, y)
 
     def leapfrog(
@@ -212,6 +234,7 @@ class Persistent:
         step_size: Array,
         num_steps: npt.NDArray[np.int64],
         inverse_mass: Array | None,
+        interrupt: Any = None,
     ) -> tuple[Array, Array, Array, Array]:
         """Return position, momentum, terms (C, 2) untempered and gradient at the ends."""
         xp = self._device.xp
@@ -220,10 +243,8 @@ class Persistent:
         terms = xp.empty((chains, 2), dtype=xp.float64)
         steps = xp.asarray(num_steps)
         mass, per_chain = inverse_mass, inverse_mass is not None and inverse_mass.ndim == 2
-        name = self._kernel_for(chains)
-        kernel = self._device.kernels([name])[name]
-        blocks = _SECTIONS if name == self._cluster else 1
-        shared = self._bytes[name] if self._bytes[name] > STATIC_SHARED else 0
+        blocks = self._blocks_for(chains)
+        pieces = self._pieces(int(num_steps.max(initial=0)), chains, blocks)
         for begin in range(0, chains, MOST_ALONG_Y):
             some = slice(begin, min(begin + MOST_ALONG_Y, chains))
             if per_chain:
@@ -240,14 +261,48 @@ class Persistent:
                 dim,
                 terms[some, :],
             )
-            kernel((blocks, some.stop - begin, 1), pack(self._device, fields), shared)
+            for first, last in pieces:
+                if interrupt is not None and interrupt.is_set():
+                    raise Interrupted
+                self._launch(blocks, some.stop - begin, (*fields, first, last))
         return q, p, terms, g
 
-    def _kernel_for(self, chains: int) -> str:
-        """Return the kernel that ends first, as far as one can know: they have the same bits."""
-        room = self._at_once * self._device.processors
-        wanted = self._device.clusters and self._panels > 1 and _SECTIONS * chains <= room
-        return self._cluster if wanted else self._block
+    def _launch(self, blocks: int, chains: int, fields: tuple[Any, ...]) -> None:
+        """Launch the form with as many blocks, or the next smaller one where it is refused."""
+        while True:
+            blocks = next((n for n in (*_BLOCKS, 1) if n <= blocks and self._runs(n)), 1)
+            name, size, _ = self._forms[blocks]
+            kernel = self._device.kernels([name])[name]
+            shared = size if size > STATIC_SHARED else 0
+            try:
+                kernel((blocks, chains, 1), pack(self._device, fields), shared)
+            except ClusterRefused:
+                self._refused.add(blocks)
+            else:
+                return
+
+    def _runs(self, blocks: int) -> bool:
+        return blocks in self._forms and blocks not in self._refused
+
+    def _blocks_for(self, chains: int) -> int:
+        """Return the blocks of the form that ends first, as far as one can know.
+
+        They have the same bits.
+        """
+        for blocks in _BLOCKS:
+            if self._device.clusters and self._runs(blocks):
+                # A cluster of 16 is to have its multiprocessors to itself.
+                each = 1 if blocks == _BLOCKS[0] else self._forms[blocks][2]
+                if blocks * chains <= each * self._device.processors:
+                    return blocks
+        return 1
+
+    def _pieces(self, steps: int, chains: int, blocks: int) -> list[tuple[int, int]]:
+        """Return the steps of each launch: of at most 20 ms, for Ctrl-C to be heard."""
+        turns = -(-chains * blocks // max(1, self._device.processors))
+        seconds = _STEP + turns * self._work / blocks / _RATE
+        each = max(1, int(_MOST_SECONDS / seconds))
+        return [(first, min(first + each, steps)) for first in range(0, max(steps, 1), each)]
 
     def value_and_grad(self, theta: Array) -> tuple[Array, Array]:
         """Return terms (C, 2) untempered and gradient (C, P), with the bits of a trajectory's end.
