@@ -1,9 +1,10 @@
 """Launches of a record and what each of them asks of a device, counted.
 
 Few threads of a launch are run: the first lane of the first, the second and the last warp of the
-first and the last block along each axis; the second stands for those between, the first block (the
-first few where neighbours differ in turn) for all but the last. Launches of one kernel, one grid
-and equal decisive arguments count the same. All lanes are taken to load and store with the first.
+first and the last block along each axis; the second stands for those between, and where each has a
+part of its own all are run; the first block (the first few where neighbours differ in turn) stands
+for all but the last. Launches of one kernel, one grid and equal decisive arguments count the same.
+All lanes are taken to load and store with the first.
 """
 
 from __future__ import annotations

@@ -212,12 +212,12 @@ PLACES = str(Path(__file__).with_name("trajectory_places.h"))
 SHAPES = [(8, 50, 50, 1), (5, 64, 60, 3), (6, 16, 16, 16, 16, 2), (3, 5, 5, 1)]
 
 
-def places(layer, weights, units):
+def places(layer, weights, units, threads=256):
     """(1024, 2): row and column of every tile in the order of threads, -1 for none."""
     device = CpuDevice(Compiler(headers=[PLACES]))
     out = NAMESPACE.empty((1024, 2), np.int64)
     what = f"{layer}, {'true' if weights else 'false'}, 64"
-    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>>"
+    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>, {threads}>"
     device.launch(name, (1, 1, 1), out)
     return out.get()
 
@@ -252,13 +252,15 @@ def test_every_tile_has_one_thread(units):
 def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     """Lanes n and n ^ 2 have one row of tiles, n and n ^ 1 one column, where there are several.
 
-    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says.
+    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says. Products give
+    tiles to threads in the opposite order, which keeps pairs together.
     """
     lane = np.arange(1024)
-    for units in SHAPES[:3]:
+    shapes = [(units, 256) for units in SHAPES[:3]] + [((22, 40, 1), 128), ((8, 24, 24, 2), 128)]
+    for units, threads in shapes:
         for layer in range(1, len(units) - 1):
             for weights in (False, True):
-                found = places(layer, weights, units)
+                found = places(layer, weights, units, threads)
                 has = found[:, 0] >= 0
                 _, rows, columns = tiles(found)
                 if columns == 1:

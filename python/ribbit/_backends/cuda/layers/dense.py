@@ -52,8 +52,9 @@ def _product(
 ) -> Launch:
     if panel.gradients and few_rows.takes(panel.scalar, panel.run, n, k, passes):
         return few_rows.product(a, b, sink, m=m, n=n, k=k)
-    sizes = {"m": m, "n": n, "k": k}
-    return products.product(panel.scalar, a, b, sink, **sizes, passes=passes, chains=panel.chains)
+    return products.product(
+        panel.scalar, a, b, sink, m=m, n=n, k=k, passes=passes, chains=panel.chains
+    )
 
 
 OPERATIONS = {
