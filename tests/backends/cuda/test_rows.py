@@ -10,7 +10,7 @@ import pytest
 import ribbit as rb
 from ribbit._arrays.namespace import device_of
 from ribbit._backends.cuda.layers import tail
-from ribbit._backends.cuda.programs import persistent, rows
+from ribbit._backends.cuda.programs import persistent, plan, rows
 from ribbit._backends.cuda.programs.gradient import Program
 from ribbit._backends.cuda.programs.join import Join, Source, Step
 from ribbit._backends.cuda.programs.rows import RowsProgram
@@ -238,3 +238,27 @@ def test_who_has_no_such_end(rng):
         names = [one.name for one in program_of(target, 2)._gradient]
         assert not any(n.startswith("Tail<") for n in names), options
     assert tail.shared_bytes(256, 10, 64) == 112 << 10  # two blocks of a multiprocessor, just
+
+
+@pytest.mark.parametrize(("run", "count"), [(1024, 1500), (512, 400)])
+def test_memory_changes_no_bit(rng, monkeypatch, run, count):
+    """Panels of 256, 512 and all rows of a run, of blocks of 64 and of 16 or 8 rows."""
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 1)
+    monkeypatch.setattr(plan, "_RUN", run)
+    target = problem(rng, "learned", rows=count, hidden=(72, 20), dtype="float32")
+    theta, each = starts(rng, target, 2), 4 * plan.scalars_of(plan.rows_of(target.model.table))
+    found = []
+    for panel in (256, 512, run):
+        device = CpuDevice()
+        monkeypatch.setattr(device, "free_bytes", lambda panel=panel: 2 * 2 * panel * each)
+        program = program_of(target, 2, device=device)
+        names = [one.name for one in program._gradient]
+        panels = sum(
+            -(-min(run, count - begin) // min(panel, run)) for begin in range(0, count, run)
+        )
+        assert sum(name.startswith("Tail<") for name in names) == panels
+        found.append(evaluate(program, theta))
+    for other in found[1:]:
+        for a, b in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+    check(target, theta)

@@ -305,7 +305,7 @@ def _dense(dtype) -> Iterator[Case]:
         yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
     for name, rows in (("wide", 70), ("few rows", 5)):
         yield case(name, made(rows=rows, hidden=(3, 40, 33)))
-    yield case("large", made(rows=70, hidden=(50, 50)), moves=True)
+    yield case("large", made(rows=300, hidden=(50, 50)), moves=True)  # for clusters, too
     # a block of 128 threads where it has room for the weights, else one of 256
     for name, hidden in (("learned", (7,)), ("categorical", (6, 5)), ("gaussian", (50, 50))):
         target = made(name, rows=150, hidden=hidden, prior="several")
