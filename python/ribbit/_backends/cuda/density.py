@@ -91,7 +91,8 @@ class DeviceDensity:
             bytes_of_images or not persistent.fits(network, int(x.shape[0]), _itemsize(y))
         ):
             network = None
-        if network is not None:  # tiles of tensor cores would be mostly padding
+        self._by_rows = RowsProgram.takes(tables, x, y)
+        if network is not None or self._by_rows:  # tiles of tensor cores would be mostly padding
             tables = replace(tables, precision="float32")
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
@@ -102,7 +103,6 @@ class DeviceDensity:
         self._steps: DeviceSteps | None = None  # the last ones, and what they were made for
         self._steps_for: tuple[tuple[int, float, UpdateRule], int] | None = None
         self._variational = DeviceVariational(device, tables, x, y, row_constants)
-        self._by_rows = RowsProgram.takes(tables, x, y)
         self._persistent: Persistent | None = None
         if network is not None and tables.rates is None and tables.centre is None:
             self._persistent = Persistent(device, network, tables, x, y)

@@ -248,8 +248,11 @@ class Program(Walk):
                 self._gradient.append(self._sum_rows(first + some))
             if exact.forward != self._product_passes.forward:
                 written = self._panel_at(cells, slices, first, some, exact)
-                self._write_forward(written)
-                self._write_likelihood(written, cells[-1])
+                self._write_forward(written, -1 if self._tail else None)
+                if self._tail:
+                    written.forward.append(self._write_tail(written)[0])
+                else:
+                    self._write_likelihood(written, cells[-1])
                 values = written.forward
             self._forward += values
         self._write_join()
@@ -430,14 +433,16 @@ class Program(Walk):
 
 
 def tail_rows(tables: DensityTable, run: int, itemsize: int) -> int:
-    """Return the rows of a block of the last layer, 0 where other kernels make it."""
-    rows, passes = rows_of(tables.table), PASSES[tables.precision]
-    plain = itemsize == 4 and not (passes.forward or passes.backward)
+    """Return the rows of a block of the last layer, 0 where other kernels make it.
+
+    In float32 whatever the precision: outputs are too few for tensor cores.
+    """
+    rows = rows_of(tables.table)
     rates = [0.0] * len(rows) if tables.rates is None else list(tables.rates)
     last, before = rows[-1], rows[:-1]
     reached = any(op_table.arrays_of(row) for row in before)  # its inputs have a delta
     lent = op_table.lent_deltas(rows, op_table.skipped_rows(rows, rates))
-    if not plain or not reached or last["input"] - 1 in lent:
+    if itemsize != 4 or not reached or last["input"] - 1 in lent:
         return 0
     return tail.block_rows(rows, op_table.activation_codes(rows), run)
 

@@ -22,7 +22,6 @@ from ribbit._backends.cuda.programs.persistent import (
     stays,
 )
 from ribbit._backends.density_table import DensityTable
-from ribbit._backends.precision import PASSES
 from ribbit.protocols import Array
 
 __all__ = ["RowsProgram", "partial_sums"]
@@ -54,12 +53,10 @@ class RowsProgram(Program):
     def takes(tables: DensityTable, x: Array, y: Array) -> bool:
         """Whether there are such kernels for a posterior, by shapes alone."""
         network, dtype = network_of(tables.table), np.dtype(str(y.dtype))
-        passes = PASSES[tables.precision]
         return (
             network is not None
             and int(x.shape[0]) * network.weights > MOST_WORK
             and tables.rates is None
-            and not (passes.forward or passes.backward)
             and np.dtype(str(x.dtype)) == dtype
             and stays(network, dtype.itemsize)
         )
