@@ -323,24 +323,33 @@ RIBBIT_HD T softplus(T x) {
   return O::mul_add(e, log1p_ratio<T>(e), O::max(O::set(0.0), x));
 }
 
-// exp(2 a) - 1 for 0 <= a <= kExpLimit / 2.
-template <class T>
+// exp(2 a) - 1 for 0 <= a <= kExpLimit / 2; Half: half of it.
+template <class T, bool Half = false>
 RIBBIT_HD T expm1_twice(T a) {
   using O = Ops<T>;
   T r, scale, p;
   const T log2e2 = O::set(2.0 * 1.4426950408889634);
+  constexpr double less = Half ? 1.0 : 0.0;  // of the exponent
   if constexpr (kIsFloat<T>) {
-    const T magic = O::set(12582912.0 + 127.0);
+    // 2^23 + 7 2^19, whose bits 15 to 22 are the exponent of 2^-15 below, and the bias of `scale`.
+    const T magic = O::set(12058624.0 + 127.0 - less);
     const T t = O::mul_add(a, log2e2, magic);
     const T n = t - magic;
-    r = O::mul_add(n, O::set(-0.5 * 0.693359375), a);
-    r = O::mul_add(n, O::set(0.5 * 2.1219444005469057e-4), r);
+    if constexpr (O::kFused) {
+      // ln 2 / 2 = 0x1.62e43p-2 - 9.5e-10: the second part times n is n 2^-30 but for 2e-11 n, read
+      // off the bits of the sum, which costs a subtraction and keeps the multipliers free.
+      const T low = O::from_bits(O::bits(t) << 8) - O::set(0x1p-15 + (127.0 - less) * 0x1p-30);
+      r = O::mul_add(n, O::set(-0x1.62e43p-2), a) + low;
+    } else {
+      r = O::mul_add(n, O::set(-0.5 * 0.693359375), a);
+      r = O::mul_add(n, O::set(0.5 * 2.1219444005469057e-4), r);
+    }
     scale = O::from_bits(O::bits(t) << 23);
     r = r + r;
     p = horner<T>(r, 0.4999999701976776, 0.1666654348373413, 0.04166720062494278,
                   0.008366520516574383, 0.001388252479955554);
   } else {
-    const T magic = O::set(6755399441055744.0 + 1023.0);
+    const T magic = O::set(6755399441055744.0 + 1023.0 - less);
     const T t = O::mul_add(a, log2e2, magic);
     const T n = t - magic;
     r = O::mul_add(n, O::set(-0x1.62e42feep-2), a);
@@ -353,18 +362,18 @@ RIBBIT_HD T expm1_twice(T a) {
                   2.0875333479523747e-09);
   }
   p = O::mul_add(r * r, p, r);
-  return O::mul_add(scale, p, scale - O::set(1.0));
+  return O::mul_add(scale, p, scale - O::set(Half ? 0.5 : 1.0));
 }
 
-// tanh(x) = E / (E + 2), E = exp(2 |x|) - 1: 3 ulp; derivative 2 (1 + |tanh|) / (E + 2): 4 ulp.
+// t = |tanh(x)| = E / (E + 1), E = (exp(2 |x|) - 1) / 2: 3 ulp; derivative (1 + t) / (E + 1): 4.
 template <class T>
 RIBBIT_HD void tanh_parts(T x, T& value, T& derivative) {
   using O = Ops<T>;
-  const T e = expm1_twice<T>(O::min(O::set(kExpLimit<T> / 2), O::abs(x)));
-  const T r = O::reciprocal(e + O::set(2.0));
+  const T e = expm1_twice<T, true>(O::min(O::set(kExpLimit<T> / 2), O::abs(x)));
+  const T r = O::reciprocal(e + O::set(1.0));
   const T t = e * r;
   value = with_sign<T>(t, x);
-  derivative = O::mul_add(r + r, t, r + r);
+  derivative = O::mul_add(r, t, r);
 }
 template <class T>
 RIBBIT_HD T tanh(T x) {

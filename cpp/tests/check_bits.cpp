@@ -202,7 +202,7 @@ const Line kLines[] = {
      0x85a84fb3af38e159ull},
     {"sums", true, sums<float>, sums<double>, 0x5215a729f38fab82ull, 0x1b03f979f9930b27ull},
     {"masks", true, masks<float>, masks<double>, 0x5a2c5948313205c1ull, 0x0b5806158b870c58ull},
-    {"activations", false, activations<float>, activations<double>, 0xaab0bfe4221b1ff2ull,
+    {"activations", false, activations<float>, activations<double>, 0x75041654e971ed8dull,
      0xc46be6518efa200cull},
     {"deltas", false, deltas<float>, deltas<double>, 0xa051ac9381f77558ull, 0x863efedf9161f1b7ull},
     {"products", false, products<float>, products<double>, 0x87fae720e9c6b454ull,

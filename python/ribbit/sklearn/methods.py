@@ -63,7 +63,7 @@ class Fit:
 
 
 CHAINS = {
-    "mclmc": Chains(MCLMC, {"energy_variance": (0.5, 0.01)}, most=3000, work=50_000_000),
+    "mclmc": Chains(MCLMC, warmup=10_000, most=3000, work=50_000_000),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
     "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
@@ -237,7 +237,8 @@ def _foretell(plan: Plan, how: Chains, target: Posterior, seed: int) -> None:
     if how.work is None or plan.options.get("adjusted") or plan.max_seconds is not None:
         return
     thin = _thin(plan, how, target)
-    warmup = how.sampler.default_warmup if plan.warmup is None else plan.warmup
+    given = how.warmup if plan.warmup is None else plan.warmup
+    warmup = how.sampler.default_warmup if given is None else given
     assert thin is not None
     steps = warmup + (plan.draws or _FIRST) * thin
     start = target.init(seed=seed, chains=plan.chains)

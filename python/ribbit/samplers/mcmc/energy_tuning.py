@@ -154,15 +154,17 @@ class EnergyTuning:
         needed, weight = adaptation.errors.needed.copy(), adaptation.errors.weight.copy()
         dim = self._density.dim
         steps = range(first, first + errors.shape[1])
-        wanted = [dim * self._wanted(s, state.warmup) for s in steps]
+        wanted = np.array([dim * self._wanted(s, state.warmup) for s in steps])
         kept = [1.0 - 1.0 / max(_MEMORY, s - _ANNEALED * state.warmup) for s in steps]
-        for c, (row, eps) in enumerate(zip(errors.tolist(), state.step_size.tolist(), strict=True)):
-            a, b = needed[c], weight[c]
-            for error, square, keep in zip(row, wanted, kept, strict=True):
-                xi = _LOST if math.isnan(error) else error * error / square + 1e-8
-                w = math.exp(-0.5 * (math.log(xi) / _TRUST) ** 2)
-                # errors grow with the cube of the step, so this is a property of the target
-                a, b = keep * a + w * xi * square / eps**6, keep * b + w
+        xi = np.where(np.isnan(errors), _LOST, errors**2 / wanted + 1e-8)
+        weights = np.exp(-0.5 * (np.log(xi) / _TRUST) ** 2)
+        # errors grow with the cube of the step, so this is a property of the target
+        terms = weights * xi * wanted / state.step_size[:, None] ** 6
+        # One step after the other: the same sums however the steps are cut into calls.
+        for c, rows in enumerate(zip(terms.tolist(), weights.tolist(), strict=True)):
+            a, b = float(needed[c]), float(weight[c])
+            for term, w, keep in zip(*rows, kept, strict=True):
+                a, b = keep * a + term, keep * b + w
             needed[c], weight[c] = a, b
         return dataclasses.replace(adaptation, errors=EnergyErrors(needed, weight))
 

@@ -86,6 +86,10 @@ class Sampler(ABC):
     def _title(self) -> str:
         return type(self).__name__
 
+    def _warmup(self, num_draws: int | None, thin: int) -> int:
+        """Return the steps of warmup where none are given; `num_draws`: before a first look."""
+        return self.default_warmup
+
     @abstractmethod
     def _init(
         self,
@@ -141,10 +145,11 @@ class Sampler(ABC):
             Draws to keep per chain, D; with `until` the least number of them, else required.
         warmup : int, optional
             Steps before the first kept draw. Default: the sampler's ``default_warmup``, 500
-            (MCLMC, whose steps cost one gradient, and BAOAB: 10,000).
+            (BAOAB: 10,000; MCLMC, whose steps cost one gradient: as many as `num_draws` take, and
+            10,000 at least).
         thin : int, optional
             Steps per kept draw; every thin-th step after warmup is kept. Default: the sampler's
-            ``default_thin``, 1 (MCLMC and BAOAB: 50). With a cyclical schedule the default is its
+            ``default_thin``, 1 (MCLMC: 30, BAOAB: 50). With a cyclical schedule the default is its
             cycle: one draw at the end of each, or its ``draws_per_cycle``.
         chains : int or sequence of int, optional
             How many chains (their ids are 0, 1, ...), or their ids. Default: the rows of `init`,
@@ -240,9 +245,9 @@ class Sampler(ABC):
         name = f"{type(self).__name__}.sample"
         with together(name, self._density.group) as ranks:
             first, num_draws = counts(name, num_draws, until, max_draws)
-            warmup = self.default_warmup if warmup is None else warmup
             thin = self.default_thin if thin is None else thin
             thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
+            warmup = self._warmup(first, thin) if warmup is None else warmup
             keep_draws = checks.boolean(name, "keep_draws", keep_draws)
             keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
             if max_seconds is not None:
