@@ -34,10 +34,11 @@ struct DirectGradient {
   static constexpr int kStage = kCells + kDeltas, kHanded = kOwn * (kThreads / 2);
   static_assert(Height % kBand == 0 && Width % kRun == 0 && 64 % Width == 0);
   static_assert(Channels % kDepth == 0 && Outs % N == 0 && kRuns % kTeams == 0 && kTeams >= 2);
+  static_assert(kDeltas % kThreads == 0 && kThreads % N == 0);
   // Two stages, and then what teams hand over.
   struct Shared {
     alignas(16) float memory[2 * kStage > kHanded ? 2 * kStage : kHanded];
-    float ones[N];
+    float ones[kThreads];  // sums of the deltas of every so many sites
   };
   const float* source;
   Index source_stride;  // from chain to chain
@@ -74,7 +75,7 @@ struct DirectGradient {
       clear_sides(t, shared.memory);
       clear_sides(t, shared.memory + kStage);
       RIBBIT_UNROLL_ALL for (int i = 0; i < kOwn; ++i) sums(t)[i] = 0.0f;
-      if (t < N) shared.ones[t] = 0.0f;
+      shared.ones[t] = 0.0f;
     });
     fetch(begin);
     for (int band = begin; band < end; ++band) {
@@ -85,9 +86,10 @@ struct DirectGradient {
       block.last([&](int t) { multiply(t, stage, sums(t)); });
       if (sums_ones) {
         block.last([&](int t) {
-          if (t >= N) return;
           float sum = shared.ones[t];
-          for (int i = 0; i < kBand * Width; ++i) sum = sum + stage[kCells + i * N + t];
+          RIBBIT_UNROLL_ALL for (int i = 0; i < kDeltas; i += kThreads) {
+            sum = sum + stage[kCells + i + t];
+          }
           shared.ones[t] = sum;
         });
       }
@@ -118,7 +120,10 @@ struct DirectGradient {
     });
     if (sums_ones) {
       block.last([&](int t) {
-        if (t < N) sink.put(chain, slice, sink.rows, n0 + t, shared.ones[t]);
+        if (t >= N) return;
+        float sum = 0.0f;
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kThreads; i += N) sum = sum + shared.ones[i + t];
+        sink.put(chain, slice, sink.rows, n0 + t, sum);
       });
     }
   }

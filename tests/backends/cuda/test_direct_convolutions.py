@@ -5,7 +5,9 @@ import pytest
 
 import ribbit as rb
 from ribbit._arrays.device import pack
+from ribbit._backends.cuda.programs import plan
 from tests.support.cuda.cpu_device import NAMESPACE as xp
+from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.kernel_list import DIRECT_CONVOLUTIONS, DIRECT_GRADIENTS
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
@@ -150,7 +152,7 @@ def test_gradients(rng, name, rows):
     length = bands // 2 + 1  # the second is shorter, or empty
     size = len(rest)
     stage = 10 * (width + 2) * 16 + 8 * width * across
-    shared = 4 * (max(2 * stage, 72 * 128) + across)
+    shared = 4 * (max(2 * stage, 72 * 128) + 256)
 
     def run(device):
         grad = xp.asarray(np.tile(rest, (slices, CHAINS, 1)))
@@ -212,3 +214,57 @@ def test_a_posterior(rng):
         "16, 48, 16",
     ]
     compare(target, theta, evaluate(program, theta))
+
+
+class SmallDevice(CpuDevice):
+    free = 0
+
+    def free_bytes(self):
+        return self.free
+
+
+def small_target(rng, rows):
+    """One direct convolution, with both of its gradients, between a product and a last layer."""
+    model = net(
+        (8, 8, 1), rb.Conv2D(16, 1), SILU, rb.Conv2D(32, 3, padding="same"), rb.Conv2D(1, 8)
+    )
+    return rb.Posterior(
+        model,
+        rng.standard_normal((rows, *model.input_shape)).astype(np.float32),
+        rng.standard_normal((rows, *model.output_shape)).astype(np.float32),
+        prior=rb.Normal(1.0),
+        likelihood=rb.Gaussian(0.3),
+    )
+
+
+def test_memory_changes_no_bit(rng, monkeypatch):
+    """Panels of 256, 512 and all rows of a run."""
+    run, rows = 1024, 600
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 1)
+    monkeypatch.setattr(plan, "_RUN", run)
+    target = small_target(rng, rows)
+    table = target.model.table
+    theta = starts(rng, target, chains=1)
+    found = {}
+    for panel in (256, 512, run):
+        device = SmallDevice()
+        device.free = 2 * panel * 4 * plan.scalars_of(plan.rows_of(table))
+        program = program_of(target, 1, device=device)
+        names = [one.name for one in program._gradient]
+        panels = -(-rows // min(panel, rows))
+        assert sum(name.startswith("DirectConvolution<8, 8, 16, 32") for name in names) == panels
+        assert sum(name.startswith("DirectGradient<8, 8, 16, 32") for name in names) == panels
+        found[panel] = evaluate(program, theta)
+    for panel in (256, 512):
+        for a, b in zip(found[panel], found[run], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_chains_change_no_bit(rng):
+    """Seven together and one alone."""
+    target = small_target(rng, 5)
+    theta = starts(rng, target, chains=7)
+    together = evaluate(program_of(target, 7), theta)
+    alone = evaluate(program_of(target, 1), theta[4:5])
+    for a, b in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(a[4:5], b)

@@ -110,7 +110,7 @@ def _bands(width: int, outs: int) -> tuple[int, int]:
     """Return outs and shared bytes of a block of DirectGradient, as the kernel has it."""
     across = next(n for n in _ACROSS if outs % n == 0)
     stage = (_BAND + 2) * (width + 2) * products.DEPTH + _BAND * width * across
-    return across, 4 * (max(2 * stage, 72 * THREADS // 2) + across)
+    return across, 4 * (max(2 * stage, 72 * THREADS // 2) + THREADS)
 
 
 def _tile(height: int, width: int, outs: int) -> tuple[int, int, int]:
