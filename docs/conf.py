@@ -22,6 +22,8 @@ copyright = author
 release = version = ribbit.__version__
 
 extensions = [
+    "breathe",
+    "headers",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -37,6 +39,9 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_ext", "_templates", "gallery/GALLERY_HEADER.rst", "api/backreferences"]
 templates_path = ["_templates"]
 nitpicky = True
+breathe_default_project = "ribbit"
+breathe_domain_by_extension = {"h": "c", "hpp": "cpp"}
+nitpick_ignore_regex = [("c(pp)?:identifier", ".*")]  # types in signatures; int64_t has no page
 language = "en"
 highlight_language = "none"  # of blocks that say none
 

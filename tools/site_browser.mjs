@@ -18,7 +18,8 @@ const axe = load.resolve("axe-core/axe.min.js");
 
 const PAGES = [
   "index", "start/verdict", "howto/convergence", "howto/migrate", "methods/hmc", "methods/baoab",
-  "gallery/index", "gallery/regression_bands", "api/generated/ribbit.HMC", "results", "effective",
+  "gallery/index", "gallery/regression_bands", "gallery/cold_posteriors", "api/generated/ribbit.HMC",
+  "api/c", "measured/izmailov", "platforms", "ensemble_starts", "results", "effective",
   "source/tests/gates/test_conjugate.py",
 ];
 const WIDTHS = [1280, 400];

@@ -142,6 +142,8 @@ def _of(kind: str, line: paper_integers.Instruction, paired: bool) -> int:
     if kind == "mma":
         shape = _MMA.search(line.op)
         return int(shape[1]) * int(shape[2]) * int(shape[3]) if head == "mma" and shape else 0
+    if head == "ldmatrix":  # of 8 rows of 16 bytes each
+        return int(line.parts[-3][1:])
     if head in ("ld", "st", "atom", "red") and "shared" in line.parts:
         waves = max(1, paper_integers.bytes_of(line) // 4)
         return waves // 2 if paired and head == "ld" and waves == 4 else waves

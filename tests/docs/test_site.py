@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.support.paths import ROOT
 from tools.site_links import faults
 
 pytestmark = pytest.mark.slow
+ABI = ROOT / "tests" / "embedding" / "abi.txt"
 
 
 @pytest.mark.parametrize("gallery", ["shown", "run"])  # .ci/run has the first: a minute less
@@ -29,3 +31,18 @@ def test_the_site_builds(tmp_path: Path, gallery: str) -> None:
     shown = (site / "gallery" / "torch_resnet.html").read_text()
     assert "functional" in shown or "torch" in shown
     assert (site / "api" / "generated" / "ribbit.HMC.html").is_file()
+    names = set(re.findall(r"\bribbit_\w+(?=@@)", ABI.read_text()))
+    of_c = (site / "api" / "c.html").read_text()
+    assert len(names) > 20
+    assert [name for name in names if f'id="c.{name}"' not in of_c] == []
+
+
+def test_without_doxygen_one_line_says_what_to_install(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx_gallery", reason="needs pip install --group docs")
+    command = [sys.executable, "-m", "tools.site", "--out", str(tmp_path / "site")]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "apt-get install doxygen" in done.stderr
+    assert "Traceback" not in done.stderr

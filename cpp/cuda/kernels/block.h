@@ -46,17 +46,17 @@ using Small = unsigned int;    // an index inside a value of one chain's panel
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kStaticShared = 48 * 1024;
 
-// What moves 16 bytes at once faults on a device unless they begin at a multiple of 16. On the CPU
-// it is noted, for the launch to fail.
+// What moves 16 bytes at once, or 8, faults on a device unless they begin at a multiple of 16, or
+// 8. On the CPU it is noted, for the launch to fail.
 #if !defined(__CUDACC__) || defined(RIBBIT_WARPS_OF_FIBERS)
 inline bool misplaced = false;
-inline void expect_place(const void* address) {
-  if (reinterpret_cast<Word64>(address) % 16 != 0) {
+inline void expect_place(const void* address, int bytes = 16) {
+  if (reinterpret_cast<Word64>(address) % Word64(bytes) != 0) {
     __atomic_store_n(&misplaced, true, __ATOMIC_RELAXED);  // clusters are several threads
   }
 }
 #else
-RIBBIT_DEVICE void expect_place(const void*) {}
+RIBBIT_DEVICE void expect_place(const void*, int = 16) {}
 #endif
 
 // Whether rows of n numbers begin where four numbers can be moved at once.
@@ -89,6 +89,24 @@ RIBBIT_DEVICE void load4(float* to, const float* from) {
 #else
   expect_place(from);
   for (int i = 0; i < 4; ++i) to[i] = from[i];
+#endif
+}
+// Two floats from and to a multiple of 8 bytes.
+RIBBIT_DEVICE void load2(float* to, const float* from) {
+#if defined(__CUDA_ARCH__)
+  const float2 two = *reinterpret_cast<const float2*>(from);
+  to[0] = two.x, to[1] = two.y;
+#else
+  expect_place(from, 8);
+  to[0] = from[0], to[1] = from[1];
+#endif
+}
+RIBBIT_DEVICE void write2(float* to, const float* from) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<float2*>(to) = make_float2(from[0], from[1]);
+#else
+  expect_place(to, 8);
+  to[0] = from[0], to[1] = from[1];
 #endif
 }
 // An address that the compiler takes as it is: it does not make it anew wherever it is used.

@@ -297,6 +297,9 @@ struct OrderedDeltaSink {
   RIBBIT_DEVICE void put4(Index chain, Index slice, Index m, Index n, const T* sums) const {
     sink.put4(chain, slice, order.at(static_cast<Small>(m)), n, sums);
   }
+  RIBBIT_DEVICE void put2(Index chain, Index slice, Index m, Index n, const T* sums) const {
+    sink.put2(chain, slice, order.at(static_cast<Small>(m)), n, sums);
+  }
 };
 
 // (taps x outs, channels): a kernel with its channels and outs exchanged.

@@ -7,16 +7,6 @@
 
 namespace ribbit::cuda {
 
-// Two floats from a multiple of 8 bytes.
-RIBBIT_DEVICE void load2(float* to, const float* from) {
-#if defined(__CUDA_ARCH__)
-  const float2 two = *reinterpret_cast<const float2*>(from);
-  to[0] = two.x, to[1] = two.y;
-#else
-  to[0] = from[0], to[1] = from[1];
-#endif
-}
-
 // sink (taps x channels, outs) = sum over the sites of bands of what each tap meets times the
 // site's delta, and the sum of the deltas if `ones`. N outs of a block: 64, or fewer and then more
 // teams of threads, which take every so many runs of 8 sites each; their sums are added pair by

@@ -8,41 +8,68 @@
 
 namespace ribbit::cuda {
 
-// Probabilities or rates in place of outputs f (S, R, K), and of classes the entropy (S, R). One
-// thread per row and sample. Grid: (ceil(R / kBlock), S).
+// Probabilities or rates in place of outputs f (S, R, K), and of classes the entropy (S, R), whose
+// sums over samples are `more` (N,). Then first, sum, squares (N, M) of what is there, relative to
+// the first sample of all, and for regression and counts the summed variance of the noise, `more`
+// (N, M). begin: these are the first samples. log_noise: sample s's at s noise_stride (learned
+// only). A block has kRows rows, a thread one of them and a sample, then one and a mean. Grid:
+// (ceil(R / kRows)).
 template <class T, int Kind>
-struct PredictiveValues {
+struct AddMoments {
   using L = Likelihoods::At<Kind>;
-  static constexpr int kBlock = kThreads;
+  static constexpr int kBlock = kThreads, kRows = 16;
   using Shared = Nothing;
   T* f;
   Index sample_stride;
+  Index samples;
   Index rows;
   Index outputs;
+  Index begin;
+  Index first_row;
   T* entropies;
+  const T* log_noise;
+  Index noise_stride;
+  LikelihoodConstants constants;
+  double* first;
+  double* sum;
+  double* squares;
+  double* more;
   RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index row0 = block.x() * kRows, own = rows - row0 < kRows ? rows - row0 : kRows;
+    const Index means = means_of(L::kShape, outputs);
+    if constexpr (L::kClasses || L::kTransforms) {
+      block.phase([&](int t) {
+        for (Index i = t; i < own * samples; i += kBlock) transform(i / own, row0 + i % own);
+      });
+    }
     block.last([&](int t) {
-      const Index r = block.x() * kBlock + t;
-      if (r >= rows) return;
-      T* row = f + block.y() * sample_stride + r * outputs;
-      if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
-        entropies[block.y() * rows + r] = softmax(row);
-      } else if constexpr (L::kClasses) {
-        T total = T(0);
-        for (Index k = 0; k < outputs; ++k) {
-          T value, entropy;
-          L::template value<T>(row[k], value, entropy);
-          row[k] = value;
-          total += entropy;
-        }
-        entropies[block.y() * rows + r] = total;
-      } else if constexpr (L::kTransforms) {
-        for (Index k = 0; k < outputs; ++k) row[k] = L::template value<T>(row[k]);
+      for (Index i = t; i < own * means; i += kBlock) add(row0 + i / means, i % means, means);
+      if constexpr (L::kClasses) {
+        if (t < own) add_entropies(row0 + t);
       }
     });
   }
 
  private:
+  // Of a sample and a row.
+  RIBBIT_DEVICE void transform(Index s, Index r) const {
+    T* row = f + s * sample_stride + r * outputs;
+    if constexpr (L::kShape == LikelihoodShape::kSoftmax) {
+      entropies[s * rows + r] = softmax(row);
+    } else if constexpr (L::kClasses) {
+      T total = T(0);
+      for (Index k = 0; k < outputs; ++k) {
+        T value, entropy;
+        L::template value<T>(row[k], value, entropy);
+        row[k] = value;
+        total += entropy;
+      }
+      entropies[s * rows + r] = total;
+    } else {
+      for (Index k = 0; k < outputs; ++k) row[k] = L::template value<T>(row[k]);
+    }
+  }
+
   RIBBIT_DEVICE T softmax(T* row) const {
     T largest = row[0];
     for (Index k = 1; k < outputs; ++k) largest = Ops<T>::max(row[k], largest);
@@ -58,61 +85,39 @@ struct PredictiveValues {
     for (Index k = 0; k < outputs; ++k) row[k] *= inverse;
     return log<T>(sum) - weighted * inverse;  // -sum p log p
   }
-};
 
-// first, sum, squares (N, M) of values (S, R, K), relative to the first sample of all, and for
-// regression and counts the summed variance of the noise, noise (N, M). begin: these are the first
-// samples. log_noise: sample s's at s noise_stride (learned only). One thread per row and mean.
-// Grid: (any).
-template <class T, int Kind>
-struct AddMoments {
-  using L = Likelihoods::At<Kind>;
-  static constexpr int kBlock = kThreads;
-  using Shared = Nothing;
-  const T* values;
-  Index sample_stride;
-  Index samples;
-  Index rows;
-  Index outputs;
-  Index begin;
-  Index first_row;
-  const T* log_noise;
-  Index noise_stride;
-  LikelihoodConstants constants;
-  double* first;
-  double* sum;
-  double* squares;
-  double* noise;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index means = means_of(L::kShape, outputs);
-    block.last([&](int t) {
-      for (Index i = block.x() * kBlock + t; i < rows * means; i += block.width() * kBlock) {
-        const T* at = values + i / means * outputs + i % means;
-        const Index to = first_row * means + i;
-        Index s = 0;
-        if (begin != 0) {
-          first[to] = static_cast<double>(at[0]);
-          sum[to] = squares[to] = 0.0;
-          s = 1;
-        }
-        double total = sum[to], total_squares = squares[to];
-        for (; s < samples; ++s) {
-          const double delta = static_cast<double>(at[s * sample_stride]) - first[to];
-          total += delta;
-          total_squares += delta * delta;
-        }
-        sum[to] = total;
-        squares[to] = total_squares;
-        if constexpr (!L::kClasses) {
-          double variance = begin != 0 ? 0.0 : noise[to];
-          for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s);
-          noise[to] = variance;
-        }
-      }
-    });
+  // To the sums of a row and a mean.
+  RIBBIT_DEVICE void add(Index r, Index k, Index means) const {
+    const T* at = f + r * outputs + k;
+    const Index to = (first_row + r) * means + k;
+    Index s = 0;
+    if (begin != 0) {
+      first[to] = static_cast<double>(at[0]);
+      sum[to] = squares[to] = 0.0;
+      s = 1;
+    }
+    double total = sum[to], total_squares = squares[to];
+    const double origin = first[to];
+    for (; s < samples; ++s) {
+      const double delta = static_cast<double>(at[s * sample_stride]) - origin;
+      total += delta;
+      total_squares += delta * delta;
+    }
+    sum[to] = total;
+    squares[to] = total_squares;
+    if constexpr (!L::kClasses) {
+      double variance = begin != 0 ? 0.0 : more[to];
+      for (s = 0; s < samples; ++s) variance += noise_variance(at, means, s);
+      more[to] = variance;
+    }
   }
 
- private:
+  RIBBIT_DEVICE void add_entropies(Index r) const {
+    double total = begin != 0 ? 0.0 : more[first_row + r];
+    for (Index s = 0; s < samples; ++s) total += static_cast<double>(entropies[s * rows + r]);
+    more[first_row + r] = total;
+  }
+
   RIBBIT_DEVICE double noise_variance(const T* at, Index means, Index s) const {
     const T* own = at + s * sample_stride;
     const bool second = L::kShape == LikelihoodShape::kMeanAndScale;
@@ -122,28 +127,6 @@ struct AddMoments {
     return L::template variance<double>(static_cast<double>(own[0]),
                                         static_cast<double>(second ? own[means] : own[0]), scale,
                                         constants);
-  }
-};
-
-// out (N,) += entropies (S, R), sample by sample. Grid: (any).
-template <class T>
-struct AddEntropies {
-  static constexpr int kBlock = kThreads;
-  using Shared = Nothing;
-  const T* entropies;
-  Index samples;
-  Index rows;
-  Index begin;
-  Index first_row;
-  double* out;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    block.last([&](int t) {
-      for (Index r = block.x() * kBlock + t; r < rows; r += block.width() * kBlock) {
-        double total = begin != 0 ? 0.0 : out[first_row + r];
-        for (Index s = 0; s < samples; ++s) total += static_cast<double>(entropies[s * rows + r]);
-        out[first_row + r] = total;
-      }
-    });
   }
 };
 

@@ -4,10 +4,10 @@
 // An operand has get(chain, row, column) and kAlongColumns, whether neighbours in memory are
 // neighbours in its columns; find(chain, row, column), where it has that, is the address of a
 // number, null for a zero. A sink has put(chain, slice, m, n, sum), or where kJoins says so
-// put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once; some have put4 for
-// four columns side by side. The sum over k may
-// be cut into slices that other blocks make: how many is decided by shapes alone, and whoever adds
-// them up does so in a fixed order.
+// put(chain, m, n, sums) for the columns n, n + 16, .. n + 48 of a tile at once; some have put4 and
+// put2 for four and two columns side by side. The sum over k may be cut into slices that other
+// blocks make: how many is decided by shapes alone, and whoever adds them up does so in a fixed
+// order.
 #pragma once
 
 #include "core/activation_hd.h"
@@ -40,6 +40,24 @@ struct WithOnes {
   }
 };
 
+// Two or four floats side by side.
+template <int Count>
+RIBBIT_DEVICE void load_side(float* to, const float* from) {
+  if constexpr (Count == 4) {
+    load4(to, from);
+  } else {
+    load2(to, from);
+  }
+}
+template <int Count>
+RIBBIT_DEVICE void write_side(float* to, const float* from) {
+  if constexpr (Count == 4) {
+    write4(to, from);
+  } else {
+    write2(to, from);
+  }
+}
+
 // value = f(sum + bias), and derivative = f'(..) unless null; (rows, width) per chain.
 template <class T, int Code>
 struct ActivationSink {
@@ -58,16 +76,23 @@ struct ActivationSink {
     value[at] = v;
     if (derivative != nullptr) derivative[at] = d;
   }
-  // Columns n to n + 3, where values and derivatives lie at multiples of 16 bytes.
+  // Columns n to n + 3, or n + 1, where values and derivatives lie at multiples of as many numbers.
   RIBBIT_DEVICE void put4(Index chain, Index, Index m, Index n, const T* sums) const {
-    T v[4], d[4];
+    put_side<4>(chain, m, n, sums);
+  }
+  RIBBIT_DEVICE void put2(Index chain, Index, Index m, Index n, const T* sums) const {
+    put_side<2>(chain, m, n, sums);
+  }
+  template <int Count>
+  RIBBIT_DEVICE void put_side(Index chain, Index m, Index n, const T* sums) const {
+    T v[Count], d[Count];
     const T* add = bias != nullptr ? bias + chain * bias_stride + n : nullptr;
-    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
       activation<Code, false, T>(add != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
     }
     const Index at = chain * chain_stride + m * width + n;
-    write4(value + at, v);
-    if (derivative != nullptr) write4(derivative + at, d);
+    write_side<Count>(value + at, v);
+    if (derivative != nullptr) write_side<Count>(derivative + at, d);
   }
 };
 
@@ -93,19 +118,27 @@ struct DeltaSink {
     }
     delta[at] = sum;
   }
-  // Columns n to n + 3, where all that is read and written lies at multiples of 16 bytes.
+  // Columns n to n + 3, or n + 1, where all that is read and written lies at multiples of as many
+  // numbers.
   RIBBIT_DEVICE void put4(Index chain, Index, Index m, Index n, const T* sums) const {
+    put_side<4>(chain, m, n, sums);
+  }
+  RIBBIT_DEVICE void put2(Index chain, Index, Index m, Index n, const T* sums) const {
+    put_side<2>(chain, m, n, sums);
+  }
+  template <int Count>
+  RIBBIT_DEVICE void put_side(Index chain, Index m, Index n, const T* sums) const {
     const Index inside = m * width + n, at = chain * chain_stride + inside;
-    T factor[4], there[4], result[4];
-    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) factor[i] = there[i] = T(0);
-    if (derivative != nullptr) load4(factor, derivative + at);
-    if (first != nullptr) load4(there, first + (chain * first_stride + inside));
-    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+    T factor[Count], there[Count], result[Count];
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) factor[i] = there[i] = T(0);
+    if (derivative != nullptr) load_side<Count>(factor, derivative + at);
+    if (first != nullptr) load_side<Count>(there, first + (chain * first_stride + inside));
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
       const T sum = derivative != nullptr ? sums[i] * factor[i] : sums[i];
       const T part = slopes != 0 ? there[i] * factor[i] : there[i];
       result[i] = first != nullptr ? part + sum : sum;
     }
-    write4(delta + at, result);
+    write_side<Count>(delta + at, result);
   }
 };
 

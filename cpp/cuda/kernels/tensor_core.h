@@ -34,9 +34,12 @@ RIBBIT_DEVICE float tf32_factor(float a) {
 #endif
 }
 
-// The same as a number to compute with.
-RIBBIT_DEVICE float to_tf32(float a) {
-  return Ops<float>::from_bits(Ops<float>::bits(tf32_factor(a)) & 0xffffe000u);
+// x = big + small, of which tensor cores see all but 2^-23 of x; x becomes big, the TF32 number
+// nearest to it. Of infinity and NaN, whatever big is, small is NaN, so a product with both has it.
+RIBBIT_DEVICE void split_tf32(float& x, float& small) {
+  const float big = Ops<float>::from_bits((Ops<float>::bits(x) + 0x1000u) & 0xffffe000u);
+  small = x - big;
+  x = big;
 }
 
 #if defined(__CUDACC__)
@@ -100,30 +103,63 @@ inline void multiply_fragments_of_warp(float* const (&c)[kWarp], const float* co
 
 #endif
 
-// c(i, j) += a(i) b(j) for I fragments of 16 rows and J of 8 columns: Registers of 4 I, 2 J and
-// 4 I J numbers, c by rows. A step of whole warps between two phases or within one (`last`): it
-// waits for the threads of a warp but for no other, so it takes no place of a barrier, and every
-// thread of the block must come to it.
-template <int I, int J>
+// Two or four matrices of 8 rows by 4 numbers in shared memory: to[q] is number lane % 4 of row
+// lane / 4 of matrix q. from(lane): where row lane % 8 of matrix lane / 8 begins, at a multiple of
+// 16 bytes, the same for all lanes of a warp. All of them must come; with two matrices those from
+// 16 on say nothing.
+template <int Matrices, class From>
+RIBBIT_DEVICE void load_matrices(float* to, int lane, const From& from) {
+  static_assert(Matrices == 2 || Matrices == 4);
+#if defined(__CUDA_ARCH__)
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(from(lane)));
+  Word bits[Matrices];
+  if constexpr (Matrices == 4) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
+                 : "r"(at)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(bits[0]), "=r"(bits[1])
+                 : "r"(at)
+                 : "memory");
+  }
+  RIBBIT_UNROLL_ALL for (int q = 0; q < Matrices; ++q) to[q] = Ops<float>::from_bits(bits[q]);
+#else
+  for (int q = 0; q < Matrices; ++q) {
+    const float* row = from(8 * q + lane / 4);
+    expect_place(row);
+    to[q] = row[lane % 4];
+  }
+#endif
+}
+
+// c(i, j) += a(i) b(j) for I fragments of 16 rows and J of 8 columns: Registers of 4 I, 2 J and,
+// from `first` on, 4 I J numbers, c by rows. A step of whole warps between two phases or within one
+// (`last`): it waits for the threads of a warp but for no other, so it takes no place of a barrier,
+// and every thread of the block must come to it.
+template <int I, int J, int Sums>
 RIBBIT_DEVICE void multiply_in_warps(Block& block, Registers<float, 4 * I>& a,
-                                     Registers<float, 2 * J>& b, Registers<float, 4 * I * J>& c) {
+                                     Registers<float, 2 * J>& b, Registers<float, Sums>& c,
+                                     int first = 0) {
+  static_assert(Sums % (4 * I * J) == 0);
 #if defined(__CUDACC__)
   (void)block;
   RIBBIT_UNROLL_ALL for (int i = 0; i < I; ++i) {
     RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
-      multiply_fragments(c(0) + 4 * (i * J + j), a(0) + 4 * i, b(0) + 2 * j);
+      multiply_fragments(c(0) + first + 4 * (i * J + j), a(0) + 4 * i, b(0) + 2 * j);
     }
   }
 #else
-  for (int first = 0; first < block.threads(); first += kWarp) {
+  for (int warp = 0; warp < block.threads(); warp += kWarp) {
     for (int i = 0; i < I; ++i) {
       for (int j = 0; j < J; ++j) {
         float* sums[kWarp];
         const float *left[kWarp], *right[kWarp];
         for (int lane = 0; lane < kWarp; ++lane) {
-          sums[lane] = c(first + lane) + 4 * (i * J + j);
-          left[lane] = a(first + lane) + 4 * i;
-          right[lane] = b(first + lane) + 2 * j;
+          sums[lane] = c(warp + lane) + first + 4 * (i * J + j);
+          left[lane] = a(warp + lane) + 4 * i;
+          right[lane] = b(warp + lane) + 2 * j;
         }
         multiply_fragments_of_warp(sums, left, right);
       }

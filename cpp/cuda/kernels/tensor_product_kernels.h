@@ -129,8 +129,8 @@ struct TensorProduct {
           float (&a)[4 * I] = left[s](t);
           float (&b)[2 * J] = right[s](t);
           read(t, 8 * s, tile_a, tile_b, a, b);
-          RIBBIT_UNROLL_ALL for (int i = 0; i < 4 * I; ++i) split(a[i], small_left(t)[i]);
-          RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * J; ++i) split(b[i], small_right(t)[i]);
+          RIBBIT_UNROLL_ALL for (int i = 0; i < 4 * I; ++i) split_tf32(a[i], small_left(t)[i]);
+          RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * J; ++i) split_tf32(b[i], small_right(t)[i]);
         });
         multiply_in_warps<I, J>(block, small_left, right[s], parts);
         multiply_in_warps<I, J>(block, left[s], small_right, parts);
@@ -159,13 +159,6 @@ struct TensorProduct {
       right[2 * j] = tile_b.at(column + 8 * j, term);
       right[2 * j + 1] = tile_b.at(column + 8 * j, term + 4);
     }
-  }
-
-  // x = big + small to 2^-22 of x; x becomes big.
-  static RIBBIT_DEVICE void split(float& x, float& small) {
-    const float big = to_tf32(x);
-    small = tf32_factor(x - big);
-    x = big;
   }
 
   RIBBIT_DEVICE void finish(int t, Index chain, Index slice, Index m0, Index n0,

@@ -19,6 +19,7 @@ HEADERS = (
     "cuda/kernels/product_kernels.h",
     "cuda/kernels/wide_product_kernels.h",
     "cuda/kernels/tensor_product_kernels.h",
+    "cuda/kernels/wide_tensor_product_kernels.h",
     "cuda/kernels/density_kernels.h",
     "cuda/kernels/trajectory_kernels.h",
     "cuda/kernels/conv_kernels.h",

@@ -5,20 +5,24 @@
 #include "cuda/kernels/tap_gradient_kernels.h"
 #include "cuda/kernels/tensor_core.h"
 #include "cuda/kernels/wide_product_kernels.h"
+#include "cuda/kernels/wide_tensor_product_kernels.h"
 
 namespace ribbit::cuda {
 
-// out = in rounded to TF32.
+// out = in rounded to TF32; small: what is left of it.
 struct Rounded {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   const float* in;
   float* out;
+  float* small;
   Index n;
   RIBBIT_DEVICE void operator()(Block& block) const {
     block.last([&](int t) {
       for (Index i = block.x() * kBlock + t; i < n; i += block.width() * kBlock) {
-        out[i] = to_tf32(in[i]);
+        out[i] = Ops<float>::from_bits(Ops<float>::bits(tf32_factor(in[i])) & 0xffffe000u);
+        float big = in[i];
+        split_tf32(big, small[i]);
       }
     });
   }
@@ -44,6 +48,28 @@ struct WarpProducts {
     multiply_in_warps<2, 2>(block, left, right, sums);
     block.last(
         [&](int t) { RIBBIT_UNROLL_ALL for (int i = 0; i < 16; ++i) c[t * 16 + i] = sums(t)[i]; });
+  }
+};
+
+// out (32, Matrices): matrices of 8 rows by 4 numbers, the first half of rows of 8 in shared
+// memory. Fault: from the second number on.
+template <int Matrices, bool Faulty>
+struct MatricesOfRows {
+  static constexpr int kBlock = kWarp;
+  struct Shared {
+    alignas(16) float value[33][8];
+  };
+  const float* in;
+  float* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    Shared& shared = block.template shared<Shared>();
+    block.phase([&](int t) {
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 8; ++i) shared.value[t][i] = in[t * 8 + i];
+    });
+    block.last([&](int t) {
+      load_matrices<Matrices>(out + Matrices * t, t,
+                              [&](int lane) { return shared.value[lane] + (Faulty ? 1 : 0); });
+    });
   }
 };
 
@@ -115,12 +141,13 @@ struct ProductOfSomeLanes {
   }
 };
 
-// First row and column of each thread of a wide product of 128 x 128: out (256, 2).
+// First row and column of each thread of a wide product of M x N: out (256, 2).
+template <int M, int N>
 struct WidePlaces {
   static constexpr int kBlock = kThreads;
   using Shared = Nothing;
   using Rows = Matrix<float, false>;
-  using Of = WideProduct<Rows, Rows, DeltaSink<float>, 128, 128, 1, 1, 1>;
+  using Of = WideProduct<Rows, Rows, DeltaSink<float>, M, N, 1, 1, 1>;
   double* out;
   RIBBIT_DEVICE void operator()(Block& block) const {
     block.last([&](int t) { out[2 * t] = Of::row_of(t), out[2 * t + 1] = Of::column_of(t); });

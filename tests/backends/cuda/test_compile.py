@@ -20,7 +20,14 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="needs nvidia-cuda-nvrtc")
 ARCHITECTURES = kernel_budget.ARCHITECTURES
 MOST_SHARED = 163 * 1024  # bytes of a block on sm_80; sm_90 has more
-FLOAT_ONLY = {"DirectConvolution", "DirectGradient", "TapGradient", "TensorProduct", "WideProduct"}
+FLOAT_ONLY = {
+    "DirectConvolution",
+    "DirectGradient",
+    "TapGradient",
+    "TensorProduct",
+    "WideProduct",
+    "WideTensorProduct",
+}
 RAISE = "run: python -m tools.kernel_budget, and say why in the commit"
 
 

@@ -220,7 +220,7 @@ def test_chunks_change_no_bit(device, monkeypatch, name, masks):
     mean, std = whole.mean.get(), whole.std.get()
     np.testing.assert_array_equal(kept.mean.get(), mean)
     monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(cuda_forward, "_FORWARD_BYTES", 1 << 11)
+    monkeypatch.setattr(cuda_forward, "_PANEL_ROWS", 5)
     again = draws.predict(dx)
     np.testing.assert_array_equal(again.mean.get(), mean)
     np.testing.assert_array_equal(again.std.get(), std)
@@ -241,10 +241,10 @@ def test_layers_before_the_masks_run_once(device):
     samples = Masked(target.init(1), target.model.rates, 3, False, 0)
     backend = target._native._device
     forward = cuda_forward.Forward(backend, target.model.table, target.x, samples, 16)
-    grids = [launch.grid_of(16)[1:] for launch in forward._passes[0][2]]
-    blocks = [launch.grid_of(1)[1:] for launch in forward._passes[0][2]]
-    assert grids[0] == blocks[0]
-    assert all(a != b for a, b in zip(grids[1:], blocks[1:], strict=True))
+    _, _, shared, others = forward._panels[0]
+    assert len(shared) == 1
+    assert shared[0].grid_of(16) == shared[0].grid_of(1)
+    assert all(launch.grid_of(16) != launch.grid_of(1) for launch in others)
     assert forward.theta.shape == (1, target.dim)
 
 

@@ -183,6 +183,43 @@ def test_memory_changes_no_bit(rng, monkeypatch, rows, rates):
         check(target, theta)
 
 
+def test_memory_and_chains_change_no_bit_on_tensor_cores(rng, monkeypatch):
+    """Panels of 256, 512 and all rows, one chain and several: tiles differ, bits do not."""
+    run, rows = 1024, 700
+    monkeypatch.setattr(plan, "_PANEL_BYTES", 1)
+    monkeypatch.setattr(plan, "_RUN", run)
+    model = net(
+        (4, 4, 2),
+        rb.Conv2D(20, 3, padding="same"),
+        SILU,
+        rb.Conv2D(18, 3, stride=2, padding="same"),
+        TANH,
+        rb.Flatten(),
+        rb.Dense(24),
+        TANH,
+        outputs=2,
+    )
+    x = layer_problems.inputs(model, rng, rows).reshape(rows, *model.input_shape)
+    target = rb.Posterior(
+        model, x, rng.normal(size=(rows, 2)), prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1)
+    )
+    each = 4 * plan.scalars_of(plan.rows_of(model.table))
+    theta = starts(rng, target, chains=2)
+    found = []
+    for panel, chains in ((256, 2), (512, 2), (run, 2), (run, 7)):
+        device = SmallDevice()
+        device.free = 2 * 2 * panel * each
+        program = program_of(target, chains, device=device, precision="mixed")
+        assert any("WideTensorProduct<WithOnes" in name for name in program.names)
+        found.append(evaluate(program, theta))
+    for one in found[1:]:
+        for a, b in zip(one, found[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+    _, exact = evaluate(program_of(target, 2), theta)
+    error = np.abs(found[0][1] - exact).max() / np.abs(exact).max()
+    assert 1e-6 < error < 2.0**-8  # the control: not float32's
+
+
 def test_norms_before_a_sum_have_its_delta():
     """Where nobody else reads them and no activation is between; then nothing is handed down."""
 

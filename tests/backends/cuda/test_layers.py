@@ -232,7 +232,7 @@ def test_panels_of_inputs_that_nothing_drops(monkeypatch):
     monkeypatch.setattr(gradient, "run_rows", lambda *_: 10)
     target, theta = posterior(DROPS["units"], rows=23)
     check(target, theta)
-    monkeypatch.setattr(forward, "_FORWARD_BYTES", 1)
+    monkeypatch.setattr(forward, "_PANEL_ROWS", 1)
     x = NAMESPACE.asarray(target.x)
     made = Forward(device(), target.model.table, x, Stored(NAMESPACE.asarray(theta)), len(theta))
     assert made.rows == 1

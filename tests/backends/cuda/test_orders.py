@@ -130,9 +130,8 @@ def test_moments(rng, likelihood, dtype):
         moments = _Moments(
             forward, target.likelihood.table("test", model.output_shape), model.output_shape[0]
         )
-        for begin, end in forward.groups(0, len(theta)):
-            for first, rows, values in forward.panels(begin, end):
-                moments.add(first, rows, values, begin == 0)
+        for begin, _, first, rows, values in forward.passes(0, len(theta)):
+            moments.add(first, rows, values, begin == 0)
         return [a.get() for a in moments.sums]
 
     sums = in_every_order(run)
@@ -153,9 +152,7 @@ def test_masks_of_predictions(rng, name, shared, dtype):
     def run(device):
         samples = Masked(xp.asarray(theta), model.rates, 2**64 - 3, shared, 5)
         forward = Forward(device, model.table, xp.asarray(x.astype(dtype)), samples, 4)
-        return [
-            values.get() for b, e in forward.groups(3, 6) for *_, values in forward.panels(b, e)
-        ]
+        return [values.get() for *_, values in forward.passes(3, 6)]
 
     outputs = in_every_order(run)
     assert [len(values) for values in outputs] == [4, 2]

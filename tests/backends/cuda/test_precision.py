@@ -89,7 +89,7 @@ def test_rows_do_not_change_each_other(device, monkeypatch):
         for some in (slice(0, 1), slice(17, 40)):
             np.testing.assert_array_equal(target.outputs(theta, x[some]).get(), whole[:, some])
         with monkeypatch.context() as patch:
-            patch.setattr(cuda_forward, "_FORWARD_BYTES", 20 * 4 * 402)
+            patch.setattr(cuda_forward, "_PANEL_ROWS", 20)
             patch.setattr(cuda_forward, "_MOST_SAMPLES", 2)
             np.testing.assert_array_equal(target.outputs(theta, x).get(), whole)
 
@@ -127,7 +127,7 @@ def test_narrow_products_stay_in_float32(device):
 def test_gradients_of_few_inputs_stay_in_float32(device, monkeypatch):
     """Weights of 5 inputs, whatever their outputs; those of 100 go to tensor cores."""
     monkeypatch.setattr(persistent, "fits", lambda *_: False)
-    kinds = {(100,): {"Product"}, (100, 100): {"Product", "TensorProduct"}}
+    kinds = {(100,): {"Product"}, (100, 100): {"Product", "WideTensorProduct"}}
     for precision in REDUCED:
         for hidden, expected in kinds.items():
             target = build(device, rb.mlp(5, hidden, 1), precision)

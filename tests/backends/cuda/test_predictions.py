@@ -56,7 +56,7 @@ def test_what_draws_predict(device, monkeypatch, rng, name, dtype):
     for a, b in zip(sums, host_sums, strict=True):
         close(a, b, 20 * bound)
     monkeypatch.setattr(cuda_forward, "_MOST_SAMPLES", 3)
-    monkeypatch.setattr(cuda_forward, "_FORWARD_BYTES", 16 * np.dtype(dtype).itemsize * 40)
+    monkeypatch.setattr(cuda_forward, "_PANEL_ROWS", 16)
     pieces, _ = on_device.predictive_moments(stacked, dx)
     for a, b in zip(pieces, sums, strict=True):
         np.testing.assert_array_equal(a.get(), b.get())

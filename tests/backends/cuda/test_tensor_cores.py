@@ -1,9 +1,10 @@
 """Products on tensor cores, one step at a time: rounding, fragments, tiles, faults.
 
 The CPU stands for the tensor cores: it multiplies the fragments of a warp as the PTX ISA lays them
-out and truncates sums. Bounds are in units of sum |a| |b|. TF32: two factors rounded to 2^-11
-each, 1.01 x 2^-10. 3xTF32: what the split leaves, 3 x 2^-22, and sums, 2^-22 for up to 100 terms:
-2^-20; float32's own worst case is 100 x 2^-24.
+out, cuts off what is no TF32 and truncates sums. Bounds are in units of sum |a| |b|. TF32: two
+factors rounded to 2^-11 each, 1.01 x 2^-10. 3xTF32: what the split leaves, 2^-22 for the product of
+small parts and 2^-23 cut off each of them, and sums, 2^-22 for up to 100 terms: 2^-20; float32's
+own worst case is 100 x 2^-24.
 """
 
 import itertools
@@ -14,12 +15,15 @@ import pytest
 
 from ribbit._arrays import kernel_sources
 from tests.support.cuda.cpu_device import NAMESPACE as xp
-from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.cuda.cpu_device import CpuDevice
+from tests.support.cuda.kernel_list import WIDE_TENSOR_PRODUCTS
+from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 FAULTS = ("FragmentsTooEarly", "ProductOfSomeLanes")
+MATRICES = [f"MatricesOfRows<{n}, {flag}>" for n in (2, 4) for flag in ("false", "true")]
 BOUND = {1: 1.01 * 2.0**-10, 3: 2.0**-20}
-TILES = {"few": (16, 64, 8), "some": (64, 64, 4), "many": (128, 64, 2), "gates": (128, 64, 1)}
+TILES = {"few": (16, 64, 8), "some": (64, 64, 4), "gates": (128, 64, 1)}
 
 
 def tile_name(passes, tile, turned_a, turned_b):
@@ -33,7 +37,8 @@ def _compiled():
     flags = (False, True)
     compile_all([tile_name(*c) for c in itertools.product((1, 3), TILES, flags, flags)])
     faulty = [f"{name}<{str(flag).lower()}>" for name in FAULTS for flag in flags]
-    compile_all(["Rounded", "WarpProducts", *faulty], (HEADER,))
+    compile_all(["Rounded", "WarpProducts", *MATRICES, *faulty], (HEADER,))
+    compile_all(WIDE_TENSOR_PRODUCTS)
 
 
 def launched(name, grid, out, *fields, headers=(HEADER,)):
@@ -58,6 +63,17 @@ def nearest(x, *, ties_away=True):
     return np.copysign(np.where(np.isfinite(x), size, exact), x).astype(np.float32)
 
 
+def rounded(x):
+    """Numbers rounded to TF32, and what the split leaves of them."""
+
+    def run(device):
+        out, small = xp.empty(x.shape, np.float32), xp.empty(x.shape, np.float32)
+        device.launch("Rounded", (3, 1, 1), xp.asarray(x), out, small, x.size)
+        return [out.get(), small.get()]
+
+    return in_every_order(run, (HEADER,))
+
+
 def test_rounding(rng):
     """Bit for bit: to nearest, ties away from zero, ten bits; over the largest one infinity."""
     words = rng.integers(0, 2**32, size=40_000, dtype=np.uint32)
@@ -68,13 +84,14 @@ def test_rounding(rng):
     x = words.astype(np.uint32).view(np.float32)
     x = x[~np.isnan(x)]
 
-    def run(device):
-        out = xp.empty(x.shape, np.float32)
-        device.launch("Rounded", (3, 1, 1), xp.asarray(x), out, x.size)
-        return [out.get()]
-
-    found = in_every_order(run, (HEADER,))[0]
+    found, small = rounded(x)
     np.testing.assert_array_equal(found.view(np.uint32), nearest(x).view(np.uint32))
+    # what is left of it is exact where it is finite, and 2^-11 of it at most
+    finite = np.isfinite(found)
+    exact, left = x.astype(float)[finite], small.astype(float)[finite]
+    np.testing.assert_array_equal(found.astype(float)[finite] + left, exact)
+    assert (np.abs(left) <= np.maximum(2.0**-11 * np.abs(exact), 2.0**-137)).all()
+    assert not np.isfinite(small[~finite]).any()
     # the controls: ties to even, and truncation, are other numbers
     assert (found.view(np.uint32) != nearest(x, ties_away=False).view(np.uint32)).any()
     assert (found.view(np.uint32) != (x.view(np.uint32) & 0xFFFFE000)).any()
@@ -82,13 +99,9 @@ def test_rounding(rng):
 
 def test_not_a_number_stays_one():
     x = np.array([0x7F800001, 0x7FFFFFFF, 0xFFC00000], dtype=np.uint32).view(np.float32)
-
-    def run(device):
-        out = xp.empty(x.shape, np.float32)
-        device.launch("Rounded", (1, 1, 1), xp.asarray(x), out, x.size)
-        return [out.get()]
-
-    assert np.isnan(in_every_order(run, (HEADER,))[0]).all()
+    found, small = rounded(x)
+    assert np.isnan(found).all()
+    assert np.isnan(small).all()
 
 
 def places():
@@ -118,6 +131,23 @@ def test_fragments(rng):
     # the control: fragments of b turned over
     turned = right.swapaxes(2, 3)[:, :, *at_b].transpose(0, 2, 1, 3).reshape(256, 4)
     assert (launched("WarpProducts", (1, 1, 1), c, a, np.ascontiguousarray(turned)) != found).any()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_matrices_of_rows(count):
+    """Number l % 4 of row l / 4 of each matrix, whose rows begin where each lane says."""
+    given = np.arange(32 * 8, dtype=np.float32).reshape(32, 8)
+    lane = np.arange(32)
+    row, number = lane // 4, lane % 4
+    expected = np.stack([given[8 * q + row, number] for q in range(count)], axis=1)
+    out = np.zeros((32, count), np.float32)
+    found = launched(f"MatricesOfRows<{count}, false>", (1, 1, 1), out, given)
+    np.testing.assert_array_equal(found, expected)
+    # rows that begin at no multiple of 16 bytes: a device refuses them
+    for runner in dict(ORDERS):
+        device, name = CpuDevice(compiler(runner, (HEADER,))), f"MatricesOfRows<{count}, true>"
+        with pytest.raises(RuntimeError, match="16 bytes"):
+            device.launch(name, (1, 1, 1), xp.asarray(given), xp.asarray(out))
 
 
 def test_sums_are_truncated():

@@ -6,128 +6,35 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._arrays.device import pack
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Cell
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.kernel_list import WIDE_PRODUCTS as WIDE
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
+from tests.support.cuda.wide_products import SHAPES, fitting, launched, numbers, split, tile_of
 from tests.support.layer_problems import net
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
-# Rows, columns, terms: less than a tile, whole tiles, one more, and tails of terms; slices.
-SHAPES = [
-    (40, 36, 33, 1),
-    (128, 128, 48, 1),
-    (129, 132, 100, 3),
-    (200, 68, 64, 2),
-    (132, 200, 40, 1),
-    (65, 63, 50, 1),
-]
-CHAINS = 2
-GAP = 4  # numbers between matrices
+PLACES = {"128, 128": (16, 16), "256, 80": (64, 4)}  # threads below each other and side by side
 
 
 def plain(name):
     """The product of the same operands with today's small tiles."""
-    a, b, sink = split(name)
+    a, b, sink = split(name)[0]
     return f"Product<float, {a}, {b}, {sink}, 64, 64, 16>"
-
-
-def split(name):
-    """Operands and sink of a wide product."""
-    inner, depth, parts, part = name.removeprefix("WideProduct<"), 0, [], ""
-    for letter in inner:
-        depth += {"<": 1, ">": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
-            parts.append(part.strip())
-            part = ""
-        else:
-            part += letter
-    return parts[:3]
-
-
-def numbers(rng, *shape):
-    return rng.standard_normal(shape).astype(np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():
     compile_all([*WIDE, *dict.fromkeys(map(plain, WIDE))])
-    compile_all(["WidePlaces"], (HEADER,))
-
-
-def fitting(name, m, n):
-    """Whether a kernel's copies of four fit the sizes."""
-    vector_a, vector_b, vector_sink = (int(v) for v in name[:-1].split(", ")[-3:])
-    return (
-        (vector_a == 1 or m % 4 == 0)
-        and (vector_b == 1 or n % 4 == 0)
-        and (vector_sink == 1 or n % 4 == 0)
-    )
-
-
-def launched(rng, name, shape, *, aligned):
-    """What the wide product and the plain one make of the same numbers, by rows of 4 or not."""
-    m, n, k, slices = shape
-    left, right, sink = split(name)
-    ones = left.startswith("WithOnes")
-    lay = {"false": (m, k), "true": (k, m)}["true" if "true" in left else "false"]
-    other = {"false": (k, n), "true": (n, k)}["true" if "true" in right else "false"]
-    strides = [-(-size[1] // 4) * 4 if aligned else size[1] + 1 for size in (lay, other)]
-    held = [
-        numbers(rng, CHAINS, size[0] * stride + GAP)
-        for size, stride in zip((lay, other), strides, strict=True)
-    ]
-    bias, slope = numbers(rng, CHAINS, n + n % 4), numbers(rng, CHAINS, (m + 1) * n)
-    left = numbers(rng, CHAINS, (m + 1) * n)  # of a value above
-    length = -(-k // slices)
-    tile = [int(v) for v in name[:-1].split(", ")[-5:-3]]
-
-    def run(kernel, tiles):
-        def launch(device):
-            value = xp.asarray(np.full((slices, CHAINS, (m + 1) * n), 7.0, np.float32))
-            extra = xp.asarray(np.full((CHAINS, (m + 1) * n), 7.0, np.float32))
-            given = [xp.asarray(array) for array in held]
-            fields = [
-                *(given[0], held[0].shape[1], strides[0]),
-                *([m] if ones else []),
-                *(given[1], held[1].shape[1], strides[1]),
-            ]
-            stride = (m + 1) * n
-            if sink.startswith("ActivationSink"):
-                fields += [xp.asarray(bias), bias.shape[1], value, extra, stride, n]
-            elif sink.startswith("DeltaSink"):
-                first = (xp.asarray(left), stride, 1) if aligned else (value, stride, 0)
-                fields += [value, xp.asarray(slope), stride, n, *first]
-            else:
-                fields += [value, stride, CHAINS * stride, 0, m * n, m, n, 1]
-            rows = m + ones
-            cut = m if kernel == name else rows
-            grid = (-(-cut // tiles[0]), -(-n // tiles[1]), CHAINS * slices)
-            fields += [rows, n, k, slices, length]
-            large = kernel == name and tiles == [128, 128]
-            shared = 3 * 16 * 4 * (sum(tiles) + 8) + (4 * tiles[1] if ones else 16)
-            arguments = pack(device, fields)
-            device.kernels([kernel])[kernel](grid, arguments, shared if large else 0)
-            return [value.get(), extra.get()]
-
-        return in_every_order(launch)
-
-    return run(name, tile), run(plain(name), (64, 64))
+    compile_all([f"WidePlaces<{sizes}>" for sizes in PLACES], (HEADER,))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", WIDE)
 def test_bits_are_those_of_the_plain_product(rng, name, shape):
-    m, n, k, slices = shape
-    if not fitting(name, m, n):
-        m, n = -(-m // 4) * 4, -(-n // 4) * 4
-    if "GradientSink" not in name:
-        slices = 1  # of other sinks nobody adds the slices up
-    aligned = name[:-1].split(", ")[-3:] != ["1", "1", "1"]
-    wide, small = launched(rng, name, (m, n, k, slices), aligned=aligned)
+    wide, small = launched(rng, name, [plain(name)], fitting(name, shape))
     for got, expected in zip(wide, small, strict=True):
         np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
     assert (wide[0] != 7.0).any()
@@ -162,17 +69,23 @@ def chosen(m, n, k, chains, **options):
 def test_tiles_fill_the_device():
     """Few blocks: small tiles. Many: large ones, which have fewer instructions."""
     assert ", 32, 16, 1, 1, 1>" in chosen(128, 256, 784, 1).name
-    assert ", 64, 64, 1, 4, 4>" in chosen(1024, 512, 784, 1).name
-    assert ", 128, 64, 1, 4, 4>" in chosen(8192, 256, 784, 1).name
-    assert ", 128, 128, 1, 4, 4>" in chosen(50_000, 256, 784, 1).name
-    assert ", 128, 128, 1, 4, 4>" in chosen(128, 256, 784, 2000).name
-    assert chosen(50_000, 256, 784, 1).shared == 50_704
+    assert ", 64, 64, 4, 4, 4>" in chosen(1024, 512, 784, 1).name
+    assert ", 128, 64, 4, 4, 4>" in chosen(8192, 256, 784, 1).name
+    assert ", 128, 128, 4, 4, 4>" in chosen(50_000, 256, 784, 1).name
+    assert ", 128, 128, 4, 4, 4>" in chosen(128, 256, 784, 2000).name
+    assert ", 256, 80, 4, 4, 4>" in chosen(2048, 400, 784, 128).name  # 5 x 80 columns
+    assert ", 256, 80, 1, 4, 4>" in chosen(2048, 400, 785, 128).name
+    assert chosen(50_000, 256, 784, 1).shared == 56_080
     assert chosen(128, 256, 784, 1).shared == 0  # fits into what every block has
-    assert ", 128, 16, 1, 1, 1>" in chosen(50_000, 10, 256, 1).name
+    assert ", 128, 16, 4, 1, 1>" in chosen(50_000, 10, 256, 1).name
     for m, n, k in ((16, 256, 784), (64, 64, 63)):
         assert chosen(m, n, k, 1).name.startswith("Product<")
     assert chosen(128, 256, 1 << 26, 1).name.startswith("Product<")
-    assert chosen(128, 256, 784, 1, passes=1).name.startswith("TensorProduct<")
+    assert chosen(16, 256, 784, 1, passes=1).name.startswith("TensorProduct<")
+    for passes, columns in ((1, 208), (3, 80)):
+        name = chosen(2048, 400, 784, 128, passes=passes).name
+        assert name.endswith(f"DeltaSink<float>, {passes}, 256, {columns}, 2, 4, 4, 2>")
+        assert ", 64, 32, 2, 4, 4, 2>" in chosen(128, 256, 784, 1, passes=passes).name
     assert ", 1, 1, 1>" in chosen(129, 255, 784, 1).name
 
 
@@ -244,12 +157,13 @@ def test_a_posterior_has_the_same_bits_without_them(monkeypatch, rng, name):
     compare(target, theta, wide)
 
 
-def test_pairs_of_lanes_read_the_same_sixteen_bytes():
-    """Lanes n and n ^ 2 have the same rows, n and n ^ 1 the same columns, all 16 x 16 places."""
+@pytest.mark.parametrize("sizes", PLACES)
+def test_pairs_of_lanes_read_the_same_sixteen_bytes(sizes):
+    """Lanes n and n ^ 2 have the same rows, n and n ^ 1 the same columns, all places of a tile."""
 
     def run(device):
         out = xp.empty((256, 2))
-        device.launch("WidePlaces", (1, 1, 1), out)
+        device.launch(f"WidePlaces<{sizes}>", (1, 1, 1), out)
         return [out.get()]
 
     rows, columns = in_every_order(run, (HEADER,))[0].astype(int).T
@@ -257,10 +171,10 @@ def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     np.testing.assert_array_equal(rows, rows[threads ^ 2])
     np.testing.assert_array_equal(columns, columns[threads ^ 1])
     places = {(r, c) for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
-    assert places == {(4 * i, 4 * j) for i in range(16) for j in range(16)}
+    down, across = PLACES[sizes]
+    assert places == {(4 * i, 4 * j) for i in range(down) for j in range(across)}
 
 
 def test_every_kind_of_tile_is_listed():
-    assert len({tuple(split(name)) for name in WIDE}) == 4
-    sizes = {tuple(name[:-1].split(", ")[-5:-3]) for name in WIDE}
-    assert sizes == {tuple(map(str, tile)) for tile in products._TILES}
+    assert len({tuple(split(name)[0]) for name in WIDE}) == 4
+    assert {tuple(tile_of(name)) for name in WIDE} == set(products._TILES)

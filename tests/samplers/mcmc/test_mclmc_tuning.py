@@ -86,6 +86,9 @@ def test_defaults_are_those_of_each_form():
     assert draws.state.step == 10_090
     assert draws.settings["warmup"] == 10_000
     assert draws.settings["thin"] == 30
+    # however many draws a rule may ask for
+    draws = MCLMC(target).sample(chains=2, until=rb.Converged(rhat=10.0, ess=1), progress=False)
+    assert draws.settings["warmup"] == 10_000
     # half of all steps where there are many draws
     draws = MCLMC(target).sample(400, chains=1, progress=False)
     assert draws.settings["warmup"] == 12_000

@@ -6,7 +6,6 @@ of it does: warmup, adaptation, what samplers and targets remember.
 
 import sys
 import sysconfig
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -14,33 +13,10 @@ import pytest
 
 import ribbit as rb
 from ribbit._backends import cpu
+from tests.support.at_once import at_once
 
-THREADS = 8
 # Chains this short have not converged, and say so.
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
-
-
-def at_once(task: Callable[[int], np.ndarray]) -> list[np.ndarray]:
-    """What a task returns for 0, 1, .. on as many threads, which begin together."""
-    barrier = threading.Barrier(THREADS)
-    found: list[np.ndarray | BaseException] = [RuntimeError("not run")] * THREADS
-
-    def work(i: int) -> None:
-        try:
-            barrier.wait(timeout=60)
-            found[i] = task(i)
-        except BaseException as error:
-            found[i] = error
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return found
 
 
 def target() -> rb.Posterior:

@@ -30,14 +30,11 @@ from tests.support.cuda.problems import (
     starts,
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
-from tests.support.likelihoods import EVERY
 from tests.support.paths import CPP
 
 DTYPES = ("float32", "float64")
 CHAINS = 2
 RULES = ("LangevinRule", "PreconditionedRule", "FrictionRule", "AdamRule", "KineticRule")
-# Likelihoods whose predictions are not the outputs themselves.
-TRANSFORMED = [k for k, one in enumerate(EVERY) if one.kind != "regression"]
 _ROWS, _TURNED = "Matrix<float, false>", "Matrix<float, true>"
 _WITH_ONES = f"WithOnes<float, {_TURNED}>"
 # What dense layers make of wide products, aligned or not.
@@ -47,6 +44,20 @@ WIDE_PRODUCTS = (
         for tile in ("128, 128", "128, 64", "64, 64")
         for aligned in ("1, 1", "4, 4")
     ),
+    *(
+        f"WideProduct<{_ROWS}, {_ROWS}, ActivationSink<float, 1>, {tile}, {vectors}>"
+        for tile, vectors in (
+            ("256, 80", "1, 1, 1"),
+            ("256, 80", "4, 4, 4"),
+            ("128, 64", "4, 1, 4"),
+            ("64, 64", "4, 4, 4"),
+            ("128, 32", "4, 1, 1"),
+            ("128, 16", "4, 1, 1"),
+            ("64, 16", "4, 1, 1"),
+        )
+    ),
+    f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 256, 80, 4, 1, 4>",
+    f"WideProduct<{_WITH_ONES}, {_ROWS}, GradientSink<float>, 256, 80, 4, 4, 1>",
     f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 128, 128, 1, 1, 4>",
     f"WideProduct<{_ROWS}, {_TURNED}, DeltaSink<float>, 64, 64, 1, 1, 1>",
     *(
@@ -64,6 +75,25 @@ WIDE_PRODUCTS = (
         for tile in ("128, 128", "128, 64", "64, 64")
         for aligned in ("1, 1", "4, 4")
     ),
+)
+# The same on tensor cores; the largest in one pass alone.
+_TENSOR_TILES = (
+    *("256, 208, 2", "256, 128, 2", "256, 80, 2", "128, 128, 4", "256, 64, 2", "128, 80, 2"),
+    *("128, 64, 2", "256, 32, 1", "128, 32, 1", "64, 64, 4", "64, 32, 2"),
+)
+WIDE_TENSOR_PRODUCTS = tuple(
+    f"WideTensorProduct<{operands}, {passes}, {tile}, {vectors}>"
+    for tile in _TENSOR_TILES
+    for operands, passes, vectors in (
+        (f"{_ROWS}, {_ROWS}, ActivationSink<float, 1>", 1, "4, 4, 2"),
+        (f"{_ROWS}, {_ROWS}, ActivationSink<float, 1>", 3, "4, 4, 2"),
+        (f"{_ROWS}, {_ROWS}, ActivationSink<float, 1>", 3, "1, 1, 1"),
+        (f"{_ROWS}, {_TURNED}, DeltaSink<float>", 1, "4, 4, 2"),
+        (f"{_ROWS}, {_TURNED}, DeltaSink<float>", 1, "1, 1, 1"),
+        (f"{_TURNED}, {_ROWS}, GradientSink<float>", 1, "1, 1, 1"),
+        (f"{_WITH_ONES}, {_ROWS}, GradientSink<float>", 1, "4, 4, 1"),
+    )
+    if passes == 1 or tile not in _TENSOR_TILES[:2]
 )
 # And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
 FOUND_PRODUCTS = tuple(
@@ -129,6 +159,7 @@ OUTSIDE_POSTERIORS = (
     *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
+    *WIDE_TENSOR_PRODUCTS,
     *FOUND_PRODUCTS,
     *ORDERED_PRODUCTS,
     "FillUniform",
@@ -145,13 +176,11 @@ OUTSIDE_POSTERIORS = (
             "FiniteRows",
             "Select",
             "NextStep",
-            "AddEntropies",
             "VariationalScale",
             "VariationalUpdate",
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
-    *(f"PredictiveValues<{scalar}, {k}>" for scalar in ("float", "double") for k in TRANSFORMED),
     *(f"Reparameterize<{s}, {rho}>" for s in ("float", "double") for rho in ("false", "true")),
     *(
         f"NoiseGradient<{s}, {kind}, {gradients}>"

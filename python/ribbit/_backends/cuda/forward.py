@@ -10,23 +10,23 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
-from ribbit._arrays.namespace import host_dtype
+from ribbit._arrays.device import Device, Launch, pack
 from ribbit._backends.cuda.layers.panel import Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
-from ribbit._backends.cuda.samples import Masked, Samples
+from ribbit._backends.cuda.samples import Drawn, Masked, Samples
 from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
 
 __all__ = ["Forward", "numbered_outputs", "predictive_moments"]
 
-_FORWARD_BYTES = 1 << 22  # of one sample's values in a pass that keeps nothing
-_MOST_SAMPLES = 128  # in one pass: more fill no device better
+_PANEL_ROWS = 2048  # at most: with samples along the grid more fill no device better
+_MOST_SAMPLES = 128  # in one pass, likewise
+_MOMENT_ROWS = 16  # of a block of AddMoments
 
 
 class Forward(Walk):
-    """Outputs of S weight samples on all rows, panel by panel.
+    """Outputs of S weight samples on all rows: passes over some samples at a panel of rows.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ class Forward(Walk):
     x : (N, D) array
         In the samples' dtype, or bytes of images.
     source : Samples
-        Under masks, layers before the first one are passed once for all samples of a pass.
+        Under masks, layers before the first one are passed once for all samples at a panel.
     samples : int
-        The most samples wanted in one pass; fewer where memory is short.
+        The most samples wanted in one pass; fewer where memory is short, in passes of equal size.
     precision : str, default "float32"
         Of products of float32 weights; ``precision.py``.
 
@@ -47,8 +47,11 @@ class Forward(Walk):
     device : Device
     scalar : str
         "float" or "double".
-    theta : (samples, P) array
-        The samples of the pass; (1, P) where all share their weights.
+    theta : (samples, >= P) array
+        The samples of the pass, each from a multiple of 16 bytes on; (1, P) where all share their
+        weights.
+    weights : (samples, P) array
+        The same without what lies between them.
     theta_stride : int
         Numbers from sample to sample of `theta`.
     samples, rows, count : int
@@ -71,17 +74,24 @@ class Forward(Walk):
         self.count = int(x.shape[0])
         rows = rows_of(layers)
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
-        fitting = max(1, _FORWARD_BYTES // (sum(row["out_size"] for row in rows) * dtype.itemsize))
-        self.rows = min(self.count, run_rows(layers, dtype.itemsize), fitting)
-        self.theta_stride = dim if masked is None else 0
-        each = dtype.itemsize * (scalars_of(rows) * self.rows + self.theta_stride)
-        if each > device.free_bytes():
+        # Weights begin at multiples of 16 bytes, but for those that are drawn in one go.
+        stride = dim if isinstance(source, (Drawn, Masked)) else -(-dim // 4) * 4
+        self.theta_stride = stride if masked is None else 0
+        self.rows = min(self.count, run_rows(layers, dtype.itemsize), _PANEL_ROWS)
+        free, numbers = device.free_bytes(), scalars_of(rows)
+
+        def each() -> int:  # bytes of a sample
+            return dtype.itemsize * (numbers * self.rows + self.theta_stride)
+
+        while each() > free // 2 and self.rows > 1:
+            self.rows = -(-self.rows // 2)
+        if each() > free:
             raise MemoryError(
-                f"[predict] expected {each / 1e9:.3g} GB of free device memory, "
-                f"got {device.free_bytes() / 1e9:.3g} GB"
+                f"[predict] expected {each() / 1e9:.3g} GB of free device memory, "
+                f"got {free / 1e9:.3g} GB"
             )
-        fitting = device.free_bytes() // (2 * each)
-        self.samples = max(1, min(samples, _MOST_SAMPLES, fitting))
+        most = max(1, min(samples, _MOST_SAMPLES, free // (2 * each())))
+        self.samples = -(-samples // -(-samples // most))
         super().__init__(
             device,
             layers,
@@ -94,7 +104,8 @@ class Forward(Walk):
             fixed=frozenset() if masked is None else fixed_rows(rows, rates),
             passes=PASSES[precision] if self.scalar == "float" else Passes(),
         )
-        self.theta = self._buffer((self.samples if masked is None else 1, dim))
+        self.theta = self._buffer((self.samples if masked is None else 1, stride))
+        self.weights = self.theta if stride == dim else self.theta[:, :dim]
         self.grad = self.theta  # nobody writes it
         self.masks: Array | None = None
         if masked is not None:
@@ -102,36 +113,56 @@ class Forward(Walk):
             self._dropping = Masks(self.masks, True, masked.first_row, masked.shared)
         cells = self._cells(gradients=False)
         self._output = cells[-1]
-        self._passes: list[tuple[int, int, list[Launch]]] = []
+        # First row and rows of each panel, and its launches: those of all samples, and the others.
+        self._panels: list[tuple[int, int, list[Launch], list[Launch]]] = []
         for first in range(0, self.count, self.rows):
             some = min(self.rows, self.count - first)
             panel = self._panel_at(cells, {}, first, some)
             self._write_forward(panel)
-            self._passes.append((first, some, panel.forward))
+            shared = [launch for launch in panel.forward if launch.chains_along < 0]
+            others = [launch for launch in panel.forward if launch.chains_along >= 0]
+            self._panels.append((first, some, shared, others))
 
     def groups(self, first: int, samples: int) -> list[tuple[int, int]]:
         """Return begin and end of each pass over samples first, .. first + samples - 1."""
         step, last = self.samples, first + samples
         return [(b, min(b + step, last)) for b in range(first, last, step)]
 
-    def panels(self, begin: int, end: int) -> Iterator[tuple[int, int, Array]]:
-        """Yield first row, rows, and outputs (S, R K) of each panel for samples begin .. end - 1.
+    def passes(self, first: int, samples: int) -> Iterator[tuple[int, int, int, int, Array]]:
+        """Yield begin and end of samples, first row, rows, and outputs (S, R K) of each pass.
 
-        The outputs are a buffer that the next panel overwrites.
+        At a row, samples come in their order. The outputs are a buffer that the next pass
+        overwrites; `weights` has those of the samples.
         """
-        count = end - begin
-        self._source.load(self.device, self.theta[:count, :], begin)
-        if isinstance(self._source, Masked):
-            address = self._source.address(begin)
-            self.masks[...] = self.device.xp.asarray(address)  # type: ignore[index]
-        names = {launch.name for _, _, launches in self._passes for launch in launches}
-        kernels = self._device.kernels(sorted(names))
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
-        for first, rows, launches in self._passes:
-            for launch in launches:
-                arguments = pack(self._device, launch.fields)
-                kernels[launch.name](launch.grid_of(count), arguments, launch.shared)
-            yield first, rows, outputs[:count, :]
+        groups = self.groups(first, samples)
+        if isinstance(self._source, Masked):
+            self._source.load(self.device, self.weights, first)
+            for row, rows, shared, others in self._panels:
+                self._launch(shared, 1)
+                for begin, end in groups:
+                    self.masks[...] = self.device.xp.asarray(  # type: ignore[index]
+                        self._source.address(begin)
+                    )
+                    self._launch(others, end - begin)
+                    yield begin, end, row, rows, outputs[: end - begin, :]
+            return
+        for begin, end in groups:
+            self._source.load(self.device, self.weights[: end - begin, :], begin)
+            for row, rows, shared, others in self._panels:
+                self._launch(shared, 1)
+                self._launch(others, end - begin)
+                yield begin, end, row, rows, outputs[: end - begin, :]
+
+    def last_weights(self) -> int:
+        """Return the address of the last weight of the first sample."""
+        return self._address(self.theta, self._dim - 1)
+
+    def _launch(self, launches: list[Launch], samples: int) -> None:
+        kernels = self._device.kernels(list(dict.fromkeys(launch.name for launch in launches)))
+        for launch in launches:
+            arguments = pack(self._device, launch.fields)
+            kernels[launch.name](launch.grid_of(samples), arguments, launch.shared)
 
 
 def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tuple[Array, Array]:
@@ -142,12 +173,12 @@ def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tu
     xp = forward.device.xp
     out = xp.empty((count, forward.count, width), dtype=forward.theta.dtype)
     lasts = xp.empty((count,), dtype=forward.theta.dtype)
-    for begin, end in forward.groups(first, count):
+    for begin, end, row, rows, values in forward.passes(first, count):
         some = slice(begin - first, end - first)
-        for row, rows, values in forward.panels(begin, end):
-            shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
-            out[some, row : row + rows, :] = shaped
-        lasts[some] = forward.theta[: end - begin, -1]
+        shaped = xp.reshape(values[:, : rows * width], (end - begin, rows, width))
+        out[some, row : row + rows, :] = shaped
+        if row == 0:
+            lasts[some] = forward.weights[: end - begin, -1]
     return out, lasts
 
 
@@ -156,9 +187,8 @@ def predictive_moments(
 ) -> tuple[Array, ...]:
     """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
     moments = _Moments(forward, likelihood, width)
-    for begin, end in forward.groups(0, count):
-        for first, rows, values in forward.panels(begin, end):
-            moments.add(first, rows, values, begin == 0)
+    for begin, _, first, rows, values in forward.passes(0, count):
+        moments.add(first, rows, values, begin == 0)
     return moments.sums
 
 
@@ -180,71 +210,30 @@ class _Moments:
         xp = forward.device.xp
         self._forward, self._device, self._outputs = forward, forward.device, outputs
         self._kind, self._constants = likelihood.kind, likelihood.constants
-        self._classes, self._learned = likelihood.classes, likelihood.learns_noise
-        self._transforms = likelihood.transforms
+        self._learned = likelihood.learns_noise
         means = outputs if likelihood.classes else likelihood.columns
         shape = forward.count, means
         first, total, squares = (xp.empty(shape, dtype=xp.float64) for _ in range(3))
-        extra = xp.empty((forward.count,) if self._classes else shape, dtype=xp.float64)
+        extra = xp.empty((forward.count,) if likelihood.classes else shape, dtype=xp.float64)
         self.sums = (first, total, squares, extra)
-        self._means = means
         size = (forward.samples, forward.rows)
-        self._entropies = xp.empty(size, dtype=forward.theta.dtype) if self._classes else None
+        self._entropies = xp.empty(size, dtype=forward.theta.dtype) if likelihood.classes else None
 
     def add(self, first: int, rows: int, values: Array, begin: bool) -> None:
         """Take the outputs (S, R K) of some samples at rows first, first + 1, .."""
         samples, stride = values.shape[0], values.shape[1]
-        scalar, outputs, kind = self._forward.scalar, self._outputs, self._kind
-        noise = None
-        if self._learned:
-            theta = self._forward.theta
-            itemsize = host_dtype(theta).itemsize
-            noise = self._device.pointer(theta) + (theta.shape[1] - 1) * itemsize
-        launches = []
-        if self._transforms:
-            launches.append(
-                Launch(
-                    f"PredictiveValues<{scalar}, {kind}>",
-                    (values, stride, rows, outputs, self._entropies),
-                    (-(-rows // 256), samples, 1),
-                    -1,
-                )
-            )
-        launches.append(
-            Launch(
-                f"AddMoments<{scalar}, {kind}>",
-                (
-                    values,
-                    stride,
-                    samples,
-                    rows,
-                    outputs,
-                    int(begin),
-                    first,
-                    noise,
-                    self._forward.theta_stride,
-                    *self._constants,
-                    *self.sums[:3],
-                    None if self._classes else self.sums[3],
-                ),
-                (blocks_of(rows * self._means), 1, 1),
-                -1,
-            )
+        launch = Launch(
+            f"AddMoments<{self._forward.scalar}, {self._kind}>",
+            (
+                *(values, stride, samples, rows, self._outputs, int(begin), first),
+                self._entropies,
+                self._forward.last_weights() if self._learned else None,
+                self._forward.theta_stride,
+                *self._constants,
+                *self.sums,
+            ),
+            (-(-rows // _MOMENT_ROWS), 1, 1),
+            -1,
         )
-        if self._classes:
-            launches.append(
-                Launch(
-                    f"AddEntropies<{scalar}>",
-                    (self._entropies, samples, rows, int(begin), first, self.sums[3]),
-                    (blocks_of(rows), 1, 1),
-                    -1,
-                )
-            )
-        launch_all(self._device, launches)
-
-
-def launch_all(device: Device, launches: list[Launch]) -> None:
-    """Launch what has no chains."""
-    kernels: dict[str, Kernel] = device.kernels([launch.name for launch in launches])
-    for launch in launches:
-        kernels[launch.name](launch.grid_of(1), pack(device, launch.fields), launch.shared)
+        kernel = self._device.kernels([launch.name])[launch.name]
+        kernel(launch.grid, pack(self._device, launch.fields))

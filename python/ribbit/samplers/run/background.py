@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundRun", "begin"]
 
 _PATIENCE = 1.0  # seconds in which `start` tells of wrong arguments
+_HEARD = 0.1  # seconds after which a wait hears of a signal at the latest
 _LAST = 10.0  # seconds that the end of the process waits for each run
 _LINE = 5.0  # seconds between lines of progress=True
 
@@ -218,7 +220,7 @@ class BackgroundRun:
         if error is None:
             self.wait()
         else:
-            self._done.wait()
+            self._ended(None)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -268,8 +270,20 @@ class BackgroundRun:
             self._guard.asked = True
             self._guard.flag.set()
 
+    def _ended(self, timeout: float | None) -> bool:
+        """Wait until the run has ended, and say whether it has.
+
+        In pieces: free-threaded CPython 3.13 hears of a signal that comes as a wait begins only
+        when that wait ends.
+        """
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._done.wait(max(0.0, min(_HEARD, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return self._done.is_set()
+        return True
+
     def _wait(self, method: str, timeout: float | None) -> Draws:
-        if not self._done.wait(timeout):
+        if not self._ended(timeout):
             found = self.progress
             raise TimeoutError(
                 f"[BackgroundRun.{method}] expected the run to end within {timeout:g} s, got "

@@ -87,7 +87,7 @@ class Sampler(ABC):
         return type(self).__name__
 
     def _warmup(self, num_draws: int | None, thin: int) -> int:
-        """Return the steps of warmup where the caller names none; `num_draws`: at first."""
+        """Return the steps of warmup where none are given; `num_draws`: before a first look."""
         return self.default_warmup
 
     @abstractmethod
@@ -247,7 +247,7 @@ class Sampler(ABC):
             first, num_draws = counts(name, num_draws, until, max_draws)
             thin = self.default_thin if thin is None else thin
             thin = checks.integer(name, "thin", thin, minimum=1, maximum=2**32)
-            warmup = self._warmup(num_draws, thin) if warmup is None else warmup
+            warmup = self._warmup(first, thin) if warmup is None else warmup
             keep_draws = checks.boolean(name, "keep_draws", keep_draws)
             keep_warmup = checks.boolean(name, "keep_warmup", keep_warmup)
             if max_seconds is not None:

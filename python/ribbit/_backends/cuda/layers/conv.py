@@ -72,7 +72,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         _, slices, length = panel.cut(number, count * places)
         lines = row["out_width"] % products.DEPTH == 0 or products.DEPTH % row["out_width"] == 0
         whole = places % products.DEPTH == 0 and (slices == 1 or length % products.DEPTH == 0)
-        steps = scalar == "float" and not panel.passes.backward and lines and whole
+        steps = scalar == "float" and lines and whole
         products.weight_gradient(
             panel,
             number,
@@ -114,7 +114,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             aligned=products.aligned([out.delta], [out.chain_stride, outs]),
         )
         turned = turned_kernel(scalar, row, weight, dim)
-        if scalar == "float" and not panel.passes.backward and _skips_taps(row):
+        if scalar == "float" and _skips_taps(row):
             # Cells that the same taps meet side by side: the others' terms are passed over.
             name = f"OrderedDeltaPatches<{scalar}, {window}, {outs}>"
             given = replace(given, name=name, fields=(*given.fields, count))

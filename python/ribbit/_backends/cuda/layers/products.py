@@ -5,6 +5,7 @@ Sizes: C chains, R rows of a panel. Every operand holds one matrix per chain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,22 +29,39 @@ __all__ = [
 
 DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
-_TALL = 1024  # rows that fill a device with tiles of 128
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
 _MOST_WIDE = 1 << 26  # whose 16 lines are counted in 32 bits
 # Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor; of
 # matrices, and of what finds its numbers.
 _TILES = {
-    (128, 128): (1173, 2),
-    (128, 64): (647, 2),
+    (256, 80): (1464, 2),
+    (128, 128): (1162, 2),
+    (128, 64): (608, 2),
     (128, 32): (390, 3),
     (128, 16): (249, 3),
-    (64, 64): (346, 4),
+    (64, 64): (337, 4),
     (64, 32): (226, 4),
     (64, 16): (152, 4),
     (32, 32): (154, 4),
     (32, 16): (112, 4),
 }
+# Of those on tensor cores: warps side by side, and the same for one pass and for three, which
+# have no registers for the largest.
+_TENSOR_TILES: dict[tuple[int, int], tuple[int, tuple[int, int], tuple[int, int] | None]] = {
+    (256, 208): (2, (424, 1), None),
+    (256, 128): (2, (305, 1), None),
+    (256, 80): (2, (255, 2), (453, 1)),
+    (128, 128): (4, (221, 2), (390, 1)),
+    (256, 64): (2, (220, 2), (390, 1)),
+    (128, 80): (2, (179, 2), (293, 1)),
+    (128, 64): (2, (156, 2), (263, 2)),
+    (256, 32): (1, (167, 2), (276, 2)),
+    (128, 32): (1, (129, 3), (185, 2)),
+    (64, 64): (4, (119, 3), (172, 2)),
+    (64, 32): (2, (110, 4), (131, 3)),
+}
+# Of an H100, for each multiprocessor and clock, assumed: multiply-adds, bytes from L2.
+_TENSOR_RATE, _L2_RATE = 635, 24
 _FOUND_TILES = {
     (256, 32): (690, 2),
     (256, 16): (440, 2),
@@ -162,16 +180,20 @@ def product(
     be. `joins`: the sink's kJoins. `chains`: how many there will be, which decides the tiles and no
     bit.
     """
-    operands = f"{a.name}, {b.name}, {sink.name}"
     length = length or -(-k // slices)
-    known = all(one.plain or one.found for one in (a, b)) and sink.plain
-    if scalar == "float" and known and not (passes and n > _NARROW):
-        sizes = m, n, k, *(one.fields[2] for one in (a, b) if one.plain)
-        if m > _NARROW and m * n * k >= _WIDE and max(sizes) < _MOST_WIDE:
-            return _wide_product(a, b, sink, m, n, k, slices, length, chains)
-    if passes and n > _NARROW:
-        tile_m, tile_n = (16 if m <= 16 else 64 if m < _TALL else 128), 64
-        across = {16: 8, 64: 4, 128: 2}[tile_m]  # warps
+    passes = passes if n > _NARROW else 0
+    sizes = m, n, k, slices, length
+    if scalar == "float" and sink.plain and all(one.plain or one.found for one in (a, b)):
+        # Sums of a row of ones have other bits on tensor cores: whether it is there is decided by
+        # what does not change with the rows.
+        large = a.ones or m > _NARROW if passes else m > _NARROW and m * n * k >= _WIDE
+        strides = [one.fields[2] for one in (a, b) if one.plain]
+        counted = (m, n, *strides) if passes else (m, n, k, *strides)
+        if large and max(counted) < _MOST_WIDE:
+            return _wide_product(a, b, sink, sizes, passes, chains)
+    operands = f"{a.name}, {b.name}, {sink.name}"
+    if passes:
+        tile_m, tile_n, across = (16, 64, 8) if m <= 16 else (64, 64, 4)
         if joins:
             tile_m, across = 128, 1
         name = f"TensorProduct<{operands}, {passes}, {tile_m}, {tile_n}, {across}>"
@@ -180,7 +202,7 @@ def product(
         name = f"Product<{scalar}, {operands}, {tile_m}, {tile_n}, {DEPTH}>"
     return Launch(
         name,
-        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
+        (*a.fields, *b.fields, *sink.fields, *sizes),
         (-(-m // tile_m), -(-n // tile_n), slices),
         chains_along=2,
     )
@@ -247,29 +269,45 @@ def _wide_product(
     a: Operand,
     b: Operand,
     sink: Operand,
-    m: int,
-    n: int,
-    k: int,
-    slices: int,
-    length: int,
+    sizes: tuple[int, int, int, int, int],
+    passes: int,
     chains: int,
 ) -> Launch:
-    rows, tiles = m - a.ones, _FOUND_TILES if a.found else _TILES
-    chosen = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, slices * chains))
-    tile_m, tile_n = chosen
-    fours = [one.aligned and tile >= 64 for one, tile in ((a, tile_m), (b, tile_n))]
-    vectors = (
-        4 if fours[0] and (a.found or (a.transposed and rows % 4 == 0)) else 1,
-        4 if fours[1] and not b.transposed and n % 4 == 0 else 1,
-        4 if sink.aligned and n % 4 == 0 and max(tile_m // 2, tile_n) >= 64 else 1,
+    """Return the launch of a wide product; sizes: m, n, k, slices, terms of a slice."""
+    m, n, k, slices, length = sizes
+    rows, copies = m - a.ones, slices * chains
+    if passes:
+        tile_m, tile_n = _tensor_tile(rows, n, passes, copies)
+        shape: tuple[int, ...] = (passes, tile_m, tile_n, _TENSOR_TILES[tile_m, tile_n][0])
+    else:
+        tiles = _FOUND_TILES if a.found else _TILES
+        tile_m, tile_n = min(tiles, key=lambda tile: _issue(tile, tiles[tile], rows, n, copies))
+        shape = tile_m, tile_n
+    # Whether four terms, rows of A and columns of B begin at multiples of four.
+    terms = k % 4 == 0 and (slices == 1 or length % 4 == 0)
+    four_a = a.aligned and (a.found or (rows % 4 == 0 if a.transposed else terms))
+    four_b = b.aligned and (terms if b.transposed else n % 4 == 0)
+    if passes:
+        side = 2 if sink.aligned and n % 2 == 0 else 1
+    else:
+        four_a, four_b = four_a and tile_m >= 64, four_b and tile_n >= 64 and not b.transposed
+        side = 4 if sink.aligned and n % 4 == 0 and max(tile_m // 2, tile_n) >= 64 else 1
+    shape = (*shape, 4 if four_a else 1, 4 if four_b else 1, side)
+    # Shared of the kernel: three stages of 16 terms, with some numbers of padding behind each line.
+    padding = 8 if passes else 4
+    by_lines = (
+        not a.transposed and (a.found or four_a or passes > 0),
+        b.transposed and passes > 0,
     )
-    sizes = ", ".join(map(str, (tile_m, tile_n, *vectors)))
-    # Shared of the kernel: three stages of 16 terms, with four numbers of padding behind each line.
-    left = tile_m * 20 if a.found and not a.transposed else 16 * (tile_m + 4)
-    size = 3 * 4 * (left + 16 * (tile_n + 4)) + (4 * tile_n if a.ones else 16)
+    numbers = sum(
+        20 * tile if lines else DEPTH * (tile + padding)
+        for tile, lines in zip((tile_m, tile_n), by_lines, strict=True)
+    )
+    kind = "WideTensorProduct" if passes else "WideProduct"
+    size = 3 * 4 * numbers + (4 * tile_n if a.ones else 16)
     return Launch(
-        f"WideProduct<{a.name}, {b.name}, {sink.name}, {sizes}>",
-        (*a.fields, *b.fields, *sink.fields, m, n, k, slices, length),
+        f"{kind}<{a.name}, {b.name}, {sink.name}, {', '.join(map(str, shape))}>",
+        (*a.fields, *b.fields, *sink.fields, *sizes),
         (-(-rows // tile_m), -(-n // tile_n), slices),
         chains_along=2,
         shared=size if size > STATIC_SHARED else 0,
@@ -283,6 +321,22 @@ def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copi
     turns = -(-blocks // _PROCESSORS)
     warps = THREADS // 32 * min(resident, turns) / 4  # of a scheduler
     return turns * instructions / min(0.9, 0.45 + 0.15 * warps)
+
+
+def _tensor_tile(m: int, n: int, passes: int, copies: int) -> tuple[int, int]:
+    """Return the tile of the least time: of issue, tensor cores or L2, whichever is the slowest."""
+
+    def time(tile: tuple[int, int]) -> float:
+        _, once, thrice = _TENSOR_TILES[tile]
+        counted = once if passes == 1 else thrice
+        if counted is None:
+            return math.inf
+        turns = -(-(-(-m // tile[0]) * -(-n // tile[1]) * copies) // _PROCESSORS)
+        multiplied = turns * passes * tile[0] * tile[1] * DEPTH / _TENSOR_RATE
+        read = turns * 4 * DEPTH * (tile[0] + min(tile[1], n)) / _L2_RATE
+        return max(multiplied, read, THREADS // 32 / 4 * _issue(tile, counted, m, n, copies))
+
+    return min(_TENSOR_TILES, key=time)
 
 
 def weight_gradient(
