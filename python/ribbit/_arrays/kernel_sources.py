@@ -38,6 +38,8 @@ HEADERS = (
     "cuda/kernels/trajectory_kernels.h",
     "cuda/kernels/row_kernels.h",
     "cuda/kernels/conv_kernels.h",
+    "cuda/kernels/direct_conv_kernels.h",
+    "cuda/kernels/direct_gradient_kernels.h",
     "cuda/kernels/tap_gradient_kernels.h",
     "cuda/kernels/pool_kernels.h",
     "cuda/kernels/norm_kernels.h",

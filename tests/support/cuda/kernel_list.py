@@ -150,7 +150,24 @@ TAP_GRADIENTS = tuple(
         (32, "2, 2, 0, 0, 4, 4, 1, 1", 64),
     )
 )
+# Direct convolutions: several images of a block, one, and part of one; of turned weights.
+DIRECT_CONVOLUTIONS = tuple(
+    f"DirectConvolution<{sizes}, {kind}>"
+    for sizes in ("8, 8, 32, 64", "16, 8, 16, 16", "16, 16, 32, 96", "32, 32, 16, 32")
+    for kind in ("false, ActivationSink<float, 0>", "true, DeltaSink<float>")
+)
+DIRECT_GRADIENTS = tuple(
+    f"DirectGradient<{sizes}>"
+    for sizes in (
+        "8, 8, 32, 64, 64",
+        "16, 8, 16, 32, 32",
+        "8, 16, 16, 48, 16",
+        "32, 32, 16, 16, 16",
+    )
+)
 OUTSIDE_POSTERIORS = (
+    *DIRECT_GRADIENTS,
+    *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
     *WIDE_TENSOR_PRODUCTS,
