@@ -18,7 +18,7 @@ from ribbit._backends.cuda import density as cuda_density
 from ribbit._backends.cuda.programs import persistent
 from tests.support import likelihoods
 from tests.support.cuda.compiler import Compiler
-from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
+from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice, register
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -173,7 +173,8 @@ def test_a_trajectory_in_pieces_has_the_same_bits(device, monkeypatch, rng, bloc
 
 def test_pieces_are_of_twenty_milliseconds():
     """By the paper's model, half as fast: a launch of 1,000 chains has 28 steps."""
-    x, y = (NAMESPACE.asarray(np.zeros((500, n), "f")) for n in (8, 1))
+    xp = register()
+    x, y = (xp.asarray(np.zeros((500, n), "f")) for n in (8, 1))
     options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.1)}
     own = rb.Posterior(rb.mlp(8, (50, 50), 1), x, y, **options)._native._persistent
     assert own._pieces(200, 1, 16) == [(0, 200)]
