@@ -214,8 +214,8 @@ def page(found: Sequence[Counts]) -> str:
         "and the slowest of issue, shared memory, tensor cores, memory and L2; its efficiency of "
         "issue, barriers, L2 and the two costs of a launch are assumed. Where all that a workload "
         "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "
-        "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`; "
-        "`Trajectory`, "
+        "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`, "
+        "`FewRowsProduct`; `Trajectory` and `RowGradient`, "
         "but for the last of an odd number of rows of tiles, which is counted as the others). "
         "Floor: bytes "
         "over a device's copy bandwidth or operations over the peak of the data sheet.",

@@ -1,9 +1,10 @@
 """Launches of a record and what each of them asks of a device, counted.
 
 Few threads of a launch are run: the first lane of the first, the second and the last warp of the
-first and the last block along each axis; the second stands for those between, the first block (the
-first few where neighbours differ in turn) for all but the last. Launches of one kernel, one grid
-and equal decisive arguments count the same. All lanes are taken to load and store with the first.
+first and the last block along each axis; the second stands for those between, and where each has a
+part of its own all are run; the first block (the first few where neighbours differ in turn) stands
+for all but the last. Launches of one kernel, one grid and equal decisive arguments count the same.
+All lanes are taken to load and store with the first.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ __all__ = ["Counted", "counted"]
 _LANES = 32
 # Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
 _DIFFER = {"OrderedDeltaPatches<": 4}
+# Whose warps have tiles of different layers.
+_WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<")
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,13 @@ def counted(record: Record) -> list[Counted]:
     return sorted(found, key=lambda one: -one.times * one.instructions)
 
 
-def _ends(warps: int) -> list[tuple[int, int]]:
-    """Return the first warp of a block, the second for those between, and the last."""
+def _ends(warps: int, differ: bool) -> list[tuple[int, int]]:
+    """Return the first warp of a block, the second for those between, and the last.
+
+    differ: each does another thing; then all.
+    """
     few = [(0, 1), (1, warps - 2), (warps - 1, 1)]
-    return few if warps > 3 else [(warp, 1) for warp in range(warps)]
+    return few if warps > 3 and not differ else [(warp, 1) for warp in range(warps)]
 
 
 def _blocks(grid: tuple[int, int, int], differ: int) -> Iterable[tuple[tuple[int, ...], float]]:
@@ -167,7 +173,7 @@ def _count(
     guesses = 0
     differ = next((n for part, n in _DIFFER.items() if part in kernel.name), 1)
     for place, share in _blocks(grid, differ):
-        for warp, those in _ends(warps):
+        for warp, those in _ends(warps, kernel.name.startswith(_WARPS_DIFFER)):
             at = (warp * 32, 0, 0, *place, kernel.threads, 1, 1, *grid)
             thread = function.run(arguments, at, memory.read)
             guesses += thread.guesses

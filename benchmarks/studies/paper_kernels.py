@@ -31,10 +31,17 @@ OPTIONS = (*kernel_sources.OPTIONS, "--ptxas-options=-v")
 ARCHITECTURE = "sm_90"
 _ALONE = 2.0  # cost of a loop without a partner, beside the logarithm of a ratio of sizes
 # Whose lanes read 16 bytes of shared memory in pairs of equal addresses, which halves the
-# wavefronts (of compute capability 7, by its maker). test_wide_products.py, test_tap_gradients.py
-# and test_trajectory.py hold the pairs; the last of an odd number of a trajectory's rows of tiles
-# has none and is counted as if it had.
-_PAIRED = ("WideProduct<", "TapGradient<", "Trajectory<", "ClusterTrajectory<")
+# wavefronts (of compute capability 7, by its maker). test_wide_products.py, test_tap_gradients.py,
+# test_few_rows.py and test_trajectory.py hold the pairs; the last of an odd number of rows of tiles
+# of a trajectory's weights has none and is counted as if it had.
+_PAIRED = (
+    "WideProduct<",
+    "TapGradient<",
+    "Trajectory<",
+    "ClusterTrajectory<",
+    "RowGradient<",
+    "FewRows",
+)
 _CLUSTER = 15  # barriers of a block that one of a cluster takes as long as; assumed, 0.25 us
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 

@@ -187,68 +187,6 @@ struct LikelihoodRows {
   }
 };
 
-// grad += weight * score of theta - centre over one segment of a prior. Constants of a segment
-// (core/prior_hd.h) are made on the host. Grid: (any, C).
-template <class T, int Kind>
-struct PriorScore {
-  static constexpr int kBlock = kThreads;
-  using Shared = Nothing;
-  PriorConstants constants;
-  const T* theta;
-  const T* centre;  // (P,) or null
-  Index dim;        // P
-  Index offset;
-  Index size;
-  double weight;
-  T* grad;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index at = block.y() * dim + offset;
-    const T w = static_cast<T>(weight);
-    block.last([&](int t) {
-      for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
-        const T away = from_centre(theta[at + i], centre, offset + i);
-        const T score = Priors::At<Kind>::template score<T>(away, constants);
-        grad[at + i] = Ops<T>::fma(w, score, grad[at + i]);
-      }
-    });
-  }
-};
-
-// terms[c slots + slot] = log density of theta - centre over one segment of a prior. Grid: (1, C).
-template <class T, int Kind>
-struct PriorValue {
-  static constexpr int kBlock = kThreads;
-  using Shared = BlockSum<kBlock>;
-  PriorConstants constants;
-  const T* theta;
-  const T* centre;  // (P,) or null
-  Index dim;
-  Index offset;
-  Index size;
-  double* terms;
-  Index slots;
-  Index slot;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    Shared& sum = block.template shared<Shared>();
-    const T* at = theta + block.y() * dim + offset;
-    block.phase([&](int t) {
-      double own = 0.0;
-      for (Index i = t; i < size; i += kBlock) {
-        const double away = static_cast<double>(from_centre(at[i], centre, offset + i));
-        own += Priors::At<Kind>::template log_density<double>(away, constants);
-      }
-      sum.value[t] = own;
-    });
-    sum.reduce(block);
-    block.last([&](int t) {
-      if (t == 0) {
-        terms[block.y() * slots + slot] =
-            sum.value[0] + static_cast<double>(size) * constants.log_norm;
-      }
-    });
-  }
-};
-
 // out[c out_stride] = factor (sum of slots + constant); also, where grad is not null,
 // grad[c grad_stride] = that, rounded: the gradient of a learned noise. Grid: (1, C).
 template <class T>

@@ -241,32 +241,4 @@ struct Product {
   }
 };
 
-// grad of chain c = sum over slices of partials, in order and in double, for `size` numbers from
-// both addresses on. Grid: (any, C).
-template <class T>
-struct SumSlices {
-  static constexpr int kBlock = kThreads;
-  using Shared = Nothing;
-  const T* partials;
-  Index slice_stride;
-  Index partial_stride;  // from chain to chain
-  Index slices;
-  Index size;
-  T* grad;
-  Index grad_stride;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    const T* from = partials + block.y() * partial_stride;
-    T* to = grad + block.y() * grad_stride;
-    block.last([&](int t) {
-      for (Index i = block.x() * kBlock + t; i < size; i += block.width() * kBlock) {
-        double sum = 0.0;
-        for (Index s = 0; s < slices; ++s) {
-          sum += static_cast<double>(from[s * slice_stride + i]);
-        }
-        to[i] = static_cast<T>(sum);
-      }
-    });
-  }
-};
-
 }  // namespace ribbit::cuda

@@ -29,10 +29,10 @@ RIBBIT_DEVICE double prior_log_density_of(const PriorOf& prior, double theta) {
 }
 
 // T: scalar; Kind: likelihood; Code: activation of hidden layers, Last: of the outputs; R: rows of
-// a panel, a multiple of 16.
-template <class T, int Kind, int Code, int Last, int R, class Units>
+// a panel, a multiple of 16; Threads: of a block.
+template <class T, int Kind, int Code, int Last, int R, class Units, int Threads = kThreads>
 struct SmallNetwork {
-  static constexpr int kBlock = kThreads;
+  static constexpr int kBlock = Threads;
   using Layout = TrajectoryLayout<T, R, kBlock, Units>;
   static constexpr int kLayers = Units::kLayers;
   static constexpr int kNoise = 2 * kLayers;  // place of log noise in `priors`
@@ -75,6 +75,8 @@ struct SmallNetwork {
     return m.deltas + kAt + r * kStride + j;
   }
 
+  // Tiles of weights go to threads from the first on, those of products over rows from the last on.
+  //
   // body(first element of the thread, row, column) for the tiles of a layer that a thread owns.
   template <int L, class Body>
   RIBBIT_DEVICE void for_tiles(int t, const Body& body) const {
@@ -108,50 +110,74 @@ struct SmallNetwork {
                             : priors[2 * L + 1].offset + j;
   }
 
-  // Zeros, which the pads stay, and so does the bias of a layer without one.
+  // Zeros, which the pads stay, and so does the bias of a layer without one; ones behind the values
+  // of each layer but the outputs.
   RIBBIT_DEVICE void clear(Block& block, Shared& m) const {
-    constexpr int kValues = Layout::values_at(kLayers + 1);
-    constexpr int kDeltas = Layout::deltas_at(kLayers + 1);
     block.phase([&](int t) {
       for (int e = t; e < kWeights; e += kBlock) m.weights[e] = T(0);
-      for (int e = t; e < kValues; e += kBlock) m.values[e] = T(0);
-      for (int e = t; e < kDeltas; e += kBlock) m.deltas[e] = T(0);
+      if (t < R) clear_row<0>(m, t);
     });
   }
 
-  // Values and deltas of the R rows from `first` on. terms, of the thread's row: log likelihood and
-  // its slope by log noise in the last two, which join the first two when a section is `over`.
-  RIBBIT_DEVICE void run(Block& block, Shared& m, Registers<double, 4>& terms, Index first,
-                         bool over) const {
+  // All weights and log noise from a chain's parameters.
+  template <int L>
+  RIBBIT_DEVICE void fetch(Shared& m, const T* from, int t) const {
+    constexpr int kInputs = Units::at(L), kUnits = Units::at(L + 1);
+    for (int e = t; e < kInputs * kUnits; e += kBlock) {
+      *weight<L>(m, e / kUnits, e % kUnits) = from[priors[2 * L].offset + e];
+    }
+    if (priors[2 * L + 1].offset >= 0) {
+      for (int j = t; j < kUnits; j += kBlock) {
+        *weight<L>(m, kInputs, j) = from[priors[2 * L + 1].offset + j];
+      }
+    }
+    if constexpr (L + 1 < kLayers) {
+      fetch<L + 1>(m, from, t);
+    } else if (kLearned && t == 0) {
+      m.log_noise = from[priors[kNoise].offset];
+    }
+  }
+
+  // Values and deltas of the R rows from `first` on. To the first two of a thread's terms its row's
+  // log likelihood and its slope by log noise are added.
+  template <class Terms>
+  RIBBIT_DEVICE void run(Block& block, Shared& m, Terms& terms, Index first) const {
+    const T* from = x + first * Units::at(0);
+    const int there = static_cast<int>(rows - first < R ? rows - first : R) * Units::at(0);
     block.phase([&](int t) {
+      RIBBIT_UNROLL(4)
       for (int e = t; e < R * Units::at(0); e += kBlock) {
         const int r = e / Units::at(0), k = e % Units::at(0);
-        *value<0>(m, r, k) = first + r < rows ? x[(first + r) * Units::at(0) + k] : T(0);
+        *value<0>(m, r, k) = e < there ? from[e] : T(0);
       }
     });
     forward<0>(block, m);
-    outputs(block, m, terms, first, over);
+    outputs(block, m, terms, first);
     if constexpr (kLayers > 1) deltas_before<kLayers - 1>(block, m);
   }
 
-  // Adds the panel's part, row by row.
+  // Adds the part of rows begin to end - 1 of the panel, row by row.
   template <int L>
-  RIBBIT_DEVICE void weight_gradients(Shared& m, T (&g)[kOwned], int t) const {
+  RIBBIT_DEVICE void weight_gradients(Shared& m, T (&g)[kOwned], int t, int begin = 0,
+                                      int end = R) const {
+    constexpr int kColumns = Units::at(L + 1) < kJ ? Units::at(L + 1) : kJ;  // the others are pads
     for_tiles<L>(t, [&](int e, int i, int j) {
-      RIBBIT_UNROLL(4)
-      for (int r = 0; r < R; ++r) {
-        T left[kI], right[kJ];
-        take(left, value<L>(m, r, i));
-        take(right, delta<L + 1>(m, r, j));
-        RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
-          RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) {
-            T& sum = g[e + a * kJ + b];
-            sum = Ops<T>::fma(left[a], right[b], sum);
+      RIBBIT_UNROLL(1)
+      for (int four = begin; four < end; four += 4) {
+        RIBBIT_UNROLL_ALL for (int r = four; r < four + 4; ++r) {
+          T left[kI], right[kJ];
+          take(left, value<L>(m, r, i));
+          take(right, delta<L + 1>(m, r, j));
+          RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
+            RIBBIT_UNROLL_ALL for (int b = 0; b < kColumns; ++b) {
+              T& sum = g[e + a * kJ + b];
+              sum = Ops<T>::fma(left[a], right[b], sum);
+            }
           }
         }
       }
     });
-    if constexpr (L + 1 < kLayers) weight_gradients<L + 1>(m, g, t);
+    if constexpr (L + 1 < kLayers) weight_gradients<L + 1>(m, g, t, begin, end);
   }
 
   // Adds the prior's part for the thread's weights.
@@ -200,10 +226,19 @@ struct SmallNetwork {
 
  private:
   template <int L>
+  RIBBIT_DEVICE void clear_row(Shared& m, int r) const {
+    RIBBIT_UNROLL_ALL for (int j = Units::at(L); j < Layout::stride(L); ++j) {
+      *value<L>(m, r, j) = L < kLayers && j == Units::at(L) ? T(1) : T(0);
+      if constexpr (L > 0) *delta<L>(m, r, j) = T(0);
+    }
+    if constexpr (L < kLayers) clear_row<L + 1>(m, r);
+  }
+
+  template <int L>
   RIBBIT_DEVICE void forward(Block& block, Shared& m) const {
     constexpr int kTiles = Layout::product_tiles(L + 1);
     block.phase([&](int t) {
-      for (int e = t; e < kTiles; e += kBlock) forward_tile<L>(m, e);
+      for (int e = kBlock - 1 - t; e < kTiles; e += kBlock) forward_tile<L>(m, e);
     });
     if constexpr (L + 1 < kLayers) forward<L + 1>(block, m);
   }
@@ -250,8 +285,8 @@ struct SmallNetwork {
     }
   }
 
-  RIBBIT_DEVICE void outputs(Block& block, Shared& m, Registers<double, 4>& terms, Index first,
-                             bool over) const {
+  template <class Terms>
+  RIBBIT_DEVICE void outputs(Block& block, Shared& m, Terms& terms, Index first) const {
     constexpr int kOutputs = Units::at(kLayers);
     const double parameter = kLearned ? static_cast<double>(m.log_noise) : constants.scale;
     block.phase([&](int t) {
@@ -260,19 +295,14 @@ struct SmallNetwork {
       T own[kOutputs];
       double noise = 0.0;
       if (first + t < rows) {
-        terms(t)[2] += likelihood_row<Likelihood, T>(constants, value<kLayers>(m, t, 0),
+        terms(t)[0] += likelihood_row<Likelihood, T>(constants, value<kLayers>(m, t, 0),
                                                      y + (first + t) * targets, kOutputs, parameter,
                                                      static_cast<T>(likelihood_weight), own, noise);
-        terms(t)[3] += noise;
+        terms(t)[1] += noise;
       } else {
         for (int k = 0; k < kOutputs; ++k) own[k] = T(0);
       }
       for (int k = 0; k < kOutputs; ++k) slope[k] *= own[k];
-      if (!over) return;
-      RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
-        terms(t)[i] += terms(t)[2 + i];
-        terms(t)[2 + i] = 0.0;
-      }
     });
   }
 
@@ -281,7 +311,7 @@ struct SmallNetwork {
   RIBBIT_DEVICE void deltas_before(Block& block, Shared& m) const {
     constexpr int kTiles = Layout::product_tiles(L);
     block.phase([&](int t) {
-      for (int e = t; e < kTiles; e += kBlock) delta_tile<L>(m, e);
+      for (int e = kBlock - 1 - t; e < kTiles; e += kBlock) delta_tile<L>(m, e);
     });
     if constexpr (L > 1) deltas_before<L - 1>(block, m);
   }

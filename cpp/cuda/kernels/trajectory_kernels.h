@@ -8,41 +8,51 @@
 
 namespace ribbit::cuda {
 
-// Parts of a gradient: of a cluster each block makes one and all of them add them up.
-constexpr int kSections = 8;
+// Parts of a gradient, at most: blocks of a cluster have one or two of them, and add up all.
+constexpr int kSections = 16;
 
-// What blocks of a cluster show each other: sums of a section, where the weights lie; log
-// likelihood and its slope by log noise.
-template <class T, int Weights, int R, int Blocks>
+// What blocks of a cluster show each other: sums of each of their sections, where the weights lie;
+// of each section and lane log likelihood and its slope by log noise.
+template <class T, int Weights, int Lanes, int Blocks>
 struct SharedSums {
-  alignas(16) T sums[Weights];
-  double terms[2][R];
+  alignas(16) T sums[kSections / Blocks][Weights];
+  double terms[kSections / Blocks][2][Lanes];
 };
-template <class T, int Weights, int R>
-struct SharedSums<T, Weights, R, 1> {};
+template <class T, int Weights, int Lanes>
+struct SharedSums<T, Weights, Lanes, 1> {};
 
 // What a chain's one or several blocks run. T: scalar; Kind: likelihood; Code: activation of hidden
-// layers, Last: of the outputs; R: rows of a panel, a multiple of 16; Blocks: of a chain. Grid:
-// (Blocks, C).
+// layers, Last: of the outputs; Lanes: a multiple of 16, rows of a panel, or with kSections blocks
+// twice as many. Grid: (Blocks, C).
 //
-// Rows are cut into at most kSections sections of whole panels, by their number alone. A section's
-// gradient is added up row by row, sections one after the other: the bits are those of any Blocks.
-template <class T, int Kind, int Code, int Last, int R, class Units, int Blocks>
+// Rows are cut into at most kSections sections, by their number alone: halves of panels of `Lanes`
+// rows where these are enough, else several panels. A section's gradient is added up row by row,
+// sections one after the other. The log likelihood is added up in lanes, that of a row being its
+// number modulo Lanes: in a section row by row, then sections one after the other. So the bits are
+// those of any Blocks.
+//
+// A launch makes the steps after `begin` up to `end` of each trajectory: more of them make it
+// whole, with the same bits.
+template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks>
 struct Trajectories {
-  static_assert(Blocks == 1 || Blocks == kSections);
+  static constexpr int kEach = kSections / Blocks;  // sections of a block of a cluster
+  static_assert(Blocks == 1 || kEach == 1 || kEach == 2);
+  static constexpr int R = Blocks == kSections ? Lanes / 2 : Lanes;
   using Net = SmallNetwork<T, Kind, Code, Last, R, Units>;
   static constexpr int kBlock = Net::kBlock, kLayers = Net::kLayers, kOwned = Net::kOwned;
   static constexpr int kI = Net::kI, kJ = Net::kJ;
   static constexpr bool kLearned = Net::kLearned;
-  // Two blocks hide each other's barriers; more weights of a thread than a tile take more
-  // registers.
-  static constexpr int kResident = sizeof(T) == 4 && kOwned <= 16 ? 2 : 1;
-  struct Shared : Net::Shared, SharedSums<T, Net::kWeights, R, Blocks> {};
+  static constexpr int kTerms = 1 < Blocks && Blocks < kSections ? 2 : 4;
+  // Two blocks hide each other's barriers, where chains are many; more weights of a thread than a
+  // tile take more registers.
+  static constexpr int kResident = sizeof(T) == 4 && kOwned <= 16 && Blocks < kSections ? 2 : 1;
+  struct Shared : Net::Shared, SharedSums<T, Net::kWeights, Lanes, Blocks> {};
   struct State {
     Registers<T, kOwned> momentum, grad;
     Registers<T, Blocks == 1 ? kOwned : 1> part;  // of a section that is not over
-    // Of the thread's rows: log likelihood, its slope by log noise, the same of the section.
-    Registers<double, 4> terms;
+    // Of the thread's lane, log likelihood and its slope by log noise, of the section; with
+    // kSections blocks of the lane R further, too.
+    Registers<double, kTerms> terms;
     Registers<T, 2> noise_state;  // momentum and gradient of log noise, of thread 0
     RIBBIT_DEVICE explicit State(Block& block)
         : momentum(block), grad(block), part(block), terms(block), noise_state(block) {}
@@ -58,26 +68,29 @@ struct Trajectories {
   const Index* num_steps;   // (C,)
   Index dim;
   double* terms;  // (C, 2): as Program.terms
+  Index begin, end;
 
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& m = block.template shared<Shared>();
     State state(block);
     const Index chain = block.y();
+    const int steps = static_cast<int>(num_steps[chain]), start = static_cast<int>(begin);
+    if (start > 0 && steps <= start) return;
     const T step = static_cast<T>(step_size[chain]);
     net.clear(block, m);
     load<0>(block, m, state, chain);
-    kick<0>(block, m, state, chain, step * T(0.5), step);
-    const Index steps = num_steps[chain];
-    for (Index i = 1; i <= steps; ++i) {
-      const bool end = i == steps;
+    if (start == 0) kick<0>(block, m, state, chain, step * T(0.5), step);
+    const int last = steps < end ? steps : static_cast<int>(end);
+    for (int i = start + 1; i <= last; ++i) {
+      const bool over = i == steps;
       gradient(block, m, state);
       exchange(block, m, state);
       block.phase([&](int t) { net.template add_prior<0>(m, state.grad(t), t); });
       add_noise_gradient(block, m, state);
-      kick<0>(block, m, state, chain, end ? step * T(0.5) : step, end ? T(0) : step);
+      kick<0>(block, m, state, chain, over ? step * T(0.5) : step, over ? T(0) : step);
     }
     if (Blocks > 1 && block.rank() != 0) return;  // they have the same
-    store_terms(block, m, state, chain);
+    if (last == steps) store_terms(block, m, state, chain);
     store<0>(block, m, state, chain);
   }
 
@@ -86,7 +99,6 @@ struct Trajectories {
   RIBBIT_DEVICE void load(Block& block, Shared& m, State& state, Index chain) const {
     const Index at = chain * dim;
     block.phase([&](int t) {
-      if (t < R) *Net::template value<L>(m, t, Units::at(L)) = T(1);
       net.template for_owned<L>(t, [&](int e, int i, int j) {
         const Index p = at + net.template place<L>(i, j);
         *Net::template weight<L>(m, i, j) = position[p];
@@ -142,8 +154,11 @@ struct Trajectories {
     if constexpr (L + 1 < kLayers) kick<L + 1>(block, m, state, chain, kick_size, drift);
   }
 
-  // Panels of a section.
-  RIBBIT_DEVICE Index section() const { return (net.rows + R * kSections - 1) / (R * kSections); }
+  // Rows of a section.
+  RIBBIT_DEVICE Index section() const {
+    constexpr int kHalf = Lanes / 2, kAll = kSections * Lanes;
+    return net.rows <= kSections * kHalf ? kHalf : (net.rows + kAll - 1) / kAll * Lanes;
+  }
 
   // Adds up the sections of this block.
   RIBBIT_DEVICE void gradient(Block& block, Shared& m, State& state) const {
@@ -152,64 +167,118 @@ struct Trajectories {
         state.grad(t)[e] = T(0);
         if constexpr (Blocks == 1) state.part(t)[e] = T(0);
       }
-      RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) state.terms(t)[i] = 0.0;
+      RIBBIT_UNROLL_ALL for (int i = 0; i < kTerms; ++i) state.terms(t)[i] = 0.0;
     });
-    const Index panels = (net.rows + R - 1) / R, each = section();
-    Index begin = 0, end = panels;
+    const Index each = section();
+    Index from = 0, to = net.rows;
     if (Blocks > 1) {
-      begin = block.rank() * each;
-      end = begin + each < panels ? begin + each : panels;
+      from = block.rank() * kEach * each;
+      to = from + kEach * each < to ? from + kEach * each : to;
     }
-    Index left = each;  // panels of the section
-    for (Index p = begin; p < end; ++p) {
-      --left;
-      const bool over = left == 0 || p + 1 == end;
-      add_panel(block, m, state, p * R, over);
-      if (over) left = each;
+    const int parts = Blocks < kSections && each < R ? 2 : 1;  // sections of a panel
+    Index left = each;                                         // rows of the section
+    int which = 0;
+    for (Index first = from; first < to; first += R) {
+      net.run(block, m, state.terms, first);
+      left -= R;
+      const bool over = left <= 0 || first + R >= to;
+      block.phase([&](int t) {
+        RIBBIT_UNROLL(1)
+        for (int part = 0; part < parts; ++part) {
+          const int begin_row = part * (R / 2), end_row = parts == 1 ? R : begin_row + R / 2;
+          net.template weight_gradients<0>(m, accumulated(state, t), t, begin_row, end_row);
+          if constexpr (Blocks == kSections) swap_lanes(state, t);
+          if (over) close(m, state, t, which + part);
+        }
+        if (over) close_terms(m, state, t, which, parts);
+      });
+      if (over) left = each, which += parts;
+    }
+    if constexpr (Blocks == 1) {
+      block.phase([&](int t) {
+        RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) state.terms(t)[i] = state.terms(t)[2 + i];
+      });
+    } else if constexpr (Blocks == kSections) {
+      show_terms(block, m, state, from, (to - from + R - 1) / R % 2 == 1);
     }
   }
-  RIBBIT_DEVICE void add_panel(Block& block, Shared& m, State& state, Index first,
-                               bool over) const {
-    net.run(block, m, state.terms, first, over);
-    block.phase([&](int t) {
-      if constexpr (Blocks > 1) {
-        net.template weight_gradients<0>(m, state.grad(t), t);
+  RIBBIT_DEVICE static T (&accumulated(State& state, int t)) [kOwned] {
+    if constexpr (Blocks == 1) {
+      return state.part(t);
+    } else {
+      return state.grad(t);
+    }
+  }
+  // Ends a section, the block's number `which`.
+  RIBBIT_DEVICE void close(Shared& m, State& state, int t, int which) const {
+    if constexpr (Blocks == 1) {
+      RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
+        state.grad(t)[e] += state.part(t)[e];
+        state.part(t)[e] = T(0);
+      }
+    } else {
+      show<0>(m, m.sums[which], state.grad(t), t);
+      RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) state.grad(t)[e] = T(0);
+    }
+  }
+  // Of a panel with two sections each lane has rows of one.
+  RIBBIT_DEVICE void close_terms(Shared& m, State& state, int t, int which, int parts) const {
+    if (Blocks == kSections || t >= Lanes) return;
+    double (&own)[kTerms] = state.terms(t);
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
+      if constexpr (Blocks == 1) {
+        own[2 + i] += own[i];  // of all sections
       } else {
-        net.template weight_gradients<0>(m, state.part(t), t);
-        if (!over) return;
-        RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
-          state.grad(t)[e] += state.part(t)[e];
-          state.part(t)[e] = T(0);
-        }
+        m.terms[which][i][t] = own[i];
+        if (parts == 2) m.terms[which + 1][i][t] = 0.0;
+      }
+      own[i] = 0.0;
+    }
+  }
+  // The terms of the block's one section: of each second panel lie behind the others.
+  RIBBIT_DEVICE void show_terms(Block& block, Shared& m, State& state, Index from, bool odd) const {
+    const int lane = static_cast<int>(from / R % 2) * R;
+    block.phase([&](int t) {
+      if (t >= R) return;
+      const double (&own)[kTerms] = state.terms(t);
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
+        m.terms[0][i][lane + t] = odd ? own[2 + i] : own[i];
+        m.terms[0][i][R - lane + t] = odd ? own[i] : own[2 + i];
       }
     });
+  }
+  RIBBIT_DEVICE static void swap_lanes(State& state, int t) {
+    double (&own)[kTerms] = state.terms(t);
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
+      const double other = own[i];
+      own[i] = own[2 + i], own[2 + i] = other;
+    }
   }
 
   // Makes sums of sections of this block those of all: each block adds up a share of the weights
   // and writes it to the others.
   RIBBIT_DEVICE void exchange(Block& block, Shared& m, State& state) const {
     if constexpr (Blocks > 1) {
-      const Index panels = (net.rows + R - 1) / R, each = section();
-      const int sections = static_cast<int>((panels + each - 1) / each);
-      block.phase([&](int t) {
-        show<0>(m, state.grad(t), t);
-        if (t < R) m.terms[0][t] = state.terms(t)[0], m.terms[1][t] = state.terms(t)[1];
-      });
+      const int sections = static_cast<int>((net.rows + section() - 1) / section());
       block.meet();
       block.phase([&](int t) {
         for (int e = 4 * (block.rank() * kBlock + t); e < Net::kWeights; e += 4 * Blocks * kBlock) {
           T sum[4] = {};
           for (int s = 0; s < sections; ++s) {
             T part[4];
-            take(part, block.peer(m.sums + e, s));
+            take(part, block.peer(m.sums[s % kEach] + e, s / kEach));
             RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) sum[i] += part[i];
           }
-          RIBBIT_UNROLL_ALL for (int s = 0; s < Blocks; ++s) give(block.peer(m.sums + e, s), sum);
+          RIBBIT_UNROLL_ALL for (int s = 0; s < Blocks; ++s) {
+            give(block.peer(m.sums[0] + e, s), sum);
+          }
         }
-        if (t >= R) return;
+        if (t >= Lanes) return;
         RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
           double sum = 0.0;
-          for (int s = 0; s < sections; ++s) sum += *block.peer(&m.terms[i][t], s);
+          for (int s = 0; s < sections; ++s) {
+            sum += *block.peer(&m.terms[s % kEach][i][t], s / kEach);
+          }
           state.terms(t)[i] = sum;
         }
       });
@@ -218,22 +287,22 @@ struct Trajectories {
     }
   }
   template <int L>
-  RIBBIT_DEVICE void show(Shared& m, T (&g)[kOwned], int t) const {
+  RIBBIT_DEVICE void show(Shared& m, T* sums, T (&g)[kOwned], int t) const {
     net.template for_tiles<L>(t, [&](int e, int i, int j) {
       RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
         T line[kJ];
         RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) line[b] = g[e + a * kJ + b];
-        give(m.sums + (Net::template weight<L>(m, i + a, j) - m.weights), line);
+        give(sums + (Net::template weight<L>(m, i + a, j) - m.weights), line);
       }
     });
-    if constexpr (L + 1 < kLayers) show<L + 1>(m, g, t);
+    if constexpr (L + 1 < kLayers) show<L + 1>(m, sums, g, t);
   }
   template <int L>
   RIBBIT_DEVICE void fetch(Shared& m, T (&g)[kOwned], int t) const {
     net.template for_tiles<L>(t, [&](int e, int i, int j) {
       RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
         T line[kJ];
-        take(line, m.sums + (Net::template weight<L>(m, i + a, j) - m.weights));
+        take(line, m.sums[0] + (Net::template weight<L>(m, i + a, j) - m.weights));
         RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) g[e + a * kJ + b] = line[b];
       }
     });
@@ -275,21 +344,21 @@ struct Trajectories {
 };
 
 // One block of a chain. Grid: (1, C).
-template <class T, int Kind, int Code, int Last, int R, class Units>
+template <class T, int Kind, int Code, int Last, int Lanes, class Units>
 struct Trajectory {
-  using Chain = Trajectories<T, Kind, Code, Last, R, Units, 1>;
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, 1>;
   static constexpr int kBlock = kThreads, kResident = Chain::kResident;
   using Shared = typename Chain::Shared;
   Chain chain;
   RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
 };
 
-// A cluster of a chain, from sm_90 on. Grid: (kSections, C).
-template <class T, int Kind, int Code, int Last, int R, class Units>
+// A cluster of Blocks of a chain, from sm_90 on. Grid: (Blocks, C).
+template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks>
 struct ClusterTrajectory {
-  using Chain = Trajectories<T, Kind, Code, Last, R, Units, kSections>;
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, Blocks>;
   static constexpr int kBlock = kThreads, kResident = Chain::kResident;
-  static constexpr int kCluster = kSections;
+  static constexpr int kCluster = Blocks;
   using Shared = typename Chain::Shared;
   Chain chain;
   RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }

@@ -27,7 +27,10 @@ struct ChainRecords {
   Index* begun;     // steps begun in this table; the last one's row is begun - 1
   Index* bad;       // not zero: the last step left a parameter that is not finite
   double* outcome;  // (C, 2): number of the first such step or -1, largest |gradient| there
-  RIBBIT_DEVICE bool stopped(Index chain) const { return outcome[2 * chain] >= 0.0; }
+  // outcome >= 0; it is never -0 or NaN
+  RIBBIT_DEVICE bool stopped(Index chain) const {
+    return Ops<double>::bits(outcome[2 * chain]) >> 63 == 0;
+  }
 };
 
 // Moves one parameter by a rule of core/update_hd.h. The result is 0, and NaN when anything is not
@@ -76,28 +79,31 @@ RIBBIT_DEVICE void store_four(T* p, const Four<T>& from, Index left, bool aligne
   }
 }
 
-// One step of every chain that has not stopped; a thread makes the four parameters of a block of
-// the counter. theta, first, second, grad (C, P) aligned to 16 bytes, null where the rule has none.
-// Grid: (any, C).
+// What moves the four parameters of a block of the counter. theta, first, second, grad (C, P)
+// aligned to 16 bytes, null where the rule has none.
 template <class T, class Rule>
-struct Update {
-  static constexpr int kBlock = kThreads;
-  using Shared = Nothing;
+struct Mover {
   Stream stream;  // its step is that of the table
   const StepRow* table;
   ChainRecords records;
   Index dim;
-  const T* grad;
+  T* grad;
   T* theta;
   T* first;
   T* second;
   double decay1, decay2, epsilon, scale;
-  RIBBIT_DEVICE void operator()(Block& block) const {
-    const Index chain = block.y(), at = chain * dim;
-    const Index begun = records.begun[chain];
-    if (records.stopped(chain)) return;
-    const StepRow& row = table[begun - 1];
-    UpdateConstants<T> c;
+
+  // What all parameters of a chain have in common.
+  struct Step {
+    UpdateConstants<T> constants;
+    Stream noise;
+    Word id;
+    bool draws;
+  };
+  RIBBIT_DEVICE Step begin(Index chain) const {
+    const StepRow& row = table[records.begun[chain] - 1];
+    Step made{};
+    UpdateConstants<T>& c = made.constants;
     c.step = static_cast<T>(row.step);
     c.noise = static_cast<T>(row.noise);
     c.keep = static_cast<T>(row.correct1);
@@ -110,34 +116,60 @@ struct Update {
     c.epsilon = static_cast<T>(epsilon);
     c.scale = static_cast<T>(scale);
     c.adapt = row.adapt != 0.0;
-    Stream noise = stream;
-    noise.step = static_cast<Word64>(row.number);
-    const Word id = stream.chain(chain);
-    const bool aligned = dim % 4 == 0;
+    made.noise = stream;
+    made.noise.step = static_cast<Word64>(row.number);
+    made.id = stream.chain(chain);
+    made.draws = Ops<double>::bits(row.noise) << 1 != 0;
+    return made;
+  }
+  RIBBIT_DEVICE bool aligned() const { return dim % 4 == 0; }
+
+  // Parameters 4 b to 4 b + 3, which are at q; returns what is 0, or NaN.
+  RIBBIT_DEVICE T move(const Step& step, Index chain, Index b, const Four<T>& g, Four<T>& q) const {
+    const Index e = chain * dim + 4 * b, left = dim - 4 * b;
+    T z[4] = {};
+    if constexpr (Rule::kNoise) {
+      if (step.draws) step.noise.template normals<T>(static_cast<Word64>(b), step.id, z);
+    }
+    Four<T> m{}, v{};
+    if constexpr (Rule::kFirst) m = load_four(first + e, left, aligned());
+    if constexpr (Rule::kSecond) v = load_four(second + e, left, aligned());
+    T bad = T(0);
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
+      const T result = Rule::apply(step.constants, g.v[i], z[i], q.v[i], m.v[i], v.v[i]);
+      if (i < left) bad += result;
+    }
+    store_four(theta + e, q, left, aligned());
+    if constexpr (Rule::kFirst) store_four(first + e, m, left, aligned());
+    if constexpr (Rule::kSecond) store_four(second + e, v, left, aligned());
+    return bad;
+  }
+  // Nobody reads it before the next kernel, and all who write it write the same.
+  RIBBIT_DEVICE void note(Index chain, T bad) const {
+    if (bad != T(0)) records.bad[chain] = 1;
+  }
+};
+
+// One step of every chain that has not stopped. Grid: (any, C).
+template <class T, class Rule>
+struct Update {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  Mover<T, Rule> mover;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const Index chain = block.y(), dim = mover.dim;
+    if (mover.records.stopped(chain)) return;
+    const auto step = mover.begin(chain);
     block.last([&](int t) {
       const Index blocks = (dim + 3) / 4;
       T bad = T(0);
       for (Index b = block.x() * kBlock + t; b < blocks; b += block.width() * kBlock) {
-        const Index e = at + 4 * b, left = dim - 4 * b;
-        T z[4] = {};
-        if constexpr (Rule::kNoise) {
-          if (c.noise != T(0)) noise.template normals<T>(static_cast<Word64>(b), id, z);
-        }
-        Four<T> m{}, v{};
-        const Four<T> g = load_four(grad + e, left, aligned);
-        Four<T> q = load_four(theta + e, left, aligned);
-        if constexpr (Rule::kFirst) m = load_four(first + e, left, aligned);
-        if constexpr (Rule::kSecond) v = load_four(second + e, left, aligned);
-        RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) {
-          const T result = Rule::apply(c, g.v[i], z[i], q.v[i], m.v[i], v.v[i]);
-          if (i < left) bad += result;
-        }
-        store_four(theta + e, q, left, aligned);
-        if constexpr (Rule::kFirst) store_four(first + e, m, left, aligned);
-        if constexpr (Rule::kSecond) store_four(second + e, v, left, aligned);
+        const Index e = chain * dim + 4 * b, left = dim - 4 * b;
+        const Four<T> g = load_four(mover.grad + e, left, mover.aligned());
+        Four<T> q = load_four(mover.theta + e, left, mover.aligned());
+        bad += mover.move(step, chain, b, g, q);
       }
-      // Nobody reads it before the next kernel, and all who write it write the same.
-      if (bad != T(0)) records.bad[chain] = 1;
+      mover.note(chain, bad);
     });
   }
 };

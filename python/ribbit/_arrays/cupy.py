@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ribbit._arrays.device import THREADS, Kernel
+from ribbit._arrays import kernel_sources
+from ribbit._arrays.device import ClusterRefused, Kernel
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit.protocols import Array
 
@@ -15,6 +16,8 @@ __all__ = ["CupyDevice", "devices", "nvrtc_version", "problem"]
 
 _FEWEST = 80  # compute capability 8.0, times ten
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_PORTABLE = 8  # blocks of a cluster that need not be allowed
 
 
 def nvrtc_version() -> str:
@@ -142,10 +145,10 @@ class CupyDevice:
                 nvrtc = self._cupy.cuda.nvrtc
                 self._compilers[capability] = KernelCompiler(nvrtc, f"sm_{capability}")
             for name, code in self._compilers[capability](missing).items():
-                self._compiled[device, name] = self._launcher(code)
+                self._compiled[device, name] = self._launcher(name, code)
         return {name: self._compiled[device, name] for name in names}
 
-    def _launcher(self, code: Code) -> Kernel:
+    def _launcher(self, name: str, code: Code) -> Kernel:
         from cupy.cuda import driver, get_current_stream
         from cupy.cuda.function import Module
 
@@ -154,10 +157,14 @@ class CupyDevice:
         function = module.get_function(code.symbol)
         handle = function.ptr
 
-        granted = 0
+        threads, blocks = kernel_sources.threads_of(name), kernel_sources.blocks_of_cluster(name)
+        granted, allowed = 0, blocks <= _PORTABLE
 
-        def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-            nonlocal granted
+        def put(grid: tuple[int, int, int], arguments: bytes, shared: int) -> None:
+            nonlocal granted, allowed
+            if not allowed:
+                driver.funcSetAttribute(handle, _LARGE_CLUSTERS, 1)
+                allowed = True
             if shared > granted:
                 driver.funcSetAttribute(handle, _MOST_SHARED, shared)
                 granted = shared
@@ -167,7 +174,7 @@ class CupyDevice:
             driver.launchKernel(
                 handle,
                 *grid,
-                THREADS,
+                threads,
                 1,
                 1,
                 shared,
@@ -175,6 +182,15 @@ class CupyDevice:
                 ctypes.addressof(addresses),
                 0,
             )
+
+        def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
+            if blocks <= _PORTABLE:
+                put(grid, arguments, shared)
+                return
+            try:
+                put(grid, arguments, shared)
+            except driver.CUDADriverError as error:
+                raise ClusterRefused(f"[ribbit] expected clusters of {blocks} blocks") from error
 
         # Keeps the module alive as long as the launcher.
         launch.function = function  # type: ignore[attr-defined]

@@ -14,7 +14,15 @@ from typing import Any, Protocol, TypeAlias
 
 from ribbit.protocols import Array
 
-__all__ = ["Device", "Kernel", "Launch", "blocks_of", "numbers_at_once", "pack"]
+__all__ = [
+    "ClusterRefused",
+    "Device",
+    "Kernel",
+    "Launch",
+    "blocks_of",
+    "numbers_at_once",
+    "pack",
+]
 
 Field: TypeAlias = Any  # int, float, an array or None
 
@@ -25,11 +33,18 @@ MOST_ALONG_Y = 65535  # blocks along the second axis of a grid
 _MOST_BLOCKS = 4096  # of a loop over elements, per row of the grid
 
 
+class ClusterRefused(RuntimeError):
+    """The device does not run a cluster of as many blocks."""
+
+
 class Kernel(Protocol):
     """A compiled kernel."""
 
     def __call__(self, grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-        """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`."""
+        """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`.
+
+        Raises `ClusterRefused` for more blocks of a cluster than the device runs.
+        """
         ...
 
 

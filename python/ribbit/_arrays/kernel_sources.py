@@ -10,7 +10,18 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HEADERS", "OPTIONS", "entry", "least_capability", "of_kernel", "source"]
+from ribbit._arrays.device import THREADS
+
+__all__ = [
+    "HEADERS",
+    "OPTIONS",
+    "blocks_of_cluster",
+    "entry",
+    "least_capability",
+    "of_kernel",
+    "source",
+    "threads_of",
+]
 
 HEADERS = (
     "cuda/kernels/random_kernels.h",
@@ -18,11 +29,17 @@ HEADERS = (
     "cuda/kernels/predictive_kernels.h",
     "cuda/kernels/product_kernels.h",
     "cuda/kernels/wide_product_kernels.h",
+    "cuda/kernels/few_rows_kernels.h",
     "cuda/kernels/tensor_product_kernels.h",
     "cuda/kernels/wide_tensor_product_kernels.h",
     "cuda/kernels/density_kernels.h",
+    "cuda/kernels/join_kernels.h",
+    "cuda/kernels/tail_kernels.h",
     "cuda/kernels/trajectory_kernels.h",
+    "cuda/kernels/row_kernels.h",
     "cuda/kernels/conv_kernels.h",
+    "cuda/kernels/direct_conv_kernels.h",
+    "cuda/kernels/direct_gradient_kernels.h",
     "cuda/kernels/tap_gradient_kernels.h",
     "cuda/kernels/pool_kernels.h",
     "cuda/kernels/norm_kernels.h",
@@ -32,6 +49,7 @@ HEADERS = (
     "cuda/kernels/lstm_kernels.h",
     "cuda/kernels/dropout_kernels.h",
     "cuda/kernels/update_kernels.h",
+    "cuda/kernels/advance_kernels.h",
     "cuda/kernels/variational_kernels.h",
     "cuda/kernels/row_noise_kernels.h",
 )
@@ -41,7 +59,8 @@ OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true")
 """Options of NVRTC. Products and sums are rounded one by one, as on the CPU; what is to be fused
 says so. Float32 numbers below 1.2e-38 count as 0, as in kernels that CuPy makes."""
 
-_CLUSTERS = ("ClusterTrajectory<",)  # names of kernels that have a `kCluster`
+_CLUSTERS = ("ClusterTrajectory<",)  # names of kernels that have a `kCluster`, the last argument
+_OWN_THREADS = ("RowGradient<",)  # and of those whose last argument says their threads
 _CLASS = re.compile(r"^(?:struct|class) (\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
 
@@ -98,3 +117,17 @@ def entry(kernel: str) -> str:
 def least_capability(kernel: str) -> int:
     """Return the first compute capability that runs a kernel: 80 or, for clusters of blocks, 90."""
     return 90 if kernel.startswith(_CLUSTERS) else 80
+
+
+def blocks_of_cluster(kernel: str) -> int:
+    """Return the blocks of a kernel's clusters, 1 where it has none."""
+    return _last_number(kernel) if kernel.startswith(_CLUSTERS) else 1
+
+
+def threads_of(kernel: str) -> int:
+    """Return the threads of a kernel's blocks."""
+    return _last_number(kernel) if kernel.startswith(_OWN_THREADS) else THREADS
+
+
+def _last_number(kernel: str) -> int:
+    return int(kernel.rstrip(">").rpartition(",")[2])

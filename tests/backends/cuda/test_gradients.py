@@ -284,7 +284,8 @@ def test_memory_of_a_panel_is_what_is_taken(name, less):
         return sum(a.nbytes for a in program._keep) / target.dtype.itemsize
 
     each = plan.scalars_of(plan.rows_of(model.table))
-    assert taken(14) - taken(7) == 7 * (each - less)
+    # of one block of the last layer, whose sums it makes by itself
+    assert taken(8) - taken(1) == 7 * (each - less)
 
 
 def test_slices_of_a_weight_fill_a_device():

@@ -5,17 +5,20 @@ float64: rounding of sums alone, 1e-13 of the largest entry; float32: 1e-6 of it
 
 import itertools
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.device import ClusterRefused
 from ribbit._arrays.namespace import device_of
+from ribbit._arrays.threads import Interrupted
 from ribbit._backends.cuda import density as cuda_density
 from ribbit._backends.cuda.programs import persistent
 from tests.support import likelihoods
 from tests.support.cuda.compiler import Compiler
-from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
+from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice, register
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -84,34 +87,100 @@ def test_ends_are_those_of_the_core(device, monkeypatch, rng, name, dtype, one_l
     assert np.abs(other[0] - found[0]).max() > 1e-4
 
 
-def form_of(target, monkeypatch, cluster):
-    """Let a target's trajectories have one block of a chain, or a cluster."""
-    kind = type(target._native._device)
-    monkeypatch.setattr(kind, "processors", 10**6 if cluster else 0)
+def form_of(target, monkeypatch, blocks):
+    """Let a target's trajectories have so many blocks of a chain."""
+    monkeypatch.setattr(target._native._persistent, "_blocks_for", lambda chains: blocks)
 
 
-@pytest.mark.parametrize("rows", [65, 500, 513, 1100])
+@pytest.mark.parametrize("rows", [31, 33, 65, 500, 512, 513, 1100])
 @pytest.mark.parametrize(
     ("name", "dtype"), [("gaussian", "float32"), ("two tiles", "float32"), ("learned", "float64")]
 )
 def test_a_cluster_has_the_bits_of_a_block(device, monkeypatch, rng, name, dtype, rows):
-    """Sections of one panel and of more, some with none; a chain alone, too."""
+    """Sections of half a panel, of one and of more, some with none; a chain alone, too."""
     monkeypatch.setattr(persistent, "fits", lambda *_: True)
     monkeypatch.setitem(CASES, name, (*CASES[name][:3], rows, *CASES[name][4:]))
     target = pair(device, name, dtype, rng)[1]
     if not target._native._device.clusters:
         pytest.skip("needs compute capability 9.0")
     arrays = [a.astype(dtype) for a in 0.3 * rng.normal(size=(2, 2, target.dim))]
+    forms = list(target._native._persistent._forms)
+    sections = persistent.sections_of(rows, target._native._persistent._lanes)
+    assert forms == [1] + [16] * (sections > 8) + [8] * (sections > 4)
     found = []
-    for cluster in (False, True):
-        form_of(target, monkeypatch, cluster)
-        assert target._native._persistent._kernel_for(2).startswith("Cluster") == cluster
+    for blocks in forms:
+        form_of(target, monkeypatch, blocks)
         found.append(ends(target, device, arrays, [3, 2], None))
         alone = ends(target, device, [a[1:] for a in arrays], [2], None)
         for a, b in zip(found[-1], alone, strict=True):
             np.testing.assert_array_equal(a[1:], b)
-    for a, b in zip(*found, strict=True):
+    for other in found[1:]:
+        for a, b in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_cluster_that_is_refused_is_a_smaller_one(device, monkeypatch, rng):
+    monkeypatch.setitem(CASES, "gaussian", (*CASES["gaussian"][:3], 500, *CASES["gaussian"][4:]))
+    target = pair(device, "gaussian", "float32", rng)[1]
+    own, asked = target._native._device, []
+    if not own.clusters:
+        pytest.skip("needs compute capability 9.0")
+    arrays = 0.3 * rng.normal(size=(2, 1, target.dim)).astype(np.float32)
+    expected = ends(target, device, arrays, [3], None)
+    kernels = own.kernels
+
+    def refusing(names):
+        def launch(grid, arguments, shared=0):
+            asked.append(grid[0])
+            if grid[0] > 8:
+                raise ClusterRefused("no")
+            found[names[0]](grid, arguments, shared)
+
+        found = kernels(names)
+        return dict.fromkeys(names, launch)
+
+    monkeypatch.setattr(own, "kernels", refusing)
+    for _ in range(2):
+        for a, b in zip(ends(target, device, arrays, [3], None), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert asked == [16, 8, 8, 8, 8]  # two gradients and two trajectories; it asks once
+
+
+@pytest.mark.parametrize("blocks", [1, 8, 16])
+def test_a_trajectory_in_pieces_has_the_same_bits(device, monkeypatch, rng, blocks):
+    """Launches of few steps each, and Ctrl-C between them."""
+    monkeypatch.setitem(CASES, "learned", (*CASES["learned"][:3], 500, *CASES["learned"][4:]))
+    target = pair(device, "learned", "float32", rng)[1]
+    if blocks > 1 and not target._native._device.clusters:
+        pytest.skip("needs compute capability 9.0")
+    form_of(target, monkeypatch, blocks)
+    arrays = 0.3 * rng.normal(size=(2, 3, target.dim)).astype(np.float32)
+    mass = rng.uniform(0.5, 2, size=target.dim).astype(np.float32)
+    own = target._native._persistent
+    expected = ends(target, device, arrays, [4, 1, 7], mass)
+    assert own._pieces(7, 3, blocks) == [(0, 7)]
+    monkeypatch.setattr(persistent, "_MOST_SECONDS", 3.1 * (persistent._STEP + 1e-9))
+    monkeypatch.setattr(persistent, "_RATE", np.inf)
+    assert own._pieces(7, 3, blocks) == [(0, 3), (3, 6), (6, 7)]
+    for a, b in zip(ends(target, device, arrays, [4, 1, 7], mass), expected, strict=True):
         np.testing.assert_array_equal(a, b)
+    given = [device.asarray(a) for a in arrays]
+    sizes, stop = device.asarray(np.full(3, 1e-3)), Event()
+    stop.set()
+    with pytest.raises(Interrupted):
+        target._native.leapfrog(*given, given[0], sizes, np.array([4, 1, 7]), None, stop)
+
+
+def test_pieces_are_of_twenty_milliseconds():
+    """By the paper's model, half as fast: a launch of 1,000 chains has 28 steps."""
+    xp = register()
+    x, y = (xp.asarray(np.zeros((500, n), "f")) for n in (8, 1))
+    options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.1)}
+    own = rb.Posterior(rb.mlp(8, (50, 50), 1), x, y, **options)._native._persistent
+    assert own._pieces(200, 1, 16) == [(0, 200)]
+    pieces = own._pieces(100, 1000, 1)
+    assert [last - first for first, last in pieces[:-1]] == [27] * 3
+    assert own._pieces(0, 1, 1) == [(0, 0)]
 
 
 def test_order_of_threads_changes_nothing(device, rng):
@@ -144,12 +213,12 @@ PLACES = str(Path(__file__).with_name("trajectory_places.h"))
 SHAPES = [(8, 50, 50, 1), (5, 64, 60, 3), (6, 16, 16, 16, 16, 2), (3, 5, 5, 1)]
 
 
-def places(layer, weights, units):
+def places(layer, weights, units, threads=256):
     """(1024, 2): row and column of every tile in the order of threads, -1 for none."""
     device = CpuDevice(Compiler(headers=[PLACES]))
     out = NAMESPACE.empty((1024, 2), np.int64)
     what = f"{layer}, {'true' if weights else 'false'}, 64"
-    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>>"
+    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>, {threads}>"
     device.launch(name, (1, 1, 1), out)
     return out.get()
 
@@ -184,13 +253,15 @@ def test_every_tile_has_one_thread(units):
 def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     """Lanes n and n ^ 2 have one row of tiles, n and n ^ 1 one column, where there are several.
 
-    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says.
+    In gradients but for the last of an odd number of rows, as docs/gpu_paper.md says. Products give
+    tiles to threads in the opposite order, which keeps pairs together.
     """
     lane = np.arange(1024)
-    for units in SHAPES[:3]:
+    shapes = [(units, 256) for units in SHAPES[:3]] + [((22, 40, 1), 128), ((8, 24, 24, 2), 128)]
+    for units, threads in shapes:
         for layer in range(1, len(units) - 1):
             for weights in (False, True):
-                found = places(layer, weights, units)
+                found = places(layer, weights, units, threads)
                 has = found[:, 0] >= 0
                 _, rows, columns = tiles(found)
                 if columns == 1:

@@ -5,11 +5,11 @@
 
 namespace ribbit::cuda {
 
-// out[t + 256 i]: row and column of thread t's i-th tile, -1 for none; of the products over the
-// rows that make layer L, or of its weights' gradient.
-template <int L, bool Weights, int Rows, class Units>
+// Threads: of a block. out[t + Threads i]: row and column of thread t's i-th tile, -1 for none; of
+// the products over the rows that make layer L, or of its weights' gradient.
+template <int L, bool Weights, int Rows, class Units, int Threads>
 struct TrajectoryPlaces {
-  static constexpr int kBlock = 256;
+  static constexpr int kBlock = Threads;
   using Layout = TrajectoryLayout<float, Rows, kBlock, Units>;
   using Shared = Nothing;
   Index* out;  // (1024, 2)
@@ -19,7 +19,7 @@ struct TrajectoryPlaces {
     constexpr int kFirst = Weights ? Layout::first_tile(L) : 0;
     constexpr int kCount = Weights ? Layout::first_tile(L + 1) - kFirst : Layout::product_tiles(L);
     block.last([&](int t) {
-      for (int e = t; e < 4 * kBlock; e += kBlock) {
+      for (int e = t; e < 1024; e += kBlock) {
         const auto at = Layout::template place<kRows, kColumns>(e - kFirst);
         const bool there = e >= kFirst && e < kFirst + kCount;
         const bool has = there && at.row < kRows && at.column < kColumns;

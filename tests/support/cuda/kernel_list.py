@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 import ribbit as rb
+from ribbit._arrays import kernel_sources
 from ribbit._arrays.device import THREADS
 from ribbit._backends.cuda.layers.row_noise import FLIPOUT, LOCAL
 from ribbit._backends.cuda.programs.gradient import Program
@@ -27,6 +28,7 @@ from tests.support.cuda.problems import (
     persistent_of,
     problem,
     program_of,
+    rows_program_of,
     starts,
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
@@ -95,6 +97,15 @@ WIDE_TENSOR_PRODUCTS = tuple(
     )
     if passes == 1 or tile not in _TENSOR_TILES[:2]
 )
+# And of products of few rows.
+FEW_ROWS_PRODUCTS = tuple(
+    f"FewRowsProduct<{b}, {sink}, {left}, {right}, {into}>"
+    for b in (_ROWS, _TURNED)
+    for sink in ("DeltaSink<float>", "ActivationSink<float, 1>")
+    for left in (1, 4)
+    for right in (1, 4)
+    for into in (1, 4)
+)
 # And convolutions of 3 x 3, on 8 x 8 cells of 16, 32 and 64 channels.
 FOUND_PRODUCTS = tuple(
     f"WideProduct<{operands}, {rows}, {c}, {vectors}>"
@@ -139,10 +150,28 @@ TAP_GRADIENTS = tuple(
         (32, "2, 2, 0, 0, 4, 4, 1, 1", 64),
     )
 )
+# Direct convolutions: several images of a block, one, and part of one; of turned weights.
+DIRECT_CONVOLUTIONS = tuple(
+    f"DirectConvolution<{sizes}, {kind}>"
+    for sizes in ("8, 8, 32, 64", "16, 8, 16, 16", "16, 16, 32, 96", "32, 32, 16, 32")
+    for kind in ("false, ActivationSink<float, 0>", "true, DeltaSink<float>")
+)
+DIRECT_GRADIENTS = tuple(
+    f"DirectGradient<{sizes}>"
+    for sizes in (
+        "8, 8, 32, 64, 64",
+        "16, 8, 16, 32, 32",
+        "8, 16, 16, 48, 16",
+        "32, 32, 16, 16, 16",
+    )
+)
 OUTSIDE_POSTERIORS = (
+    *DIRECT_GRADIENTS,
+    *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
     *WIDE_TENSOR_PRODUCTS,
+    *FEW_ROWS_PRODUCTS,
     *FOUND_PRODUCTS,
     *ORDERED_PRODUCTS,
     "FillUniform",
@@ -164,6 +193,12 @@ OUTSIDE_POSTERIORS = (
         )
     ),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
+    *(
+        f"Advance<{scalar}, {r}<{scalar}>, {kind}>"
+        for scalar in ("float", "double")
+        for r in RULES
+        for kind in (-1, 0)
+    ),
     *(
         f"Reparameterize<{s}, {rho}, {at_once}>"
         for s in ("float", "double")
@@ -223,6 +258,8 @@ class Case:
         Its rates are learned.
     precision : str
         Of products in float32.
+    by_rows : bool
+        One kernel makes the gradient of all rows.
     """
 
     label: str
@@ -233,9 +270,12 @@ class Case:
     masked: bool = False
     learns: bool = False
     precision: str = "float32"
+    by_rows: bool = False
 
     def program(self, device=None) -> Program:
         """The program of `CHAINS` chains."""
+        if self.by_rows:
+            return rows_program_of(self.target, CHAINS, device=device)
         rates = self.target.model.rates if self.masked else None
         drops = np.flatnonzero(self.target.model.table[:, 0] == rb.Dropout.op)
         program = program_of(
@@ -316,7 +356,13 @@ def _dense(dtype) -> Iterator[Case]:
         yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
     for name, rows in (("wide", 70), ("few rows", 5)):
         yield case(name, made(rows=rows, hidden=(3, 40, 33)))
-    yield case("large", made(rows=70, hidden=(50, 50)), moves=True)
+    yield case("large", made(rows=300, hidden=(50, 50)), moves=True)  # for clusters, too
+    # a block of 128 threads where it has room for the weights, else one of 256
+    for name, hidden in (("learned", (7,)), ("categorical", (6, 5)), ("gaussian", (50, 50))):
+        target = made(name, rows=150, hidden=hidden, prior="several")
+        yield case(f"{name} by rows", target, by_rows=True)
+    yield case("no bias by rows", _no_bias(rng, dtype), by_rows=True)
+    yield case("steps below", made("categorical", rows=70, hidden=(9, 8), activation="relu"))
     sliced = made(rows=2050, hidden=(3,))
     yield case("sliced", sliced)
     yield case("minibatch", sliced, rows=(3, 2049, 3, 0, 17))
@@ -366,14 +412,23 @@ def template(name: str) -> str:
 
 
 def structs() -> dict[str, int]:
-    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need."""
+    """Every kernel of ``cuda/kernels`` and its threads: the structs that say how many they need.
+
+    0: the last argument says how many.
+    """
     found = {}
     for path in sorted((CPP / "cuda/kernels").glob("*_kernels.h")):
         for name, body in re.findall(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.M | re.S):
             block = re.search(r"\bkBlock = (\w+)[;,]", body)
             if block:
-                found[name] = THREADS if block[1] == "kThreads" else int(block[1])
+                own = {"kThreads": THREADS, "Threads": 0}
+                found[name] = own[block[1]] if block[1] in own else int(block[1])
     return found
+
+
+def threads_of(name: str) -> int:
+    """Threads of a kernel's blocks."""
+    return structs()[template(name)] or kernel_sources.threads_of(name)
 
 
 def operands() -> set[str]:

@@ -13,6 +13,7 @@ from ribbit._backends.cuda.programs import persistent
 from ribbit._backends.cuda.programs.approximation import Approximation
 from ribbit._backends.cuda.programs.gradient import DensityTable, Program
 from ribbit._backends.cuda.programs.row_noise import PairedProgram
+from ribbit._backends.cuda.programs.rows import RowsProgram
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.likelihoods import CASES
 
@@ -65,6 +66,12 @@ def program_of(
         count=target.num_rows if rows is None else len(rows),
         subset=None if rows is None else xp.asarray(np.asarray(rows, dtype=np.int64)),
     )
+
+
+def rows_program_of(target, chains, *, device=None):
+    """A program that makes gradients of all rows by one kernel."""
+    data = NAMESPACE.asarray(target.x), NAMESPACE.asarray(target.y)
+    return RowsProgram(device or CpuDevice(), tables_of(target), *data, chains=chains)
 
 
 def paired_of(target, chains, estimator, *, device=None, precision="float32"):

@@ -28,6 +28,7 @@ from ribbit._backends.cuda.programs.gradient import (
     bytes_per_chain,
 )
 from ribbit._backends.cuda.programs.persistent import Persistent
+from ribbit._backends.cuda.programs.rows import RowsProgram, partial_sums
 from ribbit._backends.cuda.steps import DeviceSteps, UpdateRule, bytes_per_chain_of_steps
 from ribbit._backends.cuda.variational import DeviceVariational
 from ribbit.errors import ShapeError
@@ -90,7 +91,8 @@ class DeviceDensity:
             bytes_of_images or not persistent.fits(network, int(x.shape[0]), _itemsize(y))
         ):
             network = None
-        if network is not None:  # tiles of tensor cores would be mostly padding
+        self._by_rows = RowsProgram.takes(tables, x, y)
+        if network is not None or self._by_rows:  # tiles of tensor cores would be mostly padding
             tables = replace(tables, precision="float32")
         self._device, self._tables, self._x, self._y = device, tables, x, y
         self._constants = row_constants
@@ -123,7 +125,7 @@ class DeviceDensity:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of device memory that each chain needs."""
-        return bytes_per_chain(self._tables, self.num_rows, _itemsize(self._y))
+        return self._bytes_per_chain(self.num_rows, all_rows=True)
 
     @_alone
     def value_and_grad(
@@ -199,7 +201,7 @@ class DeviceDensity:
         xp = self._device.xp
         if self._persistent is not None:
             arguments = position, momentum, grad, step_size, num_steps, inverse_mass
-            q, p, terms, g = self._persistent.leapfrog(*arguments)
+            q, p, terms, g = self._persistent.leapfrog(*arguments, interrupt)
             return (q, p, *self._split(terms, None), g)
         # Chains that go on longest come first: those still on their way are always the first ones.
         order = np.argsort(-num_steps, kind="stable")
@@ -377,17 +379,8 @@ class DeviceDensity:
             self._programs.pop(key, None)
             self._asked[key] = chains
             program = None  # its memory goes back before more is asked for
-            most = self._most_chains(bytes_per_chain(self._tables, count, _itemsize(self._y)))
-            xp = self._device.xp
-            program = Program(
-                self._device,
-                self._tables,
-                self._x,
-                self._y,
-                chains=min(chains, most),
-                count=count,
-                subset=None if rows is None else xp.empty((count,), dtype=xp.int64),
-            )
+            most = self._most_chains(self._bytes_per_chain(count, all_rows=rows is None))
+            program = self._program(min(chains, most), count, all_rows=rows is None)
             if key:
                 self._programs = {k: p for k, p in self._programs.items() if k == 0}
             self._programs[key] = program
@@ -395,6 +388,20 @@ class DeviceDensity:
             program.choose(rows)
         size = program.chains
         return [(program, b, min(b + size, chains)) for b in range(0, chains, size)]
+
+    def _program(self, chains: int, count: int, *, all_rows: bool) -> Program:
+        data = self._device, self._tables, self._x, self._y
+        if all_rows and self._by_rows:
+            return RowsProgram(*data, chains=chains)
+        xp = self._device.xp
+        subset = None if all_rows else xp.empty((count,), dtype=xp.int64)
+        return Program(*data, chains=chains, count=count, subset=subset)
+
+    def _bytes_per_chain(self, count: int, *, all_rows: bool) -> int:
+        itemsize = _itemsize(self._y)
+        if all_rows and self._by_rows:
+            return itemsize * (partial_sums(self._tables, count, itemsize) + 4 * self.dim)
+        return bytes_per_chain(self._tables, count, itemsize)
 
     def _most_chains(self, each: int) -> int:
         """Return how many chains of `each` bytes one program may have."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ribbit._arrays import random_numbers
 from ribbit._arrays.batches import Batches
-from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._arrays.device import THREADS, Device, Kernel, Launch, blocks_of, pack
 from ribbit._arrays.namespace import host_dtype
 from ribbit._arrays.threads import Interrupted
 from ribbit._backends.codes import RULES
@@ -168,7 +168,10 @@ class DeviceSteps:
         self._begun = xp.empty((chains,), dtype=xp.int64)
         self._bad = xp.empty((chains,), dtype=xp.int64)
         self._outcome = xp.empty((chains, 2), dtype=xp.float64)
-        self._next, self._update = f"NextStep<{scalar}>", f"Update<{scalar}, {rule.name}<{scalar}>>"
+        self._next, moved = f"NextStep<{scalar}>", f"{scalar}, {rule.name}<{scalar}>"
+        self._joins = whole.joins
+        kind = f", {whole.prior_kind}" if self._joins else ""
+        self._update = f"{'Advance' if self._joins else 'Update'}<{moved}{kind}>"
         self._compiled: dict[str, Kernel] = {}
         self._seed = -1  # of the recorded steps
         self._replays: dict[tuple[int, int], Callable[[], None]] = {}
@@ -240,8 +243,13 @@ class DeviceSteps:
 
     def _move(self, count: int, chains: int) -> None:
         self._launch_next(chains)
-        self._programs[count].run(chains, gradient=True, values=False)
-        self._launch_update(chains)
+        program = self._programs[count]
+        if self._joins:
+            program.run_parts(chains)
+            self._launch_update(chains, program.advance_fields())
+        else:
+            program.run(chains, gradient=True, values=False)
+            self._launch_update(chains, ())
 
     def _launch_next(self, chains: int) -> None:
         fields = (
@@ -257,7 +265,7 @@ class DeviceSteps:
         )
         self._launch(self._next, fields, 1, chains)
 
-    def _launch_update(self, chains: int) -> None:
+    def _launch_update(self, chains: int, ending: tuple[Any, ...]) -> None:
         rule, dim = self._rule, int(self._theta.shape[1])
         fields = (
             self._seed,
@@ -272,8 +280,11 @@ class DeviceSteps:
             float(rule.decay2),
             float(rule.epsilon),
             1.0 / self._num_rows,
+            *ending,
         )
-        self._launch(self._update, fields, blocks_of(-(-dim // 4)), chains)
+        fours = -(-dim // 4)
+        blocks = -(-fours // THREADS) if self._joins else blocks_of(fours)
+        self._launch(self._update, fields, blocks, chains)
 
     def _records(self) -> tuple[Any, ...]:
         dim = int(self._theta.shape[1])

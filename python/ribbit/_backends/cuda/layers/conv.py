@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ribbit._backends.cuda.layers import products
+from ribbit._backends.cuda.layers import direct_conv, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -41,20 +41,31 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         out.chain_stride,
         outs,
     )
-    weights = kernel(scalar, row, weight, dim)
-    panel.forward.append(
-        products.product(
-            scalar,
-            patches(transposed=False),
-            weights,
-            sink,
-            m=count * places,
-            n=outs,
-            k=taps * channels,
-            passes=panel.passes.forward,
-            chains=panel.chains,
+    if direct_conv.fits(panel, row, source):
+        panel.forward.append(
+            direct_conv.launch(
+                row,
+                (source.value, source.chain_stride),
+                (weight, dim),
+                sink,
+                lines=count * row["height"],
+                turned=False,
+            )
         )
-    )
+    else:
+        panel.forward.append(
+            products.product(
+                scalar,
+                patches(transposed=False),
+                kernel(scalar, row, weight, dim),
+                sink,
+                m=count * places,
+                n=outs,
+                k=taps * channels,
+                passes=panel.passes.forward,
+                chains=panel.chains,
+            )
+        )
 
     def gradient() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outs)
@@ -75,11 +86,26 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     def backward() -> None:
-        if products.has_taps(panel, row, source):
+        if direct_conv.gradient_fits(panel, row, source):
+            direct_conv.gradient(panel, number, source, out, row)
+        elif products.has_taps(panel, row, source):
             products.tap_gradient(panel, number, window, source, out, count * places, row)
         else:
             gradient()
         if source.delta is None:
+            return
+        into = products.delta_sink(scalar, source, channels)
+        if direct_conv.fits(panel, row, source, turned=True):
+            panel.backward.append(
+                direct_conv.launch(
+                    row,
+                    (out.delta or 0, out.chain_stride),
+                    (weight, dim),
+                    into,
+                    lines=count * row["height"],
+                    turned=True,
+                )
+            )
             return
         given = Operand(
             f"DeltaPatches<{scalar}, {window}, {outs}>",
@@ -88,7 +114,6 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             aligned=products.aligned([out.delta], [out.chain_stride, outs]),
         )
         turned = turned_kernel(scalar, row, weight, dim)
-        into = products.delta_sink(scalar, source, channels)
         if scalar == "float" and _skips_taps(row):
             # Cells that the same taps meet side by side: the others' terms are passed over.
             name = f"OrderedDeltaPatches<{scalar}, {window}, {outs}>"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ribbit._backends.cuda.layers import products
+from ribbit._arrays.device import Launch
+from ribbit._backends.cuda.layers import few_rows, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
+from ribbit._backends.cuda.layers.products import Operand
 
 __all__ = ["OPERATIONS"]
 
@@ -26,21 +28,10 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         outputs,
     )
     x = products.matrix(scalar, source.value, source.chain_stride, inputs)
-    w = products.matrix(scalar, weight, dim, outputs)
+    stride = dim if panel.chains > 1 else 0  # of one chain nothing lies behind
+    w = products.matrix(scalar, weight, stride, outputs)
     passes = panel.passes
-    panel.forward.append(
-        products.product(
-            scalar,
-            x,
-            w,
-            sink,
-            m=count,
-            n=outputs,
-            k=inputs,
-            passes=passes.forward,
-            chains=panel.chains,
-        )
-    )
+    panel.forward.append(_product(panel, x, w, sink, count, outputs, inputs, passes.forward))
 
     def backward() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outputs)
@@ -48,23 +39,22 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         products.weight_gradient(panel, number, left, delta, inputs, outputs, count, row)
         if source.delta is None:
             return
-        back = products.matrix(scalar, weight, dim, outputs, transposed=True)
+        back = products.matrix(scalar, weight, stride, outputs, transposed=True)
         into = products.delta_sink(scalar, source, inputs)
-        panel.backward.append(
-            products.product(
-                scalar,
-                delta,
-                back,
-                into,
-                m=count,
-                n=inputs,
-                k=outputs,
-                passes=passes.backward,
-                chains=panel.chains,
-            )
-        )
+        ways = count, inputs, outputs, passes.backward
+        panel.backward.append(_product(panel, delta, back, into, *ways))
 
     return backward
+
+
+def _product(
+    panel: Panel, a: Operand, b: Operand, sink: Operand, m: int, n: int, k: int, passes: int
+) -> Launch:
+    if panel.gradients and few_rows.takes(panel.scalar, panel.run, n, k, passes):
+        return few_rows.product(a, b, sink, m=m, n=n, k=k)
+    return products.product(
+        panel.scalar, a, b, sink, m=m, n=n, k=k, passes=passes, chains=panel.chains
+    )
 
 
 OPERATIONS = {

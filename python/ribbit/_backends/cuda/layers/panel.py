@@ -210,6 +210,8 @@ class Panel:
         Rows that are summed over before sums begin anew: a multiple of R, or R.
     first, count : int
         The rows of this panel.
+    gradients : bool
+        Its run is one of a log density, which the data and not the memory decide.
     forward, backward : list of Launch
         Where launches go.
     """
@@ -238,6 +240,7 @@ class Panel:
     run: int
     first: int
     count: int
+    gradients: bool
     forward: list[Launch]
     backward: list[Launch]
 

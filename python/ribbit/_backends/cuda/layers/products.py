@@ -19,6 +19,7 @@ __all__ = [
     "activation_sink",
     "aligned",
     "delta_sink",
+    "gradient_sink",
     "has_taps",
     "matrix",
     "product",
@@ -215,7 +216,7 @@ def tap_gradient(
     _, slices, length = panel.cut(number, terms)
     across = next(n for n in _ACROSS if outs % n == 0)
     fields = (source.value, source.chain_stride, delta.delta, delta.chain_stride)
-    sink = _gradient_sink(panel, number, _TAPS * channels, outs, row, "")
+    sink = gradient_sink(panel, number, _TAPS * channels, outs, row, "")
     panel.backward.append(
         Launch(
             f"TapGradient<{window}, {across}>",
@@ -246,9 +247,10 @@ def has_taps(panel: Panel, row: Row, source: Cell) -> bool:
     )
 
 
-def _gradient_sink(
+def gradient_sink(
     panel: Panel, number: int, rows: int, width: int, row: Row, blocks: str
 ) -> Operand:
+    """Return the sink of a weight's gradient (rows, width) and its bias's, or of partial ones."""
     first, _, _ = panel.cut(number, panel.count)
     size, bias = rows * width // (row["argument"] if blocks else 1), row["bias"]
     if panel.slices[number].count == 1:
@@ -356,7 +358,7 @@ def weight_gradient(
     """
     scalar = panel.scalar
     _, slices, length = panel.cut(number, terms)
-    sink = _gradient_sink(panel, number, rows, width, row, blocks)
+    sink = gradient_sink(panel, number, rows, width, row, blocks)
     if row["bias"] >= 0:
         inputs, rows = with_ones(scalar, inputs, rows), rows + 1
     passes = panel.passes.backward if rows > _NARROW else 0

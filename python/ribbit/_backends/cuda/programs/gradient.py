@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import weakref
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.device import MOST_ALONG_Y, Device, Kernel, Launch, blocks_of, pack
-from ribbit._backends.cuda.layers import dropout, norm, op_table
+from ribbit._backends.codes import ACTIVATIONS, OPS
+from ribbit._backends.cuda.layers import dropout, norm, op_table, tail
 from ribbit._backends.cuda.layers.panel import Cell, LearnedRate, Masks, Panel
+from ribbit._backends.cuda.programs.join import Join, Source, Step
 from ribbit._backends.cuda.programs.plan import (
     Walk,
     is_cut,
@@ -74,6 +77,9 @@ class Program(Walk):
         Read by :meth:`run`; None without masks.
     """
 
+    _gradients = True
+    _has_tail = True  # the last layer is a plain one
+
     def __init__(
         self,
         device: Device,
@@ -107,6 +113,7 @@ class Program(Walk):
         self.chains, self._tables, self._y = chains, tables, y
         self._count, self._prior = count, prior
         self._scale = int(x.shape[0]) / count if scale is None else scale
+        self._tail = tail_rows(tables, run, dtype.itemsize) if self._has_tail else 0
         dim = self.theta_stride = tables.dim
         self.theta = self._buffer((chains, dim)) if like is None else like.theta
         self.grad = self._buffer((chains, dim)) if like is None else like.grad
@@ -118,9 +125,11 @@ class Program(Walk):
         self._dropping = None if self.masks is None else Masks(self.masks)
         self._forward: list[Launch] = []
         self._gradient: list[Launch] = []
+        self._behind: list[Launch] = []  # of gradients, behind the join
         self._values: list[Launch] = []
         self._write()
-        self._compiled: dict[str, list[tuple[Kernel, Launch, bytes]]] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._compiled: dict[Any, list[tuple[Kernel, Launch, bytes]]] = {}
 
     @cached_property
     def trajectory(self) -> Trajectory:
@@ -132,46 +141,73 @@ class Program(Walk):
         """Set the rows (count,) of a program that runs over a subset."""
         self._subset[...] = self._device.xp.asarray(rows)  # type: ignore[index]
 
-    def run(self, chains: int, *, gradient: bool, values: bool) -> None:
+    @property
+    def joins(self) -> bool:
+        """Whether :meth:`run` can make a step of a trajectory with a gradient."""
+        return not self._behind
+
+    def advance_fields(self) -> tuple[Any, ...]:
+        """Return what a step needs to end a gradient that :meth:`run_parts` has begun."""
+        return self._join.advance_fields()
+
+    @property
+    def prior_kind(self) -> int:
+        """Of all priors, -1: several."""
+        return self._join.kind
+
+    def run_parts(self, chains: int) -> None:
+        """Evaluate the partial sums of the gradient at ``theta[:chains]``, where :attr:`joins`."""
+        for kernel, launch, arguments in self._steps(None):
+            kernel(launch.grid_of(chains), arguments, launch.shared)
+
+    def run(self, chains: int, *, gradient: bool, values: bool, step: Step | None = None) -> None:
         """Evaluate at ``theta[:chains]``: fills `grad` if `gradient` and `terms` if `values`.
 
         `terms` are as accurate as float32 where the gradient is not: they come from a forward pass
-        of their own then.
+        of their own then. With a `step` momenta and ``theta`` move by the gradient, which is not
+        kept; without `values`, and where :attr:`joins`.
         """
-        lists = ["gradient"] if gradient else ["forward"]
-        if (
-            gradient
-            and values
-            and self._product_passes.exact.forward != self._product_passes.forward
-        ):
-            lists.append("forward")
-        if values:
-            lists.append("values")
-        for which in lists:
-            for kernel, launch, arguments in self._steps(which):
-                kernel(launch.grid_of(chains), arguments, launch.shared)
+        for kernel, launch, arguments in self._steps((gradient, values, step)):
+            kernel(launch.grid_of(chains), arguments, launch.shared)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all kernels."""
-        launches = (*self._gradient, *self._forward, *self._values)
-        return tuple(dict.fromkeys(launch.name for launch in launches))
+        launches = (*self._gradient, *self._behind, *self._forward, *self._values)
+        return tuple(dict.fromkeys([*(launch.name for launch in launches), self._join.name]))
 
-    def _steps(self, which: str) -> list[tuple[Kernel, Launch, bytes]]:
-        if not self._compiled:
-            kernels = self._device.kernels(self.names)
-            lists = {"forward": self._forward, "gradient": self._gradient, "values": self._values}
-            self._compiled = {
-                key: [(kernels[a.name], a, pack(self._device, a.fields)) for a in launches]
-                for key, launches in lists.items()
-            }
-        return self._compiled[which]
+    def _steps(
+        self, key: tuple[bool, bool, Step | None] | None
+    ) -> list[tuple[Kernel, Launch, bytes]]:
+        """Return launches, ready: of `_launches` with these arguments, or of partial sums alone."""
+        if key not in self._compiled:
+            if not self._kernels:
+                self._kernels = self._device.kernels(self.names)
+            self._compiled[key] = [
+                (self._kernels[launch.name], launch, pack(self._device, launch.fields))
+                for launch in (self._gradient if key is None else self._launches(*key))
+            ]
+        return self._compiled[key]
+
+    def _launches(self, gradient: bool, values: bool, step: Step | None) -> list[Launch]:
+        again = gradient and self._product_passes.exact.forward != self._product_passes.forward
+        if not values or (gradient and (again or self._behind)):
+            # values by themselves: of another pass, or behind what a prior's own kernels make
+            found = [*self._gradient, self._join.launch(gradient=True, values=False, step=step)]
+            found += self._behind
+            if values:
+                found += self._forward if again else []
+                found += [*self._values, self._join.launch(gradient=False, values=True)]
+        else:
+            found = [*(self._gradient if gradient else self._forward), *self._values]
+            found.append(self._join.launch(gradient=gradient, values=True))
+        return [launch for launch in found if launch is not None]
 
     def _write(self) -> None:
         tables, count, run = self._tables, self._count, self._run
         runs = -(-count // run)
         last = count - (runs - 1) * run
-        slots = (runs - 1) * row_blocks(run) + row_blocks(last)
+        slots = (runs - 1) * self._row_blocks(run) + self._row_blocks(last)
         self._slots = slots
         self.row_terms = self._buffer((self._chains, slots), np.float64)
         learned = tables.learns_noise
@@ -184,28 +220,42 @@ class Program(Walk):
             )
             for place, number in enumerate(tables.learned)
         }
+        self._stepping = self._relu_below()
         cells = self._cells(gradients=True)
-        slices = slices_of(self._rows, run, grouped=is_cut(tables.table, run, self._dtype.itemsize))
+        slices = slices_of(
+            self._rows,
+            run,
+            grouped=is_cut(tables.table, run, self._dtype.itemsize),
+            tail=self._tail,
+        )
         exact = self._product_passes.exact
         for first, some in self._cuts():
             written = self._panel_at(cells, slices, first, some)
-            undo = self._write_forward(written)
-            self._write_likelihood(written, cells[-1])
+            undo = self._write_forward(written, -1 if self._tail else None)
+            if self._tail:
+                value, value_and_delta = self._write_tail(written)
+                values, ending = [*written.forward, value], [value_and_delta]
+            else:
+                self._write_likelihood(written, cells[-1])
+                values, ending = written.forward, []
             for number, backward in reversed(undo):
                 if cells[number + 1].delta is not None:
                     op_table.settled(written, number, self._rows[number])
                     backward()
-            self._gradient += written.forward + written.backward
+            self._gradient += written.forward + ending + written.backward
             ends_run = first + some == count or (first + some) % run == 0
             if ends_run and self._row_columns is not None:
                 self._gradient.append(self._sum_rows(first + some))
             if exact.forward != self._product_passes.forward:
                 written = self._panel_at(cells, slices, first, some, exact)
-                self._write_forward(written)
-                self._write_likelihood(written, cells[-1])
-            self._forward += written.forward
-        self._write_sums()
-        self._write_prior()
+                self._write_forward(written, -1 if self._tail else None)
+                if self._tail:
+                    written.forward.append(self._write_tail(written)[0])
+                else:
+                    self._write_likelihood(written, cells[-1])
+                values = written.forward
+            self._forward += values
+        self._write_join()
 
     def _cuts(self) -> list[tuple[int, int]]:
         """Return first row and rows of each panel: runs, and panels of a run."""
@@ -248,36 +298,65 @@ class Program(Walk):
         whole = dropout.sums_of_units(self._run, units)
         return (runs - 1) * whole + dropout.sums_of_units(last, units)
 
-    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
-        tables, scalar = self._tables, self._scalar
+    def _write_tail(self, panel: Panel) -> tuple[Launch, Launch]:
+        """Return what ends the way forward, without and with the beginning of the way back."""
+        row = self._rows[-1]
+        source, kind = panel.cells[row["input"]], self._tables.likelihood.kind
+        given = self._likelihood_fields(panel)
+        return tail.write(panel, self._tail, source, row, kind, given, steps=self._stepping >= 0)
+
+    def _relu_below(self) -> int:
+        """Row of a dense layer with a ReLU that the last layer alone reads by `tail`, else -1."""
+        value = op_table.made(self._rows, self._skipped, self._rows[-1]["input"])
+        readers = sum(
+            op_table.made(self._rows, self._skipped, row[name]) == value
+            for number, row in enumerate(self._rows)
+            if number not in self._skipped
+            for name in ("input", "second")
+            if row[name] >= 0
+        )
+        row = value - 1
+        is_relu = self._codes[row] == ACTIVATIONS["relu"] and self._rows[row]["op"] == OPS["dense"]
+        return row if self._tail and readers == 1 and is_relu else -1
+
+    def _likelihood_fields(self, panel: Panel) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return members of the likelihood's kernels: y and what is asked, where sums go."""
+        tables, dim = self._tables, self._tables.dim
         weight = self._scale / (tables.likelihood_temperature * tables.temperature)
-        dim, targets = tables.dim, int(self._y.shape[1])
+        run, first = self._run, panel.first
+        given = (
+            self._y,
+            self._subset,
+            self._rows_stride,
+            first,
+            panel.count,
+            int(self._y.shape[1]),
+            self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
+            dim,
+            *tables.likelihood.constants,
+            weight,
+        )
+        slot = first // run * self._row_blocks(run) + self._row_blocks(first % run)
+        return given, (self.row_terms, self._noise, self._slots, slot)
+
+    def _write_likelihood(self, panel: Panel, output: Cell) -> None:
+        scalar = self._scalar
+        given, places = self._likelihood_fields(panel)
         output.add()
         panel.forward.append(
             Launch(
-                f"LikelihoodRows<{scalar}, {tables.likelihood.kind}>",
+                f"LikelihoodRows<{scalar}, {self._tables.likelihood.kind}>",
                 (
                     output.value,
-                    self._y,
-                    self._subset,
-                    self._rows_stride,
-                    panel.first,
-                    panel.count,
+                    *given[:5],
                     output.size,
-                    targets,
+                    given[5],
                     output.chain_stride,
-                    self._address(self.theta, tables.noise_at) if tables.learns_noise else None,
-                    dim,
-                    *tables.likelihood.constants,
-                    weight,
+                    *given[6:],
                     output.delta,
-                    self.row_terms,
-                    self._noise,
-                    self._slots,
-                    panel.first // self._run * row_blocks(self._run)
-                    + row_blocks(panel.first % self._run),
+                    *places,
                 ),
-                (row_blocks(panel.count), 1, 1),
+                (self._row_blocks(panel.count), 1, 1),
             )
         )
         if output.derivative is not None:
@@ -294,46 +373,33 @@ class Program(Walk):
                 )
             )
 
-    def _write_sums(self) -> None:
-        """Append what adds up partial sums: a launch for arrays that are neighbours."""
-        dim, itemsize = self._tables.dim, self._dtype.itemsize
+    def _row_blocks(self, rows: int) -> int:
+        """Return how many sums of rows the likelihood makes."""
+        return -(-rows // (self._tail or _ROW_BLOCK))
+
+    def _sources(self) -> list[Source]:
+        """Return where partial sums lie: one for arrays that are neighbours."""
+        tables, itemsize, found = self._tables, self._dtype.itemsize, []
         for arrays, (slices, partials) in self._sums.items():
             inside = 0
             for offset, size in joined(arrays):
-                fields = (
-                    partials.address + inside * itemsize,
-                    partials.slice_stride,
-                    partials.size,
-                    slices,
-                    size,
-                    self._address(self.grad, offset),
-                    dim,
-                )
-                name = f"SumSlices<{self._scalar}>"
-                self._gradient.append(Launch(name, fields, (blocks_of(size), 1, 1)))
+                address = partials.address + inside * itemsize
+                strides = partials.size, partials.slice_stride
+                found.append(Source(offset, size, address, *strides, slices))
                 inside += size
-
-    def _write_prior(self) -> None:
-        tables, scalar = self._tables, self._scalar
-        dim, scale = tables.dim, self._scale
-        weight = scale / (tables.likelihood_temperature * tables.temperature)
-        sums = (self._slots, 0.0)
         if tables.learns_noise:
-            into = self._address(self.grad, tables.noise_at)
-            self._gradient.append(
-                Launch(
-                    f"SumTerms<{scalar}>",
-                    (self._noise, *sums, weight, None, 0, into, dim),
-                    (1, 1, 1),
-                )
-            )
+            found.append(Source(tables.noise_at, 1, None, 0, 0, 1))
+        return found
+
+    def _write_join(self) -> None:
+        """Make what ends a gradient, and append what a prior behind a learned rate needs."""
+        tables, scalar, dim = self._tables, self._scalar, self._tables.dim
+        weight = self._scale / (tables.likelihood_temperature * tables.temperature)
         # Weights behind a learned rate have a prior that depends on it.
         behind = {self._rows[number + 1]["weight"]: number for number in self._learned}
         plain = ~np.isin(tables.prior[:, 0], list(behind))
-        segments = merged(tables.prior[plain], tables.constants[plain])
-        total = len(segments) + len(behind)
-        terms = self._buffer((self._chains, total), np.float64)
-        for slot, row in enumerate(np.flatnonzero(~plain), start=len(segments)):
+        others = self._buffer((self._chains, len(behind)), np.float64) if behind else None
+        for slot, row in enumerate(np.flatnonzero(~plain)):
             offset, size = (int(n) for n in tables.prior[row, :2])
             number = behind[offset]
             gradient, values = dropout.prior_of_learned(
@@ -344,42 +410,41 @@ class Program(Walk):
                 weights=(self.theta, dim, offset, size),
                 grad=self.grad,
                 weight=self._prior / tables.temperature,
-                terms=(terms, total, slot),
+                terms=(others, len(behind), slot),
             )
-            self._gradient += gradient
+            self._behind += gradient
             self._values += values
-        for slot, (offset, size, kind, constants) in enumerate(segments):
-            head = (*constants, self.theta, tables.centre, dim, offset, size)
-            if self._prior:
-                self._gradient.append(
-                    Launch(
-                        f"PriorScore<{scalar}, {kind}>",
-                        (*head, self._prior / tables.temperature, self.grad),
-                        (blocks_of(size), 1, 1),
-                    )
-                )
-            self._values.append(
-                Launch(
-                    f"PriorValue<{scalar}, {kind}>",
-                    (*head, terms, total, slot),
-                    (1, 1, 1),
-                )
-            )
-        for column, (array, slots, factor) in enumerate(
-            ((self.row_terms, self._slots, scale), (terms, total, 1.0))
-        ):
-            self._values.append(
-                Launch(
-                    f"SumTerms<{scalar}>",
-                    (array, slots, 0.0, factor, self._address(self.terms, column), 2, None, 0),
-                    (1, 1, 1),
-                )
-            )
+        self._join = Join(
+            self._device,
+            scalar,
+            self._dtype.itemsize,
+            self.theta,
+            self.grad,
+            tables.centre,
+            self._sources(),
+            merged(tables.prior[plain], tables.constants[plain]),
+            self._prior / tables.temperature,
+            self._noise,
+            self.row_terms,
+            (weight, self._scale),
+            others,
+            self.terms,
+        )
 
 
-def row_blocks(rows: int) -> int:
-    """Return how many sums of rows the likelihood makes."""
-    return -(-rows // _ROW_BLOCK)
+def tail_rows(tables: DensityTable, run: int, itemsize: int) -> int:
+    """Return the rows of a block of the last layer, 0 where other kernels make it.
+
+    In float32 whatever the precision: outputs are too few for tensor cores.
+    """
+    rows = rows_of(tables.table)
+    rates = [0.0] * len(rows) if tables.rates is None else list(tables.rates)
+    last, before = rows[-1], rows[:-1]
+    reached = any(op_table.arrays_of(row) for row in before)  # its inputs have a delta
+    lent = op_table.lent_deltas(rows, op_table.skipped_rows(rows, rates))
+    if itemsize != 4 or not reached or last["input"] - 1 in lent:
+        return 0
+    return tail.block_rows(rows, op_table.activation_codes(rows), run)
 
 
 def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int, paths: int = 1) -> int:
@@ -391,10 +456,11 @@ def bytes_per_chain(tables: DensityTable, rows: int, itemsize: int, paths: int =
     run = min(rows, run_rows(tables.table, itemsize))
     panel = panel_rows(tables.table, run, itemsize, 0)
     grouped = is_cut(tables.table, run, itemsize)
+    last = tail_rows(tables, run, itemsize) if paths == 1 else 0
     partials = sum(
         slices.count * sum(size for _, size in op_table.arrays_of(layers[number]))
-        for number, slices in slices_of(layers, run, grouped=grouped).items()
-        if slices.count > 1
+        for number, slices in slices_of(layers, run, grouped=grouped, tail=last).items()
+        if slices.count > 1 or (last and number + 1 == len(layers))
     )
     terms = (run - panel) * sum(op_table.row_terms(row) for row in layers)
     return itemsize * (scalars_of(layers) * panel + terms + 4 * tables.dim + paths * partials)

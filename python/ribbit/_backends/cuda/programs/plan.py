@@ -79,6 +79,8 @@ class Walk:
     _gradient_terms: Array  # terms of gradients that data rows have, where there are any
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
+    _gradients = False  # of a log density
+    _stepping = -1  # a row whose reader knows slopes by the values
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class Walk:
                 or any(c.delta is not None for c in below)
             ):
                 cell.delta = self._address(self._buffer(shape))
-                if self._codes[number] != 0:
+                if self._codes[number] != 0 and number != self._stepping:
                     cell.derivative = self._address(self._buffer(shape))
                 for lender, sum_row in lent.items():
                     if sum_row == number:
@@ -224,6 +226,7 @@ class Walk:
             run=self._run,
             first=first,
             count=count,
+            gradients=self._gradients,
             forward=[],
             backward=[],
         )
@@ -256,10 +259,13 @@ class Walk:
             self._sums[arrays] = slices, Partials(made, size, self._chains * size)
         return self._sums[arrays][1]
 
-    def _write_forward(self, panel: Panel) -> list[tuple[int, Backward]]:
-        """Append the layers' launches; return what appends those of the backward pass."""
+    def _write_forward(self, panel: Panel, rows: int | None = None) -> list[tuple[int, Backward]]:
+        """Append the launches of the first layers; return what appends those of the backward pass.
+
+        rows: of the table; default all.
+        """
         undo = []
-        for number, row in enumerate(self._rows):
+        for number, row in enumerate(self._rows[:rows]):
             if number in self._skipped:
                 continue
             before = len(panel.forward)

@@ -47,6 +47,8 @@ class PairedProgram(Program):
         `LOCAL` or `FLIPOUT` of ``ribbit._backends.cuda.layers.row_noise``.
     """
 
+    _has_tail = False
+
     def __init__(
         self,
         device: Device,

@@ -16,12 +16,13 @@ MOST_SLICES = 256  # of a weight's gradient, where its terms allow it: they fill
 _GROUPED_BLOCKS = 1024  # of runs of many rows: less than a tenth of the processors idle at the end
 
 
-def slices_of(rows: Sequence[Row], run: int, *, grouped: bool) -> dict[int, Slices]:
+def slices_of(rows: Sequence[Row], run: int, *, grouped: bool, tail: int = 0) -> dict[int, Slices]:
     """Partial sums of the weight gradient of each row that has one, for runs of `run` rows.
 
     By shapes alone: as many as give a large device something to do.
     `grouped`: panels may end after any group of rows, so partial sums are of whole groups, or of
-    1/2, 1/4, .. of one.
+    1/2, 1/4, .. of one. `tail`: rows of each partial sum of the last row, where `tail.py` writes
+    it.
     """
     found = {}
     for number, row in enumerate(rows):
@@ -37,6 +38,8 @@ def slices_of(rows: Sequence[Row], run: int, *, grouped: bool) -> dict[int, Slic
             found[number] = Slices(-(-run // length), length)
         else:
             found[number] = Slices(max(1, min(MOST_SLICES // tiles, run * each // _SLICE)))
+    if tail:
+        found[len(rows) - 1] = Slices(-(-run // tail), tail)
     return found
 
 

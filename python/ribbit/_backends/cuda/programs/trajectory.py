@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._backends.cuda.programs.join import Step
 from ribbit.protocols import Array
 
 __all__ = ["Trajectory"]
@@ -20,7 +21,14 @@ class _Gradient(Protocol):
     grad: Array  # (C, P)
     terms: Array  # (C, 2) float64
 
-    def run(self, chains: int, *, gradient: bool, values: bool) -> None: ...
+    @property
+    def joins(self) -> bool:
+        """Whether `run` makes steps, too."""
+        ...
+
+    def run(
+        self, chains: int, *, gradient: bool, values: bool, step: Step | None = None
+    ) -> None: ...
 
 
 class Trajectory:
@@ -101,8 +109,20 @@ class Trajectory:
         return q, p, terms, g
 
     def _move(self, active: int) -> None:
+        if self._program.joins:
+            self._program.run(active, gradient=True, values=False, step=self._step())
+            return
         self._program.run(active, gradient=True, values=False)
         self._kick_drift(0, active, 1.0, 1.0)
+
+    def _step(self) -> Step:
+        mass = self._mass
+        return Step(
+            self._address(self._momentum, 0),
+            None if mass is None else self._address(mass, 0),
+            self._momentum.shape[1] if mass is not None and mass.ndim == 2 else 0,
+            self._address(self._step_size, 0),
+        )
 
     def _kick_drift(self, begin: int, end: int, kick: float, drift: float) -> None:
         dim = self._momentum.shape[1]

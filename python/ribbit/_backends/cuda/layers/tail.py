@@ -1,0 +1,115 @@
+"""The last dense layer, the likelihood and the way back through both (``tail_kernels.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
+from ribbit._backends.codes import OPS
+from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
+
+__all__ = ["block_rows", "write"]
+
+_MOST_OUTPUTS = 16
+_MOST_SHARED = 112 * 1024  # bytes that let two blocks share a multiprocessor of sm_90
+# Rows of a block, up to how many of a run: where they are few, blocks are to be many.
+_ROWS = ((1024, (8,)), (2048, (16,)), (1 << 62, (64, 32, 16)))
+
+
+def block_rows(rows: Sequence[Row], codes: Sequence[int], run: int) -> int:
+    """Return the rows of a block, 0 where the last layer is not one for this kernel.
+
+    By shapes alone; of programs in float32 that have gradients.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    codes : sequence of int
+        Of the activations that the rows' kernels apply.
+    run : int
+        Rows of a run.
+    """
+    last = rows[-1]
+    fits = (
+        len(rows) > 1
+        and last["op"] == OPS["dense"]
+        and codes[len(rows) - 1] == 0
+        and last["out_size"] <= _MOST_OUTPUTS
+        and last["in_size"] % 4 == 0
+    )
+    wanted = next(some for most, some in _ROWS if run <= most)
+    sizes = (last["in_size"], last["out_size"])
+    return next((n for n in wanted if shared_bytes(*sizes, n) <= _MOST_SHARED), 0) if fits else 0
+
+
+def shared_bytes(inputs: int, outputs: int, rows: int) -> int:
+    """Return the bytes of `Tail`'s `Shared`."""
+    wide, line = -(-outputs // 4) * 4, inputs + (16 - inputs) % 32
+    each = 2 if rows >= 32 else 1
+    return 4 * (rows * line + inputs * wide + THREADS * each * wide + 2 * rows * wide) + 8 * THREADS
+
+
+def write(
+    panel: Panel,
+    block: int,
+    source: Cell,
+    row: Row,
+    kind: int,
+    likelihood: tuple[Any, Any],
+    *,
+    steps: bool,
+) -> tuple[Launch, Launch]:
+    """Return the launch that ends a forward pass, and the one that begins the backward pass, too.
+
+    Parameters
+    ----------
+    panel : Panel
+    block : int
+        Of `block_rows`.
+    source : Cell
+        The layer's inputs.
+    row : Row
+        The last one.
+    kind : int
+        Of the likelihood.
+    likelihood : (tuple, tuple)
+        Members of the kernel: from y to the weight, and where the sums go.
+    steps : bool
+        The inputs are those of a ReLU, whose slopes are not read.
+    """
+    inputs, outputs, bias = row["in_size"], row["out_size"], row["bias"]
+    arrays = ((row["weight"], inputs * outputs), *([(bias, outputs)] if bias >= 0 else []))
+    sums = panel.partials(arrays, panel.slices[len(panel.codes) - 1].count)
+    first = panel.first % panel.run // block
+    given, places = likelihood
+    assert not source.add()
+    head = (
+        source.value,
+        source.derivative,
+        source.delta,
+        source.chain_stride,
+        panel.theta(row["weight"]),
+        panel.theta(bias),
+        panel.dim,
+        *given,
+    )
+    size = shared_bytes(inputs, outputs, block)
+
+    def launch(backward: int) -> Launch:
+        return Launch(
+            f"Tail<{kind}, {inputs}, {outputs}, {block}, {'true' if steps else 'false'}>",
+            (
+                *head,
+                backward,
+                sums.slice(first, panel.itemsize),
+                sums.size,
+                sums.slice_stride,
+                int(panel.adds),
+                *places,
+            ),
+            (-(-panel.count // block), 1, 1),
+            shared=size if size > STATIC_SHARED else 0,
+        )
+
+    return launch(0), launch(1)

@@ -1,0 +1,240 @@
+"""The launch that ends a gradient: partial sums, the prior's part, a leapfrog step.
+
+Shapes: C chains, P parameters; ``cuda/kernels/join_kernels.h``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ribbit._arrays.device import THREADS, Device, Launch
+from ribbit.protocols import Array
+
+__all__ = ["Join", "PriorSegment", "Source", "Step"]
+
+_EACH = 4 * THREADS  # parameters of a block
+_MANY, _LANES = 64, 8  # partial sums from which on several threads add up those of a parameter
+PriorSegment = tuple[int, int, int, tuple[float, ...]]  # offset, size, kind, constants
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the gradient that the data give some neighbouring parameters lies, in partial sums.
+
+    Attributes
+    ----------
+    offset, size : int
+        The parameters.
+    address : int or None
+        Of the first parameter's first partial sum of the first chain; None: the parameter is the
+        logarithm of the noise.
+    chain_stride, slice_stride : int
+        Numbers from chain to chain and from one partial sum to the next.
+    slices : int
+    """
+
+    offset: int
+    size: int
+    address: int | None
+    chain_stride: int
+    slice_stride: int
+    slices: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a trajectory: addresses of momenta, inverse masses and step sizes (C,).
+
+    Attributes
+    ----------
+    momentum : int
+    mass : int or None
+    mass_stride : int
+        From chain to chain; 0: they share it.
+    step_size : int
+    """
+
+    momentum: int
+    mass: int | None
+    mass_stride: int
+    step_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """What is known of a gradient's end when its program is written.
+
+    Attributes
+    ----------
+    device : Device
+    scalar : str
+    itemsize : int
+    theta, grad : (C, P) array
+    centre : (P,) array or None
+    sources : list of Source
+        Of some parameters; the gradient of the others lies in `grad`.
+    prior : list of PriorSegment
+    prior_weight : float
+        Of the log prior in the gradient.
+    noise, rows : (C, slots) float64 array
+        Sums of the slope by log noise, None where it is not learned, and of the log likelihood.
+    factors : (float, float)
+        Of these sums, in the gradient and in the value.
+    others : (C, n) float64 array or None
+        Of the log prior what other kernels make.
+    terms : (C, 2) float64 array
+        Where values go.
+    """
+
+    device: Device
+    scalar: str
+    itemsize: int
+    theta: Array
+    grad: Array
+    centre: Array | None
+    sources: Sequence[Source]
+    prior: Sequence[PriorSegment]
+    prior_weight: float
+    noise: Array | None
+    rows: Array
+    factors: tuple[float, float]
+    others: Array | None
+    terms: Array
+    _tables: list[Any] = field(default_factory=list, init=False)
+
+    @property
+    def kind(self) -> int:
+        """Of all priors, -1: several."""
+        kinds = {kind for _, _, kind, _ in self.prior}
+        return kinds.pop() if len(kinds) == 1 else -1
+
+    @property
+    def name(self) -> str:
+        """The kernel."""
+        return f"Join<{self.scalar}, {self.kind}>"
+
+    def advance_fields(self) -> tuple[Any, ...]:
+        """Return the members of `Advance` that say what a gradient is made of."""
+        segments, starts = self._made()[0], self._tables[4]
+        slots, factor = int(self.rows.shape[1]), self.factors[0]
+        return segments, starts, self.centre, self.prior_weight, self.noise, slots, factor
+
+    def launch(self, *, gradient: bool, values: bool, step: Step | None = None) -> Launch | None:
+        """Return the launch, None where nothing is left to do.
+
+        Parameters
+        ----------
+        gradient : bool
+            `grad` is completed; with a step it is not, and positions and momenta move.
+        values : bool
+            `terms` are filled.
+        step : Step, optional
+            Without `values`.
+        """
+        assert not (values and step)
+        segments, places, needed, count = self._made()
+        blocks = count if step else needed if gradient else 0
+        totals = 2 if values else 0
+        if blocks + totals == 0:
+            return None
+        others, dim = self.others, int(self.theta.shape[1])
+        fields = (
+            segments,
+            int(segments.shape[0]),
+            places,
+            totals,
+            self.theta,
+            self.centre,
+            None if step else self.grad,
+            dim,
+            self.prior_weight,
+            *((step.momentum, step.mass, step.mass_stride, step.step_size) if step else _STILL),
+            self.noise,
+            self.rows,
+            int(self.rows.shape[1]),
+            *self.factors,
+            others,
+            0 if others is None else int(others.shape[1]),
+            self.terms,
+        )
+        return Launch(self.name, fields, (totals + blocks, 1, 1))
+
+    def _made(self) -> tuple[Array, Array, int, int]:
+        """Return segments and places on the device, and how many blocks there are.
+
+        Those that a gradient alone needs, and with a step: what lies in `grad` without a prior
+        comes last.
+        """
+        if not self._tables:
+            rows, idle = [], []
+            for source, prior in self._cut():
+                offset, size, kind, constants = prior
+                lies = source.address == self.device.pointer(self.grad) + offset * self.itemsize
+                idle.append(lies and source.slices == 1 and (kind < 0 or not self.prior_weight))
+                row = np.array(
+                    [
+                        offset,
+                        size,
+                        source.address or 0,
+                        source.chain_stride,
+                        source.slice_stride,
+                        source.slices,
+                        kind,
+                        *(0 for _ in constants),
+                    ],
+                    np.int64,
+                )
+                row[7:].view(np.float64)[:] = constants
+                rows.append(row)
+            places = [
+                (number, first)
+                for wanted in (False, True)
+                for number, row in enumerate(rows)
+                if idle[number] == wanted
+                for first in range(0, int(row[1]), THREADS // _LANES if row[5] > _MANY else _EACH)
+            ]
+            needed = sum(not idle[number] for number, _ in places)
+            xp, dim = self.device.xp, int(self.theta.shape[1])
+            ends = np.cumsum([row[1] for row in rows])
+            tables = (
+                xp.asarray(np.stack(rows)),
+                xp.asarray(np.array(places, np.int64)),
+                needed,
+                len(places),
+                xp.asarray(np.searchsorted(ends, np.arange(0, dim, _EACH), side="right")),
+            )
+            self._tables.extend(tables)
+        segments, places, needed, count, _ = self._tables
+        return segments, places, needed, count
+
+    def _cut(self) -> list[tuple[Source, PriorSegment]]:
+        """Return all parameters in pieces of one source and one prior each."""
+        dim, itemsize = int(self.theta.shape[1]), self.itemsize
+        grad = Source(0, dim, self.device.pointer(self.grad), dim, 0, 1)
+        no_prior: PriorSegment = (0, dim, -1, (0.0,) * 5)
+        ends = {0, dim}
+        for offset, size in (
+            *((s.offset, s.size) for s in self.sources),
+            *(p[:2] for p in self.prior),
+        ):
+            ends |= {offset, offset + size}
+        found, places = [], sorted(ends)
+        for begin, end in itertools.pairwise(places):
+            source = next((s for s in self.sources if s.offset <= begin < s.offset + s.size), grad)
+            prior = next((p for p in self.prior if p[0] <= begin < p[0] + p[1]), no_prior)
+            address = source.address
+            if address is not None:
+                address += (begin - source.offset) * itemsize
+            strides = source.chain_stride, source.slice_stride, source.slices
+            found.append(
+                (Source(begin, end - begin, address, *strides), (begin, end - begin, *prior[2:]))
+            )
+        return found
+
+
+_STILL = (None, None, 0, None)
