@@ -31,7 +31,7 @@ Line: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, int, str]
 SETS = ("concrete", "energy", "yacht", "wine")
 HIDDEN, CHAINS, DRAWS = (16, 16, 16, 16), 10, 1000
-STEPS = 2 * 30 * DRAWS  # of a chain, by default: half of them warmup
+STEPS = 2 * 25 * DRAWS  # of a chain, by default: half of them warmup
 HMC_TIMES = 10
 LEAPFROGS = 200  # of a trajectory of HMC, which by default are 1,024 tiny steps on average here
 PRIOR_SD = 1.0
@@ -45,7 +45,7 @@ standardised by its training rows, of networks of four hidden layers of 16 tanh 
 and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
 `sample(init="ensemble")` fits and the chains begin at, a tenth of the rows held out to stop them;
 "all rows" is `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
-`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 60,000 steps a chain.
+`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
 make ten times MCLMC's gradients, warmup included; with nothing set its steps fall to 1e-5 here and

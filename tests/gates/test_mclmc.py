@@ -168,7 +168,7 @@ def variances(variance):
 
 @pytest.mark.parametrize("variance", BIAS)
 def test_the_bias_of_variances_is_as_stated(variance):
-    """8,000 draws 30 steps apart: a variance is known to 3 %, and the bounds are 4 errors away."""
+    """8,000 draws 25 steps apart: a variance is known to 3 %, and the bounds are 4 errors away."""
     ratio, reached = variances(variance)
     most, least = BIAS[variance]
     assert np.all((reached > 0.6 * variance) & (reached < 1.5 * variance))

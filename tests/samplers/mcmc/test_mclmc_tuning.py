@@ -79,18 +79,18 @@ def test_a_step_that_is_too_long_shrinks():
 
 def test_defaults_are_those_of_each_form():
     target = posterior()
-    for adjusted, warmup, thin in ((False, 10_000, 30), (True, 500, 1)):
+    for adjusted, warmup, thin in ((False, 10_000, 25), (True, 500, 1)):
         sampler = MCLMC(target, adjusted=adjusted)
         assert (sampler.default_warmup, sampler.default_thin) == (warmup, thin)
     draws = MCLMC(target).sample(3, chains=1, progress=False)
-    assert draws.state.step == 10_090
+    assert draws.state.step == 10_075
     assert draws.settings["warmup"] == 10_000
-    assert draws.settings["thin"] == 30
+    assert draws.settings["thin"] == 25
     # however many draws a rule may ask for
     draws = MCLMC(target).sample(chains=2, until=rb.Converged(rhat=10.0, ess=1), progress=False)
     assert draws.settings["warmup"] == 10_000
     # half of all steps where there are many draws
-    draws = MCLMC(target).sample(400, chains=1, progress=False)
+    draws = MCLMC(target).sample(480, chains=1, progress=False)
     assert draws.settings["warmup"] == 12_000
     assert (
         MCLMC(target, adjusted=True).sample(2, chains=1, progress=False).settings["warmup"] == 500
@@ -127,7 +127,7 @@ def test_the_summary_says_that_the_draws_are_biased():
     adjusted = MCLMC(target, adjusted=True).sample(50, warmup=100, init=np.zeros(3), progress=False)
     assert "biased" not in adjusted.summary().text
     work = next(row for row in draws.summary().rows if row.name == "gradients after warmup")
-    assert work.value == f"{4 * 50 * 30:,}"
+    assert work.value == f"{4 * 50 * 25:,}"
 
 
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
