@@ -54,6 +54,15 @@ def devices() -> tuple[int, str]:
     return int(runtime.getDeviceCount()), name.decode()
 
 
+def _too_large(name: str, shared: int) -> RuntimeError:
+    """Say that the current device gives a block less shared memory than a kernel needs."""
+    return RuntimeError(
+        f"[ribbit] expected a device that gives a block {shared / 1024:.0f} KiB of shared memory, "
+        f"as {name.partition('<')[0]} needs for this network: compute capability 8.0, 9.0 and 10.0 "
+        "do, 8.6, 8.9 and 12.0 give 99 KiB"
+    )
+
+
 def problem() -> Exception | None:
     """Return what keeps kernels from running on the current device: what to mend first.
 
@@ -166,7 +175,10 @@ class CupyDevice:
                 driver.funcSetAttribute(handle, _LARGE_CLUSTERS, 1)
                 allowed = True
             if shared > granted:
-                driver.funcSetAttribute(handle, _MOST_SHARED, shared)
+                try:
+                    driver.funcSetAttribute(handle, _MOST_SHARED, shared)
+                except driver.CUDADriverError as error:
+                    raise _too_large(name, shared) from error
                 granted = shared
             # The arguments are one struct: a list of one address. The driver copies it at once.
             block = ctypes.create_string_buffer(arguments, len(arguments))
@@ -184,12 +196,12 @@ class CupyDevice:
             )
 
         def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-            if blocks <= _PORTABLE:
+            if blocks == 1:
                 put(grid, arguments, shared)
                 return
             try:
                 put(grid, arguments, shared)
-            except driver.CUDADriverError as error:
+            except (driver.CUDADriverError, RuntimeError) as error:
                 raise ClusterRefused(f"[ribbit] expected clusters of {blocks} blocks") from error
 
         # Keeps the module alive as long as the launcher.

@@ -30,7 +30,8 @@ __all__ = [
 DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
-_MOST_WIDE = 1 << 26  # whose 16 lines are counted in 32 bits
+# What is counted in 32 bits: 16 rows or terms, 64 lines in memory.
+_MOST_WIDE, _MOST_STRIDE = 1 << 26, 1 << 24
 # Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor; of
 # matrices, and of what finds its numbers.
 _TILES = {
@@ -188,8 +189,8 @@ def product(
         # what does not change with the rows.
         large = a.ones or m > _NARROW if passes else m > _NARROW and m * n * k >= _WIDE
         strides = [one.fields[2] for one in (a, b) if one.plain]
-        counted = (m, n, *strides) if passes else (m, n, k, *strides)
-        if large and max(counted) < _MOST_WIDE:
+        counted = (m, n) if passes else (m, n, k)
+        if large and max(counted) < _MOST_WIDE and max(strides, default=0) < _MOST_STRIDE:
             return _wide_product(a, b, sink, sizes, passes, chains)
     operands = f"{a.name}, {b.name}, {sink.name}"
     if passes:
