@@ -255,7 +255,7 @@ struct ByFours {
       if constexpr (Way == By::kWrite) {
         write4(out + at(t), four);
       } else if constexpr (Way == By::kStore) {
-        store4(out + at(t), four);
+        store_at_once<4>(out + at(t), four);
       } else {
         for (int i = 0; i < 4; ++i) out[at(t) + i] = four[i];
       }

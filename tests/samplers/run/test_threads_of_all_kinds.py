@@ -35,7 +35,7 @@ def chains(sampler: rb.samplers.Sampler, **options: int) -> np.ndarray:
 # What eight threads do with one target; none waits for another.
 KINDS: list[Callable[[rb.Posterior], np.ndarray]] = [
     lambda t: chains(rb.HMC(t)),
-    lambda t: chains(rb.NUTS(t, max_tree_depth=5)),
+    lambda t: chains(rb.NUTS(t, step_size=0.01, max_tree_depth=5)),
     lambda t: chains(rb.MCLMC(t), warmup=100),
     lambda t: chains(rb.SGLD(t, step_size=1e-4, batch_size=20), thin=5),
     lambda t: chains(rb.SGHMC(t, step_size=1e-4, batch_size=20), thin=5),
