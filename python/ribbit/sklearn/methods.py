@@ -63,7 +63,9 @@ class Fit:
 
 
 CHAINS = {
-    "mclmc": Chains(MCLMC, warmup=10_000, most=3000, work=50_000_000),
+    "mclmc": Chains(
+        MCLMC, {"energy_variance": (0.5, 0.01)}, warmup=10_000, most=3000, work=50_000_000
+    ),
     "hmc": Chains(HMC, {"num_leapfrog_steps": 100}, warmup=250),
     "nuts": Chains(NUTS, {"max_tree_depth": 8}, warmup=250),
     "sgld": Chains(SGLD, {"step_size": "auto"}, warmup=10_000, thin=100, batches=True),
