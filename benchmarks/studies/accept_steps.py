@@ -233,8 +233,9 @@ def workload(name: str) -> Callable[[bool, Path], Numbers]:
     def run(rehearse: bool, folder: Path) -> Numbers:
         row = gpu_rows.ROWS[name]
         yield {"target": row.target}
-        found = timed(library(rehearse), row, small=rehearse, repeats=15)
-        yield {"workload": name, **found}
+        xp = library(rehearse)
+        found = timed(xp, row, small=rehearse, repeats=15)
+        yield {"workload": gpu_rows.name_of(name, xp), **found}
 
     return run
 

@@ -52,11 +52,19 @@ class Record:
         return tuple(dict.fromkeys(name for name, *_ in self.launches))
 
 
+class _Anything:
+    """A library that takes every product."""
+
+    def takes(self, name, rows, chains):
+        return True
+
+
 class Recorder(CpuDevice):
     """A device that writes down what it is asked to launch."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, library: bool = False) -> None:
         super().__init__(compiler=lambda names: dict.fromkeys(names))
+        self.products = _Anything() if library else None
         self.record_ = record
 
     def kernels(self, names):
@@ -92,8 +100,11 @@ class Recorder(CpuDevice):
 
 
 @contextlib.contextmanager
-def recording(free: int = 70 << 30) -> Iterator[tuple[Any, Record]]:
-    """Let arrays of `cpu_device` live on a `Recorder`; yield their namespace and the record."""
+def recording(free: int = 70 << 30, *, library: bool = False) -> Iterator[tuple[Any, Record]]:
+    """Let arrays of `cpu_device` live on a `Recorder`; yield their namespace and the record.
+
+    library: the device has one for TF32 products.
+    """
     record = Record(free=free)
     before = _devices.get(NAMESPACE.__name__)
     upload = NAMESPACE.asarray
@@ -104,7 +115,7 @@ def recording(free: int = 70 << 30) -> Iterator[tuple[Any, Record]]:
             return Array(np.empty(value.shape, dtype or value.dtype))
         return upload(value, dtype, copy=copy)
 
-    _devices[NAMESPACE.__name__] = Recorder(record)
+    _devices[NAMESPACE.__name__] = Recorder(record, library)
     cpu_device.NAMESPACE.empty = lambda shape, dtype=np.float64: Array(np.empty(shape, dtype))
     cpu_device.NAMESPACE.asarray = asarray
     try:

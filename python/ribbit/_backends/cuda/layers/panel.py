@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ribbit._arrays.device import Launch
+from ribbit._arrays.device import Launch, Products
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
@@ -20,6 +20,7 @@ __all__ = [
     "Backward",
     "Cell",
     "LearnedRate",
+    "Library",
     "Masks",
     "Panel",
     "Partials",
@@ -160,6 +161,27 @@ class LearnedRate:
     sums: Array
 
 
+@dataclass(frozen=True)
+class Library:
+    """What products of a program ask of a library.
+
+    Attributes
+    ----------
+    products : Products
+    workspace : int
+        Address of `WORKSPACE_BYTES`, of the program's own.
+    rows : sequence of int
+        Of each panel.
+    chains : int
+        At most.
+    """
+
+    products: Products
+    workspace: int
+    rows: Sequence[int]
+    chains: int
+
+
 @dataclass
 class Panel:
     """What layers write their launches with.
@@ -214,6 +236,8 @@ class Panel:
         Its run is one of a log density, which the data and not the memory decide.
     forward, backward : list of Launch
         Where launches go.
+    library : Library or None
+        What makes some of the products.
     """
 
     scalar: str
@@ -243,6 +267,7 @@ class Panel:
     gradients: bool
     forward: list[Launch]
     backward: list[Launch]
+    library: Library | None = None
 
     def theta(self, offset: int) -> int | None:
         """Address of a parameter of the first chain, None for an offset below zero."""
