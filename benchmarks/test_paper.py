@@ -7,8 +7,8 @@ written by ``python -m benchmarks.paper --write``.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import ctypes
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path

@@ -35,7 +35,7 @@ def test_extras_are_named():
     line = re.search(
         r"^Extras: (.*?)\. ", text.replace("\n", " ").replace(" Extras", "\nExtras"), re.M
     )
-    assert set(re.findall(r"`(\w+)`", line.group(1))) == extras
+    assert set(re.findall(r"`([\w-]+)`", line.group(1))) == extras
     installed = [
         text,
         README.read_text(encoding="utf-8"),
