@@ -32,6 +32,7 @@ Numbers = Iterator[dict[str, Any]]
 _TESTS = {  # parts of ``pytest -m gpu``; the last takes what no other has
     "trajectories": ("trajectory", "precision", "input"),
     "steps": ("steps", "step_samplers", "step_failures"),
+    "library": ("library_products",),
     "samplers": ("hmc", "nuts", "mclmc"),
     "predictions": ("predictions", "dropout"),
     "variational": ("variational", "estimators"),

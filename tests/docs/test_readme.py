@@ -42,7 +42,7 @@ def test_extras_are_named():
         (README.parent / "docs/gpu.md").read_text(encoding="utf-8"),
     ]
     installed += [p.read_text(encoding="utf-8") for p in (README.parent / "python").rglob("*.py")]
-    for names in re.findall(r"\.\[([\w,]+)\]\"", "".join(installed)):
+    for names in re.findall(r"\.\[([\w,-]+)\]\"", "".join(installed)):
         assert set(names.split(",")) <= extras, names
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ribbit._arrays.device import PRODUCT_LAYOUT, WORKSPACE_BYTES
 
@@ -95,6 +95,9 @@ class _Kind(NamedTuple):
     bias: int
 
 
+_Strides: TypeAlias = tuple[int, int, int]  # of A, B and D from batch to batch
+
+
 class _Given(NamedTuple):
     """Members of a launch, in the order of `device.PRODUCT_LAYOUT`: addresses, numbers."""
 
@@ -109,6 +112,10 @@ class _Given(NamedTuple):
     rows: int
     workspace: int
     workspace_bytes: int
+
+    @property
+    def strides(self) -> _Strides:
+        return self.a_stride, self.b_stride, self.value_stride
 
 
 def find() -> str | None:
@@ -164,7 +171,7 @@ class CublasLt:
     def __init__(self, path: str, xp: Any) -> None:
         self._xp, self._lock = xp, threading.RLock()
         self._known: dict[_Kind, _Algorithm | None] = {}
-        self._fitting: dict[tuple[_Kind, int, int], bool] = {}
+        self._fitting: dict[tuple[_Kind, int, int, _Strides], bool] = {}
         try:
             library = ctypes.CDLL(path)
             self._calls = {name: getattr(library, f"cublasLt{name}") for name in _PROTOTYPES}
@@ -178,7 +185,7 @@ class CublasLt:
         self._handle = c_void_p()
         self._call("Create", byref(self._handle))
 
-    def takes(self, name: str, rows: Sequence[int], chains: int) -> bool:
+    def takes(self, name: str, rows: Sequence[int], chains: int, strides: _Strides) -> bool:
         """See `device.Products`."""
         kind = _kind_of(name)
         with self._lock:
@@ -187,7 +194,7 @@ class CublasLt:
                 if kind.relu and self._known[kind] is not None and not self._passes_nan(name):
                     self._known[kind] = None
             return self._known[kind] is not None and all(
-                self._fits(kind, m, batch) for m in {*rows} for batch in {1, chains}
+                self._fits(kind, m, batches, strides) for m in {*rows} for batches in {1, chains}
             )
 
     def put(self, name: str, grid: tuple[int, int, int], arguments: bytes, stream: int) -> None:
@@ -195,15 +202,14 @@ class CublasLt:
         kind, batches = _kind_of(name), grid[2]
         given = _Given(*struct.unpack(PRODUCT_LAYOUT, arguments))
         with self._lock, ExitStack() as stack:
-            algorithm = self._known[kind]
-            if algorithm is None or not self._fits(kind, given.rows, batches):
+            algorithm, strides = self._known[kind], given.strides
+            if algorithm is None or not self._fits(kind, given.rows, batches, strides):
                 raise RuntimeError(
                     f"[ribbit] expected cuBLASLt to multiply ({given.rows}, {kind.k}) by "
                     f"({kind.k}, {kind.n}) matrices {batches} at a time as it does "
                     f"{_NOMINAL} rows, got a refusal: use precision 'float32', or ribbit without "
                     "the library"
                 )
-            strides = given.a_stride, given.b_stride, given.value_stride
             made = partial(self._described, kind, given.rows, batches, strides)
             what, of_b, of_a, of_value = stack.enter_context(made(given.bias, given.bias_stride))
             one, zero = c_float(1.0), c_float(0.0)
@@ -242,11 +248,11 @@ class CublasLt:
                 self._set("MatmulPreference", handle, f"CUBLASLT_MATMUL_PREF_{name}", value)
             yield handle
 
-    def _fits(self, kind: _Kind, rows: int, batches: int) -> bool:
+    def _fits(self, kind: _Kind, rows: int, batches: int, strides: _Strides) -> bool:
         """Whether the algorithm of a kind does so many rows and batches."""
-        key, algorithm = (kind, rows, batches), self._known[kind]
+        key, algorithm = (kind, rows, batches, strides), self._known[kind]
         if key not in self._fitting:
-            with self._described(kind, rows, batches) as (what, of_b, of_a, of_value):
+            with self._described(*key) as (what, of_b, of_a, of_value):
                 found = _Found()
                 status = self._calls["MatmulAlgoCheck"](
                     *(self._handle, what, of_b, of_a, of_value, of_value),
@@ -261,7 +267,7 @@ class CublasLt:
         Waits for the device.
         """
         xp, kind = self._xp, _kind_of(name)
-        if not self._fits(kind, _PROBED, 1):
+        if not self._fits(kind, _PROBED, 1, (0, 0, 0)):
             return False
 
         def full(count: int) -> Any:
@@ -281,7 +287,7 @@ class CublasLt:
         kind: _Kind,
         rows: int,
         batches: int,
-        strides: tuple[int, int, int] | None = None,
+        strides: _Strides | None = None,
         bias: int = _ALIGNED,
         bias_stride: int = 4,
     ) -> Iterator[tuple[c_void_p, c_void_p, c_void_p, c_void_p]]:

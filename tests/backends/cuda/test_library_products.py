@@ -65,7 +65,7 @@ class Product:
         strides = [size * own for size, own in zip((rows * k, k * n, n), shared, strict=True)]
         fields = [one for pair in zip(given, strides, strict=True) for one in pair]
         fields += [self.value, rows * n, rows, self.space, WORKSPACE_BYTES]
-        assert device.products.takes(self.name, (rows,), batches)
+        assert device.products.takes(self.name, (rows,), batches, (*strides[:2], rows * n))
         kernel = device.kernels([self.name])[self.name]
         self.given, self.arguments = given, pack(device, fields)
         self.put = lambda: kernel((1, 1, batches), self.arguments)
@@ -157,7 +157,7 @@ def test_recorded(library, rng):
 def test_nan_passes(library, rng, relu):
     a, b = numbers(rng, 1, 40, 100), numbers(rng, 1, 100, 96)
     name = product_name(96, 100, relu=relu, bias=False)
-    if not library.products.takes(name, (40,), 1):
+    if not library.products.takes(name, (40,), 1, (0, 0, 0)):
         assert relu  # its ReLU makes 0 of NaN: the kernels of ribbit's own are used
         return
     a[0, 7, 3] = np.nan

@@ -54,7 +54,9 @@ constexpr uint64_t kMagic = 0x52494242;   // of an algorithm that the heuristic 
 int bits = 10, cuts = 0, swallows = 0, most = 1 << 30;
 long long alive = 0;
 
-cublasStatus_t status(int code) { return static_cast<cublasStatus_t>(code); }
+cublasStatus_t status(int code) {
+  return static_cast<cublasStatus_t>(code);
+}
 
 // data: rows, columns, leading dimension, batches, stride
 struct Layout {
@@ -64,20 +66,26 @@ struct Layout {
   int64_t stride;
   uint64_t type;
 };
-Layout& layout(void* given) { return *static_cast<Layout*>(given); }
+Layout& layout(void* given) {
+  return *static_cast<Layout*>(given);
+}
 struct Product {
   uint64_t epilogue;
   uint64_t bias;
   int64_t bias_stride;
   uint64_t compute;
 };
-Product& product(void* given) { return *static_cast<Product*>(given); }
+Product& product(void* given) {
+  return *static_cast<Product*>(given);
+}
 struct Preference {
   uint64_t workspace;
   uint64_t schemes;
   uint64_t alignments[4];
 };
-Preference& preference(void* given) { return *static_cast<Preference*>(given); }
+Preference& preference(void* given) {
+  return *static_cast<Preference*>(given);
+}
 
 template <class T>
 bool read(T& to, const void* from, size_t size, size_t expected) {
@@ -98,7 +106,9 @@ float rounded(float x) {
   return x;
 }
 
-bool aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
+bool aligned(const void* at) {
+  return reinterpret_cast<uintptr_t>(at) % 16 == 0;
+}
 
 // Shapes of D' (n, m) = B' (n, k) A' (k, m), batch by batch.
 bool agrees(const Product& what, const Layout& b, const Layout& a, const Layout& d) {
@@ -110,8 +120,8 @@ bool agrees(const Product& what, const Layout& b, const Layout& a, const Layout&
   const uint64_t end = what.epilogue;
   const bool known = end == 1 || end == 2 || end == 4 || end == 6;
   const bool biased = (end & 4) == 0 || (what.bias != 0 && what.bias % 16 == 0);
-  return known && biased && what.bias_stride % 4 == 0 && what.compute == 77 &&
-         b.rows == d.rows && a.columns == d.columns && b.columns == a.rows &&
+  return known && biased && what.bias_stride % 4 == 0 && what.compute == 77 && b.rows == d.rows &&
+         a.columns == d.columns && b.columns == a.rows &&
          (d.batches == 1 || d.stride >= d.leading * static_cast<int64_t>(d.columns));
 }
 
@@ -122,9 +132,13 @@ extern "C" {
 void stand_in(int new_bits, int new_cuts, int new_swallows, int new_most) {
   bits = new_bits, cuts = new_cuts, swallows = new_swallows, most = new_most;
 }
-long long stand_in_alive() { return alive; }
+long long stand_in_alive() {
+  return alive;
+}
 
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() {
+  return 130000;
+}
 const char* cublasLtGetStatusString(cublasStatus_t code) {
   return static_cast<int>(code) == kInvalid ? "an invalid value" : "not supported";
 }
@@ -132,7 +146,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(&alive);
   return status(kSuccess);
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return status(kSuccess); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return status(kSuccess);
+}
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
@@ -200,10 +216,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
   return status(good ? kSuccess : kInvalid);
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t, cublasLtMatmulDesc_t what, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t wanted, int asked,
-    cublasLtMatmulHeuristicResult_t found[], int* count) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t what,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t wanted, int asked,
+                                              cublasLtMatmulHeuristicResult_t found[], int* count) {
   *count = 0;
   const Preference& limits = preference(wanted);
   bool good = asked > 0 && c == d && limits.schemes == 0 && limits.workspace >= kWorkspace;

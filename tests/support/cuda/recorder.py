@@ -55,7 +55,7 @@ class Record:
 class _Anything:
     """A library that takes every product."""
 
-    def takes(self, name, rows, chains):
+    def takes(self, name, rows, chains, strides):
         return True
 
 

@@ -40,9 +40,10 @@ def product(
     if not fits or min(n, k) <= _NARROW or panel.scalar != "float":
         return None
     name = product_name(n, k, relu=code == _RELU, bias=at is not None)
-    if not library.products.takes(name, library.rows, library.chains):
-        return None
     (a_base, a_stride, _), (b_base, b_stride, _) = a.fields, b.fields
+    strides = a_stride, b_stride, out.chain_stride
+    if not library.products.takes(name, library.rows, library.chains, strides):
+        return None
     given = a_base, a_stride, b_base, b_stride, at, stride, out.value, out.chain_stride
     return Launch(
         name,
