@@ -183,6 +183,18 @@ def test_predictions(device, library, monkeypatch):
     assert np.abs(outputs(device, RELU) - found).max() > 1e-6 * size
 
 
+def test_weights_that_are_drawn_when_needed(device, library, rng):
+    """The bits of predictions with the same weights stored; no multiple of 4 is needed of them."""
+    target = build(device, RELU, "tf32")
+    assert target.dim % 4 == 2
+    mean, scale = 0.1 * numbers(rng, target.dim), np.full(target.dim, 0.01, np.float32)
+    fit = rb.MeanField(device.asarray(mean), device.asarray(scale), predictive=target)
+    drawn, stored = fit.predict(target.x, 6, seed=4), fit.draws(6, seed=4).predict(target.x)
+    np.testing.assert_array_equal(drawn.mean.get(), stored.mean.get())
+    if isinstance(library, cpu_device.CpuDevice):
+        assert len(library.products._known) == 2
+
+
 def test_masked_predictions(device, library):
     """Of MC dropout: layers below the first mask once for all samples."""
     layers = [rb.Dense(96), rb.Activation("relu"), rb.Dropout(0.2), rb.Dense(80)]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ribbit._arrays.device import WORKSPACE_BYTES, Device, Launch, pack
 from ribbit._backends.cuda.layers.panel import Library, Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
-from ribbit._backends.cuda.samples import Drawn, Masked, Samples
+from ribbit._backends.cuda.samples import Masked, Samples
 from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
@@ -74,8 +74,7 @@ class Forward(Walk):
         self.count = int(x.shape[0])
         rows = rows_of(layers)
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
-        # Weights begin at multiples of 16 bytes, but for those that are drawn in one go.
-        stride = dim if isinstance(source, (Drawn, Masked)) else -(-dim // 4) * 4
+        stride = -(-dim // 4) * 4  # weights of a sample begin at a multiple of 16 bytes
         self.theta_stride = stride if masked is None else 0
         self.rows = min(self.count, run_rows(layers, dtype.itemsize), _PANEL_ROWS)
         free, numbers = device.free_bytes(), scalars_of(rows)
@@ -138,7 +137,7 @@ class Forward(Walk):
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
         groups = self.groups(first, samples)
         if isinstance(self._source, Masked):
-            self._source.load(self.device, self.weights, first)
+            self._source.load(self.device, self.theta, first)
             for row, rows, shared, others in self._panels:
                 self._launch(shared, 1)
                 for begin, end in groups:
@@ -149,7 +148,7 @@ class Forward(Walk):
                     yield begin, end, row, rows, outputs[: end - begin, :]
             return
         for begin, end in groups:
-            self._source.load(self.device, self.weights[: end - begin, :], begin)
+            self._source.load(self.device, self.theta[: end - begin, :], begin)
             for row, rows, shared, others in self._panels:
                 self._launch(shared, 1)
                 self._launch(others, end - begin)
