@@ -85,9 +85,12 @@ struct ActivationSink {
   }
   template <int Count>
   RIBBIT_DEVICE void put_side(Index chain, Index m, Index n, const T* sums) const {
-    T add[Count];
-    bias_of<Count>(chain, n, add);
-    put_side<Count>(chain, m, n, sums, add);
+    T v[Count], d[Count];
+    const T* add = bias != nullptr ? bias + chain * bias_stride + n : nullptr;
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
+      activation<Code, false, T>(add != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
+    }
+    write_sides<Count>(chain, m, n, v, d);
   }
   // The same with what was read of the bias before: once for all rows of a thread.
   template <int Count>
@@ -103,6 +106,13 @@ struct ActivationSink {
     RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
       activation<Code, false, T>(bias != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
     }
+    write_sides<Count>(chain, m, n, v, d);
+  }
+
+ private:
+  template <int Count>
+  RIBBIT_DEVICE void write_sides(Index chain, Index m, Index n, const T (&v)[Count],
+                                 const T (&d)[Count]) const {
     const Index at = chain * chain_stride + m * width + n;
     write_side<Count>(value + at, v);
     if (derivative != nullptr) write_side<Count>(derivative + at, d);
