@@ -19,6 +19,7 @@ from ribbit._backends.cuda.programs import persistent
 from tests.support import likelihoods
 from tests.support.cuda.compiler import Compiler
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice, register
+from tests.support.cuda.problems import program_of
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -58,6 +59,18 @@ def pair(device, name, dtype, rng):
     return [rb.Posterior(model, *d, likelihood_temperature=0.8, **options) for d in data]
 
 
+@pytest.fixture(scope="module")
+def _compiled(device):
+    """What all cases launch, in a few libraries: a library for each case takes twice as long."""
+    names = []
+    for name, dtype in itertools.product(CASES, BOUND):
+        host, there = pair(device, name, dtype, np.random.default_rng(0))
+        names += program_of(host, 3).names
+        if there._native._persistent is not None:
+            names += there._native._persistent.names
+    device_of(device).kernels(tuple(dict.fromkeys(names)))
+
+
 def ends(target, xp, arrays, steps, mass):
     q, p = (xp.asarray(a) for a in arrays)
     mass = None if mass is None else xp.asarray(mass)
@@ -65,6 +78,7 @@ def ends(target, xp, arrays, steps, mass):
     return [a if xp is np else a.get() for a in found]
 
 
+@pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize("one_launch", [True, False])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
