@@ -165,7 +165,16 @@ DIRECT_GRADIENTS = tuple(
         "32, 32, 16, 16, 16",
     )
 )
+# Where a block has 99 KiB of shared memory.
+SMALL_SHARED = (
+    "DirectGradient<8, 32, 16, 32, 32, 1>",
+    "DirectConvolution<8, 32, 16, 16, false, ActivationSink<float, 0>, 2>",
+    "DirectConvolution<8, 32, 16, 16, true, DeltaSink<float>, 2>",
+    "Tail<3, 256, 10, 64, true, 2>",
+    "Tail<3, 320, 1, 64, false, 2>",
+)
 OUTSIDE_POSTERIORS = (
+    *SMALL_SHARED,
     *DIRECT_GRADIENTS,
     *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,

@@ -65,6 +65,7 @@ class Recorder(CpuDevice):
             def launch(grid, arguments, shared=0):
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
+                assert shared <= self.block_shared, (name, shared)
                 told = (name, tuple(map(int, grid)), bytes(arguments), shared)
                 if self._recorded is None:
                     self.record_.launches[(*told, False)] += 1

@@ -242,6 +242,8 @@ class Persistent:
                 size = shared_bytes(network.units, own, itemsize)
             else:
                 continue
+            if size > device.block_shared:
+                continue
             room = device.block_shared + _RESERVED >= 2 * (size + _RESERVED)
             twice = itemsize == 4 and room and owned(network.units, itemsize) <= 16
             self._forms[blocks] = name, size, 2 if twice else 1
