@@ -15,7 +15,7 @@ namespace ribbit::cuda {
 // bytes.
 template <int Height, int Width, int Channels, int Outs, int N, int Stages = 2>
 struct DirectGradient {
-  static constexpr int kBlock = kThreads, kResident = 2;
+  static constexpr int kBlock = kThreads, kResident = Stages;
   static constexpr int kDepth = 16;  // channels of a block
   static constexpr int kBand = 8, kRun = 8, kRuns = kBand * Width / kRun;
   static constexpr int kTeam = kDepth / 2 * (N / 4), kTeams = kThreads / kTeam;
