@@ -28,7 +28,7 @@ _DECISIVE = range(0, struct.calcsize(PRODUCT_LAYOUT), 8)  # members of a library
 # Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
 _DIFFER = {"OrderedDeltaPatches<": 4}
 # Whose warps have tiles of different layers.
-_WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<")
+_WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<", "GridTrajectory<")
 
 
 @dataclass(frozen=True)

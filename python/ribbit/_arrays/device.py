@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypeAlias
 from ribbit.protocols import Array
 
 __all__ = [
-    "ClusterRefused",
     "Device",
     "Kernel",
     "Launch",
     "Products",
+    "TogetherRefused",
     "blocks_of",
     "is_product",
     "numbers_at_once",
@@ -41,8 +41,8 @@ WORKSPACE_BYTES = 32 << 20  # what cuBLAS advises for compute capability 9.0
 _PRODUCT = "LibraryProduct<"
 
 
-class ClusterRefused(RuntimeError):
-    """The device does not run a cluster of as many blocks."""
+class TogetherRefused(RuntimeError):
+    """The device does not run as many blocks at once, as a cluster or in a cooperative launch."""
 
 
 class Kernel(Protocol):
@@ -51,7 +51,8 @@ class Kernel(Protocol):
     def __call__(self, grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
         """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`.
 
-        Raises `ClusterRefused` for more blocks of a cluster than the device runs.
+        Raises `TogetherRefused` for more blocks of a cluster, or of a launch whose blocks wait for
+        each other, than the device runs.
         """
         ...
 
@@ -96,6 +97,16 @@ class Device(Protocol):
     @property
     def clusters(self) -> bool:
         """Whether blocks of a cluster share their memory: compute capability 9.0 or more."""
+        ...
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether it has launches all of whose blocks run at once."""
+        ...
+
+    @property
+    def block_shared(self) -> int:
+        """Bytes of shared memory that a block may ask for."""
         ...
 
     @property

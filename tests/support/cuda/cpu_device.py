@@ -178,7 +178,8 @@ class CpuDevice:
     number = 0
     tensor_cores = True
     clusters = True
-    processors = 132  # of an H100
+    cooperative = True
+    processors, block_shared = 132, 227 * 1024  # of an H100
     products = None  # a library for TF32 products: tests set `cublaslt.stand_in()`
 
     def __init__(self, compiler=None):
@@ -214,6 +215,7 @@ class CpuDevice:
             def launch(grid, arguments, shared=0):
                 assert len(arguments) == size, (name, len(arguments), size)
                 assert shared == (memory if memory > STATIC_SHARED else 0), (name, shared, memory)
+                assert memory <= self.block_shared, (name, memory)
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
                 if self._recorded is None:

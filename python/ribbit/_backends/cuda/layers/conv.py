@@ -50,6 +50,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 sink,
                 lines=count * row["height"],
                 turned=False,
+                room=panel.block_shared,
             )
         )
     else:
@@ -64,6 +65,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 k=taps * channels,
                 passes=panel.passes.forward,
                 chains=panel.chains,
+                room=panel.block_shared,
             )
         )
 
@@ -104,6 +106,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     into,
                     lines=count * row["height"],
                     turned=True,
+                    room=panel.block_shared,
                 )
             )
             return
@@ -131,6 +134,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 k=taps * outs,
                 passes=panel.passes.backward,
                 chains=panel.chains,
+                room=panel.block_shared,
             )
         )
 

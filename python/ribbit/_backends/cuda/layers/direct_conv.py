@@ -24,19 +24,25 @@ def launch(
     *,
     lines: int,
     turned: bool,
+    room: int,
 ) -> Launch:
     """Return the launch of a convolution that `fits`, or of its gradient by the cells.
 
     `source` and `weights`: address and chain stride; `lines`: of all images; `turned`: of the
-    deltas with the weights turned.
+    deltas with the weights turned; `room`: bytes of shared memory of a block, which decides the
+    tile and no bit.
     """
     channels, outs = row["channels"], row["out_channels"]
     if turned:
         channels, outs = outs, channels
     across, down, size = _tile(row["height"], row["width"], outs)
+    share = 1 if size <= room else 2
+    if share > 1:
+        across, down, size = _tile(row["height"], row["width"], outs, share)
     sizes = f"{row['height']}, {row['width']}, {channels}, {outs}"
+    name = f"{sizes}, {'true' if turned else 'false'}, {sink.name}"
     return Launch(
-        f"DirectConvolution<{sizes}, {'true' if turned else 'false'}, {sink.name}>",
+        f"DirectConvolution<{name}>" if share == 1 else f"DirectConvolution<{name}, {share}>",
         (*source, *weights, *sink.fields, lines),
         (-(-lines // down), outs // across, 1),
         chains_along=2,
@@ -66,12 +72,15 @@ def gradient(panel: Panel, number: int, source: Cell, delta: Cell, row: Row) -> 
     bands = panel.count * (row["height"] // _BAND)
     _, slices, length = panel.cut(number, bands)
     across, size = _bands(row["width"], outs)
+    stages = 2 if size <= panel.block_shared else 1
+    if stages < 2:
+        across, size = _bands(row["width"], outs, stages)
     sink = products.gradient_sink(panel, number, 9 * channels, outs, row, "")
     fields = (source.value, source.chain_stride, delta.delta, delta.chain_stride)
     sizes = f"{row['height']}, {row['width']}, {channels}, {outs}"
     panel.backward.append(
         Launch(
-            f"DirectGradient<{sizes}, {across}>",
+            f"DirectGradient<{sizes}, {across}{'' if stages == 2 else f', {stages}'}>",
             (*fields, *sink.fields, bands, slices, length, int(row["bias"] >= 0)),
             (channels // products.DEPTH, outs // across, slices),
             chains_along=2,
@@ -106,17 +115,17 @@ def _is_close(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> 
     )
 
 
-def _bands(width: int, outs: int) -> tuple[int, int]:
+def _bands(width: int, outs: int, stages: int = 2) -> tuple[int, int]:
     """Return outs and shared bytes of a block of DirectGradient, as the kernel has it."""
     across = next(n for n in _ACROSS if outs % n == 0)
     stage = (_BAND + 2) * (width + 2) * products.DEPTH + _BAND * width * across
-    return across, 4 * (max(2 * stage, 72 * THREADS // 2) + THREADS)
+    return across, 4 * (max(stages * stage, 72 * THREADS // 2) + THREADS)
 
 
-def _tile(height: int, width: int, outs: int) -> tuple[int, int, int]:
+def _tile(height: int, width: int, outs: int, share: int = 1) -> tuple[int, int, int]:
     """Return outs, lines and shared bytes of a block of DirectConvolution, as the kernel has it."""
     across = next(n for n in _ACROSS if outs % n == 0)
-    lines = THREADS // (across // _RUN) // (width // _RUN)
+    lines = THREADS // (across // _RUN) // (width // _RUN) // share
     part = min(lines, height)
     raw = (width + 2) * products.DEPTH + (width // _RUN + 1) * 4
     pitch = (raw + 15) // 32 * 32 + 16
