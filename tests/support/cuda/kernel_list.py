@@ -20,6 +20,7 @@ from ribbit._backends.cuda.programs.gradient import Program
 from ribbit._backends.cuda.programs.persistent import Persistent
 from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
+from tests.support.cuda import direct_norms
 from tests.support.cuda.cpu_device import NAMESPACE
 from tests.support.cuda.problems import (
     LIKELIHOODS,
@@ -166,6 +167,7 @@ DIRECT_GRADIENTS = tuple(
     )
 )
 OUTSIDE_POSTERIORS = (
+    *direct_norms.NAMES,
     *DIRECT_GRADIENTS,
     *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,

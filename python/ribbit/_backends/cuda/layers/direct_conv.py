@@ -6,7 +6,7 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
-__all__ = ["fits", "gradient", "gradient_fits", "launch"]
+__all__ = ["fits", "gradient", "gradient_fits", "has_images", "launch"]
 
 _ACROSS = (64, 32, 16)  # outs of a block
 _MOST_OUTS = 16  # that tensor cores leave to others
@@ -58,6 +58,12 @@ def fits(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> bool:
         return False
     _, down, size = _tile(height, width, outs)
     return (height % down == 0 or down % height == 0) and size <= _MOST_SHARED
+
+
+def has_images(row: Row, *, turned: bool = False) -> bool:
+    """Whether blocks of a convolution that `fits` have whole images, as sinks of norms need."""
+    outs = row["channels" if turned else "out_channels"]
+    return _tile(row["height"], row["width"], outs)[1] % row["height"] == 0
 
 
 def gradient(panel: Panel, number: int, source: Cell, delta: Cell, row: Row) -> None:
