@@ -12,6 +12,7 @@ import pytest
 from benchmarks.harness.workload import WrongAnswerError
 from benchmarks.studies.zoo import same_bits, standard
 from benchmarks.workloads import reference
+from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
 from benchmarks.workloads.table import WORKLOADS
@@ -94,6 +95,23 @@ def test_sgld_check_has_teeth() -> None:
     rejects(workload.check, right, "gradient", gradient=missing)
     away = right["position"] - 2.0 * workload.expected["drift"].mean() * workload._direction
     rejects(workload.check, right, "drift|loglikelihood", position=away)
+
+
+def test_call_check_has_teeth() -> None:
+    """A gradient more than the floor counts, a chain at rest, a prediction 0.1 % off: rejected."""
+    workload = CALLS["mlp HMC.sample"].reduced
+    moved = np.tile(workload.start, (workload.chains, workload.draws, 1)) + 1e-3
+    right = {"positions": moved, "gradients": workload.gradients}
+    rejects(workload.check, right, "gradients", gradients=workload.gradients + 1)
+    resting = moved.copy()
+    resting[1] = workload.start
+    rejects(workload.check, right, "move", positions=resting)
+    broken = moved.copy()
+    broken[0, 0, 0] = np.nan
+    rejects(workload.check, right, "move", positions=broken)
+    predicted = {"found": np.ones((8, 1)), "wanted": np.ones((8, 1))}
+    predict = CALLS["mlp Draws.predict"].reduced
+    rejects(predict.check, predicted, "prediction", found=1.001 * predicted["found"])
 
 
 def moments(drawn: Any) -> dict[str, Any]:

@@ -69,9 +69,14 @@ def test_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_roofline(tmp_path: Path) -> None:
     page = tmp_path / "roofline.md"
-    arguments = ["--workloads", "normals", "--quick", "--threads", "1", "--write", str(page)]
-    assert run("roofline", *arguments) == 0
-    assert "| normals | normal | 1 | 0 flop | 28.5 |" in page.read_text()
+    names = ["normals", "mlp SGLD.sample"]
+    arguments = ["--quick", "--threads", "1", "--write", str(page)]
+    assert run("roofline", "--workloads", *names, *arguments) == 0
+    text = page.read_text()
+    assert "| normals | normal | 1 | 0 flop | 28.5 |" in text
+    assert (
+        "| mlp SGLD.sample | draw and chain | 1 | 243 kflop |" in text.split("## Whole public")[1]
+    )
 
 
 def test_executors(capsys: pytest.CaptureFixture[str]) -> None:

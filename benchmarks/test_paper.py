@@ -147,6 +147,19 @@ def test_what_is_recorded_is_what_runs(name: str) -> None:
     assert told >= 1
 
 
+@pytest.mark.parametrize("name", ["mc-forward-tf32", "hmc-wide", "sgld", "resnet20-mixed"])
+def test_small_devices_run_the_workloads(name: str) -> None:
+    """No block asks for more shared memory than 8.6, 8.9 and 12.0 give; the recorder says so."""
+    told = []
+    for size in (227, 99):
+        with recording(block_shared=size << 10) as (xp, record):
+            paper.ROWS[name].prepare(xp, False)(0)
+        told.append(record)
+    large, small = told
+    assert any(shared > 99 << 10 for *_, shared, _ in large.launches) or name != "hmc-wide"
+    assert sum(large.launches.values()) == sum(small.launches.values())
+
+
 def _registered() -> dict[str, Any]:
     from ribbit._arrays.namespace import _devices
 

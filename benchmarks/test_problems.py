@@ -16,8 +16,10 @@ from benchmarks.ours.effective import Ours, posterior
 from benchmarks.ours.entries import NETWORKS as MODELS
 from benchmarks.studies.roofline_counts import (
     COUNTS,
+    FORWARD,
     GAUSSIAN,
     LEAPFROG,
+    MOMENTUM,
     RELU,
     SILU,
     Count,
@@ -25,6 +27,7 @@ from benchmarks.studies.roofline_counts import (
 )
 from benchmarks.studies.zoo import NETWORKS, SAMPLERS
 from benchmarks.workloads import networks
+from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.effective_entries import ENTRIES
 from benchmarks.workloads.effective_problems import PROBLEMS, Data, DensityError, Problem
 from benchmarks.workloads.effective_run import NotStatedError
@@ -96,6 +99,23 @@ def test_floor_of_a_leapfrog_by_hand() -> None:
     count = COUNTS["leapfrog"](w)
     assert count.flops == 201 * 2 * 927 * (3 * 450 - 400)
     assert count.slots == 201 * (927 * (50 * SILU + GAUSSIAN) + 501 * LEAPFROG)
+
+
+def test_floors_of_whole_calls_by_hand() -> None:
+    """HMC: four chains, each a gradient at the start and 50 draws of 20 leapfrogs."""
+    one = COUNTS["leapfrog"](dataclasses.replace(WORKLOADS["hmc-small-1"], num_steps=0))
+    sampled = COUNTS["call"](CALLS["mlp HMC.sample"])
+    assert sampled.flops == 4 * 1001 * one.flops
+    assert sampled.slots == 4 * 1001 * one.slots + 4 * 50 * 501 * MOMENTUM
+    predicted = COUNTS["call"](CALLS["mlp Draws.predict"])
+    passes = 4 * 250 * 10_000
+    assert predicted.flops == passes * 2 * 450
+    assert predicted.slots == passes * (50 * FORWARD.silu + 2)
+    for name in ("lenet5", "resnet20_frn", "cnn_lstm"):
+        call = CALLS[f"{name} Draws.predict"]
+        forward = Elements(call.of.wiring, call.of.input_shape, FORWARD)
+        assert COUNTS["call"](call).flops == 2.0 * call.units * 1000 * sum(forward.macs)
+        assert forward.slots < Elements(call.of.wiring, call.of.input_shape).slots
 
 
 def test_only_taps_that_meet_a_cell_count() -> None:

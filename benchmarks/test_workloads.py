@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from benchmarks.harness.framework import OURS, Framework
 from benchmarks.harness.workload import on_threads
 from benchmarks.rivals import FRAMEWORKS, IN_PROCESS
 from benchmarks.studies.zoo import NETWORKS, SAMPLERS
+from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.shapes import SHAPES
 from benchmarks.workloads.table import WORKLOADS
+from ribbit.errors import ConvergenceWarning
 
 NAMES = [name for name in WORKLOADS if name != "first-draw"]
 FRESH = [entry for entry in FRAMEWORKS.values() if entry.fresh]
@@ -65,6 +68,16 @@ def test_sampler_on_network(network: str, sampler: str, benchmark: Any) -> None:
             benchmark.pedantic(lambda: first)  # it has run, once is enough
         else:
             benchmark.pedantic(run, rounds=3)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call(name: str) -> None:
+    """A whole call makes as many gradients as its floor counts, and its chains move."""
+    workload = on_threads(CALLS[name].reduced, 1)
+    prepared = FRAMEWORKS[OURS].prepare(workload)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of three draws
+        workload.check(prepared.answer(prepared.run()))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,12 @@ def _measure(names, architecture):
             path.write_text(json.dumps(_usage(done.stderr, Path(folder, "all.ptx").read_text())))
 
     path = kept(".json", make, text, kernel_sources.source(), release(), *OPTIONS, architecture)
-    return json.loads(path.read_text())
+    found = {}
+    for name, usage in json.loads(path.read_text()).items():
+        # c++filt writes out a last argument that the name leaves to its default
+        short = re.sub(r", \d+>$", ">", name)
+        found[short if name not in names and short in names else name] = usage
+    return found
 
 
 def _usage(log: str, ptx: str) -> dict[str, Usage]:

@@ -10,7 +10,9 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks.harness.framework import Prepared
+from benchmarks.ours.calls import call as prepare_call
 from benchmarks.workloads import networks
+from benchmarks.workloads.calls import Call
 from benchmarks.workloads.langevin import Langevin
 from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.network_gradient import NetworkGradient
@@ -195,16 +197,21 @@ NETWORKS: dict[networks.Wiring, Any] = {
 }
 
 
-def network(workload: NetworkGradient) -> Prepared:
-    """One `Posterior.value_and_grad`."""
-    rb.set_num_threads(workload.threads)
-    target = rb.Posterior(
+def classifier(workload: NetworkGradient) -> rb.Posterior:
+    """Build the workload's log density as a Posterior."""
+    return rb.Posterior(
         NETWORKS[workload.wiring](),
         *workload.data,
         prior=rb.Normal(workload.prior_scale),
         likelihood=rb.Categorical(),
         dtype=np.float32,
     )
+
+
+def network(workload: NetworkGradient) -> Prepared:
+    """One `Posterior.value_and_grad`."""
+    rb.set_num_threads(workload.threads)
+    target = classifier(workload)
 
     def answer(found: tuple[Any, Any]) -> dict[str, Any]:
         return {"value": found[0], "gradient": found[1]}
@@ -214,6 +221,12 @@ def network(workload: NetworkGradient) -> Prepared:
     )
 
 
+def call(workload: Call) -> Prepared:
+    """One of the whole calls."""
+    of = workload.of
+    return prepare_call(workload, posterior(of) if isinstance(of, Leapfrog) else classifier(of))
+
+
 PREPARE = {
     "leapfrog": leapfrog,
     "bbb": bbb,
@@ -221,6 +234,7 @@ PREPARE = {
     "mc_dropout": mc_dropout,
     "sgld": sgld,
     "network": network,
+    "call": call,
     "reparam": reparam,
     "normals": normals,
 }

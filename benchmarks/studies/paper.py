@@ -56,10 +56,13 @@ class Counts:
     ----------
     row : gpu_rows.Row
     launches : list of Counted
+    without_clusters : list of Counted
+        The same on a device that has none; empty: as on one that has.
     """
 
     row: gpu_rows.Row
     launches: Sequence[Counted]
+    without_clusters: Sequence[Counted] = ()
 
     def sum(self, what: str) -> float:
         """Of one unit: "launches", "instructions", "fma", "asked" or "memory" (bytes)."""
@@ -79,7 +82,10 @@ class Counts:
 
     def model(self, device: str) -> paper_model.Modelled:
         """Return the model's seconds of one unit."""
-        return paper_model.model(self.launches, paper_model.DEVICES[device], self.row.units)
+        chip, launches = paper_model.DEVICES[device], self.launches
+        if not chip.clusters and self.without_clusters:
+            launches = self.without_clusters
+        return paper_model.model(launches, chip, self.row.units)
 
     def floor(self, device: str) -> float:
         """Seconds of one unit that the device cannot do without."""
@@ -89,13 +95,28 @@ class Counts:
 
 
 def count(row: gpu_rows.Row, *, small: bool = False) -> Counts:
-    """Record one call of a row, behind another that compiles and records its graphs, and count."""
-    with recording(_FREE["H100"]) as (xp, record):
-        call = row.prepare(xp, small)
-        call(0)
-        record.launches.clear()
-        call(1)
-    return Counts(row, paper_counts.counted(record))
+    """Record one call of a row, behind another that compiles and records its graphs, and count.
+
+    What launches clusters is recorded once more, on an A100, which has none.
+    """
+
+    def launches(**device: Any) -> list[Counted]:
+        with recording(_FREE["H100"], **device) as (xp, record):
+            call = row.prepare(xp, small)
+            call(0)
+            record.launches.clear()
+            call(1)
+        return paper_counts.counted(record)
+
+    found = launches()
+    if not any(one.name.startswith("Cluster") for one in found):
+        return Counts(row, found)
+    chip = paper_model.DEVICES["A100"]
+    return Counts(
+        row,
+        found,
+        launches(clusters=False, processors=chip.multiprocessors, block_shared=chip.shared),
+    )
 
 
 def summary(found: Iterable[Counts]) -> list[str]:
@@ -107,11 +128,7 @@ def summary(found: Iterable[Counts]) -> list[str]:
     for one in found:
         launches, reach = REACHABLE.get(one.row.name, (None, None))
         each = f"{64 * one.sum('instructions') / one.row.flops:.1f}" if one.row.flops else ""
-        clusters = any(launch.name.startswith("Cluster") for launch in one.launches)
-        times = [
-            milliseconds(one.model(name).seconds) if chip.clusters or not clusters else "-"
-            for name, chip in paper_model.DEVICES.items()
-        ]
+        times = [milliseconds(one.model(name).seconds) for name in paper_model.DEVICES]
         floors = [milliseconds(one.floor(device)) for device in paper_model.DEVICES]
         cells = [
             one.row.name,
@@ -134,26 +151,31 @@ def summary(found: Iterable[Counts]) -> list[str]:
 
 def details(one: Counts) -> list[str]:
     """Lines of the costliest launches of a row."""
-    modelled = one.model("H100")
+    lines = [f"### {one.row.name}", ""]
+    for device in ("H100", *(("A100",) if one.without_clusters else ())):
+        lines += _costliest(one.model(device), device, one.row.units)
+    return lines
+
+
+def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[str]:
     parts = ", ".join(
         f"{name} {milliseconds(seconds)}"
         for name, seconds in sorted(modelled.parts.items(), key=lambda item: -item[1])
         if seconds > 1e-3 * modelled.device
     )
-    lines = [f"### {one.row.name}", ""]
-    lines += [f"H100, by count: {parts}; on the host {milliseconds(modelled.host)}.", ""]
+    lines = [f"{device}, by count: {parts}; on the host {milliseconds(modelled.host)}.", ""]
     lines += [
         "| kernel | launches | blocks | per SM | registers | shared | spilled | instructions of a "
         "warp | multiply-adds | barriers | bytes asked for | us each | bound |",
         "|" + "---|" * 13,
     ]
     for launch, seconds, bound, held in sorted(modelled.rows, key=lambda row: -row[1])[:6]:
-        each = 1e6 * seconds * one.row.units / launch.times
+        each = 1e6 * seconds * units / launch.times
         name = launch.name.replace(" ", "")
         cells = [
             f"`{name if len(name) <= 64 else f'{name[:36]}...{name[-25:]}'}`"
             f"{'' if launch.paired else ' *'}",
-            number(launch.times / one.row.units),
+            number(launch.times / units),
             f"{launch.blocks:,}",
             str(held),
             str(launch.registers),
@@ -210,8 +232,11 @@ def page(found: Sequence[Counts]) -> str:
         "and the last byte that a launch touches of an allocation. Model: "
         "`benchmarks/studies/paper_model.py`, a launch is 1.5 us as the node of a graph and 5 us "
         "of the host from Python, 0.8 us to fill, "
-        "a barrier of a cluster counts as 15 of a block; "
-        "and the slowest of issue, shared memory, tensor cores, memory and L2; its efficiency of "
+        "a barrier of a cluster counts as 15 of a block, one of blocks that wait for each other "
+        "through global memory as 88, 1.5 us (that is what the form for an A100 rests on: people "
+        "measure 1 to 1.5 us there); "
+        "and the slowest of issue, float32 lanes, shared memory, tensor cores, memory and L2; its "
+        "efficiency of "
         "issue, barriers, L2 and the two costs of a launch are assumed. Where all that a workload "
         "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "
         "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`, "

@@ -25,7 +25,7 @@ _LANES = 32
 # Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
 _DIFFER = {"OrderedDeltaPatches<": 4}
 # Whose warps have tiles of different layers.
-_WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<")
+_WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<", "GridTrajectory<")
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,12 @@ _PAIRED = (
     "TapGradient<",
     "Trajectory<",
     "ClusterTrajectory<",
+    "GridTrajectory<",
     "RowGradient<",
     "FewRows",
 )
 _CLUSTER = 15  # barriers of a block that one of a cluster takes as long as; assumed, 0.25 us
+_GRID = 88  # and one through global memory, what counts the blocks that have come; assumed, 1.5 us
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 
 
@@ -133,9 +135,14 @@ class Kernel:
             parts = zip(self.function.parts, self.ratios, strict=True)
             return [ratio * len(part) for part, ratio in parts]
         paired = self.name.startswith(_PAIRED)
-        return [
+        found = [
             float(sum(_of(kind, line, paired) for line in part)) for part in self.function.parts
         ]
+        if kind == "barriers":  # one warp of the block waits through memory for all
+            for number, part in enumerate(self.function.parts):
+                waits = sum(line.op.startswith("atom.") and "acq_rel" in line.op for line in part)
+                found[number] += waits * _GRID * -(-self.threads // 32)
+        return found
 
 
 def _of(kind: str, line: paper_integers.Instruction, paired: bool) -> int:

@@ -1,9 +1,10 @@
 """Seconds of counted launches on a device that nobody has: a model, not a measurement.
 
-A launch takes node + fill + max(issue, shared, tensor, memory, L2) + barriers. Issue is what the
-busiest multiprocessor issues, blocks x warps x instructions over 4 eta clock, with
-eta = min(0.90, 0.45 + 0.15 w) for w resident warps per scheduler. Launches that are not of a graph
-cost the host `launch` each, beside the device's time; the larger of the two counts.
+A launch takes node + fill + max(issue, lanes, shared, tensor, memory, L2) + barriers. Issue is what
+the busiest multiprocessor issues, blocks x warps x instructions over 4 eta clock, with
+eta = min(0.90, 0.45 + 0.15 w) for w resident warps per scheduler; lanes what its float32 units
+multiply and add. Launches that are not of a graph cost the host `launch` each, beside the device's
+time; the larger of the two counts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Chip:
         Bytes per second of a copy in device memory (read plus written), and of L2; assumed.
     l2_bytes, shared : int
         Bytes of L2, and of shared memory of a multiprocessor.
+    lanes : int
+        Float32 multiply-adds of a multiprocessor and clock.
     mma : float
         TF32 multiply-adds of a multiprocessor and clock by mma.sync; assumed.
     peak : float
@@ -48,6 +51,7 @@ class Chip:
     l2: float
     l2_bytes: int
     shared: int
+    lanes: int
     mma: float
     peak: float
     node: float = 1.5e-6
@@ -62,16 +66,18 @@ class Chip:
         clocks = self.multiprocessors * self.clock
         return {
             "copy_bytes_per_s": self.copy,
-            "matmul_float32_flop_per_s": 2 * 128 * clocks if self.peak > 1000 else 2 * 64 * clocks,
+            "matmul_float32_flop_per_s": 2 * self.lanes * clocks,
             "matmul_tf32_flop_per_s": 2 * self.peak * clocks,
         }
 
 
-_H100 = Chip(132, 1.755e9, 3.0e12, 5.5e12, 50 << 20, 227 << 10, 635.0, 1024.0)
+_H100 = Chip(132, 1.755e9, 3.0e12, 5.5e12, 50 << 20, 227 << 10, 128, 635.0, 1024.0)
 DEVICES = {
     "H100": _H100,
     "H200": replace(_H100, copy=4.3e12),
-    "A100": Chip(108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 435.0, 512.0, clusters=False),
+    "A100": Chip(
+        108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 64, 435.0, 512.0, clusters=False
+    ),
 }
 
 
@@ -85,8 +91,8 @@ class Modelled:
     host : float
         Of launches from Python.
     parts : dict of str to float
-        Of the device's seconds, by what bounds them: "launches", "issue", "shared", "tensor",
-        "memory", "L2", "barriers".
+        Of the device's seconds, by what bounds them: "launches", "issue", "lanes", "shared",
+        "tensor", "memory", "L2", "barriers".
     rows : list of (Counted, seconds, bound, blocks per multiprocessor)
         Seconds of all launches that count the same.
     """
@@ -164,6 +170,7 @@ def _launch(one: Counted, chip: Chip, cached: bool) -> tuple[float, dict[str, fl
     active = min(held, busiest)
     eta = min(0.90, 0.45 + 0.15 * active * one.warps / 4)
     bounds = {
+        "lanes": busiest * one.warps * 32 * one.fma / (chip.lanes * chip.clock),
         "issue": busiest * one.warps * one.issue / (4 * eta * chip.clock),
         "shared": busiest * one.warps * one.waves / chip.clock,
         "tensor": busiest * one.mma / (chip.mma * chip.clock),

@@ -27,10 +27,14 @@ from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
+from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.table import WORKLOADS
 
 DOCUMENT = machine.ROOT / "docs" / "roofline.md"
-NAMES = [name for name, workload in WORKLOADS.items() if workload.kind in COUNTS]
+ALL: dict[str, Any] = {
+    name: workload for name, workload in (WORKLOADS | CALLS).items() if workload.kind in COUNTS
+}
+NAMES = list(ALL)
 PREAMBLE = """
 Written by `python -m benchmarks.roofline --write`. The floor of a workload is the time in which
 this machine could do what the workload cannot do without, and the share is the floor over Ribbit's
@@ -44,6 +48,12 @@ cache. Both peaks are those of the same threads in the same run. No code reaches
 read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
 of all threads; "barrier" is one thread waiting for the other, "the kernel" is mostly the system
 handing out fresh pages.
+
+Whole public calls are timed as a user makes them, all they do around gradients included: checks,
+records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would
+tune them, and no floor could count the gradients); every call is held to as many gradients as its
+floor has. SGLD takes batches of 128 rows, a draw of MCLMC is 25 steps, predictions are of draws
+around one place at new rows.
 """
 
 
@@ -116,7 +126,7 @@ def measure(
     processes: dict[int, Process] = {}
     try:
         for name in names:
-            workload = WORKLOADS[name]
+            workload = ALL[name]
             threads = min(workload.threads, available)
             row = Row(workload, threads, COUNTS[workload.kind](workload))
             if threads not in processes:
@@ -152,15 +162,16 @@ def amount(number: float) -> str:
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
     """Floors and shares, profiles."""
-    floors, costs = [], []
+    floors, calls, costs = [], [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
+        listed = calls if row.workload.kind == "call" else floors
         if row.failure:
-            floors.append([name, *["-"] * 9, f"FAILED {row.failure}"])
+            listed.append([name, *["-"] * 9, f"FAILED {row.failure}"])
             continue
         floor, by = row.floor(bandwidth)
         time_taken = statistics.median(row.seconds)
-        floors.append(
+        listed.append(
             [
                 name,
                 row.workload.unit,
@@ -178,8 +189,10 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
         costs.append([name, *(top or [without, "", ""])])
     head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
+    head += ["set by", "ribbit", "share"]
     return [
-        ("Floors", [*head, "set by", "ribbit", "share"], floors),
+        ("Floors", head, floors),
+        ("Whole public calls", ["call", *head[1:]], calls),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
     ]
 

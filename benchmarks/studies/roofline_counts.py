@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+from benchmarks.harness.workload import gradient_flops
+from benchmarks.workloads.leapfrog import Leapfrog
 from benchmarks.workloads.networks import Layout, Shape, same_padding
 
 # slots per element
@@ -27,6 +30,26 @@ SOFTMAX = 20.0  # per output: exp, sum, quotient, log likelihood, delta
 GAUSSIAN = 4.0  # per output: residual, square, sum, delta
 FRN = 10.0  # square and sum, scale, threshold; on the way back compare, three sums, two products
 LSTM = 95.0  # a unit and step: three sigmoids, two hyperbolic tangents, the cell, the way back
+MOMENTUM = NORMAL + 4.0  # a draw of HMC, per parameter: drawn, two kinetic energies
+ISOKINETIC = NORMAL + 10.0  # a step of MCLMC: turned along the gradient, noise, normalised, moved
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Slots per element of what a network has beside products."""
+
+    silu: float
+    relu: float
+    softmax: float
+    frn: float
+    lstm: float
+    light: float  # sums, means, each cell of a pool, gathered rows
+
+
+GRADIENT = Costs(SILU, RELU, SOFTMAX, FRN, LSTM, 2.0)
+# Without slopes and the way back. SiLU: exp 10, reciprocal 3, product; of softmax exp, maximum,
+# sum, quotient; of FRN square, scale, threshold; of an LSTM no way back (12).
+FORWARD = Costs(14.0, 1.0, 15.0, 3.0, 83.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -118,10 +141,12 @@ def normals(w: Any) -> Count:
 class Elements(Layout):
     """A `net` on shapes that counts slots per row, and products at taps that meet a cell."""
 
-    def __init__(self, wiring: Callable[[Any, Any], Any], input_shape: Shape) -> None:
-        self.slots = 0.0
+    def __init__(
+        self, wiring: Callable[[Any, Any], Any], input_shape: Shape, costs: Costs = GRADIENT
+    ) -> None:
+        self.slots, self.costs = 0.0, costs
         super().__init__(wiring, input_shape)
-        self.slots += SOFTMAX * self.outputs
+        self.slots += costs.softmax * self.outputs
 
     def conv(
         self, x: Shape, filters: int, kernel: Shape, stride: int = 1, same: bool = True
@@ -136,36 +161,37 @@ class Elements(Layout):
         return y
 
     def frn(self, x: Shape) -> Shape:
-        self.slots += FRN * math.prod(x)
+        self.slots += self.costs.frn * math.prod(x)
         return super().frn(x)
 
     def silu(self, x: Shape) -> Shape:
-        self.slots += SILU * math.prod(x)
+        self.slots += self.costs.silu * math.prod(x)
         return x
 
     def relu(self, x: Shape) -> Shape:
-        self.slots += RELU * math.prod(x)
+        self.slots += self.costs.relu * math.prod(x)
         return x
 
     def add(self, x: Shape, other: Shape) -> Shape:
-        self.slots += 2.0 * math.prod(x)
+        self.slots += self.costs.light * math.prod(x)
         return super().add(x, other)
 
     def max_pool(self, x: Shape, window: Shape, stride: Shape) -> Shape:
         y = super().max_pool(x, window, stride)
-        self.slots += 2.0 * math.prod(window) * math.prod(y)  # compared, and looked for again
+        # compared, and on the way back looked for again
+        self.slots += self.costs.light * math.prod(window) * math.prod(y)
         return y
 
     def mean(self, x: Shape) -> Shape:
-        self.slots += 2.0 * math.prod(x)
+        self.slots += self.costs.light * math.prod(x)
         return super().mean(x)
 
     def embed(self, x: Shape, tokens: int, units: int) -> Shape:
-        self.slots += 2.0 * math.prod(x) * units
+        self.slots += self.costs.light * math.prod(x) * units
         return super().embed(x, tokens, units)
 
     def lstm(self, x: Shape, units: int) -> Shape:
-        self.slots += LSTM * x[1] * units
+        self.slots += self.costs.lstm * x[1] * units
         return super().lstm(x, units)
 
 
@@ -183,6 +209,44 @@ def network(w: Any) -> Count:
     return Count(counted.gradient_flops(w.rows), slots, inputs + 8.0 * w.dim, inputs + 8.0 * w.dim)
 
 
+def _one_gradient(of: Any, rows: int) -> Count:
+    """Count a gradient on `rows` rows, with prior, kick and drift."""
+    if not isinstance(of, Leapfrog):
+        return network(replace(of, rows=rows))
+    slots = _gradient_slots(of, rows) + LEAPFROG * of.dim
+    bytes_ = 4.0 * rows * (of.sizes[0] + 1) + 8.0 * of.dim
+    return Count(gradient_flops(of.sizes, rows), slots, bytes_, bytes_)
+
+
+def _prediction(w: Any) -> Count:
+    """Count the forward passes of all draws, and the sums of mean and variance."""
+    of, passes = w.of, float(w.draws * w.chains * w.new_rows)
+    if isinstance(of, Leapfrog):
+        products = sum(a * b for a, b in pairwise(of.sizes))
+        act = FORWARD.silu if of.activation == "silu" else FORWARD.relu
+        slots, outputs = act * _units(of.sizes), of.sizes[-1]
+    else:
+        counted = Elements(of.wiring, of.input_shape, FORWARD)
+        products, slots, outputs = sum(counted.macs), counted.slots, counted.outputs
+    inputs = float(w.x.nbytes)
+    return Count(2.0 * passes * products, passes * (slots + 2.0 * outputs), inputs, inputs)
+
+
+def call(w: Any) -> Count:
+    """Count a whole call: its gradients, and per parameter what the sampler adds to each."""
+    if w.new_rows:
+        return _prediction(w)
+    one = _one_gradient(w.of, w.batch if w.call == "SGLD.sample" else w.of.rows)
+    more = {
+        "HMC.sample": w.chains * w.draws * MOMENTUM,
+        "MCLMC.sample": w.gradients * ISOKINETIC,
+        "SGLD.sample": w.gradients * NORMAL,
+        "BBB.fit": w.gradients * (NORMAL + SOFTPLUS + 2 * ADAM + 10.0 - LEAPFROG),
+    }[w.call]
+    n = w.gradients
+    return Count(n * one.flops, n * one.slots + more * w.dim, n * one.bytes, one.working_set)
+
+
 COUNTS: dict[str, Callable[[Any], Count]] = {
     "leapfrog": leapfrog,
     "bbb": bbb,
@@ -192,4 +256,5 @@ COUNTS: dict[str, Callable[[Any], Count]] = {
     "network": network,
     "reparam": reparam,
     "normals": normals,
+    "call": call,
 }

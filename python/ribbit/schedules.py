@@ -84,6 +84,8 @@ class Schedule:
     def factors(self, first: int, count: int) -> Factors:
         """Return the factors (count,) of steps first, first + 1, ..."""
         first, count = _range("Schedule.factors", first, count)
+        if self.kind == "constant":
+            return np.ones(count)
         step = np.arange(first, first + count, dtype=np.float64)
         if self.kind == "polynomial":
             with np.errstate(over="ignore"):  # a tiny offset: the factor is 0
@@ -91,9 +93,7 @@ class Schedule:
         if self.kind == "cosine":
             done = np.minimum(step / self.num_steps, 1.0)
             return self.final + (1.0 - self.final) * 0.5 * (1.0 + np.cos(math.pi * done))
-        if self.kind == "cyclical":
-            return 0.5 * (1.0 + np.cos(math.pi * (step % self.num_steps) / self.num_steps))
-        return np.ones(count)
+        return 0.5 * (1.0 + np.cos(math.pi * (step % self.num_steps) / self.num_steps))
 
     def noise(self, first: int, count: int) -> Factors:
         """Return factors (count,) of the noise's sd: 0 while a cycle explores, else 1."""

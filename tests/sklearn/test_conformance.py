@@ -27,8 +27,9 @@ SETTINGS = {
     "swag": TRAINED,
 }
 # Pilot runs of the step size on three classes take 30 s of a core each. Of methods that differ in
-# the sampler alone every pull has one.
+# the sampler alone every pull has one; of laplace and mclmc, the longest of the others, regression.
 SLOW = {(BNNClassifier, "sgld"), (BNNClassifier, "sghmc"), (BNNRegressor, "sghmc")}
+SLOW |= {(BNNClassifier, "laplace"), (BNNClassifier, "mclmc")}
 SLOW |= {(kind, method) for kind in (BNNRegressor, BNNClassifier) for method in ("baoab", "nuts")}
 CASES = [
     pytest.param(kind, method, marks=pytest.mark.slow if (kind, method) in SLOW else ())

@@ -10,8 +10,8 @@
 // NaN.
 //
 // Blocks of a kernel with a `kCluster` run together by as many, along x, from sm_90 on: they meet,
-// and each reads and writes the shared memory of the others. On the CPU they are threads of the
-// host.
+// and each reads and writes the shared memory of the others. Those of a kernel with `kTogether` run
+// at once, in a cooperative launch. On the CPU both are threads of the host.
 //
 // All members of a kernel have 8 bytes (pointers, Index, Word64, double), so that its arguments can
 // be packed anywhere without knowing the type.
@@ -292,6 +292,7 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
   virtual void meet() = 0;
+  virtual void rest() = 0;  // of a block that waits in a loop: lets others run
   virtual unsigned char* memory(int rank) = 0;
 };
 
@@ -309,6 +310,7 @@ class Block {
         rank_(rank) {}
   int rank() const { return rank_; }
   void meet() { cluster_->meet(); }
+  void rest() { cluster_->rest(); }
   template <class S>
   S* peer(S* own, int rank) const {
     const auto at = reinterpret_cast<unsigned char*>(own) - static_cast<unsigned char*>(shared_);

@@ -33,9 +33,10 @@ RIBBIT_SIZE bool takes_images(...) {
 // times its weight, over 16 channels at a time. weights: (taps, channels, outs); turned: (taps,
 // outs, channels) with the taps in the opposite order, as the gradient by the cells needs those of
 // the convolution below. What is read and written by the sink lies at multiples of 16 bytes; the
-// weights may lie anywhere. A sink of whole images needs blocks that have some. Grid: (ceil(rows
-// Height / kLines), Outs / kOuts, chains).
-template <int Height, int Width, int Channels, int Outs, bool Turned, class Sink>
+// weights may lie anywhere. A sink of whole images needs blocks that have some. Share: 1, or 2 for
+// half as many lines of a block, where half of its threads only copy. Grid: (ceil(rows Height /
+// kLines), Outs / kOuts, chains).
+template <int Height, int Width, int Channels, int Outs, bool Turned, class Sink, int Share = 1>
 struct DirectConvolution {
   static constexpr int kBlock = kThreads, kResident = 2;
   static constexpr int kHeight = Height, kWidth = Width, kAllOuts = Outs;
@@ -43,7 +44,7 @@ struct DirectConvolution {
   static constexpr int kSites = 8;   // of a thread
   static constexpr int kOuts = Outs % 64 == 0 ? 64 : Outs % 32 == 0 ? 32 : 16;  // of a block
   static constexpr int kTeam = kOuts / 8, kRuns = Width / kSites;
-  static constexpr int kLines = kThreads / kTeam / kRuns;  // of images one below another
+  static constexpr int kLines = kThreads / kTeam / kRuns / Share;  // of images one below another
   // Lines of an image side by side in shared memory, with one above and one below; such parts.
   static constexpr int kPart = kLines < Height ? kLines : Height, kParts = kLines / kPart;
   static constexpr int kStored = kParts * (kPart + 2);
@@ -53,7 +54,8 @@ struct DirectConvolution {
   static constexpr int kPitch = (kRaw + 15) / 32 * 32 + 16;
   static constexpr int kWeightPitch = kOuts + 4;
   static constexpr int kOwn = kSites * 8;
-  static_assert(Width % kSites == 0 && 64 % Width == 0 && kLines * kTeam * kRuns == kThreads);
+  static_assert(Width % kSites == 0 && 64 % Width == 0 &&
+                kLines * kTeam * kRuns * Share == kThreads);
   static_assert(Height % kPart == 0 && kLines % kPart == 0);
   static_assert(Channels % kDepth == 0 && Outs % kOuts == 0);
   struct Shared {
@@ -72,6 +74,10 @@ struct DirectConvolution {
   static RIBBIT_DEVICE int line_of(int t) { return t / (kTeam * kRuns); }
   static RIBBIT_DEVICE int run_of(int t) { return t / kTeam % kRuns; }
   static RIBBIT_DEVICE int out_of(int t) { return t % kTeam * 4; }
+  // Whether there is a thread's line.
+  static RIBBIT_DEVICE bool has_line(int t, int first, Index lines) {
+    return (Share == 1 || line_of(t) < kLines) && first + line_of(t) < lines;
+  }
   // Where a thread's first site and out are in the values of a chain.
   static RIBBIT_DEVICE Index place_of(int t, int first, int out0) {
     const int site = (first + line_of(t)) * Width + run_of(t) * kSites;
@@ -112,7 +118,7 @@ struct DirectConvolution {
     } else {
       block.last([&](int t) {
         const int line = first + line_of(t);
-        if (line >= lines) return;
+        if (!has_line(t, first, lines)) return;
         const Index site = static_cast<Index>(line) * Width + run_of(t) * kSites;
         const int out = out0 + out_of(t);
         RIBBIT_UNROLL_ALL for (int i = 0; i < kSites; ++i) {
@@ -181,6 +187,7 @@ struct DirectConvolution {
 
   static RIBBIT_DEVICE void multiply(int t, const Shared& shared, float (&sum)[kOwn]) {
     const int line = line_of(t);
+    if (Share > 1 && line >= kLines) return;
     const float* a =
         shared.cells + (line + line / kPart * 2) * kPitch + run_of(t) * (kSites * kDepth + 4);
     const float* b = shared.weights + out_of(t);

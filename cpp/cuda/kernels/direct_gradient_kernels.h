@@ -10,11 +10,12 @@ namespace ribbit::cuda {
 // sink (taps x channels, outs) = sum over the sites of bands of what each tap meets times the
 // site's delta, and the sum of the deltas if `ones`. N outs of a block: 64, or fewer and then more
 // teams of threads, which take every so many runs of 8 sites each; their sums are added pair by
-// pair. Grid: (Channels / 16, Outs / N, chains x slices). What is read lies at multiples of 16
+// pair. Stages: bands in shared memory, 2, or 1, which waits for each and has the same bits. Grid:
+// (Channels / 16, Outs / N, chains x slices). What is read lies at multiples of 16
 // bytes.
-template <int Height, int Width, int Channels, int Outs, int N>
+template <int Height, int Width, int Channels, int Outs, int N, int Stages = 2>
 struct DirectGradient {
-  static constexpr int kBlock = kThreads, kResident = 2;
+  static constexpr int kBlock = kThreads, kResident = Stages;
   static constexpr int kDepth = 16;  // channels of a block
   static constexpr int kBand = 8, kRun = 8, kRuns = kBand * Width / kRun;
   static constexpr int kTeam = kDepth / 2 * (N / 4), kTeams = kThreads / kTeam;
@@ -25,9 +26,9 @@ struct DirectGradient {
   static_assert(Height % kBand == 0 && Width % kRun == 0 && 64 % Width == 0);
   static_assert(Channels % kDepth == 0 && Outs % N == 0 && kRuns % kTeams == 0 && kTeams >= 2);
   static_assert(kDeltas % kThreads == 0 && kThreads % N == 0);
-  // Two stages, and then what teams hand over.
+  // The stages, and then what teams hand over.
   struct Shared {
-    alignas(16) float memory[2 * kStage > kHanded ? 2 * kStage : kHanded];
+    alignas(16) float memory[Stages * kStage > kHanded ? Stages * kStage : kHanded];
     float ones[kThreads];  // sums of the deltas of every so many sites
   };
   const float* source;
@@ -53,7 +54,7 @@ struct DirectGradient {
     const bool sums_ones = ones != 0 && block.x() == 0;
     const auto fetch = [&](int band) {
       if (band < end) {
-        float* to = shared.memory + (band - begin) % 2 * kStage;
+        float* to = shared.memory + (band - begin) % Stages * kStage;
         block.last([&](int t) {
           copy_cells(block, t, to, from, band);
           copy_deltas(block, t, to + kCells, given, band);
@@ -63,7 +64,7 @@ struct DirectGradient {
     };
     block.last([&](int t) {
       clear_sides(t, shared.memory);
-      clear_sides(t, shared.memory + kStage);
+      if constexpr (Stages > 1) clear_sides(t, shared.memory + kStage);
       RIBBIT_UNROLL_ALL for (int i = 0; i < kOwn; ++i) sums(t)[i] = 0.0f;
       shared.ones[t] = 0.0f;
     });
@@ -71,8 +72,8 @@ struct DirectGradient {
     for (int band = begin; band < end; ++band) {
       block.template wait<0>();
       block.phase([](int) {});  // what others have asked for is there, and the last band is read
-      fetch(band + 1);
-      const float* stage = shared.memory + (band - begin) % 2 * kStage;
+      if constexpr (Stages > 1) fetch(band + 1);
+      const float* stage = shared.memory + (band - begin) % Stages * kStage;
       block.last([&](int t) { multiply(t, stage, sums(t)); });
       if (sums_ones) {
         block.last([&](int t) {
@@ -82,6 +83,10 @@ struct DirectGradient {
           }
           shared.ones[t] = sum;
         });
+      }
+      if constexpr (Stages == 1) {
+        block.phase([](int) {});  // the band is read
+        fetch(band + 1);
       }
     }
     block.phase([](int) {});  // the last stage is read: its memory is for what teams hand over

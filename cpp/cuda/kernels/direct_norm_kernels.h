@@ -16,7 +16,7 @@ template <class Tile, int N, int Kept>
 struct ImageChannels {
   static constexpr int kOuts = Tile::kOuts;
   static constexpr int kAlike = Tile::kHeight * Tile::kRuns * Tile::kTeam;  // threads of an image
-  static constexpr int kPairs = kThreads / kAlike * kOuts;
+  static constexpr int kPairs = Tile::kLines / Tile::kHeight * kOuts;
   static_assert(Tile::kLines % Tile::kHeight == 0);
   float value[N][8][kThreads];  // by the thread's channels
   alignas(16) float kept[Kept][kPairs];
@@ -102,7 +102,7 @@ struct ResponseNormSink {
       });
     });
     block.last([&](int t) {
-      if (first + Tile::line_of(t) >= lines) return;
+      if (!Tile::has_line(t, first, lines)) return;
       const float (&own)[Tile::kOwn] = sums(t);
       const Index place = Tile::place_of(t, first, out0);
       RIBBIT_UNROLL_ALL for (int half = 0; half < 2; ++half) {
@@ -170,7 +170,7 @@ struct ResponseNormDeltaSink {
     });
     block.phase([&](int thread) {
       const int t = anew(thread);
-      if (first + Tile::line_of(t) >= lines) return;
+      if (!Tile::has_line(t, first, lines)) return;
       float (&own)[Tile::kOwn] = sums(thread);
       const Index place = Tile::place_of(t, first, out0);
       RIBBIT_UNROLL_ALL for (int i = 0; i < Tile::kSites; ++i) {
@@ -186,7 +186,7 @@ struct ResponseNormDeltaSink {
     block.phase([&](int thread) {
       const int t = anew(thread);
       float (&own)[Tile::kOwn] = sums(thread);
-      const bool there = first + Tile::line_of(t) < lines;
+      const bool there = Tile::has_line(t, first, lines);
       const Index place = Tile::place_of(t, first, out0);
       RIBBIT_UNROLL_ALL for (int half = 0; half < 2; ++half) {
         float scale[4] = {}, shift[4] = {}, least[4] = {}, plain[4] = {}, along[4] = {},
@@ -233,7 +233,7 @@ struct ResponseNormDeltaSink {
     });
     block.last([&](int thread) {
       const int t = anew(thread);
-      if (first + Tile::line_of(t) >= lines) return;
+      if (!Tile::has_line(t, first, lines)) return;
       const float (&own)[Tile::kOwn] = sums(thread);
       const Index place = Tile::place_of(t, first, out0);
       RIBBIT_UNROLL_ALL for (int half = 0; half < 2; ++half) {

@@ -1,29 +1,17 @@
 // A whole leapfrog trajectory of a small network of dense layers in one launch: one chain per
-// block or per cluster of blocks, weights in shared memory, momenta and gradients in registers. No
+// block or per group of blocks, weights in shared memory, momenta and gradients in registers. No
 // launch and no trip to device memory between the steps, which is what a small network on a GPU is
 // otherwise bound by.
 #pragma once
 
 #include "cuda/kernels/small_network.h"
+#include "cuda/kernels/trajectory_exchange.h"
 
 namespace ribbit::cuda {
 
-// Parts of a gradient, at most: blocks of a cluster have one or two of them, and add up all.
-constexpr int kSections = 16;
-
-// What blocks of a cluster show each other: sums of each of their sections, where the weights lie;
-// of each section and lane log likelihood and its slope by log noise.
-template <class T, int Weights, int Lanes, int Blocks>
-struct SharedSums {
-  alignas(16) T sums[kSections / Blocks][Weights];
-  double terms[kSections / Blocks][2][Lanes];
-};
-template <class T, int Weights, int Lanes>
-struct SharedSums<T, Weights, Lanes, 1> {};
-
 // What a chain's one or several blocks run. T: scalar; Kind: likelihood; Code: activation of hidden
 // layers, Last: of the outputs; Lanes: a multiple of 16, rows of a panel, or with kSections blocks
-// twice as many. Grid: (Blocks, C).
+// twice as many; Way: how they add up. Grid: (Blocks, C).
 //
 // Rows are cut into at most kSections sections, by their number alone: halves of panels of `Lanes`
 // rows where these are enough, else several panels. A section's gradient is added up row by row,
@@ -33,7 +21,8 @@ struct SharedSums<T, Weights, Lanes, 1> {};
 //
 // A launch makes the steps after `begin` up to `end` of each trajectory: more of them make it
 // whole, with the same bits.
-template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks>
+template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks,
+          template <class, int, int, int> class Way>
 struct Trajectories {
   static constexpr int kEach = kSections / Blocks;  // sections of a block of a cluster
   static_assert(Blocks == 1 || kEach == 1 || kEach == 2);
@@ -46,7 +35,8 @@ struct Trajectories {
   // Two blocks hide each other's barriers, where chains are many; more weights of a thread than a
   // tile take more registers.
   static constexpr int kResident = sizeof(T) == 4 && kOwned <= 16 && Blocks < kSections ? 2 : 1;
-  struct Shared : Net::Shared, SharedSums<T, Net::kWeights, Lanes, Blocks> {};
+  using Exchange = Way<T, Net::kWeights, Lanes, Blocks>;
+  struct Shared : Net::Shared, Exchange::Shared {};
   struct State {
     Registers<T, kOwned> momentum, grad;
     Registers<T, Blocks == 1 ? kOwned : 1> part;  // of a section that is not over
@@ -70,7 +60,7 @@ struct Trajectories {
   double* terms;  // (C, 2): as Program.terms
   Index begin, end;
 
-  RIBBIT_DEVICE void operator()(Block& block) const {
+  RIBBIT_DEVICE void operator()(Block& block, const Exchange& way) const {
     Shared& m = block.template shared<Shared>();
     State state(block);
     const Index chain = block.y();
@@ -83,13 +73,13 @@ struct Trajectories {
     const int last = steps < end ? steps : static_cast<int>(end);
     for (int i = start + 1; i <= last; ++i) {
       const bool over = i == steps;
-      gradient(block, m, state);
-      exchange(block, m, state);
+      gradient(block, m, state, way);
+      exchange(block, m, state, way);
       block.phase([&](int t) { net.template add_prior<0>(m, state.grad(t), t); });
       add_noise_gradient(block, m, state);
       kick<0>(block, m, state, chain, over ? step * T(0.5) : step, over ? T(0) : step);
     }
-    if (Blocks > 1 && block.rank() != 0) return;  // they have the same
+    if (way.rank(block) != 0) return;  // they have the same
     if (last == steps) store_terms(block, m, state, chain);
     store<0>(block, m, state, chain);
   }
@@ -161,7 +151,7 @@ struct Trajectories {
   }
 
   // Adds up the sections of this block.
-  RIBBIT_DEVICE void gradient(Block& block, Shared& m, State& state) const {
+  RIBBIT_DEVICE void gradient(Block& block, Shared& m, State& state, const Exchange& way) const {
     block.phase([&](int t) {
       RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
         state.grad(t)[e] = T(0);
@@ -172,7 +162,7 @@ struct Trajectories {
     const Index each = section();
     Index from = 0, to = net.rows;
     if (Blocks > 1) {
-      from = block.rank() * kEach * each;
+      from = way.rank(block) * kEach * each;
       to = from + kEach * each < to ? from + kEach * each : to;
     }
     const int parts = Blocks < kSections && each < R ? 2 : 1;  // sections of a panel
@@ -188,9 +178,9 @@ struct Trajectories {
           const int begin_row = part * (R / 2), end_row = parts == 1 ? R : begin_row + R / 2;
           net.template weight_gradients<0>(m, accumulated(state, t), t, begin_row, end_row);
           if constexpr (Blocks == kSections) swap_lanes(state, t);
-          if (over) close(m, state, t, which + part);
+          if (over) close(block, m, state, way, t, which + part);
         }
-        if (over) close_terms(m, state, t, which, parts);
+        if (over) close_terms(block, m, state, way, t, which, parts);
       });
       if (over) left = each, which += parts;
     }
@@ -199,7 +189,7 @@ struct Trajectories {
         RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) state.terms(t)[i] = state.terms(t)[2 + i];
       });
     } else if constexpr (Blocks == kSections) {
-      show_terms(block, m, state, from, (to - from + R - 1) / R % 2 == 1);
+      show_terms(block, m, state, way, from, (to - from + R - 1) / R % 2 == 1);
     }
   }
   RIBBIT_DEVICE static T (&accumulated(State& state, int t)) [kOwned] {
@@ -210,40 +200,44 @@ struct Trajectories {
     }
   }
   // Ends a section, the block's number `which`.
-  RIBBIT_DEVICE void close(Shared& m, State& state, int t, int which) const {
+  RIBBIT_DEVICE void close(Block& block, Shared& m, State& state, const Exchange& way, int t,
+                           int which) const {
     if constexpr (Blocks == 1) {
       RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) {
         state.grad(t)[e] += state.part(t)[e];
         state.part(t)[e] = T(0);
       }
     } else {
-      show<0>(m, m.sums[which], state.grad(t), t);
+      show<0>(m, way.sums(block, m, which), state.grad(t), t);
       RIBBIT_UNROLL_ALL for (int e = 0; e < kOwned; ++e) state.grad(t)[e] = T(0);
     }
   }
   // Of a panel with two sections each lane has rows of one.
-  RIBBIT_DEVICE void close_terms(Shared& m, State& state, int t, int which, int parts) const {
+  RIBBIT_DEVICE void close_terms(Block& block, Shared& m, State& state, const Exchange& way, int t,
+                                 int which, int parts) const {
     if (Blocks == kSections || t >= Lanes) return;
     double (&own)[kTerms] = state.terms(t);
     RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
       if constexpr (Blocks == 1) {
         own[2 + i] += own[i];  // of all sections
       } else {
-        m.terms[which][i][t] = own[i];
-        if (parts == 2) m.terms[which + 1][i][t] = 0.0;
+        way.terms(block, m, which, i)[t] = own[i];
+        if (parts == 2) way.terms(block, m, which + 1, i)[t] = 0.0;
       }
       own[i] = 0.0;
     }
   }
   // The terms of the block's one section: of each second panel lie behind the others.
-  RIBBIT_DEVICE void show_terms(Block& block, Shared& m, State& state, Index from, bool odd) const {
+  RIBBIT_DEVICE void show_terms(Block& block, Shared& m, State& state, const Exchange& way,
+                                Index from, bool odd) const {
     const int lane = static_cast<int>(from / R % 2) * R;
     block.phase([&](int t) {
       if (t >= R) return;
       const double (&own)[kTerms] = state.terms(t);
       RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
-        m.terms[0][i][lane + t] = odd ? own[2 + i] : own[i];
-        m.terms[0][i][R - lane + t] = odd ? own[i] : own[2 + i];
+        double* to = way.terms(block, m, 0, i);
+        to[lane + t] = odd ? own[2 + i] : own[i];
+        to[R - lane + t] = odd ? own[i] : own[2 + i];
       }
     });
   }
@@ -257,33 +251,24 @@ struct Trajectories {
 
   // Makes sums of sections of this block those of all: each block adds up a share of the weights
   // and writes it to the others.
-  RIBBIT_DEVICE void exchange(Block& block, Shared& m, State& state) const {
+  RIBBIT_DEVICE void exchange(Block& block, Shared& m, State& state, const Exchange& way) const {
     if constexpr (Blocks > 1) {
       const int sections = static_cast<int>((net.rows + section() - 1) / section());
-      block.meet();
+      way.meet(block);
       block.phase([&](int t) {
-        for (int e = 4 * (block.rank() * kBlock + t); e < Net::kWeights; e += 4 * Blocks * kBlock) {
+        const int first = 4 * (way.rank(block) * kBlock + t);
+        for (int e = first; e < Net::kWeights; e += 4 * Blocks * kBlock) {
           T sum[4] = {};
-          for (int s = 0; s < sections; ++s) {
-            T part[4];
-            take(part, block.peer(m.sums[s % kEach] + e, s / kEach));
-            RIBBIT_UNROLL_ALL for (int i = 0; i < 4; ++i) sum[i] += part[i];
-          }
-          RIBBIT_UNROLL_ALL for (int s = 0; s < Blocks; ++s) {
-            give(block.peer(m.sums[0] + e, s), sum);
-          }
+          way.add(block, m, sections, e, sum);
+          way.give_all(block, m, e, sum);
         }
         if (t >= Lanes) return;
         RIBBIT_UNROLL_ALL for (int i = 0; i < 2; ++i) {
-          double sum = 0.0;
-          for (int s = 0; s < sections; ++s) {
-            sum += *block.peer(&m.terms[s % kEach][i][t], s / kEach);
-          }
-          state.terms(t)[i] = sum;
+          state.terms(t)[i] = way.add_terms(block, m, sections, i, t);
         }
       });
-      block.meet();
-      block.phase([&](int t) { fetch<0>(m, state.grad(t), t); });
+      way.meet(block);
+      block.phase([&](int t) { fetch<0>(block, m, state.grad(t), way, t); });
     }
   }
   template <int L>
@@ -298,15 +283,17 @@ struct Trajectories {
     if constexpr (L + 1 < kLayers) show<L + 1>(m, sums, g, t);
   }
   template <int L>
-  RIBBIT_DEVICE void fetch(Shared& m, T (&g)[kOwned], int t) const {
+  RIBBIT_DEVICE void fetch(Block& block, Shared& m, T (&g)[kOwned], const Exchange& way,
+                           int t) const {
     net.template for_tiles<L>(t, [&](int e, int i, int j) {
       RIBBIT_UNROLL_ALL for (int a = 0; a < kI; ++a) {
         T line[kJ];
-        take(line, m.sums[0] + (Net::template weight<L>(m, i + a, j) - m.weights));
+        way.take_all(block, m, static_cast<int>(Net::template weight<L>(m, i + a, j) - m.weights),
+                     line);
         RIBBIT_UNROLL_ALL for (int b = 0; b < kJ; ++b) g[e + a * kJ + b] = line[b];
       }
     });
-    if constexpr (L + 1 < kLayers) fetch<L + 1>(m, g, t);
+    if constexpr (L + 1 < kLayers) fetch<L + 1>(block, m, g, way, t);
   }
 
   RIBBIT_DEVICE void add_noise_gradient(Block& block, Shared& m, State& state) const {
@@ -346,22 +333,34 @@ struct Trajectories {
 // One block of a chain. Grid: (1, C).
 template <class T, int Kind, int Code, int Last, int Lanes, class Units>
 struct Trajectory {
-  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, 1>;
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, 1, Alone>;
   static constexpr int kBlock = kThreads, kResident = Chain::kResident;
   using Shared = typename Chain::Shared;
   Chain chain;
-  RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block, {}); }
 };
 
 // A cluster of Blocks of a chain, from sm_90 on. Grid: (Blocks, C).
 template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks>
 struct ClusterTrajectory {
-  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, Blocks>;
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, Blocks, InCluster>;
   static constexpr int kBlock = kThreads, kResident = Chain::kResident;
   static constexpr int kCluster = Blocks;
   using Shared = typename Chain::Shared;
   Chain chain;
-  RIBBIT_DEVICE void operator()(Block& block) const { chain(block); }
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block, {}); }
+};
+
+// Blocks of a chain that run at once, a cooperative launch. Grid: (Blocks, C).
+template <class T, int Kind, int Code, int Last, int Lanes, class Units, int Blocks>
+struct GridTrajectory {
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, Blocks, InGrid>;
+  static constexpr int kBlock = kThreads, kResident = Chain::kResident;
+  static constexpr int kTogether = Blocks;
+  using Shared = typename Chain::Shared;
+  Chain chain;
+  typename Chain::Exchange way;
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block, way); }
 };
 
 }  // namespace ribbit::cuda

@@ -190,7 +190,8 @@ struct DrawnGradient {
 // row_noise_kernels.h. Grid: (any).
 template <class T, int Kind, class Gradients>
 struct NoiseGradient {
-  static constexpr int kBlock = kThreads;
+  // Asked for two blocks, the assembler spills nothing; left alone, a few bytes for a third.
+  static constexpr int kBlock = kThreads, kResident = 2;
   using Shared = BlockSum<kBlock>;
   PriorConstants constants;
   Stream stream;

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ribbit._arrays import kernel_sources
-from ribbit._arrays.device import ClusterRefused, Kernel
+from ribbit._arrays.device import Kernel, TogetherRefused
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit.protocols import Array
 
@@ -140,6 +140,16 @@ class CupyDevice:
         return int(self._cupy.cuda.Device().compute_capability) >= 90
 
     @property
+    def cooperative(self) -> bool:
+        """Whether the current device has cooperative launches."""
+        return bool(self._cupy.cuda.Device().attributes["CooperativeLaunch"])
+
+    @property
+    def block_shared(self) -> int:
+        """Bytes of shared memory that a block of the current device may ask for."""
+        return int(self._cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+    @property
     def processors(self) -> int:
         """Multiprocessors of the current device."""
         return int(self._cupy.cuda.Device().attributes["MultiProcessorCount"])
@@ -167,6 +177,7 @@ class CupyDevice:
         handle = function.ptr
 
         threads, blocks = kernel_sources.threads_of(name), kernel_sources.blocks_of_cluster(name)
+        together = kernel_sources.runs_together(name)
         granted, allowed = 0, blocks <= _PORTABLE
 
         def put(grid: tuple[int, int, int], arguments: bytes, shared: int) -> None:
@@ -183,26 +194,23 @@ class CupyDevice:
             # The arguments are one struct: a list of one address. The driver copies it at once.
             block = ctypes.create_string_buffer(arguments, len(arguments))
             addresses = (ctypes.c_void_p * 1)(ctypes.addressof(block))
-            driver.launchKernel(
-                handle,
-                *grid,
-                threads,
-                1,
-                1,
-                shared,
-                get_current_stream().ptr,
-                ctypes.addressof(addresses),
-                0,
-            )
+            given = (*grid, threads, 1, 1, shared, get_current_stream().ptr)
+            if together:
+                driver.launchCooperativeKernel(handle, *given, ctypes.addressof(addresses))
+            else:
+                driver.launchKernel(handle, *given, ctypes.addressof(addresses), 0)
 
         def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-            if blocks == 1:
+            if blocks == 1 and not together:
                 put(grid, arguments, shared)
                 return
             try:
                 put(grid, arguments, shared)
             except (driver.CUDADriverError, RuntimeError) as error:
-                raise ClusterRefused(f"[ribbit] expected clusters of {blocks} blocks") from error
+                what = (
+                    f"{grid[0] * grid[1]} blocks at once" if together else f"clusters of {blocks}"
+                )
+                raise TogetherRefused(f"[ribbit] expected a device that runs {what}") from error
 
         # Keeps the module alive as long as the launcher.
         launch.function = function  # type: ignore[attr-defined]

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeAlias
 from ribbit.protocols import Array
 
 __all__ = [
-    "ClusterRefused",
     "Device",
     "Kernel",
     "Launch",
+    "TogetherRefused",
     "blocks_of",
     "numbers_at_once",
     "pack",
@@ -33,8 +33,8 @@ MOST_ALONG_Y = 65535  # blocks along the second axis of a grid
 _MOST_BLOCKS = 4096  # of a loop over elements, per row of the grid
 
 
-class ClusterRefused(RuntimeError):
-    """The device does not run a cluster of as many blocks."""
+class TogetherRefused(RuntimeError):
+    """The device does not run as many blocks at once, as a cluster or in a cooperative launch."""
 
 
 class Kernel(Protocol):
@@ -43,7 +43,8 @@ class Kernel(Protocol):
     def __call__(self, grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
         """Put it on the current stream; `shared`: bytes of a block beyond `STATIC_SHARED`.
 
-        Raises `ClusterRefused` for more blocks of a cluster than the device runs.
+        Raises `TogetherRefused` for more blocks of a cluster, or of a launch whose blocks wait for
+        each other, than the device runs.
         """
         ...
 
@@ -66,6 +67,16 @@ class Device(Protocol):
     @property
     def clusters(self) -> bool:
         """Whether blocks of a cluster share their memory: compute capability 9.0 or more."""
+        ...
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether it has launches all of whose blocks run at once."""
+        ...
+
+    @property
+    def block_shared(self) -> int:
+        """Bytes of shared memory that a block may ask for."""
         ...
 
     @property

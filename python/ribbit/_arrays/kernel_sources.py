@@ -19,6 +19,7 @@ __all__ = [
     "entry",
     "least_capability",
     "of_kernel",
+    "runs_together",
     "source",
     "threads_of",
 ]
@@ -61,6 +62,7 @@ OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true")
 says so. Float32 numbers below 1.2e-38 count as 0, as in kernels that CuPy makes."""
 
 _CLUSTERS = ("ClusterTrajectory<",)  # names of kernels that have a `kCluster`, the last argument
+_TOGETHER = ("GridTrajectory<",)  # of kernels whose blocks have to run at once
 _OWN_THREADS = ("RowGradient<",)  # and of those whose last argument says their threads
 _CLASS = re.compile(r"^(?:struct|class) (\w+)", re.MULTILINE)
 _INCLUDE = re.compile(r'^#include "([^"]+)"\s*$', re.MULTILINE)
@@ -123,6 +125,11 @@ def least_capability(kernel: str) -> int:
 def blocks_of_cluster(kernel: str) -> int:
     """Return the blocks of a kernel's clusters, 1 where it has none."""
     return _last_number(kernel) if kernel.startswith(_CLUSTERS) else 1
+
+
+def runs_together(kernel: str) -> bool:
+    """Return whether all blocks of a launch have to run at once, without being clusters."""
+    return kernel.startswith(_TOGETHER)
 
 
 def threads_of(kernel: str) -> int:

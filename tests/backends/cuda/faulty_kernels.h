@@ -1,7 +1,7 @@
 // Kernels with one planted fault each, and without it: what the tests of all kernels must notice.
 #pragma once
 
-#include "cuda/kernels/block.h"
+#include "cuda/kernels/trajectory_kernels.h"
 
 namespace ribbit::cuda {
 
@@ -222,6 +222,46 @@ struct MissingMeeting {
     });
     block.meet();  // nobody leaves while others read
   }
+};
+
+// The same through global memory, of blocks that run at once. Fault: the same.
+template <bool Faulty>
+struct MissingArrival {
+  static constexpr int kBlock = 64;
+  static constexpr int kTogether = 4;
+  using Shared = Nothing;
+  const double* in;
+  double* shown;    // (kTogether, kBlock)
+  Small* arrivals;  // 0
+  double* out;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    const int rank = static_cast<int>(block.x());
+    block.phase([&](int t) { shown[rank * kBlock + t] = in[t] + rank; });
+    if constexpr (!Faulty) meet_in_memory(block, arrivals, kTogether, rank == 0);
+    block.last([&](int t) { out[rank * kBlock + t] = shown[(rank + 1) % kTogether * kBlock + t]; });
+  }
+};
+
+// GridTrajectory. Fault: no block waits for the others.
+template <bool Faulty, class T, int Weights, int Lanes, int Blocks>
+struct MaybeMeeting : InGrid<T, Weights, Lanes, Blocks> {
+  RIBBIT_DEVICE void meet(Block& block) const {
+    if constexpr (!Faulty) InGrid<T, Weights, Lanes, Blocks>::meet(block);
+  }
+};
+template <class T, int Weights, int Lanes, int Blocks>
+using Meeting = MaybeMeeting<false, T, Weights, Lanes, Blocks>;
+template <class T, int Weights, int Lanes, int Blocks>
+using NoMeeting = MaybeMeeting<true, T, Weights, Lanes, Blocks>;
+template <template <class, int, int, int> class Way, class T, int Kind, int Code, int Last,
+          int Lanes, class Units, int Blocks>
+struct TrajectoryThat {
+  using Chain = Trajectories<T, Kind, Code, Last, Lanes, Units, Blocks, Way>;
+  static constexpr int kBlock = kThreads, kTogether = Blocks;
+  using Shared = typename Chain::Shared;
+  Chain chain;
+  typename Chain::Exchange way;
+  RIBBIT_DEVICE void operator()(Block& block) const { chain(block, way); }
 };
 
 // out[i] = in[i] of the first 48 numbers, by fours. Fault: those from the second number on.

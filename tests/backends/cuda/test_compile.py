@@ -118,12 +118,9 @@ def test_a_warning_is_an_error(monkeypatch):
         kernel_budget.measure(("FillUniform",))
 
 
+@pytest.mark.slow  # a minute or two each; .ci/run has one beside nvcc, which compiles for both
 @needs_nvrtc
-@pytest.mark.parametrize(
-    "architecture",
-    # nvcc compiles for both in .ci/run; here one is a minute.
-    [pytest.param(a, marks=[pytest.mark.slow] if a == "sm_80" else []) for a in ARCHITECTURES],
-)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nvrtc(architecture):
     """The texts that users compile, by the names that they are asked for: not a word in the log."""
     groups: dict[str, list[str]] = {}

@@ -9,18 +9,19 @@ from ribbit._backends.cuda.programs import plan
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.direct_convolutions import expected, parts, tile
-from tests.support.cuda.kernel_list import DIRECT_CONVOLUTIONS, DIRECT_GRADIENTS
+from tests.support.cuda.kernel_list import DIRECT_CONVOLUTIONS, DIRECT_GRADIENTS, SMALL_SHARED
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.layer_problems import SILU, net
 
 CHAINS = 2
+ONE_STAGE = SMALL_SHARED[0]
 GAP = 3  # numbers between the weights of chains, which may begin anywhere
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():
-    compile_all([*DIRECT_CONVOLUTIONS, *DIRECT_GRADIENTS])
+    compile_all([*DIRECT_CONVOLUTIONS, *DIRECT_GRADIENTS, ONE_STAGE])
 
 
 def launched(name, x, weights, extra, *, offset=1):
@@ -118,11 +119,11 @@ def expected_gradient(x, delta):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("name", DIRECT_GRADIENTS)
+@pytest.mark.parametrize("name", [*DIRECT_GRADIENTS, ONE_STAGE])
 def test_gradients(rng, name, rows):
     """Slices of unequal lengths; the numbers that are added to; sums of the deltas."""
     numbers = [int(n) for n in name.removeprefix("DirectGradient<").removesuffix(">").split(",")]
-    height, width, channels, outs, across = numbers
+    (height, width, channels, outs, across), stages = numbers[:5], (*numbers, 2)[5]
     x = rng.standard_normal((CHAINS, rows, height, width, channels)).astype(np.float32)
     delta = rng.standard_normal((CHAINS, rows, height, width, outs)).astype(np.float32)
     rest = rng.standard_normal(9 * channels * outs + outs).astype(np.float32)
@@ -130,7 +131,7 @@ def test_gradients(rng, name, rows):
     length = bands // 2 + 1  # the second is shorter, or empty
     size = len(rest)
     stage = 10 * (width + 2) * 16 + 8 * width * across
-    shared = 4 * (max(2 * stage, 72 * 128) + 256)
+    shared = 4 * (max(stages * stage, 72 * 128) + 256)
 
     def run(device):
         grad = xp.asarray(np.tile(rest, (slices, CHAINS, 1)))
@@ -144,7 +145,11 @@ def test_gradients(rng, name, rows):
         device.kernels([name])[name](grid, pack(device, fields), limit)
         return [grad.get()]
 
-    found = in_every_order(run)[0].astype(float) - rest
+    made = in_every_order(run)[0]
+    if stages == 1:
+        name, shared = name.replace(", 1>", ">"), 4 * (max(2 * stage, 72 * 128) + 256)
+        np.testing.assert_array_equal(made, in_every_order(run)[0])
+    found = made.astype(float) - rest
     whole = found.sum(axis=0)
     sums, most = (
         a.reshape(CHAINS, -1) for a in expected_gradient(x.astype(float), delta.astype(float))

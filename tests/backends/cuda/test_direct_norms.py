@@ -148,6 +148,25 @@ def test_memory_changes_no_bit(rng, monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
+def test_shared_memory_changes_no_bit(rng):
+    """Blocks of half as many images."""
+    model = net((8, 32, 1), rb.Conv2D(16, 1), *unit(16), SILU, *unit(16), SILU, rb.Conv2D(1, 8))
+    target = posterior(rng, model, 7)
+    theta = starts(rng, target, chains=2)
+    found = []
+    for size, share in ((110, 1), (99, 2)):
+        device = CpuDevice()
+        device.block_shared = size * 1024
+        program = program_of(target, 2, device=device)
+        assert sinks(program) == ([FORWARD, FORWARD, BACKWARD, "Delta"], 0, 1)
+        direct = [one.name for one in program._gradient if one.name.startswith("DirectConv")]
+        assert all(name.endswith(", 2>") == (share == 2) for name in direct)
+        found.append(evaluate(program, theta))
+    compare(target, theta, found[0])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_chains_change_no_bit(rng):
     """Seven together and one alone."""
     target = posterior(rng, MODELS["residual"][0], 3)

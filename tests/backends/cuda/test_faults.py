@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import ribbit
+from ribbit._backends.cuda.programs import persistent
 from tests.support.cuda import direct_norms
-from tests.support.cuda.compiler import FIBERS, digest, folder
+from tests.support.cuda.compiler import FIBERS, PHASES, digest, folder
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
+from tests.support.cuda.problems import persistent_of, problem
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 from tests.support.paths import CPP, ROOT
 
@@ -41,7 +43,7 @@ _PAIRS_ANEW = (
     "block.phase([&](int thread) {\n      const int t = anew(thread);\n      Channels::each"
 )
 _DELTAS = "block.phase([&](int thread) {\n      const int t = anew(thread);\n      float (&own)"
-_LINE = "if (first + Tile::line_of(t) >= lines) return;"
+_LINE = "if (!Tile::has_line(t, first, lines)) return;"
 PLANTED = {
     "forward: memory of a step that others read": (_FIRST, _LAST_READ, "", 1),
     "forward: sums that nobody waits for": (_FIRST, _TREE, _TREE.replace("phase", "last"), 1),
@@ -74,7 +76,7 @@ def name_of(kernel, *, faulty):
 @pytest.fixture(scope="module")
 def _compiled():
     """Before the tests: a kernel that does not compile is no fault that they noticed."""
-    kernels = (*RACES, *UNWRITTEN, "CopyNotAwaited", "MissingMeeting", *FOURS)
+    kernels = (*RACES, *UNWRITTEN, "CopyNotAwaited", "MissingMeeting", "MissingArrival", *FOURS)
     compile_all([name_of(k, faulty=f) for k in kernels for f in (False, True)], (HEADER,))
 
 
@@ -142,18 +144,23 @@ for fault in ("false", "true"):
     device.launch(f"MissingMeeting<{{fault}}>", (4, 1, 1), values, out)
     print("ran", fault, flush=True)
 """
+ARRIVAL = MEETING.replace("MissingMeeting", "MissingArrival").replace(
+    "values, out)", "values, xp.empty(256), xp.zeros(1, xp.uint32), out)"
+)
 
 
 @pytest.mark.usefixtures("_compiled")
-def test_blocks_that_do_not_meet():
+@pytest.mark.parametrize("kernel", ["MissingMeeting", "MissingArrival"])
+def test_blocks_that_do_not_meet(kernel):
     """Fibers see it by themselves; threads of the host under ThreadSanitizer."""
     values = np.arange(64.0)
     expected = np.concatenate([values + (b + 1) % 4 for b in range(4)])
 
     def launch(device, faulty=False):
         out = xp.empty(256)
-        name = name_of("MissingMeeting", faulty=faulty)
-        device.launch(name, (4, 1, 1), xp.asarray(values), out)
+        through = kernel == "MissingArrival"
+        fields = [xp.empty(256), xp.zeros(1, xp.uint32)] * through
+        device.launch(name_of(kernel, faulty=faulty), (4, 1, 1), xp.asarray(values), *fields, out)
         return [out.get()]
 
     np.testing.assert_array_equal(in_every_order(launch, (HEADER,))[0], expected)
@@ -162,13 +169,40 @@ def test_blocks_that_do_not_meet():
 
 
 @needs_tsan
-def test_blocks_that_do_not_meet_race():
-    done = sanitized("-c", MEETING, sanitizer="thread")
+@pytest.mark.parametrize("code", [MEETING, ARRIVAL], ids=["cluster", "grid"])
+def test_blocks_that_do_not_meet_race(code):
+    done = sanitized("-c", code, sanitizer="thread")
     assert done.stdout.split("\n")[:-1] == ["ran false", "ran true"], done.stderr
     before, _, _ = done.stderr.partition("data race")
     assert before != done.stderr
     assert "faulty_kernels.h" in done.stderr
     assert done.returncode != 0
+
+
+@pytest.mark.parametrize("blocks", [8, 16])
+def test_a_trajectory_whose_blocks_do_not_meet(monkeypatch, rng, blocks):
+    """The same bits as one block's only where they wait for each other."""
+    monkeypatch.setattr(persistent, "_MEETINGS", 0.0)
+    target = problem(rng, rows=300, hidden=(9,), dtype="float32")
+    arrays = (0.3 * rng.normal(size=(3, 1, target.dim))).astype("f")
+    runner = FIBERS if FIBERS in dict(ORDERS) else PHASES
+
+    def ends(way, blocks):
+        device = CpuDevice(compiler(runner, (HEADER,)))
+        device.clusters = False
+        own = persistent_of(target, device=device)
+        name, *rest = own._forms[blocks]
+        if way is not None:
+            name = name.replace("GridTrajectory<", f"TrajectoryThat<{way}, ")
+        own._forms[blocks] = name, *rest
+        monkeypatch.setattr(own, "_blocks_for", lambda chains: blocks)
+        given = [xp.asarray(a) for a in (*arrays, np.array([0.01]))]
+        return [a.get() for a in own.leapfrog(*given, np.array([3]), None)]
+
+    alone, meeting, hasty = ends(None, 1), ends("Meeting", blocks), ends("NoMeeting", blocks)
+    for a, b in zip(alone, meeting, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(alone[0], hasty[0])
 
 
 @pytest.mark.slow  # a minute or two

@@ -214,7 +214,7 @@ def test_probe(device, monkeypatch, noise, step_size, warns):
     start = rb.HMC(host, **options).sample(1, warmup=60, chains=4, seed=3, progress=False)
     init = device.asarray(start.positions[:, -1])
     target = hostile(device, "tf32", noise)
-    options["num_leapfrog_steps"] = 16
+    options["num_leapfrog_steps"] = 8
 
     def sample(target):
         return rb.HMC(target, **options).sample(2, warmup=0, init=init, seed=1, progress=False)

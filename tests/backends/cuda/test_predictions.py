@@ -3,11 +3,14 @@
 float64: 1e-12 of the largest entry; float32: 2e-6, a few roundings of the values themselves.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import ribbit as rb
 from ribbit._backends.cuda import forward as cuda_forward
+from ribbit._backends.cuda import forward_cache
 from tests.support.likelihoods import CASES
 
 BOUND = {"float64": 1e-12, "float32": 2e-6}
@@ -118,6 +121,57 @@ def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
         np.testing.assert_array_equal(getattr(again, what).get(), getattr(q, what).get())
     with pytest.raises(TypeError, match="expected"):
         fits[1].predict(x, 5).log_likelihood(y)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How many programs of predictions were written."""
+    made, own = [], forward_cache.Forward
+
+    def counted(*arguments):
+        made.append(arguments)
+        return own(*arguments)
+
+    monkeypatch.setattr(forward_cache, "Forward", counted)
+    return made
+
+
+def test_what_is_predicted_again_is_written_once(device, monkeypatch, rng, written):
+    """Other weights and other numbers in the same rows; four programs are kept, small ones."""
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    own, bound = device.asarray(x.astype("f")), BOUND["float32"]
+    for _ in range(3):
+        theta = (0.5 * rng.normal(size=(7, host.dim))).astype("f")
+        close(on_device.outputs(device.asarray(theta), own), host.outputs(theta, x), bound)
+    assert len(written) == 1
+    x[:5] = 0.5
+    own[:5] = 0.5
+    close(on_device.outputs(device.asarray(theta), own), host.outputs(theta, x), bound)
+    close(on_device.outputs(device.asarray(theta[:3]), own), host.outputs(theta[:3], x), bound)
+    assert len(written) == 2
+    others = [device.asarray(x.astype("f")) for _ in range(3)]
+    for rows in (*others, own):  # the fifth of them is the first one
+        close(on_device.outputs(device.asarray(theta), rows), host.outputs(theta, x), bound)
+    assert len(written) == 6
+    monkeypatch.setattr(cuda_forward, "_PANEL_ROWS", 16)  # as little memory would have it
+    close(on_device.outputs(device.asarray(theta), own), host.outputs(theta, x), bound)
+    assert len(written) == 7
+    monkeypatch.setattr(forward_cache, "_MOST_BYTES", 0)
+    for _ in range(2):
+        on_device.outputs(device.asarray(theta[:2]), own)
+    assert len(written) == 9
+
+
+def test_threads_take_turns_at_a_program(device, rng, written):
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    own = device.asarray(x.astype("f"))
+    thetas = (0.5 * rng.normal(size=(8, 3, host.dim))).astype("f")
+    on_device.outputs(device.asarray(thetas[0]), own)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda t: on_device.outputs(device.asarray(t), own).get(), thetas))
+    assert len(written) == 1
+    for theta, values in zip(thetas, found, strict=True):
+        np.testing.assert_allclose(values, host.outputs(theta, x), rtol=0, atol=1e-5)
 
 
 def test_memories_are_not_mixed(device, rng):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._arrays.device import ClusterRefused
+from ribbit._arrays.device import TogetherRefused
 from ribbit._arrays.namespace import device_of
 from ribbit._arrays.threads import Interrupted
 from ribbit._backends.cuda import density as cuda_density
@@ -19,6 +19,7 @@ from ribbit._backends.cuda.programs import persistent
 from tests.support import likelihoods
 from tests.support.cuda.compiler import Compiler
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice, register
+from tests.support.cuda.problems import program_of
 
 BOUND = {"float64": 1e-13, "float32": 1e-6}
 MIXED = {"0.*": rb.StudentT(4.0, 0.8), "*.bias": rb.Laplace(0.5), "*": rb.Normal(0.9)}
@@ -58,6 +59,18 @@ def pair(device, name, dtype, rng):
     return [rb.Posterior(model, *d, likelihood_temperature=0.8, **options) for d in data]
 
 
+@pytest.fixture(scope="module")
+def _compiled(device):
+    """What all cases launch, in a few libraries: a library for each case takes twice as long."""
+    names = []
+    for name, dtype in itertools.product(CASES, BOUND):
+        host, there = pair(device, name, dtype, np.random.default_rng(0))
+        names += program_of(host, 3).names
+        if there._native._persistent is not None:
+            names += there._native._persistent.names
+    device_of(device).kernels(tuple(dict.fromkeys(names)))
+
+
 def ends(target, xp, arrays, steps, mass):
     q, p = (xp.asarray(a) for a in arrays)
     mass = None if mass is None else xp.asarray(mass)
@@ -65,6 +78,7 @@ def ends(target, xp, arrays, steps, mass):
     return [a if xp is np else a.get() for a in found]
 
 
+@pytest.mark.usefixtures("_compiled")
 @pytest.mark.parametrize("one_launch", [True, False])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
@@ -92,21 +106,32 @@ def form_of(target, monkeypatch, blocks):
     monkeypatch.setattr(target._native._persistent, "_blocks_for", lambda chains: blocks)
 
 
+@pytest.fixture(params=["cluster", "grid"])
+def together(request, device, monkeypatch):
+    """How the blocks of a chain run at once."""
+    own = device_of(device)
+    if request.param == "cluster" and not own.clusters:
+        pytest.skip("needs compute capability 9.0")
+    monkeypatch.setattr(type(own), "clusters", request.param == "cluster")
+    monkeypatch.setattr(persistent, "_MEETINGS", 0.0)  # it pays at every size
+    return request.param
+
+
 @pytest.mark.parametrize("rows", [31, 33, 65, 500, 512, 513, 1100])
 @pytest.mark.parametrize(
     ("name", "dtype"), [("gaussian", "float32"), ("two tiles", "float32"), ("learned", "float64")]
 )
-def test_a_cluster_has_the_bits_of_a_block(device, monkeypatch, rng, name, dtype, rows):
+def test_a_cluster_has_the_bits_of_a_block(device, together, monkeypatch, rng, name, dtype, rows):
     """Sections of half a panel, of one and of more, some with none; a chain alone, too."""
     monkeypatch.setattr(persistent, "fits", lambda *_: True)
     monkeypatch.setitem(CASES, name, (*CASES[name][:3], rows, *CASES[name][4:]))
     target = pair(device, name, dtype, rng)[1]
-    if not target._native._device.clusters:
-        pytest.skip("needs compute capability 9.0")
     arrays = [a.astype(dtype) for a in 0.3 * rng.normal(size=(2, 2, target.dim))]
     forms = list(target._native._persistent._forms)
     sections = persistent.sections_of(rows, target._native._persistent._lanes)
     assert forms == [1] + [16] * (sections > 8) + [8] * (sections > 4)
+    kernels = {name.partition("<")[0] for name in target._native._persistent.names[1:]}
+    assert kernels <= {f"{together.title()}Trajectory"}
     found = []
     for blocks in forms:
         form_of(target, monkeypatch, blocks)
@@ -119,12 +144,11 @@ def test_a_cluster_has_the_bits_of_a_block(device, monkeypatch, rng, name, dtype
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_cluster_that_is_refused_is_a_smaller_one(device, monkeypatch, rng):
+@pytest.mark.parametrize("least", [8, 1])
+def test_a_cluster_that_is_refused_is_a_smaller_one(device, together, monkeypatch, rng, least):
     monkeypatch.setitem(CASES, "gaussian", (*CASES["gaussian"][:3], 500, *CASES["gaussian"][4:]))
     target = pair(device, "gaussian", "float32", rng)[1]
     own, asked = target._native._device, []
-    if not own.clusters:
-        pytest.skip("needs compute capability 9.0")
     arrays = 0.3 * rng.normal(size=(2, 1, target.dim)).astype(np.float32)
     expected = ends(target, device, arrays, [3], None)
     kernels = own.kernels
@@ -132,8 +156,8 @@ def test_a_cluster_that_is_refused_is_a_smaller_one(device, monkeypatch, rng):
     def refusing(names):
         def launch(grid, arguments, shared=0):
             asked.append(grid[0])
-            if grid[0] > 8:
-                raise ClusterRefused("no")
+            if grid[0] > least:
+                raise TogetherRefused("no")
             found[names[0]](grid, arguments, shared)
 
         found = kernels(names)
@@ -143,16 +167,15 @@ def test_a_cluster_that_is_refused_is_a_smaller_one(device, monkeypatch, rng):
     for _ in range(2):
         for a, b in zip(ends(target, device, arrays, [3], None), expected, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert asked == [16, 8, 8, 8, 8]  # two gradients and two trajectories; it asks once
+    # two gradients and two trajectories; it asks once
+    assert asked == ([16, 8, 8, 8, 8] if least == 8 else [16, 8, 1, 1, 1, 1])
 
 
 @pytest.mark.parametrize("blocks", [1, 8, 16])
-def test_a_trajectory_in_pieces_has_the_same_bits(device, monkeypatch, rng, blocks):
+def test_a_trajectory_in_pieces_has_the_same_bits(device, together, monkeypatch, rng, blocks):
     """Launches of few steps each, and Ctrl-C between them."""
     monkeypatch.setitem(CASES, "learned", (*CASES["learned"][:3], 500, *CASES["learned"][4:]))
     target = pair(device, "learned", "float32", rng)[1]
-    if blocks > 1 and not target._native._device.clusters:
-        pytest.skip("needs compute capability 9.0")
     form_of(target, monkeypatch, blocks)
     arrays = 0.3 * rng.normal(size=(2, 3, target.dim)).astype(np.float32)
     mass = rng.uniform(0.5, 2, size=target.dim).astype(np.float32)
@@ -160,7 +183,7 @@ def test_a_trajectory_in_pieces_has_the_same_bits(device, monkeypatch, rng, bloc
     expected = ends(target, device, arrays, [4, 1, 7], mass)
     assert own._pieces(7, 3, blocks) == [(0, 7)]
     monkeypatch.setattr(persistent, "_MOST_SECONDS", 3.1 * (persistent._STEP + 1e-9))
-    monkeypatch.setattr(persistent, "_RATE", np.inf)
+    monkeypatch.setattr(own, "_rate", np.inf)
     assert own._pieces(7, 3, blocks) == [(0, 3), (3, 6), (6, 7)]
     for a, b in zip(ends(target, device, arrays, [4, 1, 7], mass), expected, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -181,6 +204,29 @@ def test_pieces_are_of_twenty_milliseconds():
     pieces = own._pieces(100, 1000, 1)
     assert [last - first for first, last in pieces[:-1]] == [27] * 3
     assert own._pieces(0, 1, 1) == [(0, 0)]
+
+
+def test_who_waits_for_others_through_memory(monkeypatch):
+    """Before clusters: where the multiply-adds that others take over outlast two barriers."""
+    xp = register()
+    monkeypatch.setattr(CpuDevice, "clusters", False)
+    monkeypatch.setattr(CpuDevice, "processors", 108)
+    monkeypatch.setattr(CpuDevice, "block_shared", 163 * 1024)
+
+    def forms(rows, hidden):
+        x, y = (xp.asarray(np.zeros((rows, n), "f")) for n in (8, 1))
+        options = {"prior": rb.Normal(1.0), "likelihood": rb.Gaussian(0.1)}
+        return rb.Posterior(rb.mlp(8, hidden, 1), x, y, **options)._native._persistent
+
+    own = forms(500, (50, 50))
+    assert list(own._forms) == [1, 16, 8]
+    assert [own._blocks_for(chains) for chains in (1, 6, 7, 13, 14, 27, 28)] == [
+        *(16, 16, 8, 8, 8, 8, 1)
+    ]
+    assert list(forms(927, (50,))._forms) == [1, 16, 8]
+    assert list(forms(500, (4,))._forms) == [1]
+    monkeypatch.setattr(CpuDevice, "cooperative", False)
+    assert list(forms(500, (50, 50))._forms) == [1]
 
 
 def test_order_of_threads_changes_nothing(device, rng):

@@ -77,6 +77,25 @@ def test_a_step_that_is_too_long_shrinks():
     assert (np.abs(draws.positions) <= 0.05).all()
 
 
+def test_energy_errors_whose_squares_are_infinite_count_for_nothing():
+    sampler = MCLMC(Gaussian(np.ones(3)))
+    state = sampler.init(np.zeros((2, 3)), warmup=2000)
+    usual = np.array([[0.3, -0.2, 0.1]] * 2)
+    far = usual.copy()
+    far[1, 1] = 1e200
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = sampler._moves.tuning.observe(state, far, 1).errors
+        without = sampler._moves.tuning.observe(state, usual, 1).errors
+        longer = sampler._moves.tuning.observe(
+            state, np.array([[np.inf, -1e155, np.nan]] * 2), 1
+        ).errors
+    assert np.isfinite(found.needed).all()
+    assert np.isfinite(longer.needed).all()
+    np.testing.assert_array_equal(found.needed[0], without.needed[0])
+    assert 0.0 < found.weight[1] < without.weight[1]  # the control: it is another sum
+
+
 def test_defaults_are_those_of_each_form():
     target = posterior()
     for adjusted, warmup, thin in ((False, 10_000, 25), (True, 500, 1)):

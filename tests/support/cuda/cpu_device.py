@@ -178,7 +178,8 @@ class CpuDevice:
     number = 0
     tensor_cores = True
     clusters = True
-    processors = 132  # of an H100
+    cooperative = True
+    processors, block_shared = 132, 227 * 1024  # of an H100
 
     def __init__(self, compiler=None):
         self.compiler = compiler or _compiler()
@@ -197,6 +198,7 @@ class CpuDevice:
             def launch(grid, arguments, shared=0):
                 assert len(arguments) == size, (name, len(arguments), size)
                 assert shared == (memory if memory > STATIC_SHARED else 0), (name, shared, memory)
+                assert memory <= self.block_shared, (name, memory)
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
                 if self._recorded is None:

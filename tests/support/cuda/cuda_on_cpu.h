@@ -1,6 +1,7 @@
 // Runs a kernel on the CPU: blocks one after the other in a shuffled order, shared memory filled
-// with rubbish before each; blocks of a cluster in threads of their own, which meet at a barrier.
-// Compiled by g++ alone; for tests.
+// with rubbish before each; blocks of a cluster in threads of their own, which meet at a barrier,
+// and so are blocks of a cooperative launch that belong together, which meet by atomics. Compiled
+// by g++ alone; for tests.
 #pragma once
 
 #include <pthread.h>
@@ -21,10 +22,14 @@ struct Grid {
   Index blocks() const { return x * y * z; }
 };
 
-// A kernel's kCluster, 1 without.
+// A kernel's kCluster or kTogether, 1 without.
 template <class Kernel>
 constexpr auto cluster_of(int) -> decltype(Kernel::kCluster) {
   return Kernel::kCluster;
+}
+template <class Kernel>
+constexpr auto cluster_of(int) -> decltype(Kernel::kTogether) {
+  return Kernel::kTogether;
 }
 template <class Kernel>
 constexpr int cluster_of(...) {
@@ -46,6 +51,7 @@ class Threads : public Cluster {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
   void meet() override { pthread_barrier_wait(&all_); }
+  void rest() override { std::this_thread::yield(); }
   unsigned char* memory(int rank) override { return shared_[static_cast<std::size_t>(rank)].get(); }
   void fill() {
     for (const auto& one : shared_) std::memset(one.get(), 0xff, bytes_);  // NaN

@@ -205,6 +205,18 @@ constexpr auto cluster_of(int) -> decltype(Kernel::kCluster) {
   return Kernel::kCluster;
 }
 template <class Kernel>
+constexpr auto cluster_of(int) -> decltype(Kernel::kTogether) {
+  return Kernel::kTogether;
+}
+template <class Kernel>
+constexpr bool is_cluster(...) {
+  return false;
+}
+template <class Kernel>
+constexpr auto is_cluster(int) -> decltype(Kernel::kCluster > 1) {
+  return true;
+}
+template <class Kernel>
 constexpr int cluster_of(...) {
   return 1;
 }
@@ -216,7 +228,7 @@ void run_on_cpu(const Kernel& kernel, const Grid& grid, Word64 seed) {
   static_assert((kCluster & (kCluster - 1)) == 0 && kCluster <= fibers::kMostBlocks);
   fibers::kernel = &kernel;
   fibers::body = [](const void* k) {
-    if constexpr (kCluster > 1) {
+    if constexpr (is_cluster<Kernel>(0)) {
       run_clusters<Kernel>(*static_cast<const Kernel*>(k));
     } else {
       run<Kernel>(*static_cast<const Kernel*>(k));

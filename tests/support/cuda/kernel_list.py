@@ -21,7 +21,7 @@ from ribbit._backends.cuda.programs.persistent import Persistent
 from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
 from tests.support.cuda import direct_norms
-from tests.support.cuda.cpu_device import NAMESPACE
+from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import (
     LIKELIHOODS,
     PRIORS,
@@ -166,8 +166,17 @@ DIRECT_GRADIENTS = tuple(
         "32, 32, 16, 16, 16",
     )
 )
+# Where a block has 99 KiB of shared memory.
+SMALL_SHARED = (
+    "DirectGradient<8, 32, 16, 32, 32, 1>",
+    "DirectConvolution<8, 32, 16, 16, false, ActivationSink<float, 0>, 2>",
+    "DirectConvolution<8, 32, 16, 16, true, DeltaSink<float>, 2>",
+    "Tail<3, 256, 10, 64, true, 2>",
+    "Tail<3, 320, 1, 64, false, 2>",
+)
 OUTSIDE_POSTERIORS = (
     *direct_norms.NAMES,
+    *SMALL_SHARED,
     *DIRECT_GRADIENTS,
     *DIRECT_CONVOLUTIONS,
     *TAP_GRADIENTS,
@@ -254,6 +263,8 @@ class Case:
         Of a minibatch; None: all.
     moves : bool
         Whole trajectories are run in one launch, too.
+    clusters : bool
+        The device has clusters.
     masked : bool
         Dropout is on.
     learns : bool
@@ -269,6 +280,7 @@ class Case:
     theta: np.ndarray
     rows: tuple[int, ...] | None = None
     moves: bool = False
+    clusters: bool = True
     masked: bool = False
     learns: bool = False
     precision: str = "float32"
@@ -295,6 +307,8 @@ class Case:
 
     def persistent(self, device=None) -> Persistent:
         """What runs whole trajectories in one launch."""
+        device = device or CpuDevice()
+        device.clusters = self.clusters
         return persistent_of(self.target, device=device)
 
 
@@ -358,7 +372,9 @@ def _dense(dtype) -> Iterator[Case]:
         yield case(f"{prior} prior", made(rows=3, hidden=(3,), prior=prior))
     for name, rows in (("wide", 70), ("few rows", 5)):
         yield case(name, made(rows=rows, hidden=(3, 40, 33)))
-    yield case("large", made(rows=300, hidden=(50, 50)), moves=True)  # for clusters, too
+    large = made(rows=300, hidden=(50, 50))  # several blocks of a chain
+    yield case("large", large, moves=True)
+    yield case("large without clusters", large, moves=True, clusters=False)
     # a block of 128 threads where it has room for the weights, else one of 256
     for name, hidden in (("learned", (7,)), ("categorical", (6, 5)), ("gaussian", (50, 50))):
         target = made(name, rows=150, hidden=hidden, prior="several")

@@ -55,15 +55,17 @@ class Record:
 class Recorder(CpuDevice):
     """A device that writes down what it is asked to launch."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, attributes: dict[str, Any]) -> None:
         super().__init__(compiler=lambda names: dict.fromkeys(names))
         self.record_ = record
+        self.__dict__.update(attributes)
 
     def kernels(self, names):
         def bound(name):
             def launch(grid, arguments, shared=0):
                 assert grid[0] < 2**31, grid
                 assert max(grid[1:]) < 2**16, grid
+                assert shared <= self.block_shared, (name, shared)
                 told = (name, tuple(map(int, grid)), bytes(arguments), shared)
                 if self._recorded is None:
                     self.record_.launches[(*told, False)] += 1
@@ -92,8 +94,11 @@ class Recorder(CpuDevice):
 
 
 @contextlib.contextmanager
-def recording(free: int = 70 << 30) -> Iterator[tuple[Any, Record]]:
-    """Let arrays of `cpu_device` live on a `Recorder`; yield their namespace and the record."""
+def recording(free: int = 70 << 30, **attributes: Any) -> Iterator[tuple[Any, Record]]:
+    """Let arrays of `cpu_device` live on a `Recorder`; yield their namespace and the record.
+
+    attributes: of the device, where they are not those of `CpuDevice`.
+    """
     record = Record(free=free)
     before = _devices.get(NAMESPACE.__name__)
     upload = NAMESPACE.asarray
@@ -104,7 +109,7 @@ def recording(free: int = 70 << 30) -> Iterator[tuple[Any, Record]]:
             return Array(np.empty(value.shape, dtype or value.dtype))
         return upload(value, dtype, copy=copy)
 
-    _devices[NAMESPACE.__name__] = Recorder(record)
+    _devices[NAMESPACE.__name__] = Recorder(record, attributes)
     cpu_device.NAMESPACE.empty = lambda shape, dtype=np.float64: Array(np.empty(shape, dtype))
     cpu_device.NAMESPACE.asarray = asarray
     try:

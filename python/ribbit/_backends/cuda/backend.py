@@ -7,6 +7,7 @@ Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cuda` are th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,8 @@ from ribbit._arrays.namespace import from_device, host_dtype, is_device_array, n
 from ribbit._arrays.positions import position
 from ribbit._backends.cuda.data import device_rows
 from ribbit._backends.cuda.density import DeviceDensity
-from ribbit._backends.cuda.forward import (
-    Forward,
-    numbered_outputs,
-    predictive_moments,
-)
+from ribbit._backends.cuda.forward import Forward, numbered_outputs, predictive_moments
+from ribbit._backends.cuda.forward_cache import forward_of
 from ribbit._backends.cuda.samples import Drawn, Masked, Samples, Stored
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
 from ribbit.protocols import Array
@@ -149,8 +147,8 @@ class Cuda:
         TypeError, ValueError
             As `rows`.
         """
-        forward = self._forward(function, network, source, x, count, precision)
-        return numbered_outputs(forward, first, count, network.output_shape[0])
+        with self._forward(function, network, source, x, count, precision) as forward:
+            return numbered_outputs(forward, first, count, network.output_shape[0])
 
     def moments(
         self,
@@ -163,8 +161,8 @@ class Cuda:
         precision: str = "float32",
     ) -> tuple[Array, ...]:
         """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
-        forward = self._forward("predict", network, source, x, count, precision)
-        return predictive_moments(forward, likelihood, count, network.output_shape[0])
+        with self._forward("predict", network, source, x, count, precision) as forward:
+            return predictive_moments(forward, likelihood, count, network.output_shape[0])
 
     def _forward(
         self,
@@ -174,9 +172,9 @@ class Cuda:
         x: Any,
         count: int,
         precision: str,
-    ) -> Forward:
+    ) -> AbstractContextManager[Forward]:
         rows = self.rows(function, network, x)
-        return Forward(self.device, network.table, rows, source, count, precision)
+        return forward_of(self.device, network.table, rows, source, count, precision)
 
 
 def _refuse_scales(scales: Any) -> None:

@@ -5,6 +5,7 @@ Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
 
-__all__ = ["Forward", "numbered_outputs", "predictive_moments"]
+__all__ = ["Forward", "numbered_outputs", "predictive_moments", "sizes"]
 
 _PANEL_ROWS = 2048  # at most: with samples along the grid more fill no device better
 _MOST_SAMPLES = 128  # in one pass, likewise
@@ -69,29 +70,15 @@ class Forward(Walk):
     ) -> None:
         dim, dtype = int(source.theta.shape[-1]), np.dtype(str(source.theta.dtype))
         masked = source if isinstance(source, Masked) else None
-        self.device, self._source = device, source
+        self.device = device
+        self._source: Samples | None = source
         self.scalar = "float" if dtype == np.float32 else "double"
         self.count = int(x.shape[0])
         rows = rows_of(layers)
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
-        # Weights begin at multiples of 16 bytes, but for those that are drawn in one go.
-        stride = dim if isinstance(source, (Drawn, Masked)) else -(-dim // 4) * 4
+        stride = _stride(source)
         self.theta_stride = stride if masked is None else 0
-        self.rows = min(self.count, run_rows(layers, dtype.itemsize), _PANEL_ROWS)
-        free, numbers = device.free_bytes(), scalars_of(rows)
-
-        def each() -> int:  # bytes of a sample
-            return dtype.itemsize * (numbers * self.rows + self.theta_stride)
-
-        while each() > free // 2 and self.rows > 1:
-            self.rows = -(-self.rows // 2)
-        if each() > free:
-            raise MemoryError(
-                f"[predict] expected {each() / 1e9:.3g} GB of free device memory, "
-                f"got {free / 1e9:.3g} GB"
-            )
-        most = max(1, min(samples, _MOST_SAMPLES, free // (2 * each())))
-        self.samples = -(-samples // -(-samples // most))
+        self.rows, self.samples = sizes(device, layers, x, source, samples)
         super().__init__(
             device,
             layers,
@@ -108,6 +95,7 @@ class Forward(Walk):
         self.weights = self.theta if stride == dim else self.theta[:, :dim]
         self.grad = self.theta  # nobody writes it
         self.masks: Array | None = None
+        self.bytes = int(x.nbytes)  # of all that it points to, less the weights that it is given
         if masked is not None:
             self.masks = device.xp.zeros(3, device.xp.uint64)
             self._dropping = Masks(self.masks, True, masked.first_row, masked.shared)
@@ -122,6 +110,16 @@ class Forward(Walk):
             shared = [launch for launch in panel.forward if launch.chains_along < 0]
             others = [launch for launch in panel.forward if launch.chains_along >= 0]
             self._panels.append((first, some, shared, others))
+        self.bytes += sum(int(array.nbytes) for array in self._keep)
+
+    @contextlib.contextmanager
+    def taking(self, source: Samples) -> Iterator[None]:
+        """Take other samples of the same kind, and hold them no longer than this."""
+        self._source = source
+        try:
+            yield
+        finally:
+            self._source = None
 
     def groups(self, first: int, samples: int) -> list[tuple[int, int]]:
         """Return begin and end of each pass over samples first, .. first + samples - 1."""
@@ -136,6 +134,7 @@ class Forward(Walk):
         """
         outputs = next(a for a in self._keep if self._device.pointer(a) == self._output.value)
         groups = self.groups(first, samples)
+        assert self._source is not None
         if isinstance(self._source, Masked):
             self._source.load(self.device, self.weights, first)
             for row, rows, shared, others in self._panels:
@@ -163,6 +162,39 @@ class Forward(Walk):
         for launch in launches:
             arguments = pack(self._device, launch.fields)
             kernels[launch.name](launch.grid_of(samples), arguments, launch.shared)
+
+
+def sizes(
+    device: Device,
+    layers: npt.NDArray[np.int64],
+    x: Array,
+    source: Samples,
+    samples: int,
+) -> tuple[int, int]:
+    """Return the rows of a panel and the samples of a pass that the free memory has room for."""
+    itemsize = np.dtype(str(source.theta.dtype)).itemsize
+    stride = 0 if isinstance(source, Masked) else _stride(source)
+    rows = min(int(x.shape[0]), run_rows(layers, itemsize), _PANEL_ROWS)
+    free, numbers = device.free_bytes(), scalars_of(rows_of(layers))
+
+    def each() -> int:  # bytes of a sample
+        return itemsize * (numbers * rows + stride)
+
+    while each() > free // 2 and rows > 1:
+        rows = -(-rows // 2)
+    if each() > free:
+        raise MemoryError(
+            f"[predict] expected {each() / 1e9:.3g} GB of free device memory, "
+            f"got {free / 1e9:.3g} GB"
+        )
+    most = max(1, min(samples, _MOST_SAMPLES, free // (2 * each())))
+    return rows, -(-samples // -(-samples // most))
+
+
+def _stride(source: Samples) -> int:
+    """Weights begin at multiples of 16 bytes, but for those that are drawn in one go."""
+    dim = int(source.theta.shape[-1])
+    return dim if isinstance(source, (Drawn, Masked)) else -(-dim // 4) * 4
 
 
 def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tuple[Array, Array]:

@@ -156,10 +156,13 @@ class EnergyTuning:
         steps = range(first, first + errors.shape[1])
         wanted = np.array([dim * self._wanted(s, state.warmup) for s in steps])
         kept = [1.0 - 1.0 / max(_MEMORY, s - _ANNEALED * state.warmup) for s in steps]
-        xi = np.where(np.isnan(errors), _LOST, errors**2 / wanted + 1e-8)
-        weights = np.exp(-0.5 * (np.log(xi) / _TRUST) ** 2)
-        # errors grow with the cube of the step, so this is a property of the target
-        terms = weights * xi * wanted / state.step_size[:, None] ** 6
+        # Squares of errors beyond 1e154 are infinite; they have no weight.
+        with np.errstate(over="ignore", invalid="ignore"):
+            xi = np.where(np.isnan(errors), _LOST, errors**2 / wanted + 1e-8)
+            weights = np.exp(-0.5 * (np.log(xi) / _TRUST) ** 2)
+            # errors grow with the cube of the step, so this is a property of the target
+            terms = weights * xi * wanted / state.step_size[:, None] ** 6
+        terms = np.where(weights > 0.0, terms, 0.0)
         # One step after the other: the same sums however the steps are cut into calls.
         for c, rows in enumerate(zip(terms.tolist(), weights.tolist(), strict=True)):
             a, b = float(needed[c]), float(weight[c])

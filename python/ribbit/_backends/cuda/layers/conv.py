@@ -54,6 +54,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 sink,
                 lines=count * row["height"],
                 turned=False,
+                room=panel.block_shared,
             )
         )
     else:
@@ -68,6 +69,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 k=taps * channels,
                 passes=panel.passes.forward,
                 chains=panel.chains,
+                room=panel.block_shared,
             )
         )
 
@@ -111,6 +113,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     into,
                     lines=count * row["height"],
                     turned=True,
+                    room=panel.block_shared,
                 )
             )
             return
@@ -138,6 +141,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 k=taps * outs,
                 passes=panel.passes.backward,
                 chains=panel.chains,
+                room=panel.block_shared,
             )
         )
 

@@ -53,7 +53,16 @@ def _product(
     if panel.gradients and few_rows.takes(panel.scalar, panel.run, n, k, passes):
         return few_rows.product(a, b, sink, m=m, n=n, k=k)
     return products.product(
-        panel.scalar, a, b, sink, m=m, n=n, k=k, passes=passes, chains=panel.chains
+        panel.scalar,
+        a,
+        b,
+        sink,
+        m=m,
+        n=n,
+        k=k,
+        passes=passes,
+        chains=panel.chains,
+        room=panel.block_shared,
     )
 
 

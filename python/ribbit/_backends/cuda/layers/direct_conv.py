@@ -13,6 +13,7 @@ _MOST_OUTS = 16  # that tensor cores leave to others
 _SIDES = ("height", "width")
 _RUN = 8  # sites of a line that a thread of DirectConvolution makes, of as many outs
 _BAND = 8  # lines that DirectGradient has in shared memory
+_LEAST_SHARED = 99 << 10  # bytes that a block of every device may ask for
 _MOST_SHARED = 110 << 10  # bytes of a block of which a multiprocessor holds two
 
 
@@ -24,19 +25,25 @@ def launch(
     *,
     lines: int,
     turned: bool,
+    room: int,
 ) -> Launch:
     """Return the launch of a convolution that `fits`, or of its gradient by the cells.
 
     `source` and `weights`: address and chain stride; `lines`: of all images; `turned`: of the
-    deltas with the weights turned.
+    deltas with the weights turned; `room`: bytes of shared memory of a block, which decides the
+    tile and no bit.
     """
     channels, outs = row["channels"], row["out_channels"]
     if turned:
         channels, outs = outs, channels
     across, down, size = _tile(row["height"], row["width"], outs)
+    share = 1 if size <= room else 2
+    if share > 1:
+        across, down, size = _tile(row["height"], row["width"], outs, share)
     sizes = f"{row['height']}, {row['width']}, {channels}, {outs}"
+    name = f"{sizes}, {'true' if turned else 'false'}, {sink.name}"
     return Launch(
-        f"DirectConvolution<{sizes}, {'true' if turned else 'false'}, {sink.name}>",
+        f"DirectConvolution<{name}>" if share == 1 else f"DirectConvolution<{name}, {share}>",
         (*source, *weights, *sink.fields, lines),
         (-(-lines // down), outs // across, 1),
         chains_along=2,
@@ -61,9 +68,15 @@ def fits(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> bool:
 
 
 def has_images(row: Row, *, turned: bool = False) -> bool:
-    """Whether blocks of a convolution that `fits` have whole images, as sinks of norms need."""
-    outs = row["channels" if turned else "out_channels"]
-    return _tile(row["height"], row["width"], outs)[1] % row["height"] == 0
+    """Whether blocks of a convolution that `fits` have whole images, as sinks of norms need.
+
+    By shapes alone: on every device, the smaller tiles of those with little shared memory too.
+    """
+    height, width, outs = row["height"], row["width"], row["channels" if turned else "out_channels"]
+    tiles = [_tile(height, width, outs)]
+    if tiles[0][2] > _LEAST_SHARED:
+        tiles.append(_tile(height, width, outs, 2))
+    return all(lines % height == 0 for _, lines, _ in tiles)
 
 
 def gradient(panel: Panel, number: int, source: Cell, delta: Cell, row: Row) -> None:
@@ -72,12 +85,15 @@ def gradient(panel: Panel, number: int, source: Cell, delta: Cell, row: Row) -> 
     bands = panel.count * (row["height"] // _BAND)
     _, slices, length = panel.cut(number, bands)
     across, size = _bands(row["width"], outs)
+    stages = 2 if size <= panel.block_shared else 1
+    if stages < 2:
+        across, size = _bands(row["width"], outs, stages)
     sink = products.gradient_sink(panel, number, 9 * channels, outs, row, "")
     fields = (source.value, source.chain_stride, delta.delta, delta.chain_stride)
     sizes = f"{row['height']}, {row['width']}, {channels}, {outs}"
     panel.backward.append(
         Launch(
-            f"DirectGradient<{sizes}, {across}>",
+            f"DirectGradient<{sizes}, {across}{'' if stages == 2 else f', {stages}'}>",
             (*fields, *sink.fields, bands, slices, length, int(row["bias"] >= 0)),
             (channels // products.DEPTH, outs // across, slices),
             chains_along=2,
@@ -112,17 +128,17 @@ def _is_close(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> 
     )
 
 
-def _bands(width: int, outs: int) -> tuple[int, int]:
+def _bands(width: int, outs: int, stages: int = 2) -> tuple[int, int]:
     """Return outs and shared bytes of a block of DirectGradient, as the kernel has it."""
     across = next(n for n in _ACROSS if outs % n == 0)
     stage = (_BAND + 2) * (width + 2) * products.DEPTH + _BAND * width * across
-    return across, 4 * (max(2 * stage, 72 * THREADS // 2) + THREADS)
+    return across, 4 * (max(stages * stage, 72 * THREADS // 2) + THREADS)
 
 
-def _tile(height: int, width: int, outs: int) -> tuple[int, int, int]:
+def _tile(height: int, width: int, outs: int, share: int = 1) -> tuple[int, int, int]:
     """Return outs, lines and shared bytes of a block of DirectConvolution, as the kernel has it."""
     across = next(n for n in _ACROSS if outs % n == 0)
-    lines = THREADS // (across // _RUN) // (width // _RUN)
+    lines = THREADS // (across // _RUN) // (width // _RUN) // share
     part = min(lines, height)
     raw = (width + 2) * products.DEPTH + (width // _RUN + 1) * 4
     pitch = (raw + 15) // 32 * 32 + 16

@@ -45,6 +45,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             n=4 * units,
             k=channels,
             passes=panel.passes.forward,
+            room=panel.block_shared,
         )
     )
     for step in range(steps):
@@ -76,6 +77,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 n=-(-units // (_GATE_COLUMNS // 4)) * _GATE_COLUMNS,
                 k=units if step > 0 else 0,
                 passes=panel.passes.forward,
+                room=panel.block_shared,
                 joins=True,
             )
         )
@@ -112,6 +114,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                     n=units,
                     k=0 if last else 4 * units,
                     passes=panel.passes.backward,
+                    room=panel.block_shared,
                     chains=panel.chains,
                 )
             )
@@ -135,6 +138,7 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
                 n=channels,
                 k=4 * units,
                 passes=panel.passes.backward,
+                room=panel.block_shared,
                 chains=panel.chains,
             )
         )

@@ -229,6 +229,8 @@ class Panel:
         Rows that are summed over before sums begin anew: a multiple of R, or R.
     first, count : int
         The rows of this panel.
+    block_shared : int
+        Bytes of shared memory that a block of the device may ask for: decides tiles and no bit.
     gradients : bool
         Its run is one of a log density, which the data and not the memory decide.
     forward, backward : list of Launch
@@ -262,6 +264,7 @@ class Panel:
     run: int
     first: int
     count: int
+    block_shared: int
     gradients: bool
     forward: list[Launch]
     backward: list[Launch]

@@ -173,13 +173,14 @@ def product(
     passes: int = 0,
     joins: bool = False,
     chains: int = 1,
+    room: int = 1 << 30,
 ) -> Launch:
     """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
 
     With `passes` on tensor cores, unless there are 16 columns or fewer: the bits of a row do not
     depend on how many there are. `length`: terms of a slice; by default they are as equal as can
     be. `joins`: the sink's kJoins. `chains`: how many there will be, which decides the tiles and no
-    bit.
+    bit. `room`: bytes of shared memory of a block, which decides likewise.
     """
     length = length or -(-k // slices)
     passes = passes if n > _NARROW else 0
@@ -191,7 +192,7 @@ def product(
         strides = [one.fields[2] for one in (a, b) if one.plain]
         counted = (m, n) if passes else (m, n, k)
         if large and max(counted) < _MOST_WIDE and max(strides, default=0) < _MOST_STRIDE:
-            return _wide_product(a, b, sink, sizes, passes, chains)
+            return _wide_product(a, b, sink, sizes, passes, chains, room)
     operands = f"{a.name}, {b.name}, {sink.name}"
     if passes:
         tile_m, tile_n, across = (16, 64, 8) if m <= 16 else (64, 64, 4)
@@ -273,12 +274,13 @@ def _wide_product(
     sizes: tuple[int, int, int, int, int],
     passes: int,
     chains: int,
+    room: int,
 ) -> Launch:
     """Return the launch of a wide product; sizes: m, n, k, slices, terms of a slice."""
     m, n, k, slices, length = sizes
     rows, copies = m - a.ones, slices * chains
     if passes:
-        tile_m, tile_n = _tensor_tile(rows, n, passes, copies)
+        tile_m, tile_n = _tensor_tile(rows, n, passes, copies, room)
         shape: tuple[int, ...] = (passes, tile_m, tile_n, _TENSOR_TILES[tile_m, tile_n][0])
     else:
         tiles = _FOUND_TILES if a.found else _TILES
@@ -324,13 +326,17 @@ def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copi
     return turns * instructions / min(0.9, 0.45 + 0.15 * warps)
 
 
-def _tensor_tile(m: int, n: int, passes: int, copies: int) -> tuple[int, int]:
-    """Return the tile of the least time: of issue, tensor cores or L2, whichever is the slowest."""
+def _tensor_tile(m: int, n: int, passes: int, copies: int, room: int) -> tuple[int, int]:
+    """Return the tile of the least time: of issue, tensor cores or L2, whichever is the slowest.
+
+    room: bytes of shared memory that it may take, whatever the operands.
+    """
 
     def time(tile: tuple[int, int]) -> float:
         _, once, thrice = _TENSOR_TILES[tile]
         counted = once if passes == 1 else thrice
-        if counted is None:
+        most = 3 * 4 * sum(max(20 * side, DEPTH * (side + 8)) for side in tile) + 4 * tile[1]
+        if counted is None or most > room:
             return math.inf
         turns = -(-(-(-m // tile[0]) * -(-n // tile[1]) * copies) // _PROCESSORS)
         multiplied = turns * passes * tile[0] * tile[1] * DEPTH / _TENSOR_RATE
@@ -376,5 +382,6 @@ def weight_gradient(
             length=length,
             passes=passes,
             chains=panel.chains,
+            room=panel.block_shared,
         )
     )

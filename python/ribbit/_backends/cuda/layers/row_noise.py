@@ -304,14 +304,32 @@ def _gradient(panel: Panel, number: int, row: Row, layer: _Layer, inputs: Operan
 
 def _forward(panel: Panel, layer: _Layer, a: Operand, b: Operand, sink: Operand) -> Launch:
     m, n, k = panel.count * layer.places, layer.outs, layer.entries
-    passes, chains = panel.passes.forward, panel.chains
-    return products.product(panel.scalar, a, b, sink, m=m, n=n, k=k, passes=passes, chains=chains)
+    return products.product(
+        panel.scalar,
+        a,
+        b,
+        sink,
+        m=m,
+        n=n,
+        k=k,
+        passes=panel.passes.forward,
+        chains=panel.chains,
+        room=panel.block_shared,
+    )
 
 
 def _down(panel: Panel, layer: _Layer, turned: Operand, sink: Operand) -> Launch:
     m, n, k = panel.count * layer.cells, layer.channels, layer.terms
     return products.product(
-        panel.scalar, layer.deltas, turned, sink, m=m, n=n, k=k, passes=panel.passes.backward
+        panel.scalar,
+        layer.deltas,
+        turned,
+        sink,
+        m=m,
+        n=n,
+        k=k,
+        passes=panel.passes.backward,
+        room=panel.block_shared,
     )
 
 

@@ -43,11 +43,14 @@ def block_rows(rows: Sequence[Row], codes: Sequence[int], run: int) -> int:
     return next((n for n in wanted if shared_bytes(*sizes, n) <= _MOST_SHARED), 0) if fits else 0
 
 
-def shared_bytes(inputs: int, outputs: int, rows: int) -> int:
-    """Return the bytes of `Tail`'s `Shared`."""
+def shared_bytes(inputs: int, outputs: int, rows: int, parts: int = 1) -> int:
+    """Return the bytes of `Tail`'s `Shared`, which has the inputs of a part of the rows."""
     wide, line = -(-outputs // 4) * 4, inputs + (16 - inputs) % 32
     each = 2 if rows >= 32 else 1
-    return 4 * (rows * line + inputs * wide + THREADS * each * wide + 2 * rows * wide) + 8 * THREADS
+    return (
+        4 * (rows // parts * line + inputs * wide + THREADS * each * wide + 2 * rows * wide)
+        + 8 * THREADS
+    )
 
 
 def write(
@@ -94,11 +97,13 @@ def write(
         panel.dim,
         *given,
     )
-    size = shared_bytes(inputs, outputs, block)
+    parts = 1 if shared_bytes(inputs, outputs, block) <= panel.block_shared else 2
+    size = shared_bytes(inputs, outputs, block, parts)
+    sizes = f"{kind}, {inputs}, {outputs}, {block}, {'true' if steps else 'false'}"
 
     def launch(backward: int) -> Launch:
         return Launch(
-            f"Tail<{kind}, {inputs}, {outputs}, {block}, {'true' if steps else 'false'}>",
+            f"Tail<{sizes}>" if parts == 1 else f"Tail<{sizes}, {parts}>",
             (
                 *head,
                 backward,

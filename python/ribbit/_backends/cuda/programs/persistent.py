@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, ClusterRefused, Device, pack
+from ribbit._arrays.device import MOST_ALONG_Y, STATIC_SHARED, Device, TogetherRefused, pack
 from ribbit._arrays.threads import Interrupted
 from ribbit._backends.codes import ACTIVATIONS, COLUMNS, OPS
 from ribbit._backends.density_table import DensityTable
@@ -35,12 +35,16 @@ MOST_WORK = 2_000_000
 # Layers whose constants fit into a kernel's arguments, 4096 bytes before CUDA 12.1.
 _MOST_LAYERS = 34
 _THREADS = 256  # of a block
-_BLOCKS = (16, 8)  # of a cluster: kSections, one section of the rows each, or two
-# Multiply-adds per second of a multiprocessor, half of what the paper's model says, and seconds of
-# what a leapfrog step does besides.
+_SECTIONS = 16  # kSections
+_BLOCKS = (_SECTIONS, 8)  # of a chain: one section of the rows each, or two
+# Multiply-adds per second of a multiprocessor, half of what the paper's model says (before clusters
+# half of that again), and seconds of what a leapfrog step does besides.
 _RATE, _STEP = 5e10, 5e-6
 _MOST_SECONDS = 0.02  # of a launch
-_TWICE = 112 * 1024  # bytes of a block that let two share a multiprocessor of sm_90
+# Seconds of a leapfrog that blocks without a cluster wait for each other: two barriers through
+# global memory of 1.5 us and two trips of the sums to L2; assumed.
+_MEETINGS = 4e-6
+_RESERVED = 1024  # bytes that a block takes of a multiprocessor's shared memory besides its own
 _DENSE, _ACTIVATION, _DROPOUT = OPS["dense"], OPS["activation"], OPS["dropout"]
 _IDENTITY = ACTIVATIONS["identity"]
 
@@ -88,17 +92,24 @@ def shared_bytes(
     blocks: int = 1,
     threads: int = _THREADS,
 ) -> int:
-    """Return the bytes of `Shared`, of a cluster of blocks or of kernels with one block.
+    """Return the bytes of `Shared`, of a cluster of blocks or of others with one block.
 
-    `rows`: of a panel of one block; with 16 blocks it is half of that.
+    `rows`: of a panel of one block. With 16 blocks it is half of that, also where these have no
+    cluster, which is `blocks` = 1 and half the rows.
     """
-    lanes, rows = rows, rows // 2 if blocks == _BLOCKS[0] else rows
+    lanes, rows = rows, rows // 2 if blocks == _SECTIONS else rows
     strides = [4 * (-(-(u + 1) // 4) | 1) for u in units]
-    weights = sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides[1:], strict=False))
+    weights = padded_weights(units)
     numbers = weights + rows * (sum(strides) + sum(strides[1:]))
-    each = _BLOCKS[0] // blocks if blocks > 1 else 0
+    each = _SECTIONS // blocks if blocks > 1 else 0
     shown = each * (weights * itemsize + 2 * 8 * lanes)
     return shown + -(-(numbers * itemsize + 8 * threads + itemsize) // 16) * 16
+
+
+def padded_weights(units: Sequence[int]) -> int:
+    """Return `SmallNetwork::kWeights`: numbers of the weights with their pads."""
+    strides = [4 * (-(-(u + 1) // 4) | 1) for u in units[1:]]
+    return sum(4 * -(-(a + 1) // 4) * b for a, b in zip(units, strides, strict=False))
 
 
 def owned(units: Sequence[int], itemsize: int, threads: int = _THREADS) -> int:
@@ -153,7 +164,7 @@ def stays(network: Network, itemsize: int) -> bool:
 
 def sections_of(count: int, rows: int) -> int:
     """Return into how many sections N rows are cut, by panels of one block."""
-    most, half = _BLOCKS[0], rows // 2
+    most, half = _SECTIONS, rows // 2
     each = half if count <= most * half else -(-count // (most * rows)) * rows
     return -(-count // each)
 
@@ -188,8 +199,8 @@ def network_fields(network: Network, tables: DensityTable, x: Array, y: Array) -
 class Persistent:
     """Runs trajectories of a network that fits.
 
-    A chain has one block, or where they do not fill the device a cluster of blocks: with the same
-    bits.
+    A chain has one block, or where they do not fill the device several: a cluster, or before sm_90
+    blocks of a cooperative launch. With the same bits.
 
     Parameters
     ----------
@@ -211,19 +222,33 @@ class Persistent:
         arguments = network.arguments(scalar, tables.likelihood.kind, rows)
         count, itemsize = int(x.shape[0]), self._dtype.itemsize
         self._lanes, sections = rows, sections_of(count, rows)
+        self._weights = padded_weights(network.units)
         self._work = 3 * count * network.weights  # multiply-adds of a gradient
+        self._rate = _RATE if device.clusters else _RATE / 2
         # Of each form by its blocks: the kernel, its shared bytes, blocks of a multiprocessor.
         self._forms: dict[int, tuple[str, int, int]] = {}
         for blocks in (1, *_BLOCKS):
             if blocks > 1 and (sections <= blocks // 2 or (blocks > 8 and rows < 32)):
                 continue
-            name = f"Trajectory<{arguments}>" if blocks == 1 else ""
-            name = name or f"ClusterTrajectory<{arguments}, {blocks}>"
-            size = shared_bytes(network.units, rows, itemsize, blocks=blocks)
-            twice = itemsize == 4 and size <= _TWICE and owned(network.units, itemsize) <= 16
+            if blocks == 1:
+                name = f"Trajectory<{arguments}>"
+                size = shared_bytes(network.units, rows, itemsize)
+            elif device.clusters:
+                name = f"ClusterTrajectory<{arguments}, {blocks}>"
+                size = shared_bytes(network.units, rows, itemsize, blocks=blocks)
+            elif device.cooperative and self._pays(blocks):
+                name = f"GridTrajectory<{arguments}, {blocks}>"
+                own = rows // 2 if blocks == _SECTIONS else rows
+                size = shared_bytes(network.units, own, itemsize)
+            else:
+                continue
+            if size > device.block_shared:
+                continue
+            room = device.block_shared + _RESERVED >= 2 * (size + _RESERVED)
+            twice = itemsize == 4 and room and owned(network.units, itemsize) <= 16
             self._forms[blocks] = name, size, 2 if twice else 1
         self.names = tuple(name for name, _, _ in self._forms.values())
-        self._refused: set[int] = set()  # blocks of clusters that the device does not run
+        self._refused: set[int] = set()  # blocks of forms that the device does not run
         self._fields = network_fields(network, tables, x, y)
 
     def leapfrog(
@@ -245,6 +270,7 @@ class Persistent:
         mass, per_chain = inverse_mass, inverse_mass is not None and inverse_mass.ndim == 2
         blocks = self._blocks_for(chains)
         pieces = self._pieces(int(num_steps.max(initial=0)), chains, blocks)
+        shown = self._shown(chains) if blocks > 1 and not self._device.clusters else ()
         for begin in range(0, chains, MOST_ALONG_Y):
             some = slice(begin, min(begin + MOST_ALONG_Y, chains))
             if per_chain:
@@ -264,19 +290,28 @@ class Persistent:
             for first, last in pieces:
                 if interrupt is not None and interrupt.is_set():
                     raise Interrupted
-                self._launch(blocks, some.stop - begin, (*fields, first, last))
+                self._launch(blocks, some.stop - begin, (*fields, first, last), shown)
         return q, p, terms, g
 
-    def _launch(self, blocks: int, chains: int, fields: tuple[Any, ...]) -> None:
+    def _shown(self, chains: int) -> tuple[Array, ...]:
+        """Return the members of `InGrid`: what blocks without a cluster show each other."""
+        xp, lanes = self._device.xp, (chains, _SECTIONS, 2, self._lanes)
+        sums = xp.empty((chains, _SECTIONS + 1, self._weights), dtype=self._dtype)
+        return sums, xp.empty(lanes, dtype=xp.float64), xp.zeros((chains,), dtype=xp.uint32)
+
+    def _launch(
+        self, blocks: int, chains: int, fields: tuple[Any, ...], shown: tuple[Array, ...]
+    ) -> None:
         """Launch the form with as many blocks, or the next smaller one where it is refused."""
         while True:
             blocks = next((n for n in (*_BLOCKS, 1) if n <= blocks and self._runs(n)), 1)
             name, size, _ = self._forms[blocks]
             kernel = self._device.kernels([name])[name]
             shared = size if size > STATIC_SHARED else 0
+            given = (*fields, *shown) if blocks > 1 else fields
             try:
-                kernel((blocks, chains, 1), pack(self._device, fields), shared)
-            except ClusterRefused:
+                kernel((blocks, chains, 1), pack(self._device, given), shared)
+            except TogetherRefused:
                 self._refused.add(blocks)
             else:
                 return
@@ -290,17 +325,21 @@ class Persistent:
         They have the same bits.
         """
         for blocks in _BLOCKS:
-            if self._device.clusters and self._runs(blocks):
-                # A cluster of 16 is to have its multiprocessors to itself.
-                each = 1 if blocks == _BLOCKS[0] else self._forms[blocks][2]
+            if self._runs(blocks):
+                # Sixteen blocks are to have their multiprocessors to themselves.
+                each = 1 if blocks == _SECTIONS else self._forms[blocks][2]
                 if blocks * chains <= each * self._device.processors:
                     return blocks
         return 1
 
+    def _pays(self, blocks: int) -> bool:
+        """Whether blocks that wait for each other through global memory end before one would."""
+        return self._work / self._rate * (1 - 1 / blocks) > _MEETINGS
+
     def _pieces(self, steps: int, chains: int, blocks: int) -> list[tuple[int, int]]:
         """Return the steps of each launch: of at most 20 ms, for Ctrl-C to be heard."""
         turns = -(-chains * blocks // max(1, self._device.processors))
-        seconds = _STEP + turns * self._work / blocks / _RATE
+        seconds = _STEP + turns * self._work / blocks / self._rate
         each = max(1, int(_MOST_SECONDS / seconds))
         return [(first, min(first + each, steps)) for first in range(0, max(steps, 1), each)]
 

@@ -228,6 +228,7 @@ class Walk:
             run=self._run,
             first=first,
             count=count,
+            block_shared=self._device.block_shared,
             gradients=self._gradients,
             forward=[],
             backward=[],
