@@ -32,6 +32,7 @@ Numbers = Iterator[dict[str, Any]]
 _TESTS = {  # parts of ``pytest -m gpu``; the last takes what no other has
     "trajectories": ("trajectory", "precision", "input"),
     "steps": ("steps", "step_samplers", "step_failures"),
+    "library": ("library_products",),
     "samplers": ("hmc", "nuts", "mclmc"),
     "predictions": ("predictions", "dropout"),
     "variational": ("variational", "estimators"),
@@ -233,8 +234,9 @@ def workload(name: str) -> Callable[[bool, Path], Numbers]:
     def run(rehearse: bool, folder: Path) -> Numbers:
         row = gpu_rows.ROWS[name]
         yield {"target": row.target}
-        found = timed(library(rehearse), row, small=rehearse, repeats=15)
-        yield {"workload": name, **found}
+        xp = library(rehearse)
+        found = timed(xp, row, small=rehearse, repeats=15)
+        yield {"workload": gpu_rows.name_of(name, xp), **found}
 
     return run
 

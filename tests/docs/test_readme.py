@@ -35,14 +35,14 @@ def test_extras_are_named():
     line = re.search(
         r"^Extras: (.*?)\. ", text.replace("\n", " ").replace(" Extras", "\nExtras"), re.M
     )
-    assert set(re.findall(r"`(\w+)`", line.group(1))) == extras
+    assert set(re.findall(r"`([\w-]+)`", line.group(1))) == extras
     installed = [
         text,
         README.read_text(encoding="utf-8"),
         (README.parent / "docs/gpu.md").read_text(encoding="utf-8"),
     ]
     installed += [p.read_text(encoding="utf-8") for p in (README.parent / "python").rglob("*.py")]
-    for names in re.findall(r"\.\[([\w,]+)\]\"", "".join(installed)):
+    for names in re.findall(r"\.\[([\w,-]+)\]\"", "".join(installed)):
         assert set(names.split(",")) <= extras, names
 
 

@@ -42,7 +42,17 @@ RULES["ribbit"] = RULES["__main__"] = INNER
 NATIVE = {"_core": {"_arrays", "_backends", "_cli"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
-OUTSIDE |= {"torch", "zarr", "google_crc32c", "jax", "numpyro", "pymc", "pytensor", "mpi4py"}
+OUTSIDE |= {
+    "cuda",
+    "torch",
+    "zarr",
+    "google_crc32c",
+    "jax",
+    "numpyro",
+    "pymc",
+    "pytensor",
+    "mpi4py",
+}
 
 
 def room(module: str) -> str:

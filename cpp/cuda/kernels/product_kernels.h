@@ -61,7 +61,7 @@ RIBBIT_DEVICE void write_side(float* to, const float* from) {
 // value = f(sum + bias), and derivative = f'(..) unless null; (rows, width) per chain.
 template <class T, int Code>
 struct ActivationSink {
-  static constexpr bool kJoins = false;
+  static constexpr bool kJoins = false, kHasBias = true;
   const T* bias;  // chain c at bias + c bias_stride; null: none
   Index bias_stride;
   T* value;
@@ -90,11 +90,44 @@ struct ActivationSink {
     RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
       activation<Code, false, T>(add != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
     }
+    write_sides<Count>(chain, m, n, v, d);
+  }
+  // The same with what was read of the bias before: once for all rows of a thread.
+  template <int Count>
+  RIBBIT_DEVICE void bias_of(Index chain, Index n, T (&add)[Count]) const {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
+      add[i] = bias != nullptr ? bias[chain * bias_stride + n + i] : T(0);
+    }
+  }
+  template <int Count>
+  RIBBIT_DEVICE void put_side(Index chain, Index m, Index n, const T* sums,
+                              const T (&add)[Count]) const {
+    T v[Count], d[Count];
+    RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) {
+      activation<Code, false, T>(bias != nullptr ? sums[i] + add[i] : sums[i], v[i], d[i]);
+    }
+    write_sides<Count>(chain, m, n, v, d);
+  }
+
+ private:
+  template <int Count>
+  RIBBIT_DEVICE void write_sides(Index chain, Index m, Index n, const T (&v)[Count],
+                                 const T (&d)[Count]) const {
     const Index at = chain * chain_stride + m * width + n;
     write_side<Count>(value + at, v);
     if (derivative != nullptr) write_side<Count>(derivative + at, d);
   }
 };
+
+// Whether a sink has a bias_of.
+template <class Sink>
+RIBBIT_SIZE auto has_bias(int) -> decltype(Sink::kHasBias) {
+  return Sink::kHasBias;
+}
+template <class Sink>
+RIBBIT_SIZE bool has_bias(...) {
+  return false;
+}
 
 // delta (rows, width) per chain = sum, times derivative unless null, plus `first` unless null: what
 // is there already, or the delta of a value above, which is times derivative too if `slopes`.

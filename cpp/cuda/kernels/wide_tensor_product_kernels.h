@@ -192,21 +192,44 @@ struct WideTensorProduct {
 
   RIBBIT_DEVICE void finish(int t, Index chain, Index slice, Index m0, Index n0,
                             const float (&sum)[4 * I * J]) const {
+    const Index row = m0 + row_of(t) + t % kWarp / 4, column = n0 + column_of(t) + 2 * (t % 4);
+    if constexpr (VectorSink == 2 && has_bias<Sink>(0)) {
+      finish_columns(chain, row, column, sum);
+    } else {
+      finish_rows(chain, slice, row, column, sum);
+    }
+  }
+
+  // Outputs 8 rows and 8 columns apart; of a column the bias is read once.
+  RIBBIT_DEVICE void finish_columns(Index chain, Index row, Index column,
+                                    const float (&sum)[4 * I * J]) const {
     const Index rows = kOnes ? m - 1 : m;
-    const Index column = n0 + column_of(t) + 2 * (t % 4);
-    RIBBIT_UNROLL_ALL for (int i = 0; i < I; ++i) {
-      RIBBIT_UNROLL_ALL for (int half = 0; half < 2; ++half) {
-        const Index mm = m0 + row_of(t) + 16 * i + 8 * half + t % kWarp / 4;
-        if (mm >= rows) continue;
-        RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
-          const Index nn = column + 8 * j;
-          const float* pair = sum + place(i, j) + 2 * half;
-          if constexpr (VectorSink == 2) {
-            if (nn < n) sink.put2(chain, slice, mm, nn, pair);
-          } else {
-            RIBBIT_UNROLL_ALL for (int c = 0; c < 2; ++c) {
-              if (nn + c < n) sink.put(chain, slice, mm, nn + c, pair[c]);
-            }
+    RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
+      const Index nn = column + 8 * j;
+      if (nn >= n) continue;
+      float add[2];
+      sink.template bias_of<2>(chain, nn, add);
+      RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * I; ++i) {
+        const Index mm = row + 8 * i;
+        const float* pair = sum + place(i / 2, j) + 2 * (i % 2);
+        if (mm < rows) sink.template put_side<2>(chain, mm, nn, pair, add);
+      }
+    }
+  }
+  RIBBIT_DEVICE void finish_rows(Index chain, Index slice, Index row, Index column,
+                                 const float (&sum)[4 * I * J]) const {
+    const Index rows = kOnes ? m - 1 : m;
+    RIBBIT_UNROLL_ALL for (int i = 0; i < 2 * I; ++i) {
+      const Index mm = row + 8 * i;
+      if (mm >= rows) continue;
+      RIBBIT_UNROLL_ALL for (int j = 0; j < J; ++j) {
+        const Index nn = column + 8 * j;
+        const float* pair = sum + place(i / 2, j) + 2 * (i % 2);
+        if constexpr (VectorSink == 2) {
+          if (nn < n) sink.put2(chain, slice, mm, nn, pair);
+        } else {
+          RIBBIT_UNROLL_ALL for (int c = 0; c < 2; ++c) {
+            if (nn + c < n) sink.put(chain, slice, mm, nn + c, pair[c]);
           }
         }
       }

@@ -17,22 +17,12 @@ from ribbit.errors import PrecisionWarning
 from ribbit.samplers.mcmc import hmc
 from ribbit.targets.predictive import predictive_from_description
 from tests.support.cuda.kernel_list import WIDE
+from tests.support.cuda.precision_problem import build
 
 # 100 wide: too wide for whole trajectories in one launch
 NETWORKS = {"dense": rb.mlp(5, (100, 100), 2, activation="silu"), **WIDE}
 REDUCED = ("mixed", "tf32")
 TF32_BOUND = 2.0**-8  # of the largest entry of a gradient
-
-
-def build(xp, model, precision, *, rows=30, noise=0.3, data=None, **options):
-    """A regression whose warning is not asked for."""
-    rng = np.random.default_rng(11)
-    shapes = (rows, *model.input_shape), (rows, *model.output_shape)
-    x, y = [rng.normal(size=shape) for shape in shapes] if data is None else data
-    options = {"prior": rb.Normal(0.5), "likelihood": rb.Gaussian(noise), **options}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrecisionWarning)
-        return rb.Posterior(model, xp.asarray(x), xp.asarray(y), precision=precision, **options)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

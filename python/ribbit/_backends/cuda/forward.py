@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import Device, Launch, pack
-from ribbit._backends.cuda.layers.panel import Masks, Row
+from ribbit._arrays.device import WORKSPACE_BYTES, Device, Launch, pack
+from ribbit._backends.cuda.layers.panel import Library, Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
-from ribbit._backends.cuda.samples import Drawn, Masked, Samples
+from ribbit._backends.cuda.samples import Masked, Samples
 from ribbit._backends.density_table import LikelihoodTable
 from ribbit._backends.precision import PASSES, Passes
 from ribbit.protocols import Array
@@ -103,8 +103,9 @@ class Forward(Walk):
         self._output = cells[-1]
         # First row and rows of each panel, and its launches: those of all samples, and the others.
         self._panels: list[tuple[int, int, list[Launch], list[Launch]]] = []
-        for first in range(0, self.count, self.rows):
-            some = min(self.rows, self.count - first)
+        panels = [(b, min(self.rows, self.count - b)) for b in range(0, self.count, self.rows)]
+        self._library = self._library_for([some for _, some in panels])
+        for first, some in panels:
             panel = self._panel_at(cells, {}, first, some)
             self._write_forward(panel)
             shared = [launch for launch in panel.forward if launch.chains_along < 0]
@@ -136,7 +137,7 @@ class Forward(Walk):
         groups = self.groups(first, samples)
         assert self._source is not None
         if isinstance(self._source, Masked):
-            self._source.load(self.device, self.weights, first)
+            self._source.load(self.device, self.theta, first)
             for row, rows, shared, others in self._panels:
                 self._launch(shared, 1)
                 for begin, end in groups:
@@ -147,11 +148,23 @@ class Forward(Walk):
                     yield begin, end, row, rows, outputs[: end - begin, :]
             return
         for begin, end in groups:
-            self._source.load(self.device, self.weights[: end - begin, :], begin)
+            self._source.load(self.device, self.theta[: end - begin, :], begin)
             for row, rows, shared, others in self._panels:
                 self._launch(shared, 1)
                 self._launch(others, end - begin)
                 yield begin, end, row, rows, outputs[: end - begin, :]
+
+    def _library_for(self, rows: Sequence[int]) -> Library | None:
+        """Return what makes products in plain TF32 where the device has a library for them.
+
+        Of predictions alone: nobody promises that its bits do not depend on how many chains there
+        are, and a force must be a function of the position.
+        """
+        products = self._device.products if self._product_passes.forward == 1 else None
+        if products is None:
+            return None
+        space = self._address(self._buffer((WORKSPACE_BYTES,), np.uint8))
+        return Library(products, space, sorted({*rows}), self._chains)
 
     def last_weights(self) -> int:
         """Return the address of the last weight of the first sample."""
@@ -192,9 +205,8 @@ def sizes(
 
 
 def _stride(source: Samples) -> int:
-    """Weights begin at multiples of 16 bytes, but for those that are drawn in one go."""
-    dim = int(source.theta.shape[-1])
-    return dim if isinstance(source, (Drawn, Masked)) else -(-dim // 4) * 4
+    """Weights of a sample begin at a multiple of 16 bytes."""
+    return -(-int(source.theta.shape[-1]) // 4) * 4
 
 
 def numbered_outputs(forward: Forward, first: int, count: int, width: int) -> tuple[Array, Array]:

@@ -28,7 +28,7 @@ class Samples(Protocol):
         ...
 
     def load(self, device: Device, into: Array, first: int) -> None:
-        """Write the weights of samples first, first + 1, .. into a buffer (S, P)."""
+        """Write the weights of samples first, first + 1, .. into a buffer (S, >= P)."""
         ...
 
 
@@ -46,7 +46,7 @@ class Stored:
     def load(self, device: Device, into: Array, first: int) -> None:
         """Copy weights."""
         del device
-        into[...] = self.theta[first : first + into.shape[0], :]
+        into[:, : self.theta.shape[1]] = self.theta[first : first + into.shape[0], :]
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,12 @@ class Drawn:
     def load(self, device: Device, into: Array, first: int) -> None:
         """Draw weights, with the bits of `random_numbers.draw_weights`."""
         stream = device_kernels.stream_fields(self.seed, 0, random_numbers.FIT_DRAW)
-        given = device, stream, self.mean, self.scale, into
-        device_kernels.draw(*given, from_rho=False, first=first)
+        xp, more = device.xp, int(into.shape[1] - self.mean.shape[0])
+        mean, scale = self.mean, self.scale
+        if more:  # numbers that nobody reads: a normal depends on its place alone
+            rest = xp.zeros(more, dtype=mean.dtype)
+            mean, scale = xp.concat([mean, rest], axis=0), xp.concat([scale, rest], axis=0)
+        device_kernels.draw(device, stream, mean, scale, into, from_rho=False, first=first)
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,9 @@ class Masked:
     first_row: int
 
     def load(self, device: Device, into: Array, first: int) -> None:
-        """Copy the weights, those of all samples; `into` is (1, P)."""
+        """Copy the weights, those of all samples; `into` is (1, >= P)."""
         del device, first
-        into[0, :] = self.theta
+        into[0, : self.theta.shape[0]] = self.theta
 
     def address(self, first: int) -> npt.NDArray[np.uint64]:
         """Return seed, step and number of the masks of sample `first`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch
-from ribbit._backends.cuda.layers import few_rows, products
+from ribbit._backends.cuda.layers import few_rows, library, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -30,8 +30,11 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     x = products.matrix(scalar, source.value, source.chain_stride, inputs)
     stride = dim if panel.chains > 1 else 0  # of one chain nothing lies behind
     w = products.matrix(scalar, weight, stride, outputs)
-    passes = panel.passes
-    panel.forward.append(_product(panel, x, w, sink, count, outputs, inputs, passes.forward))
+    passes, code, added = panel.passes, panel.codes[number], (panel.theta(bias), dim)
+    launch = library.product(panel, code, x, w, added, out, n=outputs, k=inputs)
+    if launch is None:
+        launch = _product(panel, x, w, sink, count, outputs, inputs, passes.forward)
+    panel.forward.append(launch)
 
     def backward() -> None:
         delta = products.matrix(scalar, out.delta or 0, out.chain_stride, outputs)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ribbit._arrays.device import Launch
+from ribbit._arrays.device import Launch, Products
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
@@ -20,6 +20,7 @@ __all__ = [
     "Backward",
     "Cell",
     "LearnedRate",
+    "Library",
     "Masks",
     "Norms",
     "Panel",
@@ -177,6 +178,27 @@ class Norms:
     before: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Library:
+    """What products of a program ask of a library.
+
+    Attributes
+    ----------
+    products : Products
+    workspace : int
+        Address of `WORKSPACE_BYTES`, of the program's own.
+    rows : sequence of int
+        Of each panel.
+    chains : int
+        At most.
+    """
+
+    products: Products
+    workspace: int
+    rows: Sequence[int]
+    chains: int
+
+
 @dataclass
 class Panel:
     """What layers write their launches with.
@@ -237,6 +259,8 @@ class Panel:
         Where launches go.
     made, undone : set of int
         Rows of norms whose way forward, or back, is part of a convolution's launch.
+    library : Library or None
+        What makes some of the products.
     """
 
     scalar: str
@@ -270,6 +294,7 @@ class Panel:
     backward: list[Launch]
     made: set[int] = field(default_factory=set)
     undone: set[int] = field(default_factory=set)
+    library: Library | None = None
 
     def theta(self, offset: int) -> int | None:
         """Address of a parameter of the first chain, None for an offset below zero."""

@@ -21,6 +21,7 @@ from ribbit._backends.cuda.layers.panel import (
     Backward,
     Cell,
     LearnedRate,
+    Library,
     Masks,
     Panel,
     Partials,
@@ -80,6 +81,7 @@ class Walk:
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
     _gradients = False  # of a log density
+    _library: Library | None = None  # for products
     _stepping = -1  # a row whose reader knows slopes by the values
 
     def __init__(
@@ -232,6 +234,7 @@ class Walk:
             gradients=self._gradients,
             forward=[],
             backward=[],
+            library=self._library,
         )
         if self._gathers:
             kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
