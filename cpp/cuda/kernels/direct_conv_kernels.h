@@ -19,15 +19,27 @@ RIBBIT_DEVICE int anew(int thread) {
 #endif
 }
 
+// Whether a sink takes all images of a block at once.
+template <class Sink>
+RIBBIT_SIZE auto takes_images(int) -> decltype(Sink::kImages) {
+  return Sink::kImages;
+}
+template <class Sink>
+RIBBIT_SIZE bool takes_images(...) {
+  return false;
+}
+
 // sink (rows x sites, outs) = sum over the nine taps and the channels of the cell that a tap meets
 // times its weight, over 16 channels at a time. weights: (taps, channels, outs); turned: (taps,
 // outs, channels) with the taps in the opposite order, as the gradient by the cells needs those of
 // the convolution below. What is read and written by the sink lies at multiples of 16 bytes; the
-// weights may lie anywhere. Share: 1, or 2 for half as many lines of a block, where half of its
-// threads only copy. Grid: (ceil(rows Height / kLines), Outs / kOuts, chains).
+// weights may lie anywhere. A sink of whole images needs blocks that have some. Share: 1, or 2 for
+// half as many lines of a block, where half of its threads only copy. Grid: (ceil(rows Height /
+// kLines), Outs / kOuts, chains).
 template <int Height, int Width, int Channels, int Outs, bool Turned, class Sink, int Share = 1>
 struct DirectConvolution {
   static constexpr int kBlock = kThreads, kResident = 2;
+  static constexpr int kHeight = Height, kWidth = Width, kAllOuts = Outs;
   static constexpr int kDepth = 16;  // channels of a step
   static constexpr int kSites = 8;   // of a thread
   static constexpr int kOuts = Outs % 64 == 0 ? 64 : Outs % 32 == 0 ? 32 : 16;  // of a block
@@ -57,6 +69,21 @@ struct DirectConvolution {
   Sink sink;
   Index lines;  // rows x Height
 
+  // A thread's line among those of the block, its run of sites in that line, and the first of its
+  // outs: four from there on and four from half of the block's outs further.
+  static RIBBIT_DEVICE int line_of(int t) { return t / (kTeam * kRuns); }
+  static RIBBIT_DEVICE int run_of(int t) { return t / kTeam % kRuns; }
+  static RIBBIT_DEVICE int out_of(int t) { return t % kTeam * 4; }
+  // Whether there is a thread's line.
+  static RIBBIT_DEVICE bool has_line(int t, int first, Index lines) {
+    return (Share == 1 || line_of(t) < kLines) && first + line_of(t) < lines;
+  }
+  // Where a thread's first site and out are in the values of a chain.
+  static RIBBIT_DEVICE Index place_of(int t, int first, int out0) {
+    const int site = (first + line_of(t)) * Width + run_of(t) * kSites;
+    return static_cast<Index>(site) * Outs + out0 + out_of(t);
+  }
+
   RIBBIT_DEVICE void operator()(Block& block) const {
     Shared& shared = block.template shared<Shared>();
     Registers<float, kOwn> sums(block);
@@ -82,24 +109,27 @@ struct DirectConvolution {
       block.phase([](int) {});
       block.last([&](int t) { multiply(anew(t), shared, sums(t)); });
     }
-    block.last([&](int t) {
-      const int line = first + line_of(t);
-      if (line >= lines || (Share > 1 && line_of(t) >= kLines)) return;
-      const Index site = static_cast<Index>(line) * Width + run_of(t) * kSites;
-      const int out = out0 + out_of(t);
-      RIBBIT_UNROLL_ALL for (int i = 0; i < kSites; ++i) {
-        sink.put4(chain, 0, site + i, out, sums(t) + 8 * i);
-        sink.put4(chain, 0, site + i, out + kOuts / 2, sums(t) + 8 * i + 4);
-      }
-    });
+    if constexpr (takes_images<Sink>(0)) {
+      block.phase([](int) {});  // the last step is read: its memory is the sink's
+      // anew, lest they wait in registers that the loops need
+      const int line = anew(static_cast<int>(block.x())) * kLines;
+      const int out = anew(static_cast<int>(block.y())) * kOuts;
+      sink.template put_images<DirectConvolution>(block, shared, sums, block.z(), line, out, lines);
+    } else {
+      block.last([&](int t) {
+        const int line = first + line_of(t);
+        if (!has_line(t, first, lines)) return;
+        const Index site = static_cast<Index>(line) * Width + run_of(t) * kSites;
+        const int out = out0 + out_of(t);
+        RIBBIT_UNROLL_ALL for (int i = 0; i < kSites; ++i) {
+          sink.put4(chain, 0, site + i, out, sums(t) + 8 * i);
+          sink.put4(chain, 0, site + i, out + kOuts / 2, sums(t) + 8 * i + 4);
+        }
+      });
+    }
   }
 
  private:
-  // A thread's line among those of the block, its run of sites in that line, and the first of its
-  // outs: four from there on and four from half of the block's outs further.
-  static RIBBIT_DEVICE int line_of(int t) { return t / (kTeam * kRuns); }
-  static RIBBIT_DEVICE int run_of(int t) { return t / kTeam % kRuns; }
-  static RIBBIT_DEVICE int out_of(int t) { return t % kTeam * 4; }
   // Where cell x - 1 lies in its line.
   static RIBBIT_DEVICE int place(int x) { return x * kDepth + x / kSites * 4; }
 

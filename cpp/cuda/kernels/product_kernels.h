@@ -161,8 +161,15 @@ struct DeltaSink {
   }
   template <int Count>
   RIBBIT_DEVICE void put_side(Index chain, Index m, Index n, const T* sums) const {
-    const Index inside = m * width + n, at = chain * chain_stride + inside;
-    T factor[Count], there[Count], result[Count];
+    T result[Count];
+    make<Count>(chain, m * width + n, sums, result);
+    write_side<Count>(delta + (chain * chain_stride + m * width + n), result);
+  }
+  // The same, not written; inside: of the chain's numbers.
+  template <int Count>
+  RIBBIT_DEVICE void make(Index chain, Index inside, const T* sums, T* result) const {
+    const Index at = chain * chain_stride + inside;
+    T factor[Count], there[Count];
     RIBBIT_UNROLL_ALL for (int i = 0; i < Count; ++i) factor[i] = there[i] = T(0);
     if (derivative != nullptr) load_side<Count>(factor, derivative + at);
     if (first != nullptr) load_side<Count>(there, first + (chain * first_stride + inside));
@@ -171,7 +178,6 @@ struct DeltaSink {
       const T part = slopes != 0 ? there[i] * factor[i] : there[i];
       result[i] = first != nullptr ? part + sum : sum;
     }
-    write_side<Count>(delta + at, result);
   }
 };
 

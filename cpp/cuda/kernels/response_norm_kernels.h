@@ -60,6 +60,7 @@ struct ResponseNorm {
 template <class T, int Lanes>
 struct ResponseNormBackward {
   static constexpr int kBlock = kThreads;
+  static constexpr int kResident = sizeof(T) == 8 ? 4 : 0;  // 64 registers; 0: as it comes
   using Shared = GroupSum<T, 3, Lanes, true>;
   PerChain<const T> z;
   NormParameters<T> parameters;
@@ -82,16 +83,16 @@ struct ResponseNormBackward {
     const T* betas = parameters.beta + chain * parameters.stride;
     const T* taus =
         parameters.tau != nullptr ? parameters.tau + chain * parameters.stride : nullptr;
-    const auto cuts = [&](Index c, T number, T scale) {
-      return taus != nullptr && threshold_cuts<T>(number, scale, betas[c], taus[c]);
-    };
+    const bool cuts = taus != nullptr;
     block.phase([&](int t) {
       const Index c = channel0 + t % Lanes;
-      const T scale = c < channels ? gammas[c] * inverses[c] : T(0);
+      const bool there = c < channels;
+      const T scale = there ? gammas[c] * inverses[c] : T(0), shift = there ? betas[c] : T(0);
+      const T least = there && cuts ? taus[c] : T(0);
       T plain = T(0), along = T(0), off = T(0);
-      for (Index p = t / Lanes; p < sites && c < channels; p += kBlock / Lanes) {
+      for (Index p = t / Lanes; p < sites && there; p += kBlock / Lanes) {
         const T number = from[p * channels + c], d = given[p * channels + c];
-        if (cuts(c, number, scale)) {
+        if (cuts && threshold_cuts<T>(number, scale, shift, least)) {
           off += d;
         } else {
           add_delta<T>(d, number, plain, along);
@@ -115,10 +116,12 @@ struct ResponseNormBackward {
         own[2 * channels] = sum.value[2][home];
       }
       if (below.delta == nullptr) return;
+      const T shift = betas[c], least = cuts ? taus[c] : T(0);
       const T shrink = response_shrink<T>(scale, r, by_gamma, T(1) / static_cast<T>(sites));
       for (Index p = t / Lanes; p < sites; p += kBlock / Lanes) {
         const T number = from[p * channels + c];
-        const T d = cuts(c, number, scale) ? T(0) : given[p * channels + c];
+        const bool off = cuts && threshold_cuts<T>(number, scale, shift, least);
+        const T d = off ? T(0) : given[p * channels + c];
         below.put(chain, image + p * channels + c, response_by_input<T>(number, scale * d, shrink),
                   add);
       }

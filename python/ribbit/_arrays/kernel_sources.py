@@ -40,6 +40,7 @@ HEADERS = (
     "cuda/kernels/row_kernels.h",
     "cuda/kernels/conv_kernels.h",
     "cuda/kernels/direct_conv_kernels.h",
+    "cuda/kernels/direct_norm_kernels.h",
     "cuda/kernels/direct_gradient_kernels.h",
     "cuda/kernels/tap_gradient_kernels.h",
     "cuda/kernels/pool_kernels.h",

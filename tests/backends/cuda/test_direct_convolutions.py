@@ -8,6 +8,7 @@ from ribbit._arrays.device import pack
 from ribbit._backends.cuda.programs import plan
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
+from tests.support.cuda.direct_convolutions import expected, parts, tile
 from tests.support.cuda.kernel_list import DIRECT_CONVOLUTIONS, DIRECT_GRADIENTS, SMALL_SHARED
 from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
@@ -23,25 +24,6 @@ def _compiled():
     compile_all([*DIRECT_CONVOLUTIONS, *DIRECT_GRADIENTS, ONE_STAGE])
 
 
-def parts(name):
-    """Height, width, channels and outs, and whether the weights are turned."""
-    numbers = name.removeprefix("DirectConvolution<").split(", ")
-    return *(int(n) for n in numbers[:4]), numbers[4] == "true"
-
-
-def expected(x, weights):
-    """Sums (C, rows, height, width, outs) by (C, 3, 3, channels, outs), and their bound."""
-    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1), (0, 0)])
-    height, width = x.shape[2:4]
-    sums = most = 0.0
-    for y in range(3):
-        for left in range(3):
-            cells = padded[:, :, y : y + height, left : left + width]
-            sums = sums + np.einsum("crhwi,cio->crhwo", cells, weights[:, y, left])
-            most = most + np.einsum("crhwi,cio->crhwo", abs(cells), abs(weights[:, y, left]))
-    return sums, most
-
-
 def launched(name, x, weights, extra, *, offset=1):
     """What the kernel makes of images (C, rows, height, width, channels); weights as they lie.
 
@@ -54,11 +36,7 @@ def launched(name, x, weights, extra, *, offset=1):
     size = weights[0].size + GAP
     flat = np.full((chains, size), np.nan, np.float32)
     flat[:, offset : offset + weights[0].size] = weights.reshape(chains, -1)
-    block = 64 if outs % 64 == 0 else 32 if outs % 32 == 0 else 16
-    down = 256 // (block // 8) // (width // 8)
-    pitch = ((width + 2) * 16 + (width // 8 + 1) * 4 + 15) // 32 * 32 + 16
-    part = min(down, height)
-    shared = 4 * (down // part * (part + 2) * pitch + 9 * 16 * (block + 4))
+    block, down, shared = tile(height, width, outs)
     stride = lines * width * outs
 
     def run(device):

@@ -14,12 +14,13 @@ import pytest
 
 import ribbit
 from ribbit._backends.cuda.programs import persistent
-from tests.support.cuda.compiler import FIBERS, PHASES
+from tests.support.cuda import direct_norms
+from tests.support.cuda.compiler import FIBERS, PHASES, digest, folder
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import persistent_of, problem
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
-from tests.support.paths import ROOT
+from tests.support.paths import CPP, ROOT
 
 HEADER = str(Path(__file__).with_name("faulty_kernels.h"))
 THREADS = 64
@@ -31,6 +32,41 @@ RACES = {
 }
 FOURS = ("CopyOfFour", "LoadOfFour", "WriteOfFour", "StoreOfFour")
 UNWRITTEN = {"UnwrittenShared": (7, 0, 28.0), "UnwrittenRegister": (None, 5, 6.0)}
+
+
+# Of norms that direct convolutions make: text of their headers, and what stands there instead.
+_FIRST, _SECOND = direct_norms.NAMES[0], direct_norms.NAMES[2]
+_LAST_READ = "block.phase([](int) {});  // the last step is read: its memory is the sink's"
+_TREE = "block.phase([&](int t) {\n        if (t % kAlike >= half) return;"
+_PAIRS = "block.phase([&](int t) {\n      Channels::each_pair"
+_PAIRS_ANEW = (
+    "block.phase([&](int thread) {\n      const int t = anew(thread);\n      Channels::each"
+)
+_DELTAS = "block.phase([&](int thread) {\n      const int t = anew(thread);\n      float (&own)"
+_LINE = "if (!Tile::has_line(t, first, lines)) return;"
+PLANTED = {
+    "forward: memory of a step that others read": (_FIRST, _LAST_READ, "", 1),
+    "forward: sums that nobody waits for": (_FIRST, _TREE, _TREE.replace("phase", "last"), 1),
+    "forward: scales that nobody waits for": (_FIRST, _PAIRS, _PAIRS.replace("phase", "last"), 1),
+    "forward: half of the sites": (_FIRST, "kAlike / 2; half", "kAlike / 4; half", 1),
+    "forward: no threshold": (_FIRST, "parameters.tau != nullptr ? parameters.tau[at] :", "", 2),
+    "forward: no sum": (_FIRST, "if (out.other.first != nullptr) {", "if (false) {", 1),
+    "backward: memory of a step that others read": (_SECOND, _LAST_READ, "", 1),
+    "backward: sums that nobody waits for": (_SECOND, _TREE, _TREE.replace("phase", "last"), 1),
+    "backward: scales that nobody waits for": (
+        *(_SECOND, _PAIRS_ANEW, _PAIRS_ANEW.replace("phase", "last")),
+        2,
+    ),
+    "backward: terms that nobody waits for": (
+        *(_SECOND, _DELTAS, _DELTAS.replace("phase", "last")),
+        1,
+    ),
+    "backward: cut deltas": (_SECOND, "d = cut ? 0.0f : d;", "", 1),
+    "backward: no way by the root": (_SECOND, "own[8 * i + 4 * half + j], shrink[j])",
+        "own[8 * i + 4 * half + j], 0.0f)", 1),
+    "backward: a delta that others read": (_SECOND, "if (deltas.delta != nullptr) write4(",
+        "if (false) write4(", 1),
+}  # fmt: skip
 
 
 def name_of(kernel, *, faulty):
@@ -209,6 +245,34 @@ def test_memory_that_nobody_wrote(kernel):
     assert np.isnan(found[at])
 
 
+def direct_headers(old="", new="", times=0):
+    """The headers of direct convolutions with norms as one, with a fault."""
+    text = "".join(
+        (CPP / f"cuda/kernels/direct_{what}_kernels.h").read_text() for what in ("conv", "norm")
+    ).replace('#include "cuda/kernels/direct_conv_kernels.h"', "")
+    assert text.count(old) == times or not old
+    path = folder("faults") / f"{digest(text, old, new)}.h"
+    path.write_text(text.replace(old, new) if old else text)
+    return (str(path),)
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_norms_of_direct_convolutions(rng, fault):
+    """Five images, of which a block has four."""
+    name, *planted = PLANTED[fault]
+    run, check = direct_norms.problem(rng, name, 5)
+    headers = direct_headers(*planted)
+    compile_all([name], headers)  # what does not compile is no fault that was noticed
+    with pytest.raises((AssertionError, RuntimeError)):
+        check(in_every_order(run, headers))
+
+
+@pytest.mark.parametrize("name", [_FIRST, _SECOND])
+def test_norms_of_direct_convolutions_without_a_fault(rng, name):
+    run, check = direct_norms.problem(rng, name, 5)
+    check(in_every_order(run, direct_headers()))
+
+
 def sanitized(*arguments, sanitizer="address"):
     """Run Python under AddressSanitizer or ThreadSanitizer."""
     path = [str(Path(ribbit.__file__).parents[1]), str(ROOT)]
@@ -259,11 +323,33 @@ for fault in ("false", "true"):
     assert "faulty_kernels.h" in done.stderr
 
 
+@needs_asan
+@pytest.mark.parametrize("name", [_FIRST, _SECOND])
+def test_images_that_are_not_there(name):
+    """Written by the last block, where only the last image is."""
+    faults = [direct_headers(), direct_headers(_LINE, "", 3)]
+    code = f"""
+import numpy as np
+from tests.support.cuda import direct_norms
+from tests.support.cuda.compiler import Compiler
+from tests.support.cuda.cpu_device import CpuDevice
+run, check = direct_norms.problem(np.random.default_rng(1), {name!r}, 9)
+for headers in {faults!r}:
+    found = run(CpuDevice(Compiler(headers=headers)))
+    print("ran", flush=True)
+"""
+    done = sanitized("-c", code)
+    assert done.stdout.split("\n")[:-1] == ["ran"], done.stderr
+    assert done.returncode != 0
+    assert "AddressSanitizer: heap-" in done.stderr
+
+
 @pytest.mark.slow  # a minute and a half; .ci/run has it beside the sanitizers of native tests
 @needs_asan
 def test_all_kernels_under_address_sanitizer():
     """`faulthandler` and capturing are off: a report must reach the assertion."""
-    tests = [f"tests/backends/cuda/test_{what}.py" for what in ("kernels", "orders")]
+    files = ("kernels", "orders", "direct_norms")
+    tests = [f"tests/backends/cuda/test_{what}.py" for what in files]
     options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-q", "-s"]
     done = sanitized("-m", "pytest", *options, *tests)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from ribbit._backends.cuda.programs.gradient import Program
 from ribbit._backends.cuda.programs.persistent import Persistent
 from ribbit.models.layers import ACTIVATIONS
 from tests.support import layer_problems
+from tests.support.cuda import direct_norms
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import (
     LIKELIHOODS,
@@ -174,6 +175,7 @@ SMALL_SHARED = (
     "Tail<3, 320, 1, 64, false, 2>",
 )
 OUTSIDE_POSTERIORS = (
+    *direct_norms.NAMES,
     *SMALL_SHARED,
     *DIRECT_GRADIENTS,
     *DIRECT_CONVOLUTIONS,

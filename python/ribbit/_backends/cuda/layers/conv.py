@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ribbit._backends.cuda.layers import direct_conv, products
+from ribbit._backends.cuda.layers import direct_conv, norm, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -42,6 +42,10 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         outs,
     )
     if direct_conv.fits(panel, row, source):
+        if number in panel.norms.behind and direct_conv.has_images(row):
+            behind, its_row = panel.norms.behind[number]
+            if norm.is_aligned(panel, behind):
+                sink = norm.response_sink(panel, behind, its_row, panel.theta(row["bias"]))
         panel.forward.append(
             direct_conv.launch(
                 row,
@@ -98,6 +102,9 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
             return
         into = products.delta_sink(scalar, source, channels)
         if direct_conv.fits(panel, row, source, turned=True):
+            if number in panel.norms.before and direct_conv.has_images(row, turned=True):
+                before, its_row = panel.norms.before[number]
+                into = norm.response_delta_sink(panel, before, its_row, source, into)
             panel.backward.append(
                 direct_conv.launch(
                     row,

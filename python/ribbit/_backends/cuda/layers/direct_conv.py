@@ -6,13 +6,14 @@ from ribbit._arrays.device import STATIC_SHARED, THREADS, Launch
 from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
-__all__ = ["fits", "gradient", "gradient_fits", "launch"]
+__all__ = ["fits", "gradient", "gradient_fits", "has_images", "launch"]
 
 _ACROSS = (64, 32, 16)  # outs of a block
 _MOST_OUTS = 16  # that tensor cores leave to others
 _SIDES = ("height", "width")
 _RUN = 8  # sites of a line that a thread of DirectConvolution makes, of as many outs
 _BAND = 8  # lines that DirectGradient has in shared memory
+_LEAST_SHARED = 99 << 10  # bytes that a block of every device may ask for
 _MOST_SHARED = 110 << 10  # bytes of a block of which a multiprocessor holds two
 
 
@@ -64,6 +65,18 @@ def fits(panel: Panel, row: Row, source: Cell, *, turned: bool = False) -> bool:
         return False
     _, down, size = _tile(height, width, outs)
     return (height % down == 0 or down % height == 0) and size <= _MOST_SHARED
+
+
+def has_images(row: Row, *, turned: bool = False) -> bool:
+    """Whether blocks of a convolution that `fits` have whole images, as sinks of norms need.
+
+    By shapes alone: on every device, the smaller tiles of those with little shared memory too.
+    """
+    height, width, outs = row["height"], row["width"], row["channels" if turned else "out_channels"]
+    tiles = [_tile(height, width, outs)]
+    if tiles[0][2] > _LEAST_SHARED:
+        tiles.append(_tile(height, width, outs, 2))
+    return all(lines % height == 0 for _, lines, _ in tiles)
 
 
 def gradient(panel: Panel, number: int, source: Cell, delta: Cell, row: Row) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 from ribbit._arrays.device import THREADS, Launch
 from ribbit._backends.codes import OPS, number_of
+from ribbit._backends.cuda.layers import products
 from ribbit._backends.cuda.layers.op import Op, places_of
-from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
+from ribbit._backends.cuda.layers.panel import Backward, Cell, Panel, Row
 
-__all__ = ["OPERATIONS", "columns_of"]
+__all__ = ["OPERATIONS", "columns_of", "is_aligned", "response_delta_sink", "response_sink"]
 
 _MOST_LANES = 32  # threads of a block that neighbouring channels occupy
 _COLUMNS = 32  # of a block of SumRows
@@ -74,23 +75,26 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
     inverse, stride = panel.state(number)
     terms, terms_stride = panel.row_terms(number)
     head = (source.value, source.chain_stride, *parameters(panel, row))
-    panel.forward.append(
-        Launch(
-            f"ResponseNorm<{panel.scalar}, {code_of(panel, number)}, {lanes}>",
-            (
-                *head,
-                *outputs(panel, number),
-                inverse,
-                stride,
-                places,
-                channels,
-                number_of(row["number"]),
-            ),
-            grid,
+    if number not in panel.made:
+        panel.forward.append(
+            Launch(
+                f"ResponseNorm<{panel.scalar}, {code_of(panel, number)}, {lanes}>",
+                (
+                    *head,
+                    *outputs(panel, number),
+                    inverse,
+                    stride,
+                    places,
+                    channels,
+                    number_of(row["number"]),
+                ),
+                grid,
+            )
         )
-    )
 
     def backward() -> None:
+        if number in panel.undone:
+            return
         add = source.delta is not None and source.add()
         panel.backward.append(
             Launch(
@@ -115,6 +119,53 @@ def _write_response_norm(panel: Panel, number: int, row: Row) -> Backward:
         )
 
     return backward
+
+
+def is_aligned(panel: Panel, number: int) -> bool:
+    """Whether what the norm's value is the sum of lies at multiples of 16 bytes.
+
+    By shapes alone; what users give may begin anywhere.
+    """
+    return number not in panel.sums or panel.cells[panel.sums[number][0]] is not panel.cells[0]
+
+
+def response_sink(panel: Panel, number: int, row: Row, bias: int | None) -> products.Operand:
+    """Return the sink of a convolution that makes the value of the norm behind it, too."""
+    source, out = panel.cells[row["input"]], panel.cells[number + 1]
+    kept = None if out.delta is None else source.value  # for the way back
+    fields = (
+        *(bias, panel.dim),
+        *(kept, source.chain_stride),
+        *parameters(panel, row),
+        *outputs(panel, number),
+        *panel.state(number),
+        number_of(row["number"]),
+    )
+    panel.made.add(number)
+    return products.Operand(f"ResponseNormSink<{code_of(panel, number)}>", fields)
+
+
+def response_delta_sink(
+    panel: Panel, number: int, row: Row, value: Cell, sink: products.Operand
+) -> products.Operand:
+    """Return the sink of deltas that makes the norm's way back, too.
+
+    `sink`: of the delta of `value`, which is the norm's or the sum that it is a part of. Nobody
+    else reads the delta of the norm's own, so it is not written.
+    """
+    source = panel.cells[row["input"]]
+    source.add()
+    delta, *others = sink.fields
+    fields = (
+        *(None if value is panel.cells[number + 1] else delta, *others),
+        *(source.value, source.chain_stride),
+        *parameters(panel, row),
+        *panel.state(number),
+        *panel.row_terms(number),
+        *(source.delta, source.chain_stride),
+    )
+    panel.undone.add(number)
+    return products.Operand("ResponseNormDeltaSink", fields)
 
 
 def _write_layer_norm(panel: Panel, number: int, row: Row) -> Backward:

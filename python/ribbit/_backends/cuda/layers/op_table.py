@@ -20,7 +20,7 @@ from ribbit._backends.cuda.layers import (
     pool,
 )
 from ribbit._backends.cuda.layers.op import Op
-from ribbit._backends.cuda.layers.panel import Panel, Row
+from ribbit._backends.cuda.layers.panel import Norms, Panel, Row
 
 __all__ = [
     "TABLE",
@@ -30,6 +30,7 @@ __all__ = [
     "gradient_terms",
     "joined_sums",
     "lent_deltas",
+    "norms_of",
     "row_terms",
     "settled",
     "skipped_rows",
@@ -128,6 +129,33 @@ def joined_sums(
         if before <= number and (number in fixed) == (place in fixed):
             found[number] = other, place
     return found
+
+
+def norms_of(rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()) -> Norms:
+    """Return the filter response norms that stand beside convolutions.
+
+    What a convolution's kernel makes of a norm behind it adds no value that is made later.
+    """
+    lent, joined = lent_deltas(rows, skipped), joined_sums(rows, skipped, fixed)
+    readers: dict[int, list[int]] = {}  # of a value, in order
+    for number, row in enumerate(rows):
+        for value in {row["input"], row["second"]} if number not in skipped else ():
+            readers.setdefault(made(rows, skipped, value), []).append(number)
+    behind, before = {}, {}
+    for number, row in enumerate(rows):
+        if row["op"] != OPS["filter_response_norm"] or number in skipped:
+            continue
+        source = row["input"] - 1
+        other = made(rows, skipped, joined[number][0]) if number in joined else 0
+        alone = readers.get(source + 1) == [number] and (source in fixed) == (number in fixed)
+        if source < 0 or rows[source]["op"] != OPS["conv"] or not alone:
+            continue
+        if other <= source:
+            behind[source] = number, row
+        reader = readers.get(lent.get(number, number) + 1, [-1])[0]
+        if reader >= 0 and rows[reader]["op"] == OPS["conv"]:
+            before[reader] = number, row
+    return Norms(behind, before)
 
 
 def made(rows: Sequence[Row], skipped: Collection[int], value: int) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "LearnedRate",
     "Library",
     "Masks",
+    "Norms",
     "Panel",
     "Partials",
     "Row",
@@ -162,6 +163,22 @@ class LearnedRate:
 
 
 @dataclass(frozen=True)
+class Norms:
+    """Filter response norms beside convolutions, each by its number and row of the table.
+
+    Attributes
+    ----------
+    behind : mapping of int to (int, Row)
+        By row of a convolution: the norm that alone reads its value.
+    before : mapping of int to (int, Row)
+        By row of a convolution: the norm of whose delta it makes the last part.
+    """
+
+    behind: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
+    before: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Library:
     """What products of a program ask of a library.
 
@@ -208,6 +225,8 @@ class Panel:
         By row: which partial gradients there are.
     sums : dict of int to (int, int)
         By row of a norm whose kernel adds another value: number of that value, row of the sum.
+    norms : Norms
+        Filter response norms that a convolution may make.
     states : dict of int to (int, int)
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
@@ -238,6 +257,8 @@ class Panel:
         Its run is one of a log density, which the data and not the memory decide.
     forward, backward : list of Launch
         Where launches go.
+    made, undone : set of int
+        Rows of norms whose way forward, or back, is part of a convolution's launch.
     library : Library or None
         What makes some of the products.
     """
@@ -253,6 +274,7 @@ class Panel:
     codes: list[int]
     slices: dict[int, Slices]
     sums: dict[int, tuple[int, int]]
+    norms: Norms
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
     learned: Mapping[int, LearnedRate]
@@ -270,6 +292,8 @@ class Panel:
     gradients: bool
     forward: list[Launch]
     backward: list[Launch]
+    made: set[int] = field(default_factory=set)
+    undone: set[int] = field(default_factory=set)
     library: Library | None = None
 
     def theta(self, offset: int) -> int | None:

@@ -112,6 +112,7 @@ class Walk:
         self._codes = op_table.activation_codes(self._rows)
         self._skipped = op_table.skipped_rows(self._rows, self._rates)
         self._sums_of_norms = op_table.joined_sums(self._rows, self._skipped, self._fixed)
+        self._norms = op_table.norms_of(self._rows, self._skipped, self._fixed)
         self._states: dict[int, tuple[int, int]] = {}
         self._terms: dict[int, tuple[int, int]] = {}
         self._terms_size = sum(op_table.row_terms(row) for row in self._rows)
@@ -215,6 +216,7 @@ class Walk:
             codes=self._codes,
             slices=slices,
             sums=self._sums_of_norms,
+            norms=self._norms,
             states=self._states,
             rates=self._rates,
             learned=self._learned,
