@@ -168,7 +168,7 @@ def _catalogue() -> dict[str, Call]:
         return of
 
     small, lenet5 = on("hmc-small-1", 927), on("lenet5", 256)
-    resnet20, cnn_lstm = on("resnet20", 32), on("cnn-lstm", 128)
+    resnet20, cnn_lstm = on("resnet20", 64), on("cnn-lstm", 128)
     found = [
         _five(
             "mlp", small, 2e-4, hmc=(50, 20), mclmc=40, sgld=1000, bbb=200, predict=(250, 10_000)
