@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays.namespace import device_of
 from ribbit._backends.cuda import forward as cuda_forward
 from ribbit._backends.cuda import forward_cache
 from tests.support.likelihoods import CASES
@@ -124,8 +125,8 @@ def test_weights_that_are_drawn_when_needed(device, monkeypatch, rng, name):
 
 
 @pytest.fixture
-def written(monkeypatch):
-    """How many programs of predictions were written."""
+def written(device, monkeypatch):
+    """How many programs of predictions were written, with nothing kept before."""
     made, own = [], forward_cache.Forward
 
     def counted(*arguments):
@@ -133,7 +134,14 @@ def written(monkeypatch):
         return own(*arguments)
 
     monkeypatch.setattr(forward_cache, "Forward", counted)
+    forward_cache._kept.pop(device_of(device), None)
     return made
+
+
+def kept(device):
+    """Programs that are kept, the last one used behind the others."""
+    found = forward_cache._kept.get(device_of(device))
+    return [] if found is None else list(found.programs.values())
 
 
 def test_what_is_predicted_again_is_written_once(device, monkeypatch, rng, written):
@@ -172,6 +180,113 @@ def test_threads_take_turns_at_a_program(device, rng, written):
     assert len(written) == 1
     for theta, values in zip(thetas, found, strict=True):
         np.testing.assert_allclose(values, host.outputs(theta, x), rtol=0, atol=1e-5)
+
+
+def test_a_program_stays_on_its_stream(device, monkeypatch, rng, written):
+    """Where it was made: memory goes back to that stream, whose next launches may write to it."""
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    own = device.asarray(x.astype("f"))
+    theta = (0.5 * rng.normal(size=(3, host.dim))).astype("f")
+
+    def predict(stream):
+        monkeypatch.setattr(device_of(device), "stream", lambda: stream)
+        close(on_device.outputs(device.asarray(theta), own), host.outputs(theta, x), 2e-6)
+
+    for count, stream in ((1, 7), (1, 7), (2, 8), (2, 7), (2, 8)):
+        predict(stream)
+        assert len(written) == len(kept(device)) == count
+    a, b = ({one._address(buffer) for buffer in one._keep} for one in kept(device))
+    assert not a & b
+    with ThreadPoolExecutor(1) as pool:  # a handle that means another stream there
+        predict(2)
+        pool.submit(predict, 2).result()
+        pool.submit(predict, 2).result()
+    assert len(written) == 4
+
+
+def test_what_is_kept_takes_no_memory_from_others(device, monkeypatch, rng, written):
+    """On a device with room for one program and no byte more."""
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    rows = [device.asarray(x.astype("f")) for _ in range(2)]
+    theta = (0.5 * rng.normal(size=(7, host.dim))).astype("f")
+    given = device.asarray(theta)
+    expected = on_device.outputs(given, rows[0]).get()
+    (first,) = kept(device)
+    each = 4 * (cuda_forward.scalars_of(first._rows) * first.rows + first.theta_stride)
+    memory = 2 * first.samples * each
+
+    def free():
+        return memory - sum(one.bytes for one in kept(device))
+
+    monkeypatch.setattr(device_of(device), "free_bytes", free)
+    for turn, count in ((0, 1), (1, 2), (1, 2), (0, 3)):
+        found = on_device.outputs(given, rows[turn]).get()
+        np.testing.assert_array_equal(found, expected)
+        assert len(written) == count
+        (one,) = kept(device)
+        assert (one.rows, one.samples) == (first.rows, first.samples)
+    memory -= 1  # never enough: passes of fewer samples, which are not kept
+    for count in (4, 5):
+        found = on_device.outputs(given, rows[1]).get()
+        np.testing.assert_array_equal(found, expected)
+        assert (len(written), kept(device)) == (count, [])
+    memory = 4
+    with pytest.raises(MemoryError, match=r"expected .* GB of free device memory"):
+        on_device.outputs(given, rows[1])
+
+
+@pytest.mark.parametrize("where", ["sizes", "Forward", "use"])
+def test_a_prediction_that_is_refused_memory_has_that_of_others(
+    device, monkeypatch, rng, written, where
+):
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    rows = [device.asarray(x.astype("f")) for _ in range(2)]
+    theta = (0.5 * rng.normal(size=(7, host.dim))).astype("f")
+    given, refused = device.asarray(theta), []
+    expected = on_device.outputs(given, rows[0]).get()
+
+    def refusing(function, always):
+        def call(*arguments):
+            if always or kept(device):
+                refused.append(arguments)
+                raise MemoryError("out of memory")
+            return function(*arguments)
+
+        return call
+
+    def without_memory(always):
+        if where == "sizes":
+            own = refusing(lambda: 1 << 30, always)
+            monkeypatch.setattr(device_of(device), "free_bytes", own)
+        elif where == "Forward":
+            own = refusing(cuda_forward.Forward, always)
+            monkeypatch.setattr(forward_cache, "Forward", own)
+        else:
+            own = refusing(cuda_forward.numbered_outputs, always)
+            monkeypatch.setattr("ribbit._backends.cuda.backend.numbered_outputs", own)
+
+    without_memory(always=False)
+    np.testing.assert_array_equal(on_device.outputs(given, rows[1]).get(), expected)
+    assert len(refused) == len(kept(device)) == 1
+    without_memory(always=True)
+    for calls in (3, 4):  # a second attempt where something was kept
+        with pytest.raises(MemoryError, match="out of memory"):
+            on_device.outputs(given, rows[0])
+        assert (len(refused), kept(device)) == (calls, [])
+
+
+def test_rows_that_are_copied_are_not_kept(device, rng, written):
+    """Of another dtype or layout: no later call has that copy."""
+    ((x, _), _), (host, on_device) = problem(device, "gaussian", "float32", rng)
+    x = x.astype("f")
+    given = device.asarray((0.5 * rng.normal(size=(3, host.dim))).astype("f"))
+    expected = on_device.outputs(given, device.asarray(x)).get()
+    (before,) = kept(device)
+    wide = device.asarray(np.repeat(x, 2, axis=1))[:, ::2]
+    for rows in (device.asarray(x.astype("d")), wide):
+        np.testing.assert_array_equal(on_device.outputs(given, rows).get(), expected)
+        assert kept(device) == [before]
+    assert len(written) == 3
 
 
 def test_memories_are_not_mixed(device, rng):

@@ -6,11 +6,10 @@ Shapes: S samples, P parameters, N rows, K outputs. The methods of `Cuda` are th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ribbit._arrays.positions import position
 from ribbit._backends.cuda.data import device_rows
 from ribbit._backends.cuda.density import DeviceDensity
 from ribbit._backends.cuda.forward import Forward, numbered_outputs, predictive_moments
-from ribbit._backends.cuda.forward_cache import forward_of
+from ribbit._backends.cuda.forward_cache import with_forward
 from ribbit._backends.cuda.samples import Drawn, Masked, Samples, Stored
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
 from ribbit.protocols import Array
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Cuda"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,12 @@ class Cuda:
         TypeError, ValueError
             As `rows`.
         """
-        with self._forward(function, network, source, x, count, precision) as forward:
-            return numbered_outputs(forward, first, count, network.output_shape[0])
+        width = network.output_shape[0]
+
+        def use(forward: Forward) -> tuple[Array, Array]:
+            return numbered_outputs(forward, first, count, width)
+
+        return self._predicted(function, network, source, x, count, precision, use)
 
     def moments(
         self,
@@ -161,10 +166,14 @@ class Cuda:
         precision: str = "float32",
     ) -> tuple[Array, ...]:
         """Return running sums over samples 0 .. count - 1; see `protocols.NativePredictive`."""
-        with self._forward("predict", network, source, x, count, precision) as forward:
-            return predictive_moments(forward, likelihood, count, network.output_shape[0])
+        width = network.output_shape[0]
 
-    def _forward(
+        def use(forward: Forward) -> tuple[Array, ...]:
+            return predictive_moments(forward, likelihood, count, width)
+
+        return self._predicted("predict", network, source, x, count, precision, use)
+
+    def _predicted(
         self,
         function: str,
         network: NetworkTable,
@@ -172,9 +181,14 @@ class Cuda:
         x: Any,
         count: int,
         precision: str,
-    ) -> AbstractContextManager[Forward]:
-        rows = self.rows(function, network, x)
-        return forward_of(self.device, network.table, rows, source, count, precision)
+        use: Callable[[Forward], _T],
+    ) -> _T:
+        """Return what `use` makes of the forward passes of `count` samples at x."""
+        rows, given = self.rows(function, network, x), from_device(function, "x", x)
+        copied = given.dtype != rows.dtype or not given.flags.c_contiguous
+        return with_forward(
+            *(self.device, network.table, rows, source, count, precision, use), passing=copied
+        )
 
 
 def _refuse_scales(scales: Any) -> None:

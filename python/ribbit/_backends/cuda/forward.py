@@ -78,7 +78,7 @@ class Forward(Walk):
         rates = [0.0] * len(rows) if masked is None else list(masked.rates)
         stride = _stride(source)
         self.theta_stride = stride if masked is None else 0
-        self.rows, self.samples = sizes(device, layers, x, source, samples)
+        self.rows, self.samples = sizes(layers, x, source, samples, device.free_bytes())
         super().__init__(
             device,
             layers,
@@ -178,17 +178,17 @@ class Forward(Walk):
 
 
 def sizes(
-    device: Device,
     layers: npt.NDArray[np.int64],
     x: Array,
     source: Samples,
     samples: int,
+    free: int,
 ) -> tuple[int, int]:
-    """Return the rows of a panel and the samples of a pass that the free memory has room for."""
+    """Return the rows of a panel and the samples of a pass that `free` bytes have room for."""
     itemsize = np.dtype(str(source.theta.dtype)).itemsize
     stride = 0 if isinstance(source, Masked) else _stride(source)
     rows = min(int(x.shape[0]), run_rows(layers, itemsize), _PANEL_ROWS)
-    free, numbers = device.free_bytes(), scalars_of(rows_of(layers))
+    numbers = scalars_of(rows_of(layers))
 
     def each() -> int:  # bytes of a sample
         return itemsize * (numbers * rows + stride)
