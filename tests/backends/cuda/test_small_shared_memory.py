@@ -1,12 +1,16 @@
 """Devices that give a block 99 KiB of shared memory: smaller tiles, with the bits of the others."""
 
+import itertools
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._backends.cuda.layers import products, tail
+from ribbit._backends.codes import OPS
+from ribbit._backends.cuda.layers import direct_conv, products, tail
+from ribbit._backends.precision import Passes
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.problems import check, evaluate, persistent_of, problem, program_of, starts
 from tests.support.cuda.thread_orders import in_every_order
@@ -92,6 +96,65 @@ def test_convolutions_have_smaller_tiles(rng):
         assert b == re.sub(">$", f",{last}>", a)
     for a, b in zip(large, found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_every_last_layer_fits():
+    """Of blocks of 8, 16, 32 and 64 rows, each with the most inputs that one may have."""
+    found = set()
+    source = SimpleNamespace(value=0, derivative=0, delta=0, chain_stride=0, add=lambda: False)
+    panel = SimpleNamespace(
+        theta=lambda offset: offset,
+        partials=lambda arrays, slices: SimpleNamespace(
+            slice=lambda first, size: 0, size=0, slice_stride=0
+        ),
+        slices=[SimpleNamespace(count=1)],
+        codes=[0],
+        itemsize=4,
+        adds=False,
+        first=0,
+        dim=0,
+        block_shared=SMALL,
+    )
+    for inputs, outputs, run in itertools.product(
+        range(4, 4097, 4), range(1, 17), (1024, 2048, 4096)
+    ):
+        row = {"op": OPS["dense"], "in_size": inputs, "out_size": outputs, "weight": 0, "bias": -1}
+        rows = tail.block_rows([row, row], [0, 0], run)
+        if rows == 0:
+            continue
+        panel.run = panel.count = run
+        for one in tail.write(panel, rows, source, row, 0, ((), ()), steps=False):
+            assert one.shared <= SMALL, one.name
+            found.add((rows, one.name.endswith(", 2>")))
+        assert inputs < 4096
+    assert found == set(itertools.product((8, 16, 32, 64), (False, True)))
+
+
+def test_every_direct_convolution_fits():
+    """And every gradient; tiles are whole images or parts of one."""
+    source, shares, stages = SimpleNamespace(), set(), set()
+    panel = SimpleNamespace(scalar="float", passes=Passes(), cells=[None], block_shared=SMALL)
+    sink = products.activation_sink("float", 1, None, 0, 0, None, 0, 64)
+    ones = ("stride", "dilation", "pad")
+    same = {f"{what}_{side}": 1 for what in ones for side in ("height", "width", "top", "left")}
+    for height, width, outs, turned in itertools.product(
+        range(1, 257), (8, 16, 32, 64), range(16, 129, 16), (False, True)
+    ):
+        row = same | {"kernel_height": 3, "kernel_width": 3, "argument": 1}
+        row |= {"height": height, "width": width, "out_height": height, "out_width": width}
+        row |= {"channels": 16, "out_channels": 16, "channels" if turned else "out_channels": outs}
+        if direct_conv.fits(panel, row, source, turned=turned):
+            operands = {"lines": 256 * height, "turned": turned, "room": SMALL}
+            one = direct_conv.launch(row, (0, 0), (0, 0), sink, **operands)
+            assert one.shared <= SMALL, one.name
+            down = 256 * height // one.grid[0]
+            assert height % down == 0 or down % height == 0
+            shares.add(one.name.endswith(", 2>"))
+        if not turned and direct_conv.gradient_fits(panel, row, source):
+            two, alone = (direct_conv._bands(width, outs, n)[1] for n in (2, 1))
+            assert alone <= SMALL
+            stages.add(two <= SMALL)
+    assert shares == stages == {False, True}
 
 
 def test_products_on_tensor_cores_have_smaller_tiles():
