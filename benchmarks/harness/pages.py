@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
 
@@ -14,7 +15,9 @@ OVERHEAD = "Overhead in PyTorch and JAX"
 
 
 def duration(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Three digits and a unit; what was not measured (NaN) is "-"."""
+    if math.isnan(seconds):
+        return "-"
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"

@@ -167,11 +167,20 @@ def test_what_is_missing_comes_in_the_order_to_mend_it(machine, monkeypatch):
 
 
 def test_the_extra_for_tf32_is_named(machine, monkeypatch):
-    """Where its library is missing, with what installs it; nothing is wrong without it."""
+    """Where its library is missing, with what installs it; nothing is wrong without it.
+
+    One that does not load is said to be wrong.
+    """
     monkeypatch.setattr(cublaslt, "find", lambda: None)
     assert versions()["cublaslt"].startswith("not found (no libcublasLt); optional, for")
     assert 'pip install ".[cuda13-tf32]"' in versions()["cublaslt"]
     assert device_status() == ""
+
+    def broken():
+        raise RuntimeError("[ribbit] expected cuBLASLt to load,\n got nothing")
+
+    monkeypatch.setattr(cublaslt, "find", broken)
+    assert versions()["cublaslt"] == "expected cuBLASLt to load, got nothing"
     monkeypatch.setattr(cublaslt, "version", lambda: "13.1.0")
     assert versions()["cublaslt"] == "13.1.0"
     machine.versions.clear()

@@ -57,7 +57,8 @@ def refresh(u, z, eps, length):
 def run(target, q, u, eps, length, count, *, seed, chain, scale=1.0, integrator="leapfrog"):
     """Positions (count, P), the direction and the energy errors (count,).
 
-    target: ``value(q)`` and ``gradient(q)``. What is not finite is undone and turned round.
+    target: ``value(q)`` and ``gradient(q)``. A step whose error has no finite square is undone and
+    the chain turned round.
     """
     u = u / np.linalg.norm(u)
     path, errors = [], []
@@ -67,7 +68,8 @@ def run(target, q, u, eps, length, count, *, seed, chain, scale=1.0, integrator=
                 q, u, target.gradient, eps, scale=scale, integrator=integrator
             )
             error = gained - (target.value(new) - target.value(q))
-        if np.isfinite(error) and np.isfinite(target.gradient(new)).all():
+            square = np.square(error)
+        if np.isfinite(square) and np.isfinite(target.gradient(new)).all():
             q, u = new, turned
         else:
             error, u = np.nan, -u

@@ -49,7 +49,8 @@ class IsokineticPath {
       gained += last.energy;
       temper(terms);
       const double error = gained - ((terms[0] - terms_[0]) + (terms[1] - terms_[1]));
-      finite = std::isfinite(error) && std::isfinite(sums_[0]);
+      // Its square is what warmup and the statistics take.
+      finite = std::isfinite(error * error) && std::isfinite(sums_[0]);
       if (finite) {
         std::swap(near_, far_);
         std::copy(terms, terms + 2, terms_);

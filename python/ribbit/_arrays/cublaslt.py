@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import partial
@@ -25,6 +25,8 @@ CONSTANTS = {
     "CUDA_R_32F": 0,
     "CUBLAS_COMPUTE_32F_FAST_TF32": 77,
     "CUBLAS_STATUS_SUCCESS": 0,
+    "CUBLAS_STATUS_INVALID_VALUE": 7,
+    "CUBLAS_STATUS_NOT_SUPPORTED": 15,
     "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT": 5,
     "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET": 6,
     "CUBLASLT_MATMUL_DESC_EPILOGUE": 7,
@@ -42,6 +44,10 @@ CONSTANTS = {
     "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES": 7,
     "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES": 8,
 }
+# Statuses of no algorithm for a product, and of one that does not fit; any other is a failure.
+_UNKNOWN = (CONSTANTS["CUBLAS_STATUS_NOT_SUPPORTED"],)
+_UNFIT = (*_UNKNOWN, CONSTANTS["CUBLAS_STATUS_INVALID_VALUE"])
+_WAY_ROUND = "use precision 'float32', or ribbit without the library"
 _ALIGNED = 16  # bytes
 # Rows that an algorithm is chosen for, whatever their number, so that it is the same for any.
 _NOMINAL = 2048
@@ -119,15 +125,23 @@ class _Given(NamedTuple):
 
 
 def find() -> str | None:
-    """Return the path of the library that CuPy's loader finds, None for none."""
+    """Return the path of the library that CuPy's loader finds, None for none.
+
+    Raises
+    ------
+    RuntimeError
+        When it finds one that does not load.
+    """
     try:
         from cuda import pathfinder
     except ImportError:
         return None
     try:
         path: str = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
-    except pathfinder.DynamicLibNotFoundError:
+    except pathfinder.DynamicLibNotFoundError:  # a RuntimeError, too
         return None
+    except (RuntimeError, OSError) as error:
+        raise _unloadable("that CuPy's loader finds", error) from error
     return path
 
 
@@ -137,7 +151,9 @@ def version() -> str:
     Raises
     ------
     ImportError
-        When there is none, or one that cannot be loaded.
+        When there is none.
+    RuntimeError
+        When there is one that does not load.
     """
     path = find()
     if path is None:
@@ -145,7 +161,7 @@ def version() -> str:
     try:
         number = _version_of(ctypes.CDLL(path))
     except (OSError, AttributeError) as error:
-        raise ImportError(str(error)) from error
+        raise _unloadable(f"in {path}", error) from error
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -181,20 +197,20 @@ class CublasLt:
             self._text.argtypes, self._text.restype = [c_int], c_char_p
             self.version = _version_of(library)
         except (OSError, AttributeError) as error:
-            raise RuntimeError(f"[ribbit] expected cuBLASLt in {path}: {error}") from error
+            raise _unloadable(f"in {path}", error) from error
         self._handle = c_void_p()
         self._call("Create", byref(self._handle))
 
-    def takes(self, name: str, rows: Sequence[int], chains: int, strides: _Strides) -> bool:
+    def takes(
+        self, name: str, rows: Sequence[int], batches: Sequence[int], strides: _Strides
+    ) -> bool:
         """See `device.Products`."""
         kind = _kind_of(name)
         with self._lock:
             if kind not in self._known:
-                self._known[kind] = self._choose(kind)
-                if kind.relu and self._known[kind] is not None and not self._passes_nan(name):
-                    self._known[kind] = None
+                self._learn(name, kind)
             return self._known[kind] is not None and all(
-                self._fits(kind, m, batches, strides) for m in {*rows} for batches in {1, chains}
+                self._fits(kind, m, many, strides) for m in {*rows} for many in {*batches}
             )
 
     def put(self, name: str, grid: tuple[int, int, int], arguments: bytes, stream: int) -> None:
@@ -207,8 +223,7 @@ class CublasLt:
                 raise RuntimeError(
                     f"[ribbit] expected cuBLASLt to multiply ({given.rows}, {kind.k}) by "
                     f"({kind.k}, {kind.n}) matrices {batches} at a time as it does "
-                    f"{_NOMINAL} rows, got a refusal: use precision 'float32', or ribbit without "
-                    "the library"
+                    f"{_NOMINAL} rows, got a refusal: {_WAY_ROUND}"
                 )
             made = partial(self._described, kind, given.rows, batches, strides)
             what, of_b, of_a, of_value = stack.enter_context(made(given.bias, given.bias_stride))
@@ -220,17 +235,28 @@ class CublasLt:
                 *(given.workspace, given.workspace_bytes, stream),
             )
 
+    def _learn(self, name: str, kind: _Kind) -> None:
+        """Note the algorithm of a kind; nothing where that fails, so that it is asked again."""
+        self._known[kind] = self._choose(kind)
+        try:
+            if kind.relu and self._known[kind] is not None and not self._passes_nan(name):
+                self._known[kind] = None
+        except BaseException:
+            del self._known[kind]
+            raise
+
     def _choose(self, kind: _Kind) -> _Algorithm | None:
         with ExitStack() as stack:
             handles = stack.enter_context(self._described(kind, _NOMINAL, 1))
             preference = stack.enter_context(self._preferred())
             what, of_b, of_a, of_value = handles
             found, count = (_Found * _ASKED)(), c_int()
-            status = self._calls["MatmulAlgoGetHeuristic"](
+            if not self._call(
+                "MatmulAlgoGetHeuristic",
                 *(self._handle, what, of_b, of_a, of_value, of_value, preference),
                 *(_ASKED, found, byref(count)),
-            )
-            if status:  # nothing is known for such a product
+                refusals=_UNKNOWN,
+            ):
                 return None
             good = (one.algorithm for one in found[: count.value] if one.state == 0)
             chosen = next(good, None)
@@ -254,11 +280,13 @@ class CublasLt:
         if key not in self._fitting:
             with self._described(*key) as (what, of_b, of_a, of_value):
                 found = _Found()
-                status = self._calls["MatmulAlgoCheck"](
+                fits = self._call(
+                    "MatmulAlgoCheck",
                     *(self._handle, what, of_b, of_a, of_value, of_value),
                     *(byref(algorithm), byref(found)),  # type: ignore[arg-type]
+                    refusals=_UNFIT,
                 )
-            self._fitting[key] = status == 0 and found.workspace <= WORKSPACE_BYTES
+            self._fitting[key] = fits and found.workspace <= WORKSPACE_BYTES
         return self._fitting[key]
 
     def _passes_nan(self, name: str) -> bool:
@@ -336,14 +364,20 @@ class CublasLt:
             f"{what}SetAttribute", handle, CONSTANTS[name], byref(value), ctypes.sizeof(value)
         )
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: Any, refusals: Collection[int] = ()) -> bool:
+        """Whether it succeeded; a failure is an error but for statuses that are refusals."""
         status = self._calls[name](*arguments)
-        if status != CONSTANTS["CUBLAS_STATUS_SUCCESS"]:
+        if status not in (CONSTANTS["CUBLAS_STATUS_SUCCESS"], *refusals):
             text = (self._text(status) or b"").decode(errors="replace")
             raise RuntimeError(
                 f"[ribbit] expected cublasLt{name} of version {self.version} to succeed, got "
-                f"status {status}{text and f' ({text})'}"
+                f"status {status}{text and f' ({text})'}: {_WAY_ROUND}"
             )
+        return bool(status == CONSTANTS["CUBLAS_STATUS_SUCCESS"])
+
+
+def _unloadable(where: str, error: Exception) -> RuntimeError:
+    return RuntimeError(f"[ribbit] expected cuBLASLt {where} to load, got {error}: {_WAY_ROUND}")
 
 
 def _version_of(library: ctypes.CDLL) -> int:

@@ -68,13 +68,17 @@ class Products(Protocol):
     version: int
 
     def takes(
-        self, name: str, rows: Sequence[int], chains: int, strides: tuple[int, int, int]
+        self,
+        name: str,
+        rows: Sequence[int],
+        batches: Sequence[int],
+        strides: tuple[int, int, int],
     ) -> bool:
         """Whether it makes a product of `product_name` as ribbit's own kernels do.
 
-        With one algorithm for each number of rows, one chain or all: float32 sums in one piece, of
-        which a bias and a ReLU that lets NaN pass are the end. strides: of A, B and value from
-        chain to chain. Not while a graph is recorded.
+        With one algorithm for each of these numbers of rows and of chains (batches): float32 sums
+        in one piece, of which a bias and a ReLU that lets NaN pass are the end. strides: of A, B
+        and value from chain to chain. Not while a graph is recorded.
         """
         ...
 

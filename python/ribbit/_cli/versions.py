@@ -170,3 +170,5 @@ def _cublaslt() -> str:
             f"not found ({' '.join(str(error).split())}); optional, for precision='tf32': "
             'pip install ".[cuda13-tf32]", from the root of ribbit'
         )
+    except RuntimeError as error:  # one that does not load
+        return " ".join(str(error).removeprefix("[ribbit] ").split())

@@ -216,13 +216,19 @@ def test_a_library_is_loaded_when_it_is_asked_for(cupy, monkeypatch):
 
     class Library:
         def __init__(self, path):
+            if path == "broken":
+                raise RuntimeError(path)
             self.path, self.put = path, lambda *given: calls.append(given)
 
     calls: list = []
     device = device_of(cupy.modules["cupy"], "f")
     found.append(None)
     assert device.products is None
-    cupy.device.id, found[0] = 1, "libcublasLt.so.13"
+    cupy.device.id, found[0] = 1, "broken"
+    for _ in range(2):  # an error the second time, too
+        with pytest.raises(RuntimeError, match="broken"):
+            _ = device.products
+    found[0] = "libcublasLt.so.13"
     assert device.products.path == "libcublasLt.so.13"
     assert device.products is device.products
     name = product_name(96, 100, relu=True, bias=False)

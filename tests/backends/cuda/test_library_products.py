@@ -5,6 +5,7 @@ device may cut factors instead, in whatever order it adds. So a sum of k product
 2^-9 of sum |a| |b| for two cut factors, the stand-in by 2^-10, and both by k roundings of 2^-23.
 """
 
+import contextlib
 import ctypes
 import sys
 from types import ModuleType, SimpleNamespace
@@ -65,7 +66,7 @@ class Product:
         strides = [size * own for size, own in zip((rows * k, k * n, n), shared, strict=True)]
         fields = [one for pair in zip(given, strides, strict=True) for one in pair]
         fields += [self.value, rows * n, rows, self.space, WORKSPACE_BYTES]
-        assert device.products.takes(self.name, (rows,), batches, (*strides[:2], rows * n))
+        assert device.products.takes(self.name, (rows,), (batches,), (*strides[:2], rows * n))
         kernel = device.kernels([self.name])[self.name]
         self.given, self.arguments = given, pack(device, fields)
         self.put = lambda: kernel((1, 1, batches), self.arguments)
@@ -157,7 +158,7 @@ def test_recorded(library, rng):
 def test_nan_passes(library, rng, relu):
     a, b = numbers(rng, 1, 40, 100), numbers(rng, 1, 100, 96)
     name = product_name(96, 100, relu=relu, bias=False)
-    if not library.products.takes(name, (40,), 1, (0, 0, 0)):
+    if not library.products.takes(name, (40,), (1,), (0, 0, 0)):
         assert relu  # its ReLU makes 0 of NaN: the kernels of ribbit's own are used
         return
     a[0, 7, 3] = np.nan
@@ -210,6 +211,12 @@ def test_masked_predictions(device, library):
         means[precision] = fit.predict(target.x, 5).mean.get()
     size = np.abs(means["float32"]).max()
     assert 0 < np.abs(means["tf32"] - means["float32"]).max() < 2.0**-7 * size
+    if isinstance(library, cpu_device.CpuDevice):  # asked about nothing else than is launched,
+        fitting = library.products._fitting  # but for 8 rows: whether NaN passes
+        assert {(kind.k, many) for kind, rows, many, _ in fitting if rows != 8} == {
+            (100, 1),
+            (96, 5),
+        }
 
 
 @pytest.mark.parametrize(
@@ -227,6 +234,24 @@ def test_what_stays(device, library, monkeypatch, model, precision):
     found = outputs(device, model, precision, rows=40)
     without(library, monkeypatch)
     np.testing.assert_array_equal(outputs(device, model, precision, rows=40), found)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed", "tf32"])
+def test_where_it_is_not_looked_for(device, monkeypatch, precision):
+    """Neither for predictions nor for gradients but in "tf32", the control."""
+
+    class Asked(Exception):
+        pass
+
+    def fail(self):
+        raise Asked
+
+    found = device_of(device, "test")
+    monkeypatch.setattr(type(found), "products", property(fail))
+    target = build(device, RELU, precision)
+    target.value_and_grad(target.init(1, chains=2))
+    with pytest.raises(Asked) if precision == "tf32" else contextlib.nullcontext():
+        outputs(device, RELU, precision)
 
 
 def test_gradients_stay(device, library, monkeypatch):
@@ -271,6 +296,69 @@ def test_refusals(device, standing, rng, monkeypatch):
     assert cublaslt.alive() == 0
 
 
+def test_passes_are_asked_about(device, standing, monkeypatch):
+    """Ten samples by fours: one that takes no two is not used at all."""
+    monkeypatch.setattr("ribbit._backends.cuda.forward._MOST_SAMPLES", 4)
+    found, fits = outputs(device, RELU, samples=10), binding.CublasLt._fits
+    asked = {many for _, rows, many, _ in standing.products._fitting if rows != 8}
+    assert asked == {4, 2}
+    with monkeypatch.context() as patch:
+        without(standing, patch)
+        own = outputs(device, RELU, samples=10)
+    for refused, expected in ((2, own), (3, found)):  # the control: none has three
+        monkeypatch.setattr(
+            binding.CublasLt,
+            "_fits",
+            lambda self, kind, rows, many, strides, no=refused: (
+                many != no and fits(self, kind, rows, many, strides)
+            ),
+        )
+        got = outputs(device, RELU, samples=10)
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ({"create": 1}, "Create"),
+        ({"heuristic": 14}, "MatmulAlgoGetHeuristic"),
+        ({"heuristic": 7}, "MatmulAlgoGetHeuristic"),
+        ({"check": 14}, "MatmulAlgoCheck"),
+    ],
+    ids=str,
+)
+def test_failures_are_errors(device, standing, monkeypatch, fault, name):
+    """They name the way round and are forgotten."""
+    with monkeypatch.context() as patch:
+        without(standing, patch)
+        own = outputs(device, RELU)
+    found, products = outputs(device, RELU), cublaslt.stand_in()
+
+    def tried():
+        new = cublaslt.stand_in() if "create" in fault else products
+        monkeypatch.setattr(standing, "products", new)
+        return outputs(device, RELU)
+
+    cublaslt.behave(**fault, swallows=True)
+    with pytest.raises(RuntimeError, match=rf"cublasLt{name} of .* 'float32', or ribbit without"):
+        tried()
+    assert cublaslt.alive() == 0
+    cublaslt.behave(swallows=True)  # whether NaN passes is asked after all
+    np.testing.assert_array_equal(tried(), own)
+    products = cublaslt.stand_in()
+    cublaslt.behave()
+    np.testing.assert_array_equal(tried(), found)
+
+
+@pytest.mark.parametrize("refusal", [{"heuristic": 15}, {"check": 15}, {"check": 7}], ids=str)
+def test_refusals_are_no_errors(device, standing, monkeypatch, refusal):
+    """The control of the failures: what it has no algorithm for stays with ribbit's own kernels."""
+    cublaslt.behave(**refusal)
+    found = outputs(device, RELU)
+    without(standing, monkeypatch)
+    np.testing.assert_array_equal(outputs(device, RELU), found)
+
+
 def test_finding(monkeypatch, tmp_path):
     """By CuPy's loader; a library that does not load is an error, none is none."""
 
@@ -279,8 +367,8 @@ def test_finding(monkeypatch, tmp_path):
 
     def load(name):
         assert name == "cublasLt"
-        if path is None:
-            raise Missing
+        if isinstance(path, Exception):
+            raise path
         return SimpleNamespace(abs_path=path)
 
     pathfinder = ModuleType("cuda.pathfinder")
@@ -291,14 +379,30 @@ def test_finding(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", pathfinder)
     path = cublaslt.path()
     assert binding.find() == path
-    path = None
+    assert binding.version() == "13.0.0"
+    path = Missing()
     assert binding.find() is None
+    with pytest.raises(ImportError, match="no libcublasLt"):
+        binding.version()
+    for path in (RuntimeError("Failed to dlopen it"), OSError("it is too short")):
+        for function in (binding.find, binding.version):
+            with pytest.raises(
+                RuntimeError, match=rf"cuBLASLt that .* finds to load, got {path}: use precision"
+            ):
+                function()
     monkeypatch.setitem(sys.modules, "cuda", None)
     assert binding.find() is None
     broken = tmp_path / "libcublasLt.so.13"
     broken.write_bytes(b"no library")
-    with pytest.raises(RuntimeError, match=r"expected cuBLASLt in .*libcublasLt\.so\.13: "):
-        binding.CublasLt(str(broken), cpu_device.NAMESPACE)
+    monkeypatch.setattr(binding, "find", lambda: str(broken))
+    for function in (
+        binding.version,
+        lambda: binding.CublasLt(str(broken), cpu_device.NAMESPACE),
+    ):
+        with pytest.raises(
+            RuntimeError, match=r"expected cuBLASLt in .*libcublasLt\.so\.13 to load, got .*: use"
+        ):
+            function()
 
 
 def test_header(tmp_path):

@@ -171,7 +171,7 @@ class Walled(Gaussian):
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("which", ["value", "gradient"])
-@pytest.mark.parametrize("beyond", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("beyond", [np.nan, np.inf, -np.inf, -1e200])
 def test_chains_turn_round_at_a_wall(beyond, which, integrator):
     target = Walled(beyond, which)
     sampler = MCLMC(target, **FIXED, integrator=integrator)

@@ -35,12 +35,15 @@ def stand_in():
     return CublasLt(path(), NAMESPACE)
 
 
-def behave(bits=BITS, cuts=False, swallows=False, most=MOST):
+def behave(bits=BITS, cuts=False, swallows=False, most=MOST, create=0, heuristic=0, check=0):
     """Set how it behaves: as the library's documentation says, or not.
 
-    bits: kept of a factor; cuts: not rounded; swallows: ReLU makes 0 of NaN; most: batches.
+    bits: kept of a factor; cuts: not rounded; swallows: ReLU makes 0 of NaN; most: batches;
+    create, heuristic, check: statuses of functions that fail.
     """
-    ctypes.CDLL(path()).stand_in(bits, int(cuts), int(swallows), most)
+    ctypes.CDLL(path()).stand_in(
+        bits, int(cuts), int(swallows), most, *map(int, (create, heuristic, check))
+    )
 
 
 def headers():

@@ -50,8 +50,10 @@ constexpr uint64_t kWorkspace = 1 << 20;  // what the algorithm claims to need
 constexpr uint64_t kMagic = 0x52494242;   // of an algorithm that the heuristic named
 
 // What tests set: bits behind the leading one, whether they are cut instead of rounded, whether
-// ReLU makes 0 of NaN, the most batches, and descriptors that nobody has destroyed.
+// ReLU makes 0 of NaN, the most batches, statuses that end three functions at once where they are
+// not zero, and descriptors that nobody has destroyed.
 int bits = 10, cuts = 0, swallows = 0, most = 1 << 30;
+int create = 0, heuristic = 0, check = 0;
 long long alive = 0;
 
 cublasStatus_t status(int code) {
@@ -129,8 +131,10 @@ bool agrees(const Product& what, const Layout& b, const Layout& a, const Layout&
 
 extern "C" {
 
-void stand_in(int new_bits, int new_cuts, int new_swallows, int new_most) {
+void stand_in(int new_bits, int new_cuts, int new_swallows, int new_most, int new_create,
+              int new_heuristic, int new_check) {
   bits = new_bits, cuts = new_cuts, swallows = new_swallows, most = new_most;
+  create = new_create, heuristic = new_heuristic, check = new_check;
 }
 long long stand_in_alive() {
   return alive;
@@ -140,9 +144,17 @@ size_t cublasLtGetVersion() {
   return 130000;
 }
 const char* cublasLtGetStatusString(cublasStatus_t code) {
-  return static_cast<int>(code) == kInvalid ? "an invalid value" : "not supported";
+  switch (static_cast<int>(code)) {
+    case kInvalid:
+      return "an invalid value";
+    case kUnsupported:
+      return "not supported";
+    default:
+      return "another status";
+  }
 }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (create != 0) return status(create);
   *handle = reinterpret_cast<cublasLtHandle_t>(&alive);
   return status(kSuccess);
 }
@@ -222,6 +234,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t wanted, int asked,
                                               cublasLtMatmulHeuristicResult_t found[], int* count) {
   *count = 0;
+  if (heuristic != 0) return status(heuristic);
   const Preference& limits = preference(wanted);
   bool good = asked > 0 && c == d && limits.schemes == 0 && limits.workspace >= kWorkspace;
   for (const uint64_t one : limits.alignments) good = good && one <= 16;
@@ -241,6 +254,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t wh
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* found) {
+  if (check != 0) return status(check);
   const bool good = algorithm->data[0] == kMagic && c == d &&
                     agrees(product(what), layout(b), layout(a), layout(d)) &&
                     layout(d).batches <= static_cast<uint64_t>(most);

@@ -55,7 +55,7 @@ class Record:
 class _Anything:
     """A library that takes every product."""
 
-    def takes(self, name, rows, chains, strides):
+    def takes(self, name, rows, batches, strides):
         return True
 
 

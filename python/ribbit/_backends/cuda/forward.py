@@ -6,7 +6,7 @@ Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,8 @@ class Forward(Walk):
     source : Samples
         Under masks, layers before the first one are passed once for all samples at a panel.
     samples : int
-        The most samples wanted in one pass; fewer where memory is short, in passes of equal size.
+        All that one prediction takes; passes have as many, fewer where memory is short, in passes
+        of equal size but for the last.
     precision : str, default "float32"
         Of products of float32 weights; ``precision.py``.
 
@@ -104,7 +105,9 @@ class Forward(Walk):
         # First row and rows of each panel, and its launches: those of all samples, and the others.
         self._panels: list[tuple[int, int, list[Launch], list[Launch]]] = []
         panels = [(b, min(self.rows, self.count - b)) for b in range(0, self.count, self.rows)]
-        self._library = self._library_for([some for _, some in panels])
+        self._library = self._library_for(
+            {some for _, some in panels}, {end - begin for begin, end in self.groups(0, samples)}
+        )
         for first, some in panels:
             panel = self._panel_at(cells, {}, first, some)
             self._write_forward(panel)
@@ -154,17 +157,18 @@ class Forward(Walk):
                 self._launch(others, end - begin)
                 yield begin, end, row, rows, outputs[: end - begin, :]
 
-    def _library_for(self, rows: Sequence[int]) -> Library | None:
+    def _library_for(self, rows: Collection[int], batches: Collection[int]) -> Library | None:
         """Return what makes products in plain TF32 where the device has a library for them.
 
         Of predictions alone: nobody promises that its bits do not depend on how many chains there
-        are, and a force must be a function of the position.
+        are, and a force must be a function of the position. rows: of panels. batches: samples of
+        passes.
         """
         products = self._device.products if self._product_passes.forward == 1 else None
         if products is None:
             return None
         space = self._address(self._buffer((WORKSPACE_BYTES,), np.uint8))
-        return Library(products, space, sorted({*rows}), self._chains)
+        return Library(products, space, sorted(rows), sorted(batches))
 
     def last_weights(self) -> int:
         """Return the address of the last weight of the first sample."""

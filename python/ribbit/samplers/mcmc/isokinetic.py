@@ -198,7 +198,8 @@ class Dynamics:
                     q = _choose(xp, lost, position, q)
                 new, g = density.terms_and_grad(q, guard)
             error = gained - to_host(total(new - terms))
-            lost |= ~np.isfinite(error) | ~np.isfinite(_sums(xp, g, g)[0])
+            # Its square is what warmup and the statistics take.
+            lost |= ~np.isfinite(error * error) | ~np.isfinite(_sums(xp, g, g)[0])
             if lost.any():
                 _, back, _ = _kicks(xp, 0.0 * velocity, velocity, 0.0 * step_size)
                 turned = -(_column(xp, back, u) * velocity)

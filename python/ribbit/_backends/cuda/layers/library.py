@@ -42,7 +42,9 @@ def product(
     name = product_name(n, k, relu=code == _RELU, bias=at is not None)
     (a_base, a_stride, _), (b_base, b_stride, _) = a.fields, b.fields
     strides = a_stride, b_stride, out.chain_stride
-    if not library.products.takes(name, library.rows, library.chains, strides):
+    # A value that no mask reaches is there once, for all samples.
+    batches = library.batches if out.chain_stride else (1,)
+    if not library.products.takes(name, library.rows, batches, strides):
         return None
     given = a_base, a_stride, b_base, b_stride, at, stride, out.value, out.chain_stride
     return Launch(

@@ -189,14 +189,14 @@ class Library:
         Address of `WORKSPACE_BYTES`, of the program's own.
     rows : sequence of int
         Of each panel.
-    chains : int
-        At most.
+    batches : sequence of int
+        Samples of each pass.
     """
 
     products: Products
     workspace: int
     rows: Sequence[int]
-    chains: int
+    batches: Sequence[int]
 
 
 @dataclass
