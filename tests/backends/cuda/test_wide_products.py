@@ -17,6 +17,7 @@ from tests.support.layer_problems import net
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 PLACES = {"128, 128": (16, 16), "256, 80": (64, 4)}  # threads below each other and side by side
+ROOM = 227 << 10  # bytes of shared memory of a block of an H100
 
 
 def plain(name):
@@ -63,7 +64,7 @@ def chosen(m, n, k, chains, **options):
     a = products.matrix("float", 0, 0, k)
     b = products.matrix("float", 0, 0, n)
     sink = products.delta_sink("float", Cell(n, 0, m * n), n)
-    return products.product("float", a, b, sink, m=m, n=n, k=k, chains=chains, **options)
+    return products.product("float", a, b, sink, m=m, n=n, k=k, chains=chains, room=ROOM, **options)
 
 
 def test_tiles_fill_the_device():

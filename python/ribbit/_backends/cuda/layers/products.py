@@ -173,7 +173,7 @@ def product(
     passes: int = 0,
     joins: bool = False,
     chains: int = 1,
-    room: int = 1 << 30,
+    room: int,
 ) -> Launch:
     """Return the launch of sink(m, n) = sum over k of a(m, k) b(k, n) for every chain.
 
