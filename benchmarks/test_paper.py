@@ -110,6 +110,7 @@ def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> Non
             m=m,
             n=n,
             k=k,
+            room=device.block_shared,
         )
         kernel = device.kernels([launch.name])[launch.name]
         kernel(launch.grid_of(1), pack(device, launch.fields))
