@@ -132,12 +132,11 @@ def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> Non
 def test_a_product_of_the_library_is_priced_by_its_operands() -> None:
     """Three samples of 784-400-400-10 on 40 rows, which the samples of the first layer share."""
     one = paper.count(gpu_rows.OTHERS["mc-forward-tf32-library"], small=True)
-    first, second = (launch for launch in one.launches if launch.library)
-    assert (first.times, second.times) == (1, 1)
-    assert (first.mma, second.mma) == (3 * 40 * 784 * 400, 3 * 40 * 400 * 400)
+    (first,) = (launch for launch in one.launches if launch.library)
+    assert first.times == 1
+    assert first.mma == 3 * 40 * 784 * 400
     assert first.memory == 4 * (40 * 784 + 3 * (784 * 400 + 400 + 40 * 400))
-    assert second.memory == 4 * 3 * (40 * 400 + 400 * 400 + 400 + 40 * 400)
-    assert len(one.launches) == 4  # and those of ribbit's own: the last layer, the moments
+    assert len(one.launches) == 3  # and those of ribbit's own: the other layers, the moments
     device = paper.paper_model.DEVICES["H100"]
     seconds = one.model("H100").rows
     rate = device.library * device.peak * device.multiprocessors * device.clock
@@ -145,7 +144,7 @@ def test_a_product_of_the_library_is_priced_by_its_operands() -> None:
     modelled = paper.paper_model.model([large], device, 1)
     assert modelled.device == pytest.approx(1e12 / rate + device.node + device.fill)
     assert modelled.bound == "tensor"
-    assert len(seconds) == 4
+    assert len(seconds) == 3
 
 
 @pytest.mark.parametrize("name", ["bbb-sampling", "hmc-58368-rows", "hmc-1-chain"])

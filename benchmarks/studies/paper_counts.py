@@ -27,8 +27,9 @@ _LANES = 32
 _DECISIVE = range(0, struct.calcsize(PRODUCT_LAYOUT), 8)  # members of a library's product: all
 # Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
 _DIFFER = {"OrderedDeltaPatches<": 4}
-# Whose warps have tiles of different layers.
+# Whose warps have tiles of different layers, or of which some alone copy the last columns.
 _WARPS_DIFFER = ("RowGradient<", "Trajectory<", "ClusterTrajectory<", "GridTrajectory<")
+_WARPS_DIFFER += ("LastLayers<",)
 
 
 @dataclass(frozen=True)

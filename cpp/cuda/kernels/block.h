@@ -136,6 +136,17 @@ RIBBIT_DEVICE const float* as_it_is(const float* address) {
   return address;
 #endif
 }
+// A thread's number which the compiler takes for a new one: what follows from it is computed here,
+// not kept from outside of a loop in registers that the loop needs.
+RIBBIT_DEVICE int anew(int thread) {
+#if defined(__CUDA_ARCH__)
+  int same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(thread));
+  return same;
+#else
+  return thread;
+#endif
+}
 RIBBIT_DEVICE void write4(float* to, const float* from) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);

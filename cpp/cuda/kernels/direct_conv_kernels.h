@@ -7,18 +7,6 @@
 
 namespace ribbit::cuda {
 
-// A thread's number which the compiler takes for a new one: what follows from it is computed here,
-// not kept from outside of a loop in registers that the loop needs.
-RIBBIT_DEVICE int anew(int thread) {
-#if defined(__CUDA_ARCH__)
-  int same;
-  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(thread));
-  return same;
-#else
-  return thread;
-#endif
-}
-
 // Whether a sink takes all images of a block at once.
 template <class Sink>
 RIBBIT_SIZE auto takes_images(int) -> decltype(Sink::kImages) {

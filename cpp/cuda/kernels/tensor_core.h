@@ -34,6 +34,25 @@ RIBBIT_DEVICE float tf32_factor(float a) {
 #endif
 }
 
+// The same with ties to even, for which sm_90 has an instruction; rubbish in the other bits
+// likewise.
+RIBBIT_DEVICE float tf32_nearest(float a) {
+  Word bits;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(a));
+#else
+  bits = Ops<float>::bits(a);
+#if defined(__CUDA_ARCH__)
+  if (fabsf(a) < __int_as_float(0x7f800000)) bits += 0xfffu + (bits >> 13 & 1u);
+#else
+  if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fffffffu;  // NaN
+  if ((bits & 0x7fffffffu) < 0x7f800000u) bits += 0xfffu + (bits >> 13 & 1u);
+  if (bits != 0x7fffffffu) bits &= 0xffffe000u;
+#endif
+#endif
+  return Ops<float>::from_bits(bits);
+}
+
 // x = big + small, of which tensor cores see all but 2^-23 of x; x becomes big, the TF32 number
 // nearest to it. Of infinity and NaN, whatever big is, small is NaN, so a product with both has it.
 RIBBIT_DEVICE void split_tf32(float& x, float& small) {

@@ -33,6 +33,7 @@ HEADERS = (
     "cuda/kernels/few_rows_kernels.h",
     "cuda/kernels/tensor_product_kernels.h",
     "cuda/kernels/wide_tensor_product_kernels.h",
+    "cuda/kernels/last_layers_kernels.h",
     "cuda/kernels/density_kernels.h",
     "cuda/kernels/join_kernels.h",
     "cuda/kernels/tail_kernels.h",

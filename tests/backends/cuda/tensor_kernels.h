@@ -28,6 +28,22 @@ struct Rounded {
   }
 };
 
+// As the kernels of the last layers round.
+struct RoundedToEven {
+  static constexpr int kBlock = kThreads;
+  using Shared = Nothing;
+  const float* in;
+  float* out;
+  Index n;
+  RIBBIT_DEVICE void operator()(Block& block) const {
+    block.last([&](int t) {
+      for (Index i = block.x() * kBlock + t; i < n; i += block.width() * kBlock) {
+        out[i] = Ops<float>::from_bits(Ops<float>::bits(tf32_nearest(in[i])) & 0xffffe000u);
+      }
+    });
+  }
+};
+
 // The fragments c of 8 warps += those of a times those of b: 2 x 2 fragments of each warp, as its
 // threads hold them (256 threads, 8, 4 and 16 numbers).
 struct WarpProducts {

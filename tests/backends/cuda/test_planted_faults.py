@@ -122,6 +122,16 @@ def moments(device):
     return [a.get() for a in sums.sums]
 
 
+def predicted(device):
+    """Two layers of a prediction in TF32, of seven steps: the last one has the first tile again."""
+    rng = np.random.default_rng(3)
+    target = problem(rng, "categorical", rows=70, hidden=(100, 70), dtype="float32")
+    theta, table = starts(np.random.default_rng(4), target, 2), target.model.table
+    given = xp.asarray(target.x), Stored(xp.asarray(theta)), 2
+    forward = Forward(device, table, *given, "tf32")
+    return [values.get() for *_, values in forward.passes(0, 2)]
+
+
 def weights(device):
     """Samples of a thread, with memory behind them that nobody may write."""
     rng, n, samples = np.random.default_rng(3), 5, 6
@@ -157,6 +167,30 @@ FAULTS = {
         "block.phase([](int) {});  // what others have asked for",
         f"{NO_BARRIER}  // what others have asked for",
         program(rows=70, hidden=(40, 33), precision="mixed"),
+    ),
+    "LastLayers: nobody waits for the last weights": Fault(
+        "last_layers_kernels.h",
+        "block.phase([](int) {});  // the last weights are there",
+        f"{NO_BARRIER}  // the last weights are there",
+        predicted,
+    ),
+    "LastLayers: the last weights come before all tiles are read": Fault(
+        "last_layers_kernels.h",
+        "block.phase([](int) {});  // no tile is read any more",
+        f"{NO_BARRIER}  // no tile is read any more",
+        predicted,
+    ),
+    "LastLayers: sums of parts that others have not written": Fault(
+        "last_layers_kernels.h",
+        "block.phase([&](int t) { add_columns(",
+        "block.last([&](int t) { add_columns(",
+        predicted,
+    ),
+    "LastLayers: two outputs have one place for their parts": Fault(
+        "last_layers_kernels.h",
+        "shared.parts[o / 2 % 2]",
+        "shared.parts[0]",
+        predicted,
     ),
     "DirectConvolution: channels come before the last ones are read": Fault(
         "direct_conv_kernels.h",

@@ -17,6 +17,7 @@ from ribbit._arrays import kernel_sources
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.cpu_device import CpuDevice
 from tests.support.cuda.kernel_list import WIDE_TENSOR_PRODUCTS
+from tests.support.cuda.tf32 import nearest
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
@@ -37,7 +38,7 @@ def _compiled():
     flags = (False, True)
     compile_all([tile_name(*c) for c in itertools.product((1, 3), TILES, flags, flags)])
     faulty = [f"{name}<{str(flag).lower()}>" for name in FAULTS for flag in flags]
-    compile_all(["Rounded", "WarpProducts", *MATRICES, *faulty], (HEADER,))
+    compile_all(["Rounded", "RoundedToEven", "WarpProducts", *MATRICES, *faulty], (HEADER,))
     compile_all(WIDE_TENSOR_PRODUCTS)
 
 
@@ -52,17 +53,6 @@ def launched(name, grid, out, *fields, headers=(HEADER,)):
     return in_every_order(run, headers)[0]
 
 
-def nearest(x, *, ties_away=True):
-    """TF32 numbers nearest to float32 ones, from exact double arithmetic."""
-    with np.errstate(invalid="ignore"):
-        exact = np.abs(x.astype(np.float64))
-        unit = np.maximum(2.0 ** (np.frexp(exact)[1] - 11.0), 2.0**-136)  # subnormals: 2^-149+13
-        places = exact / unit
-        rounded = np.floor(places + 0.5) if ties_away else np.rint(places)
-        size = np.where(rounded * unit >= 2.0**128, np.inf, rounded * unit)
-    return np.copysign(np.where(np.isfinite(x), size, exact), x).astype(np.float32)
-
-
 def rounded(x):
     """Numbers rounded to TF32, and what the split leaves of them."""
 
@@ -74,16 +64,41 @@ def rounded(x):
     return in_every_order(run, (HEADER,))
 
 
-def test_rounding(rng):
-    """Bit for bit: to nearest, ties away from zero, ten bits; over the largest one infinity."""
+def words_of(rng):
+    """Numbers of all kinds, with ties and those next to them, but NaN."""
     words = rng.integers(0, 2**32, size=40_000, dtype=np.uint32)
     tops = rng.integers(0, 2**19, size=(4000, 1), dtype=np.uint32) << np.uint32(13)
     lows = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF], dtype=np.uint32)
     odd = np.array([0, 1, 0x80000000, 0x0FFF, 0x1000, 0x7F7FFFFF, 0x7F7FEFFF, 0x7F7FF000])
     words = np.concatenate([words, (tops | lows).ravel(), odd.astype(np.uint32), [0x7F800000]])
     x = words.astype(np.uint32).view(np.float32)
-    x = x[~np.isnan(x)]
+    return x[~np.isnan(x)]
 
+
+def rounded_to_even(x):
+    def run(device):
+        out = xp.empty(x.shape, np.float32)
+        device.launch("RoundedToEven", (3, 1, 1), xp.asarray(x), out, x.size)
+        return [out.get()]
+
+    return in_every_order(run, (HEADER,))[0]
+
+
+def test_rounding_to_even(rng):
+    """Bit for bit: to nearest, ties to even, ten bits; over the largest one infinity."""
+    x = words_of(rng)
+    found = rounded_to_even(x)
+    np.testing.assert_array_equal(
+        found.view(np.uint32), nearest(x, ties_away=False).view(np.uint32)
+    )
+    assert (found.view(np.uint32) != nearest(x).view(np.uint32)).any()  # the control
+    odd = np.array([0x7F800001, 0x7FFFFFFF, 0xFFC00000], dtype=np.uint32).view(np.float32)
+    assert np.isnan(rounded_to_even(odd)).all()
+
+
+def test_rounding(rng):
+    """Bit for bit: to nearest, ties away from zero, ten bits; over the largest one infinity."""
+    x = words_of(rng)
     found, small = rounded(x)
     np.testing.assert_array_equal(found.view(np.uint32), nearest(x).view(np.uint32))
     # what is left of it is exact where it is finite, and 2^-11 of it at most

@@ -11,9 +11,11 @@ import fcntl
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -35,6 +37,8 @@ FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"
 FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # cuda_on_cpu.h fills memory with NaN, for certainty
 MOST = 48  # kernels of a library: processes that want the same list share its libraries out
 
+NEWEST, UNUSED = 4, 24 * 3600  # folders that stay, and seconds after which others go
+
 
 def digest(*ingredients: str) -> str:
     return hashlib.sha256("\n".join(ingredients).encode()).hexdigest()
@@ -46,6 +50,20 @@ def folder(*names: str) -> Path:
     path = Path(base, f"ribbit-kernels-{os.getuid()}", *names)
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def used(place: Path) -> Path:
+    """Return a folder of one set of sources, marked as used; old ones of others are removed."""
+    os.utime(place)
+    ages: dict[Path, float] = {}
+    for path in place.parent.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process may remove it, too
+            if path.is_dir() and len(path.name) == len(place.name):
+                ages[path] = time.time() - path.stat().st_mtime
+    for path in sorted(ages, key=lambda path: ages[path])[NEWEST:]:
+        if ages[path] > UNUSED:
+            shutil.rmtree(path, ignore_errors=True)
+    return place
 
 
 @contextlib.contextmanager
@@ -133,7 +151,7 @@ class Compiler:
         own = [p for what in ("core/*_hd.h", "cuda/*/*.h") for p in sorted(CPP.glob(what))]
         own += [Path(p) if p.startswith("/") else CPP / p for p in self.headers]
         texts = [path.read_text() for path in own]
-        return folder(digest(version(), *self.headers, *self.flags, *texts))
+        return used(folder(digest(version(), *self.headers, *self.flags, *texts)))
 
     def _library(self, names, path):
         code = path.with_suffix(".cpp")

@@ -98,6 +98,15 @@ WIDE_TENSOR_PRODUCTS = tuple(
     )
     if passes == 1 or tile not in _TENSOR_TILES[:2]
 )
+# The last two layers of predictions.
+LAST_LAYERS = tuple(
+    f"LastLayers<1, ActivationSink<float, 0>, {tile}, {vectors}>"
+    for tile in (
+        *("32, 128", "64, 192", "128, 256", "64, 416"),
+        *("256, 128", "256, 192", "128, 320", "128, 416"),
+    )
+    for vectors in ("4, 4", "1, 1")
+)
 # And of products of few rows.
 FEW_ROWS_PRODUCTS = tuple(
     f"FewRowsProduct<{b}, {sink}, {left}, {right}, {into}>"
@@ -182,6 +191,7 @@ OUTSIDE_POSTERIORS = (
     *TAP_GRADIENTS,
     *WIDE_PRODUCTS,
     *WIDE_TENSOR_PRODUCTS,
+    *LAST_LAYERS,
     *FEW_ROWS_PRODUCTS,
     *FOUND_PRODUCTS,
     *ORDERED_PRODUCTS,

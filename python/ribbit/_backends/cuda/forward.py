@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ribbit._arrays.device import WORKSPACE_BYTES, Device, Launch, pack
+from ribbit._backends.cuda.layers import op_table
 from ribbit._backends.cuda.layers.panel import Library, Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
 from ribbit._backends.cuda.samples import Masked, Samples
@@ -92,6 +93,7 @@ class Forward(Walk):
             fixed=frozenset() if masked is None else fixed_rows(rows, rates),
             passes=PASSES[precision] if self.scalar == "float" else Passes(),
         )
+        self._last = op_table.last_layers(self._rows, self._skipped, self._fixed)
         self.theta = self._buffer((self.samples if masked is None else 1, stride))
         self.weights = self.theta if stride == dim else self.theta[:, :dim]
         self.grad = self.theta  # nobody writes it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch
-from ribbit._backends.cuda.layers import few_rows, library, products
+from ribbit._backends.cuda.layers import few_rows, last_layers, library, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -13,6 +13,8 @@ __all__ = ["OPERATIONS"]
 
 def write(panel: Panel, number: int, row: Row) -> Backward:
     """Append value = f(x W + b); backward: the gradients of W, b and x."""
+    if number in panel.made:
+        return lambda: None
     scalar, dim, count = panel.scalar, panel.dim, panel.count
     source, out = panel.cells[row["input"]], panel.cells[number + 1]
     inputs, outputs, bias = row["in_size"], row["out_size"], row["bias"]
@@ -32,7 +34,10 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     w = products.matrix(scalar, weight, stride, outputs)
     passes, code, added = panel.passes, panel.codes[number], (panel.theta(bias), dim)
     launch = library.product(panel, code, x, w, added, out, n=outputs, k=inputs)
-    if launch is None:
+    both = _with_last(panel, number, row, x, w, library=launch is not None)
+    if both is not None:
+        launch = both
+    elif launch is None:
         launch = _product(panel, x, w, sink, count, outputs, inputs, passes.forward)
     panel.forward.append(launch)
 
@@ -48,6 +53,47 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
         panel.backward.append(_product(panel, delta, back, into, *ways))
 
     return backward
+
+
+def _with_last(
+    panel: Panel, number: int, row: Row, x: Operand, w: Operand, *, library: bool
+) -> Launch | None:
+    """Return the launch of a layer and of the last one, None where they are not made together."""
+    scalar, dim, sizes = panel.scalar, panel.dim, (row["out_size"], row["in_size"])
+    if number not in panel.last or scalar != "float" or panel.passes.forward != 1:
+        return None
+    behind, its_row = panel.last[number]
+    out, outputs = panel.cells[behind + 1], its_row["out_size"]
+    if not last_layers.takes(*sizes, outputs, library=library):
+        return None
+    sink = products.activation_sink(
+        scalar,
+        panel.codes[behind],
+        panel.theta(its_row["bias"]),
+        dim,
+        out.value,
+        None,
+        out.chain_stride,
+        outputs,
+    )
+    weight, stride = panel.theta(its_row["weight"]) or 0, dim if panel.chains > 1 else 0
+    launch = last_layers.launch(
+        x,
+        w,
+        (panel.theta(row["bias"]), dim),
+        products.matrix(scalar, weight, stride, outputs),
+        panel.codes[number],
+        sink,
+        m=panel.count,
+        n=sizes[0],
+        k=sizes[1],
+        outputs=outputs,
+        chains=panel.chains,
+        room=panel.block_shared,
+    )
+    if launch is not None:
+        panel.made.add(behind)
+    return launch
 
 
 def _product(

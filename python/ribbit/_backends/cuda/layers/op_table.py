@@ -29,6 +29,7 @@ __all__ = [
     "fused_activations",
     "gradient_terms",
     "joined_sums",
+    "last_layers",
     "lent_deltas",
     "norms_of",
     "row_terms",
@@ -156,6 +157,29 @@ def norms_of(rows: Sequence[Row], skipped: Collection[int], fixed: Collection[in
         if reader >= 0 and rows[reader]["op"] == OPS["conv"]:
             before[reader] = number, row
     return Norms(behind, before)
+
+
+def last_layers(
+    rows: Sequence[Row], skipped: Collection[int], fixed: Collection[int] = ()
+) -> dict[int, tuple[int, Row]]:
+    """Return a dense layer whose value the last one, dense too, alone reads: by its row the last.
+
+    Of `fixed` rows one kernel makes the values of all chains.
+    """
+    last = max((i for i in range(len(rows)) if i not in skipped), default=-1)
+    if last < 0 or rows[last]["op"] != OPS["dense"]:
+        return {}
+    source = made(rows, skipped, rows[last]["input"]) - 1
+    readers = [
+        number
+        for number, row in enumerate(rows)
+        if number not in skipped
+        and source + 1 in (made(rows, skipped, row["input"]), made(rows, skipped, row["second"]))
+    ]
+    both = source >= 0 and rows[source]["op"] == OPS["dense"] and readers == [last]
+    if not both or made(rows, skipped, len(rows)) != last + 1:
+        return {}
+    return {source: (last, rows[last])} if (source in fixed) == (last in fixed) else {}
 
 
 def made(rows: Sequence[Row], skipped: Collection[int], value: int) -> int:

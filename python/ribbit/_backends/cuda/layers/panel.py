@@ -227,6 +227,8 @@ class Panel:
         By row of a norm whose kernel adds another value: number of that value, row of the sum.
     norms : Norms
         Filter response norms that a convolution may make.
+    last : mapping of int to (int, Row)
+        By row of a dense layer: the last one, which alone reads its value and may be made with it.
     states : dict of int to (int, int)
         By row: address of what the layer keeps, numbers per data row.
     rates : sequence of float
@@ -258,7 +260,8 @@ class Panel:
     forward, backward : list of Launch
         Where launches go.
     made, undone : set of int
-        Rows of norms whose way forward, or back, is part of a convolution's launch.
+        Rows whose way forward, or back, is part of another's launch: norms of a convolution's, the
+        last layer of that before it.
     library : Library or None
         What makes some of the products.
     """
@@ -275,6 +278,7 @@ class Panel:
     slices: dict[int, Slices]
     sums: dict[int, tuple[int, int]]
     norms: Norms
+    last: Mapping[int, tuple[int, Row]]
     states: dict[int, tuple[int, int]]
     rates: Sequence[float]
     learned: Mapping[int, LearnedRate]

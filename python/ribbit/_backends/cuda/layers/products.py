@@ -15,6 +15,11 @@ from ribbit._backends.cuda.layers.panel import Cell, Panel, Row
 
 __all__ = [
     "DEPTH",
+    "L2_RATE",
+    "MOST_STRIDE",
+    "MOST_WIDE",
+    "PROCESSORS",
+    "TENSOR_RATE",
     "Operand",
     "activation_sink",
     "aligned",
@@ -24,6 +29,7 @@ __all__ = [
     "matrix",
     "product",
     "tap_gradient",
+    "tensor_time",
     "weight_gradient",
 ]
 
@@ -31,7 +37,7 @@ DEPTH = 16  # terms of a sum that lie in shared memory at a time
 _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mostly padding for
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
 # What is counted in 32 bits: 16 rows or terms, 64 lines in memory.
-_MOST_WIDE, _MOST_STRIDE = 1 << 26, 1 << 24
+MOST_WIDE, MOST_STRIDE = 1 << 26, 1 << 24
 # Tiles of wide products: instructions of 16 terms, as counted, and blocks of a multiprocessor; of
 # matrices, and of what finds its numbers.
 _TILES = {
@@ -62,7 +68,7 @@ _TENSOR_TILES: dict[tuple[int, int], tuple[int, tuple[int, int], tuple[int, int]
     (64, 32): (2, (110, 4), (131, 3)),
 }
 # Of an H100, for each multiprocessor and clock, assumed: multiply-adds, bytes from L2.
-_TENSOR_RATE, _L2_RATE = 635, 24
+TENSOR_RATE, L2_RATE = 635, 24
 _FOUND_TILES = {
     (256, 32): (690, 2),
     (256, 16): (440, 2),
@@ -75,7 +81,7 @@ _FOUND_TILES = {
 }
 _TAPS, _TAP_CHANNELS = 9, 16  # of a block of TapGradient
 _ACROSS = (64, 32, 16)  # and its outs
-_PROCESSORS = 132  # multiprocessors that are to have work: of an H100
+PROCESSORS = 132  # multiprocessors that are to have work: of an H100
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ def product(
         large = a.ones or m > _NARROW if passes else m > _NARROW and m * n * k >= _WIDE
         strides = [one.fields[2] for one in (a, b) if one.plain]
         counted = (m, n) if passes else (m, n, k)
-        if large and max(counted) < _MOST_WIDE and max(strides, default=0) < _MOST_STRIDE:
+        if large and max(counted) < MOST_WIDE and max(strides, default=0) < MOST_STRIDE:
             return _wide_product(a, b, sink, sizes, passes, chains, room)
     operands = f"{a.name}, {b.name}, {sink.name}"
     if passes:
@@ -321,7 +327,7 @@ def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copi
     """Return a time, by the paper's model of issue, of products by tiles on a large device."""
     instructions, resident = counted
     blocks = -(-m // tile[0]) * -(-n // tile[1]) * copies
-    turns = -(-blocks // _PROCESSORS)
+    turns = -(-blocks // PROCESSORS)
     warps = THREADS // 32 * min(resident, turns) / 4  # of a scheduler
     return turns * instructions / min(0.9, 0.45 + 0.15 * warps)
 
@@ -333,17 +339,26 @@ def _tensor_tile(m: int, n: int, passes: int, copies: int, room: int) -> tuple[i
     """
 
     def time(tile: tuple[int, int]) -> float:
-        _, once, thrice = _TENSOR_TILES[tile]
-        counted = once if passes == 1 else thrice
         most = 3 * 4 * sum(max(20 * side, DEPTH * (side + 8)) for side in tile) + 4 * tile[1]
-        if counted is None or most > room:
-            return math.inf
-        turns = -(-(-(-m // tile[0]) * -(-n // tile[1]) * copies) // _PROCESSORS)
-        multiplied = turns * passes * tile[0] * tile[1] * DEPTH / _TENSOR_RATE
-        read = turns * 4 * DEPTH * (tile[0] + min(tile[1], n)) / _L2_RATE
-        return max(multiplied, read, THREADS // 32 / 4 * _issue(tile, counted, m, n, copies))
+        return math.inf if most > room else _tensor_time(tile, m, n, passes, copies)
 
     return min(_TENSOR_TILES, key=time)
+
+
+def tensor_time(m: int, n: int, passes: int, copies: int) -> float:
+    """Return the clocks that the busiest multiprocessor takes for 16 terms, by the best tile."""
+    return min(_tensor_time(tile, m, n, passes, copies) for tile in _TENSOR_TILES)
+
+
+def _tensor_time(tile: tuple[int, int], m: int, n: int, passes: int, copies: int) -> float:
+    _, once, thrice = _TENSOR_TILES[tile]
+    counted = once if passes == 1 else thrice
+    if counted is None:
+        return math.inf
+    turns = -(-(-(-m // tile[0]) * -(-n // tile[1]) * copies) // PROCESSORS)
+    multiplied = turns * passes * tile[0] * tile[1] * DEPTH / TENSOR_RATE
+    read = turns * 4 * DEPTH * (tile[0] + min(tile[1], n)) / L2_RATE
+    return max(multiplied, read, THREADS // 32 / 4 * _issue(tile, counted, m, n, copies))
 
 
 def weight_gradient(

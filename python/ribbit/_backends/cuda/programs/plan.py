@@ -82,6 +82,7 @@ class Walk:
     _dropping: Masks | None = None
     _gradients = False  # of a log density
     _library: Library | None = None  # for products
+    _last: Mapping[int, tuple[int, Row]] = MappingProxyType({})  # of `op_table.last_layers`
     _stepping = -1  # a row whose reader knows slopes by the values
 
     def __init__(
@@ -217,6 +218,7 @@ class Walk:
             slices=slices,
             sums=self._sums_of_norms,
             norms=self._norms,
+            last=self._last,
             states=self._states,
             rates=self._rates,
             learned=self._learned,
