@@ -333,10 +333,7 @@ def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copi
 
 
 def _tensor_tile(m: int, n: int, passes: int, copies: int, room: int) -> tuple[int, int]:
-    """Return the tile of the least time: of issue, tensor cores or L2, whichever is the slowest.
-
-    room: bytes of shared memory that it may take, whatever the operands.
-    """
+    """Return the tile of the least time with `room` bytes of shared memory for any operands."""
 
     def time(tile: tuple[int, int]) -> float:
         most = 3 * 4 * sum(max(20 * side, DEPTH * (side + 8)) for side in tile) + 4 * tile[1]
@@ -351,6 +348,7 @@ def tensor_time(m: int, n: int, passes: int, copies: int) -> float:
 
 
 def _tensor_time(tile: tuple[int, int], m: int, n: int, passes: int, copies: int) -> float:
+    """Of issue, tensor cores or L2, whichever is the slowest."""
     _, once, thrice = _TENSOR_TILES[tile]
     counted = once if passes == 1 else thrice
     if counted is None:
