@@ -130,6 +130,30 @@ struct Mass {
   }
 };
 
+// Where positions go that are kept on the way: after the steps `keep` (K,), 0-based and ascending,
+// to kept (chains, K, dim); None: nowhere.
+template <class T>
+struct KeptPositions {
+  py::array steps, array;
+  const std::int64_t* after = nullptr;
+  std::int64_t count = 0;
+  T* to = nullptr;
+  KeptPositions(const py::object& keep, const py::object& kept, std::int64_t chains,
+                std::int64_t made, std::int64_t dim) {
+    if (keep.is_none()) return;
+    steps = checked<std::int64_t>(keep, "keep", {kAny});
+    count = steps.shape(0);
+    after = data<std::int64_t>(steps);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (after[i] < (i == 0 ? 0 : after[i - 1] + 1) || after[i] >= made) {
+        throw py::value_error("[_core] expected keep as ascending steps of the call");
+      }
+    }
+    array = checked<T>(kept, "kept", {chains, count, dim}, true);
+    to = mutable_data<T>(array);
+  }
+};
+
 // A copy of object (chains, dim) that the native code may change.
 template <class T>
 py::array_t<T> copied(const py::object& object, const char* name, std::int64_t chains,

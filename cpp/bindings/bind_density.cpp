@@ -175,13 +175,15 @@ class Density {
   }
 
   // theta, first and second moments (None stays None), failed step or -1, largest |gradient|.
+  // kept (C, K, dim) is filled with the positions after the steps `keep` (K,) of the call.
   py::typing::Tuple<FloatArray, py::object, py::object, py::array_t<std::int64_t>,
                     py::array_t<double>>
   advance(const py::object& theta, const py::object& first, const py::object& second,
           std::uint64_t seed, const py::object& chain_ids, std::uint64_t first_step,
           std::int64_t batch_rows, const py::object& step_size, const py::object& noise, int rule,
           double prior, double friction, double previous, double decay1, double decay2,
-          double epsilon, std::uint64_t adapt_until, const InterruptFlag* interrupt) const {
+          double epsilon, std::uint64_t adapt_until, const InterruptFlag* interrupt,
+          const py::object& keep, const py::object& kept) const {
     const std::int64_t chains = chains_of(theta), n = dim();
     const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains});
     const py::array eps = checked<double>(step_size, "step_size", {kAny});
@@ -192,6 +194,7 @@ class Density {
         (first_step + count) >> 40 != 0) {
       throw py::value_error("[_core] expected 1 <= batch_rows <= N, a rule in 0..2, steps < 2^40");
     }
+    const KeptPositions<T> keeps(keep, kept, chains, static_cast<std::int64_t>(count), n);
     const bool wants_first = rule != 0, wants_second = rule == 2;
     if ((wants_first && first.is_none()) || (wants_second && second.is_none())) {
       throw py::value_error("[_core] expected the moments of the rule, got None");
@@ -221,14 +224,16 @@ class Density {
                                      decay1,
                                      decay2,
                                      epsilon,
-                                     adapt_until};
+                                     adapt_until,
+                                     keeps.after,
+                                     keeps.count};
     std::vector<cpu::StochasticOutcome> outcomes(static_cast<std::size_t>(chains));
     T* qs = q.mutable_data();
     PythonPoll poll(interrupt);
     bool done = false;
     {
       const WithoutGil release;
-      done = native_->advance(steps, qs, firsts, seconds, chains, outcomes.data(), &poll);
+      done = native_->advance(steps, qs, firsts, seconds, chains, outcomes.data(), &poll, keeps.to);
     }
     if (!done) end(poll, interrupt);
     py::array_t<std::int64_t> failed = empty<std::int64_t>({chains});
@@ -666,7 +671,8 @@ void bind_density(py::module_& module) {
            py::arg("batch_rows"), py::arg("step_size"), py::arg("noise"), py::arg("rule"),
            py::arg("prior"), py::arg("friction"), py::arg("previous"), py::arg("decay1"),
            py::arg("decay2"), py::arg("epsilon"), py::arg("adapt_until"),
-           py::arg("interrupt") = nullptr)
+           py::arg("interrupt") = nullptr, py::arg("keep") = py::none(),
+           py::arg("kept") = py::none())
       .def("advance_variational", method(&D32::advance_variational, &D64::advance_variational),
            py::arg("state"), py::arg("seed"), py::arg("first_step"), py::arg("batch_rows"),
            py::arg("samples"), py::arg("estimator"), py::arg("closed"), py::arg("step_size"),

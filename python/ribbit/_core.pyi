@@ -98,6 +98,8 @@ class LogDensity:
         epsilon: typing.SupportsFloat | typing.SupportsIndex,
         adapt_until: typing.SupportsInt | typing.SupportsIndex,
         interrupt: InterruptFlag | None = None,
+        keep: typing.Any = None,
+        kept: typing.Any = None,
     ) -> tuple[
         numpy.typing.NDArray[numpy.float32 | numpy.float64],
         typing.Any,

@@ -58,8 +58,8 @@ class LogDensity {
   // See stochastic_steps.h, variational.h, isokinetic.h (in place), leapfrog.h, hamiltonian.h
   // and nuts.h.
   bool advance(const StochasticSteps& steps, T* theta, T* first, T* second, std::int64_t chains,
-               StochasticOutcome* outcomes, Poll* poll) const {
-    return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll);
+               StochasticOutcome* outcomes, Poll* poll, T* kept = nullptr) const {
+    return cpu::advance(evaluator_, steps, theta, first, second, chains, outcomes, poll, kept);
   }
   bool advance_variational(const VariationalSteps& steps, const VariationalState<T>& state,
                            StochasticOutcome* outcome, Poll* poll) const {

@@ -1,5 +1,6 @@
 #include "cpu/density/stochastic_steps.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/update_hd.h"
@@ -58,7 +59,7 @@ UpdateStep<T> update_step(const StochasticSteps& steps, std::int64_t i, std::uin
 
 template <class T>
 bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* theta, T* first,
-             T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll) {
+             T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll, T* kept) {
   const KernelTable<T>& k = kernels<T>();
   const Pass pass(evaluator, steps.batch_rows, steps.num_steps, chains);
   const Batch<T>* everything = pass.all ? &evaluator.full_batch() : nullptr;
@@ -100,6 +101,7 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
         };
         T *moment1 = at(first), *moment2 = at(second);
         const std::int64_t chunks = evaluator.chunk_count();
+        std::int64_t next = 0;  // of the positions that are kept
         EpochRows epoch(steps.seed, id, evaluator.rows(), steps.batch_rows,
                         steps.rule == kRuleKinetic);
         Masks masks{steps.seed, 0, id, false, pass.all ? nullptr : shared.rows.data()};
@@ -138,6 +140,13 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
             outcomes[chain] = {i, largest_size(m.grad, evaluator.dim())};
             return true;
           }
+          // No member moves the position before all of them are at the next barrier.
+          if (next < steps.num_kept && steps.keep[next] == i) {
+            T* to = kept + (chain * steps.num_kept + next++) * evaluator.dim();
+            const std::int64_t b = std::min(evaluator.dim(), m.first(chunks) * kChunk);
+            const std::int64_t e = std::min(evaluator.dim(), m.last(chunks) * kChunk);
+            std::copy(position + b, position + e, to + b);
+          }
           if (m.team.cancel().check() || !m.settle()) return false;
         }
         if (index == 0) outcomes[chain] = {-1, 0.0};
@@ -149,7 +158,7 @@ bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* the
 
 #define RIBBIT_INSTANTIATE(T)                                                                  \
   template bool advance(const Evaluator<T>&, const StochasticSteps&, T*, T*, T*, std::int64_t, \
-                        StochasticOutcome*, Poll*);
+                        StochasticOutcome*, Poll*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

@@ -27,6 +27,9 @@ struct StochasticSteps {
   double previous;                 // kRuleFriction: step size of the step before these
   double decay1, decay2, epsilon;  // moments of Adam; preconditioner: decay2, epsilon
   std::uint64_t adapt_until;       // steps before this one move the preconditioner
+  // Steps of the call (0-based, ascending) after which positions are kept; null: none.
+  const std::int64_t* keep = nullptr;  // (num_kept,)
+  std::int64_t num_kept = 0;
 };
 
 // What a chain did.
@@ -36,9 +39,11 @@ struct StochasticOutcome {
 };
 
 // Steps of every chain, in place. theta: (chains, dim). first, second: (chains, dim) velocities or
-// moments, null where the rule has none. outcomes: (chains,). False when cancelled.
+// moments, null where the rule has none. outcomes: (chains,). kept: (chains, num_kept, dim). False
+// when cancelled.
 template <class T>
 bool advance(const Evaluator<T>& evaluator, const StochasticSteps& steps, T* theta, T* first,
-             T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll);
+             T* second, std::int64_t chains, StochasticOutcome* outcomes, Poll* poll,
+             T* kept = nullptr);
 
 }  // namespace ribbit::cpu

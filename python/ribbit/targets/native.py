@@ -60,6 +60,8 @@ class NativeSteps:
         epsilon: float,
         adapt_until: int,
         interrupt: Any = None,
+        keep: npt.NDArray[np.int64] | None = None,
+        kept: FloatArray | None = None,
     ) -> tuple[
         FloatArray,
         FloatArray | None,
@@ -69,13 +71,15 @@ class NativeSteps:
     ]:
         """Make stochastic-gradient steps of every chain in native code.
 
-        See `protocols.NativeSteps`, where the arguments are explained.
+        See `protocols.NativeSteps`, where the arguments are explained. On the CPU `kept` (C, K, P)
+        is filled with the positions after the steps `keep` (K,) of the call, 0-based and ascending.
 
         Raises
         ------
         TypeError, ValueError
             If shapes or dtypes do not fit.
         """
+        keeps = () if keep is None else (keep, kept)
         out: Any = self._native.advance(
             position,
             first,
@@ -94,8 +98,13 @@ class NativeSteps:
             epsilon,
             adapt_until,
             interrupt,
+            *keeps,
         )
         return out  # type: ignore[no-any-return]
+
+    # Read by the samplers: `keep` is taken. On the method, so that one that replaces it is asked
+    # for no more than the protocol says.
+    advance.keeps_positions = True  # type: ignore[attr-defined]
 
 
 class NativeDensity:

@@ -6,6 +6,7 @@ Shapes: C chains, D draws, P parameters.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -97,8 +98,15 @@ class StoredRecord:
         self._rows = self._buffers[0][1].shape[1]
         return index - self._low
 
-    def room(self, index: int) -> None:
-        """Do nothing: there is room on the disk, or `after_step` says so."""
+    def put_several(self, index: int, positions: Array, info: Mapping[str, Array]) -> None:
+        """Take entries from `index` on; positions (C, K, P), info (C, K)."""
+        for i in range(positions.shape[1]):
+            one = {name: values[:, i] for name, values in info.items()}
+            self.put(index + i, positions[:, i], one)
+
+    def room(self, index: int) -> int:
+        """Return that there is any room: on the disk, or `after_step` says so."""
+        return sys.maxsize
 
     def kept(self, count: int) -> Any:
         """Return the first `count` positions."""

@@ -112,6 +112,25 @@ class Sampler(ABC):
     ) -> tuple[AnyState, Info]:
         """Make steps; a pure function of `state`."""
 
+    @property
+    def several(self) -> bool:
+        """Whether `_advance_several` makes several draws in one call."""
+        return False
+
+    def _advance_several(
+        self,
+        state: Any,
+        stops: npt.NDArray[np.int64],
+        kept: npt.NDArray[Any],
+        guard: InterruptGuard | None,
+    ) -> tuple[AnyState, Info] | None:
+        """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
+
+        Fills kept (C, K, P); statistics are (C, K). None, and nothing is done, where a step fails:
+        the run then makes draws one by one.
+        """
+        raise NotImplementedError
+
     def sample(
         self,
         num_draws: int | None = None,

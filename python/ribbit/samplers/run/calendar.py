@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Calendar"]
 
@@ -39,6 +45,12 @@ class Calendar:
         """Return the step of draw `number`, from 1."""
         full, place = divmod(number - 1, self.many)
         return full * self.period + self._first + place * self.gap
+
+    def several(self, step: int, count: int) -> npt.NDArray[np.int64]:
+        """Return the first `count` steps behind `step` that give draws, (count,)."""
+        full, place = np.divmod(np.arange(count) + self.count(step), self.many)
+        steps: npt.NDArray[np.int64] = full * self.period + self._first + place * self.gap
+        return steps
 
     def after(self, step: int) -> int:
         """Return the first step behind `step` that gives a draw."""

@@ -222,6 +222,8 @@ class Elsewhere:
 class MovedSampler(Elsewhere):
     """What a run needs of a sampler, with the steps made by workers."""
 
+    several = False
+
     @property
     def _title(self) -> str:
         title: str = self._mover._title

@@ -41,11 +41,15 @@ class GrowingRecord:
         self._lock = threading.RLock()  # blocks are opened, read and joined one at a time
         self._blocks: list[Record] = [self._block(0)]
 
-    def room(self, index: int) -> None:
-        """Make place for entry `index`, the next one; MemoryError before anything is written."""
+    def room(self, index: int) -> int:
+        """Make place for entry `index`, the next one; MemoryError before anything is written.
+
+        Returns for how many there is place from there on.
+        """
         with self._lock:
             if index >= self._begin + self._size:
                 self._open(index)
+            return self._begin + self._size - index
 
     def _open(self, index: int) -> None:
         each = self._state.position.shape[0] * self._dim * self._state.position.dtype.itemsize
@@ -59,6 +63,17 @@ class GrowingRecord:
         with self._lock:
             self.room(index)  # a join in between has let an empty block go
             self._blocks[-1].put(index - self._begin, position, info)
+
+    def put_several(self, index: int, positions: Array, info: Mapping[str, Array]) -> None:
+        """Write entries from `index` on; positions (C, K, P), info (C, K)."""
+        done, count = 0, positions.shape[1]
+        while done < count:
+            with self._lock:
+                end = min(count, done + self.room(index + done))
+                part = {name: values[:, done:end] for name, values in info.items()}
+                at = index + done - self._begin
+                self._blocks[-1].put_several(at, positions[:, done:end], part)
+            done = end
 
     def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
         """Return the first `count` entries, which are all there are."""

@@ -57,8 +57,9 @@ class Record:
             for name, dtype in self._statistics.items()
         }
 
-    def room(self, index: int) -> None:
-        """Make place for entry `index`: there is."""
+    def room(self, index: int) -> int:
+        """Make place for entry `index`: there is. Returns for how many from there on."""
+        return self.size - index
 
     def restore(self, count: int, stats: Mapping[str, Array]) -> None:
         """Take the statistics (C, count) of the first entries, whose positions are elsewhere."""
@@ -79,6 +80,14 @@ class Record:
             self.positions[:, index, :] = position
         for name, value in info.items():
             self.stats[name][:, index] = value
+
+    def put_several(self, index: int, positions: Array, info: Mapping[str, Array]) -> None:
+        """Write entries from `index` on; positions (C, K, P), info (C, K)."""
+        count = positions.shape[1]
+        if self.keep_positions:
+            self.positions[:, index : index + count, :] = positions
+        for name, value in info.items():
+            self.stats[name][:, index : index + count] = value
 
     def upto(self, count: int) -> tuple[Array, dict[str, Array]]:
         """Return the first `count` entries; views."""
@@ -131,14 +140,17 @@ class Chunk:
     def __init__(self) -> None:
         self._most = 1
         self._began = 0.0
+        self._whole = False  # whether the call could have been longer
 
     def size(self, left: int) -> int:
         """Return how many of `left` steps to make now."""
         self._began = time.perf_counter()
+        self._whole = left >= self._most
         return min(self._most, left)
 
     def made(self, count: int) -> None:
         """Learn from the call that made `count` steps."""
         seconds = max(time.perf_counter() - self._began, 1e-6)
-        if count == self._most:
+        # Of several draws the last may come some steps before.
+        if self._whole and 2 * count > self._most:
             self._most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))

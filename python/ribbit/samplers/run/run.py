@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ribbit.samplers.run.holder import holder
 from ribbit.samplers.run.interrupt import Carrying, InterruptGuard, way_on
 from ribbit.samplers.run.ranks import Together
 from ribbit.samplers.run.record import Chunk, Record, Report
+from ribbit.samplers.run.several import Several
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.run.until import Watch
 
@@ -73,9 +74,50 @@ class Transitions(Protocol):
         """Make steps; a pure function of `state`."""
         ...
 
+    @property
+    def several(self) -> bool:
+        """Whether `_advance_several` makes several draws in one call."""
+        ...
+
+    def _advance_several(
+        self, state: Any, stops: Any, kept: Any, guard: InterruptGuard | None
+    ) -> tuple[AnyState, dict[str, Array]] | None:
+        """Fill kept (C, K, P) with the draws at `stops` (K,); None where a step fails."""
+        ...
+
     def _settled(self, warmup: int) -> int | None:
         """Step of warmup from which trajectories have about the length that they will keep."""
         ...
+
+
+class _Made(NamedTuple):
+    """What a call of the sampler gives: at most one draw, or several.
+
+    Attributes
+    ----------
+    state : State
+        After it.
+    position : (C, P) array, or (C, K, P)
+        What is kept, where anything is.
+    info : dict of arrays (C,), or (C, K)
+    draws : int
+        How many these are.
+    batch : tuple or None
+        What the draw predicts.
+    """
+
+    state: AnyState
+    position: Array
+    info: dict[str, Array]
+    draws: int
+    batch: Any = None
+
+    @property
+    def last(self) -> dict[str, Array]:
+        """Statistics (C,) of the last step."""
+        if self.draws < 2:
+            return self.info
+        return {name: values[:, -1] for name, values in self.info.items()}
 
 
 class Run:
@@ -194,11 +236,11 @@ class Run:
     ) -> None:
         """Make steps until all draws are kept, enough are, Ctrl-C, or the time is over.
 
-        Phases of a step: what may be discarded, what belongs together, what may end the run.
+        Phases of a call: what may be discarded, what belongs together, what may end the run.
         """
         from ribbit.samplers.run.progress import open_progress
 
-        sampler, state, running, watch = self.sampler, self.state, self.running, self.watch
+        sampler, state, watch = self.sampler, self.state, self.watch
         first, warmup, calendar = state.step, state.warmup, self.calendar
         store, met = self.store, watch is not None and watch.met  # of a folder that is complete
         end = None if max_seconds is None else self.begin + max_seconds
@@ -213,50 +255,32 @@ class Run:
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk()
+        several = Several(state, calendar) if self._in_one_call() else None
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
-                    left = self._left()
-                    count = left if sampler.ahead else chunk.size(left)
-                    if ranks is not None:
-                        late = end is not None and time.perf_counter() >= end - self.reserve()
-                        over = late and self.state.step > first
-                        count, over = ranks.agree(lambda: self.state.position, count, over)
-                        if guard.requested or over:
-                            self._enough(guard, reporter, last=True)
-                            break
-                    state, info = sampler._advance(self.state, count, guard)
-                    after = state.step - warmup
-                    keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
-                    batch, position = None, state.position
-                    if keep or self.warmup is not None:
-                        position = sampler._density.completed(state, guard)
-                    if keep:
-                        if running is not None:
-                            batch = running.evaluate(position, guard)
-                        self.draws.room(self.kept)
+                    made = None if several is None else self._several(several, chunk, guard)
+                    if made is None:
+                        left = self._left()
+                        count = left if sampler.ahead else chunk.size(left)
+                        if ranks is not None:
+                            late = end is not None and time.perf_counter() >= end - self.reserve()
+                            over = late and self.state.step > first
+                            count, over = ranks.agree(lambda: self.state.position, count, over)
+                            if guard.requested or over:
+                                self._enough(guard, reporter, last=True)
+                                break
+                        made = self._single(count, guard)
                 except (Interrupted, KeyboardInterrupt, SystemExit) as error:
                     _raise_foreign(error, guard)
-                    break  # the step is discarded; resuming makes it again
+                    break  # the steps are discarded; resuming makes them again
                 # No exception from here on: draw, statistics and state belong together.
+                state = made.state
                 chunk.made(state.step - self.state.step)
-                with self.lock:
-                    if keep:
-                        if batch is not None and running is not None:
-                            running.add(batch, guard)
-                        self.draws.put(self.kept, position, info)
-                        if store is not None and batch is not None:
-                            store.put_predictions(self.kept, batch[0].values)
-                        self.kept += 1
-                        if watch is not None:
-                            watch.take(position)
-                    elif self.warmup is not None and state.step <= warmup:
-                        self.warmup.put(self.warm, position, info)
-                        self.warm += 1
-                    self.state = state
-                report.update(state.step - first, info)
-                foresight.update(name, state, info)
+                self._put(made, guard)
+                report.update(state.step - first, made.last)
+                foresight.update(name, state, made.last)
                 if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
                     break
                 if store is not None:
@@ -271,6 +295,64 @@ class Run:
             report.flush()
         self.ended = self._why(guard)
         self.seconds = self._elapsed()
+
+    def _in_one_call(self) -> bool:
+        """Whether a call may make several draws: where nothing else is to be done at each."""
+        sampler = self.sampler
+        alone = self.ranks is None or self.ranks.group is None
+        return sampler.several and alone and self.running is None
+
+    def _several(self, several: Several, chunk: Chunk, guard: InterruptGuard) -> _Made | None:
+        """Make draws in one call, up to the next look at them; None: one call makes no more."""
+        most = min(self.num_draws - self.kept, self.draws.room(self.kept))
+        if self.watch is not None:
+            most = min(most, self.watch.next - self.kept)
+        stops = several.stops(self.state, most, chunk)
+        if stops is None:
+            return None
+        kept = several.space(self.state, len(stops))
+        found = self.sampler._advance_several(self.state, stops, kept, guard)
+        if found is None:  # a call for one draw will fail too, after the draws before it
+            several.ended = True
+            return None
+        return _Made(found[0], kept, found[1], len(stops))
+
+    def _single(self, count: int, guard: InterruptGuard) -> _Made:
+        """Make `count` steps, which lead to no more than one draw."""
+        density, calendar = self.sampler._density, self.calendar
+        state, info = self.sampler._advance(self.state, count, guard)
+        after = state.step - state.warmup
+        keep = after > 0 and calendar.count(after) > calendar.count(after - 1)
+        batch, position = None, state.position
+        if keep or self.warmup is not None:
+            position = density.completed(state, guard)
+        if keep:
+            if self.running is not None:
+                batch = self.running.evaluate(position, guard)
+            self.draws.room(self.kept)
+        return _Made(state, position, info, int(keep), batch)
+
+    def _put(self, made: _Made, guard: InterruptGuard) -> None:
+        """Keep what was made, and where the run is then."""
+        state, position, info, draws, batch = made
+        with self.lock:
+            if draws > 1:
+                self.draws.put_several(self.kept, position, info)
+                if self.watch is not None:
+                    self.watch.take_several(position)
+            elif draws == 1:
+                if batch is not None and self.running is not None:
+                    self.running.add(batch, guard)
+                self.draws.put(self.kept, position, info)
+                if self.store is not None and batch is not None:
+                    self.store.put_predictions(self.kept, batch[0].values)
+                if self.watch is not None:
+                    self.watch.take(position)
+            elif self.warmup is not None and state.step <= state.warmup:
+                self.warmup.put(self.warm, position, info)
+                self.warm += 1
+            self.kept += draws
+            self.state = state
 
     def _elapsed(self) -> float:
         """Return the seconds of this call, and of those before that filled the same folder."""

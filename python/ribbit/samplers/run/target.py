@@ -44,6 +44,8 @@ class Density:
         Whether it takes a minibatch for each chain in one call.
     full_dim : int
         Parameters of a kept draw: `dim`, and where the target is a `protocols.Completes` more.
+    completes : bool
+        Whether it is one.
     group : RowGroup or None
         Processes that evaluate it together.
     """
@@ -84,6 +86,7 @@ class Density:
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
         self._completes = getattr(target, "complete", None)
+        self.completes = self._completes is not None
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 

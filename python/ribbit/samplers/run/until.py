@@ -229,6 +229,12 @@ class Watch:
             self._waiting += int(np.prod(position.shape)) * position.dtype.itemsize
         self._seen += 1
 
+    def take_several(self, positions: Array) -> None:
+        """Take draws (C, K, P), in memory that the next call uses again."""
+        if self._x is not None:
+            for draw in range(positions.shape[1]):
+                self.take(positions[:, draw].copy())
+
     def due(self, kept: int) -> bool:
         """Whether `look` has something to do."""
         return kept >= self.next or self._waiting >= _PENDING

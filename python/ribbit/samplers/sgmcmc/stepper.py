@@ -267,11 +267,7 @@ class Stepper:
         rule = self.rule
         if state.step < cooled:
             rule = dataclasses.replace(rule, friction=rule.cooling * rule.friction)
-        clock = self._clock(state.step, state.warmup)
-        eps = self._size(state) * self.schedule.factors(clock, num_steps)
-        noise = self.schedule.noise(clock, num_steps)
-        if self.rule.optimises:
-            noise[:] = 0.0
+        eps, noise = self._sizes(state, num_steps)
         if self._native is not None:
             arrays, failed, largest = self._native_steps(rule, state, eps, noise, guard)
         else:
@@ -301,25 +297,56 @@ class Stepper:
                 chain=int(state.chains[chain]),
             )
         xp = self.density.xp
-        position, first, second = arrays
         if self.track_lp:
-            terms, _ = self.density.terms_and_grad(position, guard)
+            terms, _ = self.density.terms_and_grad(arrays[0], guard)
             with errstate(xp):
                 logdensity = total(terms)
         else:
             logdensity = xp.full_like(state.logdensity, xp.nan)
-        state = dataclasses.replace(
-            state,
-            position=position,
-            logdensity=logdensity,
-            first_moment=first,
-            second_moment=second,
-            step=state.step + num_steps,
-        )
-        return state, {
+        return _moved(state, arrays, logdensity, num_steps), {
             "lp": logdensity,
             "step_size": xp.full_like(logdensity, float(eps[-1])),
         }
+
+    @property
+    def several(self) -> bool:
+        """Whether there is `advance_several`."""
+        keeps = getattr(self._native, "keeps_positions", False)
+        return keeps and self.density.xp is np and not (self.track_lp or self.density.completes)
+
+    def advance_several(
+        self,
+        state: StochasticState,
+        stops: npt.NDArray[np.int64],
+        kept: npt.NDArray[Any],
+        guard: InterruptGuard | None,
+    ) -> tuple[StochasticState, dict[str, Array]] | None:
+        """Make the steps of `advance` up to the last of `stops` (K,), all after warmup.
+
+        Fills kept (C, K, P) with positions there; None where a parameter is not finite any more.
+        """
+        made = stops - state.step  # up to each of them
+        num_steps = int(made[-1])
+        eps, noise = self._sizes(state, num_steps)
+        keep = (made - 1, kept)
+        arrays, failed, _ = self._native_steps(self.rule, state, eps, noise, guard, keep)
+        if (failed >= 0).any():
+            return None
+        lp = np.full(kept.shape[:2], np.nan)
+        step_size = np.broadcast_to(eps[made - 1], lp.shape)
+        state = _moved(state, arrays, lp[:, -1].copy(), num_steps)
+        return state, {"lp": lp, "step_size": step_size}
+
+    def _sizes(
+        self, state: StochasticState, num_steps: int
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Step sizes and factors of the noise of the next steps, (num_steps,)."""
+        clock = self._clock(state.step, state.warmup)
+        eps = self._size(state) * self.schedule.factors(clock, num_steps)
+        noise = self.schedule.noise(clock, num_steps)
+        if self.rule.optimises:
+            noise[:] = 0.0
+        return eps, noise
 
     def _clock(self, step: int, warmup: int) -> int:
         """Step of the schedule; cycles are counted from the end of warmup: draws end them."""
@@ -347,8 +374,11 @@ class Stepper:
         eps: npt.NDArray[np.float64],
         noise: npt.NDArray[np.float64],
         guard: InterruptGuard | None,
+        keep: tuple[npt.NDArray[np.int64], npt.NDArray[Any]] | None = None,
     ) -> tuple[Any, npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """keep: steps of the call after which positions are kept, and where (C, K, P)."""
         assert self._native is not None
+        keeps = {} if keep is None else {"keep": keep[0], "kept": keep[1]}
         *arrays, failed, largest = self._native(
             state.position,
             state.first_moment,
@@ -367,8 +397,23 @@ class Stepper:
             epsilon=rule.epsilon,
             adapt_until=state.warmup,
             interrupt=None if guard is None else guard.flag,
+            **keeps,
         )
         return arrays, failed, largest
+
+
+def _moved(
+    state: StochasticState, arrays: Any, logdensity: Array, num_steps: int
+) -> StochasticState:
+    position, first, second = arrays
+    return dataclasses.replace(
+        state,
+        position=position,
+        logdensity=logdensity,
+        first_moment=first,
+        second_moment=second,
+        step=state.step + num_steps,
+    )
 
 
 def _moments(first: bool, second: bool) -> str:
@@ -467,3 +512,17 @@ class Stepping:
         self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[StochasticState, dict[str, Array]]:
         return self._stepper.advance(state, num_steps, guard)
+
+    @property
+    def several(self) -> bool:
+        """Whether a call makes several draws."""
+        return self._stepper.several
+
+    def _advance_several(
+        self,
+        state: Any,
+        stops: npt.NDArray[np.int64],
+        kept: npt.NDArray[Any],
+        guard: InterruptGuard | None,
+    ) -> tuple[StochasticState, dict[str, Array]] | None:
+        return self._stepper.advance_several(state, stops, kept, guard)
