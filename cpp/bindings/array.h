@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "bindings/without_gil.h"
 #include "cpu/layers/rows.h"
+#include "cpu/system/buffer.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::bindings {
@@ -102,9 +104,19 @@ T* mutable_data(py::array& array) {
   return static_cast<T*>(array.mutable_data());
 }
 
+// Large ones lie in blocks that later arrays take over (cpu/system/large_blocks.h).
 template <class T>
 py::array_t<T> empty(std::initializer_list<std::int64_t> shape) {
-  return py::array_t<T>(std::vector<py::ssize_t>(shape.begin(), shape.end()));
+  const std::vector<py::ssize_t> lengths(shape.begin(), shape.end());
+  std::int64_t size = 1;
+  for (const std::int64_t length : shape) size *= length;
+  if (static_cast<std::size_t>(size) < cpu::kLargeBlock / sizeof(T)) return py::array_t<T>(lengths);
+  auto buffer = std::make_unique<cpu::Buffer<T>>(size);
+  T* values = buffer->data();
+  const py::capsule owner(buffer.get(),
+                          [](void* held) { delete static_cast<cpu::Buffer<T>*>(held); });
+  buffer.release();
+  return py::array_t<T>(lengths, values, owner);
 }
 
 // num_steps (chains,), each at least 1.
@@ -160,7 +172,7 @@ py::array_t<T> copied(const py::object& object, const char* name, std::int64_t c
                       std::int64_t dim) {
   const py::array source = checked<T>(object, name, {chains, dim});
   py::array_t<T> result = empty<T>({chains, dim});
-  std::copy_n(data<T>(source), chains * dim, result.mutable_data());
+  cpu::copy_array(data<T>(source), chains * dim, result.mutable_data());
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/array.h"
+#include "bindings/scalar.h"
 #include "cpu/system/dispatch.h"
 #include "cpu/system/memory.h"
 #include "cpu/system/peak.h"
@@ -64,6 +65,31 @@ py::typing::Dict<py::str, py::object> build_info() {
 
 }  // namespace
 
+namespace {
+
+// draws (chains, draws, dim)[:, index] = position (chains, dim), by several threads where that
+// pays.
+void put_draw(const py::object& draws, std::int64_t index, const py::object& position) {
+  for_scalar(draws, "draws", [&](auto zero) {
+    using T = decltype(zero);
+    py::array array = checked<T>(draws, "draws", {kAny, kAny, kAny}, true);
+    const std::int64_t chains = array.shape(0), count = array.shape(1), dim = array.shape(2);
+    const py::array source = checked<T>(position, "position", {chains, dim});
+    if (index < 0 || index >= count) {
+      throw py::index_error("[_core] expected a draw in 0.." + std::to_string(count - 1) +
+                            ", got " + std::to_string(index));
+    }
+    const T* from = data<T>(source);
+    T* to = mutable_data<T>(array) + index * dim;
+    const WithoutGil release;
+    for (std::int64_t c = 0; c < chains; ++c) {
+      cpu::copy_array(from + c * dim, dim, to + c * count * dim);
+    }
+  });
+}
+
+}  // namespace
+
 void bind_system(py::module_& module) {
   find_main_thread();
   py::class_<InterruptFlag>(module, "InterruptFlag",
@@ -89,6 +115,9 @@ void bind_system(py::module_& module) {
   module.def("build_info", &build_info);
   module.def("free_memory", &cpu::free_memory);
   module.def("require_memory", &cpu::require_memory, py::arg("bytes"), py::arg("what"));
+  module.def("put_draw", &put_draw, py::arg("draws"), py::arg("index"), py::arg("position"));
+  module.def("drop_blocks", &cpu::drop_blocks,
+             "Hands large blocks of memory that are kept to the system; bytes.");
   module.def("fma_peak_gflops", &cpu::fma_peak_gflops, py::arg("seconds"), py::arg("bits"),
              py::call_guard<WithoutGil>());
 }

@@ -1,7 +1,6 @@
 #include "cpu/random.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -28,21 +27,10 @@ struct Counter {
 template <class Body>
 void for_each_run(std::int64_t rows, std::int64_t n, const Body& body) {
   const std::int64_t runs = (n + kElementsOfPiece - 1) / kElementsOfPiece;
-  const std::int64_t pieces = rows * runs;
-  // Waking a thread costs more than some thousand elements.
-  const std::int64_t useful = std::max<std::int64_t>(1, rows * n / (kElementsOfPiece / 4));
-  Crew crew(static_cast<int>(std::min<std::int64_t>({num_threads(), pieces, useful})));
-  std::atomic<std::int64_t> next{0};
-  crew.run(
-      [&](int) {
-        for (;;) {
-          const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-          if (i >= pieces) return;
-          const std::int64_t first = i % runs * kElementsOfPiece;
-          body(i / runs, first, std::min(kElementsOfPiece, n - first));
-        }
-      },
-      true, nullptr);
+  for_each_piece(rows * runs, rows * n, [&](std::int64_t i) {
+    const std::int64_t first = i % runs * kElementsOfPiece;
+    body(i / runs, first, std::min(kElementsOfPiece, n - first));
+  });
 }
 
 }  // namespace
@@ -113,9 +101,9 @@ template <class T>
 void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t chains,
                     std::int64_t n, double* out) {
   const KernelTable<T>& k = kernels<T>();
-  for (std::int64_t c = 0; c < chains; ++c) {
+  for_each_piece(chains, chains * n / 8, [&](std::int64_t c) {
     out[c] = 0.5 * k.dot_weighted(p + c * n, m != nullptr ? m + c * m_stride : nullptr, n);
-  }
+  });
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \

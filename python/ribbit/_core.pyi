@@ -19,6 +19,7 @@ __all__: list[str] = [
     "build_info",
     "codes",
     "draw_weights",
+    "drop_blocks",
     "epoch_rows",
     "fill_normal",
     "fill_uniform",
@@ -34,6 +35,7 @@ __all__: list[str] = [
     "philox4x32",
     "predictive_moments",
     "prior_constants",
+    "put_draw",
     "reparameterize",
     "require_memory",
     "scaled_weights",
@@ -331,6 +333,11 @@ def draw_weights(
     seed: typing.SupportsInt | typing.SupportsIndex,
     samples: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.float32 | numpy.float64]: ...
+def drop_blocks() -> int:
+    """
+    Hands large blocks of memory that are kept to the system; bytes.
+    """
+
 def epoch_rows(
     rows: typing.SupportsInt | typing.SupportsIndex,
     seed: typing.SupportsInt | typing.SupportsIndex,
@@ -413,6 +420,9 @@ def predictive_moments(
     numpy.typing.NDArray[numpy.float64],
 ]: ...
 def prior_constants(prior: typing.Any) -> numpy.typing.NDArray[numpy.float64]: ...
+def put_draw(
+    draws: typing.Any, index: typing.SupportsInt | typing.SupportsIndex, position: typing.Any
+) -> None: ...
 def reparameterize(
     mean: typing.Any,
     rho: typing.Any,

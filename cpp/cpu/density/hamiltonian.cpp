@@ -7,6 +7,7 @@
 
 #include "core/philox_hd.h"
 #include "cpu/random.h"
+#include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
 namespace {
@@ -17,10 +18,10 @@ void draw_momenta(const Transitions<T>& all, std::int64_t dim, T* momentum) {
   const Stream stream{all.seed, all.step, kPurposeMomentum, 0};
   fill_normal(stream, all.chain_ids, all.chains, dim, momentum);
   if (all.mass == nullptr) return;
-  for (std::int64_t c = 0; c < all.chains; ++c) {
+  for_each_piece(all.chains, all.chains * dim, [&](std::int64_t c) {
     const T* mass = all.mass + c * all.mass_stride;
     for (std::int64_t i = 0; i < dim; ++i) momentum[c * dim + i] /= std::sqrt(mass[i]);
-  }
+  });
 }
 
 template <class T>
@@ -36,25 +37,24 @@ bool transitions(const Transitions<T>& all, std::int64_t n, const Temperatures& 
                  const Moves& moves) {
   const auto count = static_cast<std::size_t>(all.chains);
 
-  // Momentum and trajectory.
-  Buffer<T> momentum(2 * all.chains * n);
-  T *const start = momentum.data(), *const end = start + all.chains * n;
-  draw_momenta(all, n, start);
+  // Momentum, which moves in place, and trajectory.
+  Buffer<T> momentum(all.chains * n);
+  T* const p = momentum.data();
+  draw_momenta(all, n, p);
   std::vector<double> kinetic(2 * count), parts(2 * count);
   double *const before = kinetic.data(), *const after = before + all.chains;
   double *const likelihood = parts.data(), *const prior = likelihood + all.chains;
   std::vector<std::int64_t> made(count);
-  kinetic_energy(start, all.mass, all.mass_stride, all.chains, n, before);
+  kinetic_energy(p, all.mass, all.mass_stride, all.chains, n, before);
   const Trajectories<T> trajectories{
-      all.chains,      all.position,  start,         all.grad,         all.mass,
-      all.mass_stride, all.step_size, all.num_steps, all.end_position, end,
-      all.end_grad,    likelihood,    prior,         made.data()};
+      all.chains,    all.position,     p, all.grad,     all.mass,   all.mass_stride, all.step_size,
+      all.num_steps, all.end_position, p, all.end_grad, likelihood, prior,           made.data()};
   if (!moves(trajectories)) return false;
-  kinetic_energy(end, all.mass, all.mass_stride, all.chains, n, after);
+  kinetic_energy(p, all.mass, all.mass_stride, all.chains, n, after);
 
   // Acceptance.
   const Stream stream{all.seed, all.step, kPurposeAccept, 0};
-  for (std::int64_t c = 0; c < all.chains; ++c) {
+  for_each_piece(all.chains, all.chains * n / 4, [&](std::int64_t c) {
     TransitionOutcome& outcome = all.outcomes[c];
     const double* old = all.terms + 2 * c;
     double* terms = all.end_terms + 2 * c;
@@ -78,7 +78,7 @@ bool transitions(const Transitions<T>& all, std::int64_t n, const Temperatures& 
     }
     outcome.log_density = terms[0] + terms[1];
     outcome.energy = (outcome.accepted ? after[c] : before[c]) - outcome.log_density;
-  }
+  });
   return true;
 }
 

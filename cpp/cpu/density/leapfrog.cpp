@@ -39,7 +39,9 @@ bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* p
         const std::int64_t last =
             std::min(evaluator.dim(), m.last(evaluator.chunk_count()) * kChunk);
         std::copy(all.position + at + first, all.position + at + last, position + first);
-        std::copy(all.momentum + at + first, all.momentum + at + last, momentum + first);
+        if (all.momentum + at != momentum) {
+          std::copy(all.momentum + at + first, all.momentum + at + last, momentum + first);
+        }
         if (all.grad != nullptr) {
           std::copy(all.grad + at + first, all.grad + at + last, m.grad + first);
           kick_drift(first, last, step / 2, step);

@@ -1,13 +1,13 @@
 #pragma once
 // A 64-byte aligned array without value initialisation.
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+
+#include "cpu/system/large_blocks.h"
 
 namespace ribbit::cpu {
 
@@ -20,16 +20,15 @@ class Buffer {
   // Keeps nothing. Only ever grows, so that a reused workspace does not allocate.
   void resize(std::int64_t size) {
     if (size <= size_) return;
-    // Large buffers are streamed through: pages of 2 MiB, where the system has them, spare most of
-    // the misses of the translation cache.
     const std::size_t wanted = static_cast<std::size_t>(size) * sizeof(T);
-    const std::size_t alignment = wanted >= kLarge ? kHugePage : 64;
-    const std::size_t bytes = (wanted + alignment - 1) / alignment * alignment;
-    data_.reset(static_cast<T*>(std::aligned_alloc(alignment, bytes)));
-    if (!data_) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-    if (alignment == kHugePage) madvise(data_.get(), bytes, MADV_HUGEPAGE);
-#endif
+    const bool large = wanted >= kLargeBlock;
+    const std::size_t unit = large ? kHugePage : 64;
+    const std::size_t bytes = (wanted + unit - 1) / unit * unit;
+    data_.reset();  // before the next one is taken
+    size_ = 0;
+    void* data = large ? take_block(bytes) : std::aligned_alloc(unit, bytes);
+    if (data == nullptr) throw std::bad_alloc();
+    data_ = std::unique_ptr<T[], Free>(static_cast<T*>(data), Free{large ? bytes : 0});
     size_ = size;
   }
   T* data() { return data_.get(); }
@@ -37,9 +36,15 @@ class Buffer {
   std::int64_t size() const { return size_; }
 
  private:
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20, kLarge = 4 * kHugePage;
   struct Free {
-    void operator()(T* p) const { std::free(p); }
+    std::size_t block = 0;  // bytes of a large block
+    void operator()(T* p) const {
+      if (block > 0) {
+        give_block(p, block);
+      } else {
+        std::free(p);
+      }
+    }
   };
   std::unique_ptr<T[], Free> data_;
   std::int64_t size_ = 0;

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "cpu/system/large_blocks.h"
+
 namespace ribbit::cpu {
 namespace {
 
@@ -102,8 +104,10 @@ std::int64_t free_memory() {
 void require_memory(std::int64_t bytes, const std::string& what) {
   constexpr std::int64_t kWorthAsking = 1 << 20;
   if (bytes < kWorthAsking) return;
-  const std::int64_t free = free_memory();
+  std::int64_t free = free_memory();
   if (free < 0 || bytes <= free) return;
+  if (drop_blocks() > 0) free = free_memory();
+  if (bytes <= free) return;
   throw OutOfMemory("[ribbit] expected at least " + size_named(bytes) + " of free memory for " +
                     what + ", got " + size_named(free));
 }

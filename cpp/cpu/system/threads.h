@@ -1,6 +1,7 @@
 #pragma once
 // A small pool of threads. Work is cut by the caller, so results never depend on the pool's size.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -107,5 +108,24 @@ class Crew {
  private:
   std::vector<Worker*> workers_;
 };
+
+// Calls body(i) for i = 0 .. pieces - 1, which go over so many elements in all, on several threads
+// where that pays: waking one costs more than some thousand elements.
+template <class Body>
+void for_each_piece(std::int64_t pieces, std::int64_t elements, const Body& body) {
+  constexpr std::int64_t kWorthThread = 1 << 14;
+  const std::int64_t useful = std::max<std::int64_t>(1, elements / kWorthThread);
+  Crew crew(static_cast<int>(std::min<std::int64_t>({num_threads(), pieces, useful})));
+  std::atomic<std::int64_t> next{0};
+  crew.run(
+      [&](int) {
+        for (;;) {
+          const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+          if (i >= pieces) return;
+          body(i);
+        }
+      },
+      true, nullptr);
+}
 
 }  // namespace ribbit::cpu

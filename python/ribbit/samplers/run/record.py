@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ribbit._arrays.draws import put_draw
 from ribbit._arrays.namespace import namespace, require_memory, to_host
 from ribbit.protocols import Array
 from ribbit.results.state import AnyState
@@ -77,7 +78,7 @@ class Record:
     def put(self, index: int, position: Array, info: Mapping[str, Array]) -> None:
         """Write entry `index`; position (C, P)."""
         if self.keep_positions:
-            self.positions[:, index, :] = position
+            put_draw(self.positions, index, position)
         for name, value in info.items():
             self.stats[name][:, index] = value
 

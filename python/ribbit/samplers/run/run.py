@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ribbit._arrays.namespace import to_host
 from ribbit._arrays.threads import Interrupted, version
@@ -38,6 +39,7 @@ __all__ = ["ProgressOption", "Run"]
 
 _LOOKED_AT = 1 << 33  # numbers in kept draws: reading more from a disk would take a minute
 _FAR = 20.0  # prior standard deviations
+_BLOCK = 1 << 14  # parameters that are looked at together
 
 ProgressOption: TypeAlias = bool | Callable[[dict[str, Any]], object] | None
 
@@ -561,8 +563,7 @@ class Run:
             return False
         widths = to_host(sd) * getattr(target, "temperature", 1.0) ** 0.5
         mean = to_host(getattr(target, "prior_mean", np.zeros(1)))
-        size = np.abs(to_host(self.state.position) - mean) / widths
-        worst = size.max(axis=1)
+        worst = _largest(to_host(self.state.position), mean, widths)
         far = ~(worst < _FAR)
         if far.any():
             warn(
@@ -586,6 +587,21 @@ class Run:
                 stacklevel=5,
             )
         return bool(stuck.any())
+
+
+def _largest(
+    position: npt.NDArray[Any], mean: npt.NDArray[Any], widths: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Return max |position - mean| / widths of each chain (C,), in parts that stay in the cache."""
+    shape = position.shape[1:]
+    mean, widths = np.broadcast_to(mean, shape), np.broadcast_to(widths, shape)
+    worst = np.zeros(position.shape[0])
+    for low in range(0, position.shape[1], _BLOCK):
+        part = slice(low, low + _BLOCK)
+        for chain, row in enumerate(position):
+            size = np.abs(row[part] - mean[part]) / widths[part]
+            worst[chain] = np.maximum(worst[chain], size.max())
+    return worst
 
 
 def _raise_foreign(error: BaseException, guard: InterruptGuard) -> None:
