@@ -149,11 +149,17 @@ void check_team_limit() {
   limit.came_late(2, milliseconds(3), now += milliseconds(500));
   CHECK(after(49) == 1);
   CHECK(after(1) == 2);
-  for (int pause = 100; pause < 2000; pause *= 2) {
+  for (const int pause : {100, 200, 250, 250}) {
     limit.came_late(2, milliseconds(3), now);
-    CHECK(after(std::min(pause, 1000) - 1) == 1);
+    CHECK(after(pause - 1) == 1);
     CHECK(after(1) == 2);
   }
+  limit.came_late(2, milliseconds(40), now);  // ten times what a trial costs, whatever was before
+  CHECK(after(399) == 1);
+  CHECK(after(1) == 2);
+  limit.came_late(2, milliseconds(500), now);
+  CHECK(after(999) == 1);
+  CHECK(after(1) == 2);
 }
 
 class StopAfter : public Poll {

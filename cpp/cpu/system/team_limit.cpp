@@ -36,8 +36,8 @@ void TeamLimit::came_late(int size, Clock::duration late, Clock::time_point now)
   if (half >= most_.load(std::memory_order_relaxed)) return;  // another team said so before
   // What went well for four pauses was no failed trial, but the beginning of something new.
   const bool failed = now - grew_ < 4 * pause_;
-  const Clock::duration least = std::max<Clock::duration>(kShortest, 10 * late);
-  pause_ = std::min<Clock::duration>(failed ? std::max(2 * pause_, least) : least, kLongest);
+  const auto least = std::clamp<Clock::duration>(10 * late, kShortest, kLongest);
+  pause_ = failed ? std::max(least, std::min<Clock::duration>(2 * pause_, kDoubled)) : least;
   most_.store(half, std::memory_order_relaxed);
   trial_ = now + pause_;
 }

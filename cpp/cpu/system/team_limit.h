@@ -44,8 +44,9 @@ class Waits {
 // Threads that meet at barriers lose a slice of the scheduler at each of them while one shares its
 // core with a stranger: milliseconds, for the microseconds of work between. Who waited more than
 // they worked go on with half as many threads, and so do later teams, until a trial a while later:
-// 50 ms or ten times what was lost, twice as long after each trial that failed, at most 1 s. So a
-// stranger who stays costs a few hundredths. Safe from any thread.
+// 50 ms or ten times what was lost (at most 1 s), up to 250 ms after trials that failed. So a
+// stranger who stays costs a few hundredths, and one who comes often and briefly does not keep a
+// core from us for much longer than it works there. Safe from any thread.
 class TeamLimit {
  public:
   using Clock = std::chrono::steady_clock;
@@ -57,7 +58,7 @@ class TeamLimit {
   void came_late(int size, Clock::duration late, Clock::time_point now);
 
  private:
-  static constexpr std::chrono::milliseconds kShortest{50}, kLongest{1000};
+  static constexpr std::chrono::milliseconds kShortest{50}, kDoubled{250}, kLongest{1000};
 
   std::atomic<int> most_{kNone};
   std::mutex mutex_;
