@@ -31,6 +31,14 @@ def run(command: str, *arguments: str) -> int:
     return status
 
 
+@pytest.mark.parametrize("command", ["accept", "gpu", "paper"])
+def test_a_command_runs_by_its_path(command: str) -> None:
+    file = machine.ROOT / "benchmarks" / f"{command}.py"
+    done = subprocess.run([sys.executable, file, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: python -m benchmarks.{command} ")
+
+
 def test_report(tmp_path: Path) -> None:
     page, readings = tmp_path / "benchmarks.md", tmp_path / "readings.json"
     arguments = ["--workloads", "hmc-small-1", "--entries", OURS, "numpy", "--quick", "--rounds"]
