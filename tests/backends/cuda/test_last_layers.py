@@ -6,6 +6,8 @@ multiply-adds one after the other: lane t of the four warps side by side has col
 8 j + 2 t + 1 of its warp's, lanes are added by twos, warps one after the other.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -101,7 +103,7 @@ def made(given, rows, vectors):
     return found[:, : m * outputs].reshape(CHAINS, m, outputs)
 
 
-TILES = [(32, 128), (64, 192), (128, 256), (256, 128), (128, 416)]
+TILES = [(32, 128), (64, 192), (128, 256), (256, 128), (128, 320), (128, 416)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -155,8 +157,11 @@ def names_of(monkeypatch, run):
 
 
 def outputs(device, model, precision="tf32", rows=300):
+    """Of weights around those of `init`, whose biases are zero."""
     target = build(device, model, precision, rows=rows)
-    return target.outputs(target.init(1, chains=SAMPLES), target.x).get()
+    theta = target.init(1, chains=SAMPLES).get()
+    theta += np.random.default_rng(2).normal(0, 0.2, theta.shape).astype(theta.dtype)
+    return target.outputs(device.asarray(theta), target.x).get()
 
 
 def test_predictions(device, monkeypatch):
@@ -219,17 +224,29 @@ def test_a_gradient_makes_each_layer(device, monkeypatch):
     assert "LastLayers" not in names
 
 
-def test_masks_below(device):
-    """Of MC dropout: two last layers of one mask, values below it made once."""
-    layers = [DENSE(70), RELU, rb.Dropout(0.2), DENSE(90), RELU, DENSE(1)]
-    means = {}
+def mean_of(fit, x):
+    return fit.predict(x, 5).mean.get()
+
+
+BELOW = [DENSE(70), RELU, rb.Dropout(0.2), DENSE(90), RELU, DENSE(1)]
+BETWEEN = [*BELOW[:-1], rb.Dropout(0.5), BELOW[-1]]
+
+
+@pytest.mark.parametrize(
+    ("layers", "together"), [(BELOW, True), (BETWEEN, False)], ids=("below", "between")
+)
+def test_masks(device, monkeypatch, layers, together):
+    """Of MC dropout: two last layers of one mask, values below it made once; none is left out."""
+    means, names = {}, []
     for precision in ("float32", "tf32"):
         target = build(device, rb.Model(layers, input_shape=(12,)), precision)
         theta = target.masked(precision=4.0).init(0, chains=1)
         fit = rb.MCDropout(target, precision=4.0, batch_size=8).fit(
             1, init=theta[0], progress=False
         )
-        means[precision] = fit.predict(target.x, 5).mean.get()
+        means[precision], names = names_of(monkeypatch, partial(mean_of, fit, target.x))
+    if isinstance(device_of(device, "test"), CpuDevice):
+        assert ("LastLayers" in names) == together
     size = np.abs(means["float32"]).max()
     assert 0 < np.abs(means["tf32"] - means["float32"]).max() < 2.0**-7 * size
 
