@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check.h"
+#include "cpu/system/large_blocks.h"
 #include "cpu/system/shards.h"
 #include "cpu/system/team_limit.h"
 #include "cpu/system/threads.h"
@@ -198,6 +199,28 @@ void check_fork() {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// A thread that takes and gives back most of the time holds the lock at some of these forks.
+void check_fork_beside_blocks() {
+  std::atomic<bool> done{false};
+  std::thread other([&done] {
+    while (!done) give_block(take_block(kLargeBlock), kLargeBlock);
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // ends a child that waits for that thread
+      give_block(take_block(kLargeBlock), kLargeBlock);
+      _exit(0);
+    }
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (failures > 0) break;
+  }
+  done = true;
+  other.join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -211,6 +234,9 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 3; ++i) callers.emplace_back([] { check_chains(2, 5); });
   for (auto& caller : callers) caller.join();
   check_cancel();
-  if (argc == 1 || *argv[1] == 0) check_fork();
+  if (argc == 1 || *argv[1] == 0) {
+    check_fork();
+    check_fork_beside_blocks();
+  }
   return report("check_threads");
 }

@@ -1,8 +1,10 @@
 #include "cpu/system/large_blocks.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <iterator>
@@ -64,9 +66,21 @@ class Kept {
 };
 
 // Never destroyed: arrays may outlive everything else of the process.
+std::atomic<Kept*> kept_pointer{nullptr};
+
+// After a fork the child keeps none at first and leaks the old ones: a thread that does not exist
+// there may have held the lock.
+void forget_kept() {
+  kept_pointer.store(new Kept, std::memory_order_release);
+}
+
 Kept& kept() {
-  static auto* const blocks = new Kept;
-  return *blocks;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    forget_kept();
+    pthread_atfork(nullptr, nullptr, forget_kept);
+  });
+  return *kept_pointer.load(std::memory_order_acquire);
 }
 
 }  // namespace
