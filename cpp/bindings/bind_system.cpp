@@ -63,10 +63,6 @@ py::typing::Dict<py::str, py::object> build_info() {
   return info;
 }
 
-}  // namespace
-
-namespace {
-
 // draws (chains, draws, dim)[:, index] = position (chains, dim), by several threads where that
 // pays.
 void put_draw(const py::object& draws, std::int64_t index, const py::object& position) {

@@ -92,3 +92,10 @@ def test_chains_that_share_a_start_are_found_bit_by_bit() -> None:
     starts[3, 0] = 1.0
     assert _groups(starts) == [0, 1, 0, 2, 0]
     assert _groups(np.arange(6.0).reshape(3, 2)) is None
+
+
+def test_starts_are_told_apart_by_all_their_bits() -> None:
+    """Which begin alike, and zeros and NaNs, which equal what they are not, or not themselves."""
+    starts = np.zeros((6, 100), np.float32)
+    starts[1, 99], starts[2, 0], starts[[4, 5], 70] = 1.0, -0.0, np.nan
+    assert _groups(starts) == [0, 1, 2, 0, 3, 3]

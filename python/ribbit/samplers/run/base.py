@@ -126,10 +126,10 @@ class Sampler(ABC):
     ) -> tuple[AnyState, Info] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
-        Fills kept (C, K, P); statistics are (C, K). None, and nothing is done, where a step fails:
-        the run then makes draws one by one.
+        Fills kept (C, K, P); statistics are (C, K). None where a step fails, or the sampler does
+        not do that: the run then makes draws one by one.
         """
-        raise NotImplementedError
+        return None
 
     def sample(
         self,
@@ -662,23 +662,21 @@ def _shared_before(resume: Any) -> dict[str, Any] | None:
 
 def _groups(starts: npt.NDArray[Any]) -> list[int] | None:
     """Return the number of the start (C, P) of each chain where chains share one, else None."""
-    # Bit by bit, without a copy: a network may have millions of parameters.
+    # Bit by bit and without copies, of maybe millions of parameters; most rows differ at once.
     rows = np.ascontiguousarray(starts)
     rows = rows.view(f"u{rows.dtype.itemsize}")
+    alike: dict[bytes, list[int]] = {}  # numbers of the starts that begin so
     firsts: list[int] = []
     found: list[int] = []
     for row in rows:
-        same = (n for n, first in enumerate(firsts) if _same(row, rows[first]))
+        numbers = alike.setdefault(row[:64].tobytes(), [])
+        same = (n for n in numbers if np.array_equal(row, rows[firsts[n]]))
         number = next(same, len(firsts))
         if number == len(firsts):
+            numbers.append(number)
             firsts.append(len(found))
         found.append(number)
     return found if len(firsts) < len(found) else None
-
-
-def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
-    """Whether two rows are alike; most that are not differ at once."""
-    return bool((a[:64] == b[:64]).all()) and bool((a == b).all())
 
 
 def _short(value: Any) -> str:
