@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import machine, pages
+from benchmarks.harness.compare import Comparison
 from benchmarks.harness.framework import OURS
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import (
     busy,
     effective_lines,
@@ -21,7 +24,9 @@ from benchmarks.studies import (
     scaling_curves,
     sklearn_defaults,
 )
+from benchmarks.studies.report import default_entries, less
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
+from benchmarks.workloads.table import WORKLOADS
 from ribbit._arrays.threads import num_threads, set_num_threads
 
 
@@ -50,6 +55,45 @@ def test_report(tmp_path: Path) -> None:
     page.write_text(f"# Benchmarks\n\n{section}")
     assert run("report", *arguments) == 0
     assert page.read_text().endswith(f"|\n\n{section}")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_report_that_is_stopped_prints_its_rows(number: signal.Signals, status: int) -> None:
+    command = [sys.executable, "-m", "benchmarks.report", "--quick", "--rounds", "1"]
+    command += ["--workloads", "normals", "hmc-small-1", "--entries", OURS]
+    with subprocess.Popen(
+        command, cwd=machine.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert any("hmc-small-1: reference" in line for line in process.stderr)
+        process.send_signal(number)
+        out, _ = process.communicate()
+    assert process.returncode == status
+    first = {line.split()[0] for line in out.splitlines() if line.strip()}
+    assert "normals" in first
+    assert "hmc-small-1" not in first  # which it had not come to
+
+
+def test_what_follows_a_stop_runs_and_an_error_is_no_stop() -> None:
+    rows = []
+    before = signal.getsignal(signal.SIGTERM)
+    with until_stopped() as stop:
+        rows.append("measured")
+        signal.raise_signal(signal.SIGTERM)
+        rows.append("never")
+    assert (rows, stop.status, signal.getsignal(signal.SIGTERM)) == (["measured"], 143, before)
+    with pytest.raises(ZeroDivisionError), until_stopped() as stop:
+        rows.append(str(1 // 0))
+    with until_stopped() as stop:
+        rows.append("again")
+    assert (rows, stop.status) == (["measured", "again"], 0)
+
+
+def test_quick_leaves_out_what_compiles_for_minutes_and_says_what_has_fewer_rows() -> None:
+    assert "torch-compile" not in default_entries(quick=True)
+    assert OURS in default_entries(quick=True)
+    made = [Comparison(WORKLOADS[name].quick, 1, {}) for name in ("lenet5", "sgld")]
+    assert less(made) == ["Fewer rows: lenet5 has 512 in place of 2,048"]
 
 
 def test_embedding(tmp_path: Path) -> None:
@@ -135,13 +179,27 @@ def test_sklearn_defaults_goes_on_from_its_lines(tmp_path: Path) -> None:
     assert "| converged on every split | 4 of 5 sets | >= 4 | yes |" in page.read_text()
 
 
-def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Page and picture, of curves that are not measured."""
     pytest.importorskip("matplotlib")
     line = Curve("a", [2**k for k in range(7)], [2.0**k for k in range(7)])
     memory = [Curve(name, DRAWS, [1.0 + 1e-3 * n for n in DRAWS]) for name in KINDS.values()]
-    found = scaling.Measured([line], [line], [line], line, [line], [line], memory)
-    monkeypatch.setattr(scaling, "measure", lambda rounds: found)
+    whole = scaling.Measured([line], [line], [line], line, [line], [line], memory)
+
+    def measure(rounds: int, found: scaling.Measured) -> None:
+        found.__dict__.update(whole.__dict__)
+
+    def half(rounds: int, found: scaling.Measured) -> None:
+        found.rows = whole.rows
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scaling, "measure", half)
+    assert run("scaling", "--write", str(tmp_path / "scaling.md")) == 130
+    assert "exponent in N: a" in capsys.readouterr().out
+    assert not (tmp_path / "scaling.md").exists()
+    monkeypatch.setattr(scaling, "measure", measure)
     assert run("scaling", "--write", str(tmp_path / "scaling.md")) == 0
     assert "exponent in N: a | N >= 1 | 1.000 |" in (tmp_path / "scaling.md").read_text()
     assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"

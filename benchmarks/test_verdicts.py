@@ -109,7 +109,7 @@ def test_missing_data_are_said(tmp_path, monkeypatch) -> None:  # type: ignore[n
     with pytest.raises(MissingDataError, match="RIBBIT_SHARED_DATA"):
         data_folder()
     monkeypatch.setitem(DIGITS, "mnist-bbb", dataclasses.replace(DIGITS["mnist-bbb"]))
-    tables, _, notes = digits.measure(["mnist-bbb"], quick=True)
+    tables, _, notes, _ = digits.measure(["mnist-bbb"], quick=True)
     assert notes == ["Left out: mnist-bbb, no development data (set RIBBIT_SHARED_DATA)"]
     assert not tables
 

@@ -25,6 +25,7 @@ import numpy as np
 import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.pages import duration, print_table
+from benchmarks.harness.stopping import until_stopped
 from ribbit._arrays.threads import num_threads
 
 MOST = 1.3  # times one thread under the same load
@@ -169,13 +170,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     before, counts = num_threads(), [1, *options.threads]
     rows, worst = [], 0.0
-    for name, call, chains, busy in itertools.product(
-        options.networks, options.calls, options.chains, options.busy
-    ):
-        found = measure(name, call, chains, counts, busy, options.rounds)
-        cells, largest = row([name, call, str(chains), str(busy)], found)
-        rows.append(cells)
-        worst = max(worst, largest)
+    with until_stopped() as stop:
+        for name, call, chains, busy in itertools.product(
+            options.networks, options.calls, options.chains, options.busy
+        ):
+            found = measure(name, call, chains, counts, busy, options.rounds)
+            cells, largest = row([name, call, str(chains), str(busy)], found)
+            rows.append(cells)
+            worst = max(worst, largest)
     rb.set_num_threads(before)
     head = ["network", "call", "chains", "busy loops"]
     head += [f"{n} thread{'s' if n > 1 else ''}" for n in counts]
@@ -183,4 +185,4 @@ def main(arguments: list[str] | None = None) -> int:
     load = f"load {os.getloadavg()[0]:.1f} at the end, {len(machine.cores())} cores"
     print_table((f"Threads beside busy loops: {load}", head, rows))
     print(f"worst ratio {worst:.2f}, to be {MOST} at most")
-    return 0
+    return stop.status

@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.harness import machine
 from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.workloads.digits import DIGITS, Digits, MissingDataError
 
@@ -81,11 +82,27 @@ def learning_row(digits: Digits, entry: str, runs: Any) -> list[str]:
     ]
 
 
-def measure(names: list[str], quick: bool) -> tuple[list[Table], dict[str, str], list[str]]:
-    """Return the table, the versions, and what was left out or failed."""
+def measure(names: list[str], quick: bool) -> tuple[list[Table], dict[str, str], list[str], int]:
+    """Return the table, the versions, what was left out or failed, and a status when stopped."""
     rows: list[list[str]] = []
     versions: dict[str, str] = {}
     notes: list[str] = []
+    with until_stopped() as stop:
+        learn(names, quick, rows, versions, notes)
+    notes += [f"FAILED {' '.join(row[:3])}: {row[-1]}" for row in rows if row[3] == "-"]
+    head = ["method", "error at most", "entry", "training", "ratio", "epochs (range)"]
+    tables = [("Digits", [*head, "an epoch", "compile", "form"], rows)] if rows else []
+    return tables, versions, notes, stop.status
+
+
+def learn(
+    names: list[str],
+    quick: bool,
+    rows: list[list[str]],
+    versions: dict[str, str],
+    notes: list[str],
+) -> None:
+    """Run every entry on every problem; a row, versions and notes are added as they are known."""
     for name in names:
         digits = DIGITS[name]
         try:
@@ -107,10 +124,6 @@ def measure(names: list[str], quick: bool) -> tuple[list[Table], dict[str, str],
                 row[4] = "1"
             elif OURS in seconds and entry in seconds:
                 row[4] = f"{seconds[entry] / seconds[OURS]:.1f}x"
-    notes += [f"FAILED {' '.join(row[:3])}: {row[-1]}" for row in rows if row[3] == "-"]
-    head = ["method", "error at most", "entry", "training", "ratio", "epochs (range)"]
-    tables = [("Digits", [*head, "an epoch", "compile", "form"], rows)] if rows else []
-    return tables, versions, notes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,11 +135,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.digits", *given])
-    tables, versions, notes = measure(options.problems or list(DIGITS), options.quick)
+    tables, versions, notes, status = measure(options.problems or list(DIGITS), options.quick)
     lines = facts(versions, command) + notes
-    if options.write:
+    if options.write and not status:
         options.write.write_text(markdown("Digits", PREAMBLE, tables, lines))
     for table in tables:
         print_table(table)
     print("\n".join(lines))
-    return 1 if any(note.startswith("FAILED") for note in notes) else 0
+    return status or (1 if any(note.startswith("FAILED") for note in notes) else 0)

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import machine
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import effective_lines as results
 from benchmarks.studies import effective_page
 from benchmarks.studies.effective_child import THREADS
@@ -93,9 +94,8 @@ def wanted(line: Line | None, again: str | None) -> bool:
     return again == "old" and line["entry"].startswith("ribbit") and line["code"] != results.code()
 
 
-def measure(options: argparse.Namespace) -> list[str]:
-    """Run what is wanted, appending line after line; returns what was left out."""
-    notes: list[str] = []
+def measure(options: argparse.Namespace, notes: list[str]) -> None:
+    """Run what is wanted, appending line after line, and to `notes` what was left out."""
     there = results.read(options.results)
     for name in options.problem:
         problem = PROBLEMS[name]
@@ -125,7 +125,6 @@ def measure(options: argparse.Namespace) -> list[str]:
                     continue
                 results.append(line, options.results)
                 print(say(line), file=sys.stderr, flush=True)
-    return list(dict.fromkeys(notes))
 
 
 def quick(options: argparse.Namespace) -> int:
@@ -135,7 +134,8 @@ def quick(options: argparse.Namespace) -> int:
         options.problem, options.seeds, options.again = ["bnn-normal"], [0], None
         options.entry = [name for name in ("ribbit HMC", "ribbit MCLMC") if name in ENTRIES]
         options.budget_gradients, options.budget_seconds = 1e5, 30.0
-        measure(options)
+        notes: list[str] = []
+        measure(options, notes)
         lines = results.read(options.results)
         page = effective_page.page(list(lines.values()), "--quick")
         failed = [line for line in lines.values() if line["ended"] == "failed"]
@@ -167,10 +167,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.quick:
         return quick(options)
-    notes = measure(options)
+    notes: list[str] = []
+    with until_stopped() as stop:
+        measure(options, notes)
     if options.write:
         lines = list(results.read(options.results).values())
         command = shlex.join(["python", "-m", "benchmarks.effective", *given])
         effective_page.write(options.write, lines, command)
-    print("\n".join(notes))
-    return 0
+    print("\n".join(dict.fromkeys(notes)))
+    return stop.status

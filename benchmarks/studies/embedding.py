@@ -19,6 +19,7 @@ import numpy as np
 import ribbit as rb
 from benchmarks.harness import machine, pages
 from benchmarks.harness.pages import Table
+from benchmarks.harness.stopping import until_stopped
 
 DOCUMENT = machine.ROOT / "docs" / "benchmarks.md"
 COMMAND = "python -m benchmarks.embedding --write"
@@ -199,14 +200,17 @@ def main(arguments: list[str] | None = None) -> int:
 
     rb.set_num_threads(1)
     found = {}
-    for name in options.networks:
-        target = posterior(*NETWORKS[name])
-        entries = native_entries(target) | torch_entries(target) | jax_entries(target)
-        found[name] = measure(entries, options.rounds)
+    with until_stopped() as stop:
+        for name in options.networks:
+            target = posterior(*NETWORKS[name])
+            entries = native_entries(target) | torch_entries(target) | jax_entries(target)
+            found[name] = measure(entries, options.rounds)
+    if not found:
+        return stop.status
     made = tables(found)
     for table in made:
         pages.print_table(table)
-    if options.write is not None:
+    if options.write is not None and not stop.status:
         versions = {"ribbit": rb.__version__, "numpy": np.__version__, "jax": jax.__version__}
         lines = pages.facts(versions | {"torch": torch.__version__}, COMMAND)
         lines[-1] += f", {options.rounds} rounds"
@@ -214,4 +218,4 @@ def main(arguments: list[str] | None = None) -> int:
         old = options.write.read_text(encoding="utf-8") if options.write.is_file() else ""
         rest = old.removesuffix(pages.overhead_of(old)).rstrip()
         options.write.write_text(f"{rest}\n\n{section}".lstrip(), encoding="utf-8")
-    return 0 if all(row[-1] == "yes" for row in made[0][2]) else 1
+    return stop.status or (0 if all(row[-1] == "yes" for row in made[0][2]) else 1)

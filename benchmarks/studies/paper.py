@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import gpu_rows, paper_counts, paper_model
 from benchmarks.studies.paper_counts import Counted
 from benchmarks.studies.paper_kernels import OPTIONS, disassembler
@@ -348,17 +349,18 @@ def main(arguments: list[str] | None = None) -> int:
         print("expected NVRTC: pip install --group cuda-test", file=sys.stderr)
         return 1
     found = []
-    for name in given.rows or ROWS:
-        found.append(count(ROWS[name], small=given.small))
-        print(f"counted: {name}", file=sys.stderr, flush=True)
+    with until_stopped() as stop:
+        for name in given.rows or ROWS:
+            found.append(count(ROWS[name], small=given.small))
+            print(f"counted: {name}", file=sys.stderr, flush=True)
     print("By count, not measured:\n")
     print("\n".join(summary(found)))
     if given.against:
         by_name = {one.row.name: one for one in found}
         print("\nModel, by count, beside what was measured:\n")
         print("\n".join(against(given.against.read_text(), by_name)))
-    if given.write:
+    if given.write and not stop.status:
         Path(given.write).write_text(page(found))
         if given.rows is None and not given.small and given.write == str(PAGE):
             BUDGET.write_text(json.dumps(budget(found), indent=1) + "\n")
-    return 0
+    return stop.status

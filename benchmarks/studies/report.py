@@ -2,14 +2,15 @@
 
 Runs every workload with every rival that is installed, one process per framework, taking turns,
 and prints Ribbit's time, each rival's, the ratio to the best of them, the target, and the share
-of the FMA peak measured in the same run. ``--write`` also writes docs/benchmarks.md.
+of the FMA peak measured in the same run. ``--write`` also writes docs/benchmarks.md. ``--quick``
+ends within five minutes on two slow cores: it leaves out torch-compile, which compiles for minutes,
+and takes fewer rows of the large networks. Ctrl-C prints the rows that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import shlex
 import statistics
@@ -23,6 +24,7 @@ from benchmarks.harness import machine, pages
 from benchmarks.harness.compare import Comparison, Reading, compare
 from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, markdown, print_table
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS, IN_PROCESS, NUMPY_SKYLAKEX, OURS_AVX2
 from benchmarks.workloads.table import WORKLOADS
 
@@ -42,6 +44,10 @@ ribbit-avx2 is Ribbit under `RIBBIT_ISA=avx2`, beside AVX-512, and no rival; rib
 the widest set of the machine. A target against torch alone is one against eager PyTorch
 in the form of a blog post.
 """
+
+
+# torch-compile takes minutes to compile; the others are second forms or settings of an entry.
+NOT_QUICK = ("torch-compile", "jax-plain")
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,15 @@ def facts(comparisons: list[Comparison], command: str, rounds: int, minutes: flo
     return lines + sorted({f"Left out: {r.entry}, {r.left_out}" for r in readings if r.left_out})
 
 
+def less(comparisons: list[Comparison]) -> list[str]:
+    """Say which workloads are of fewer rows than those that the targets are of."""
+    found = [c.workload for c in comparisons if c.workload != WORKLOADS[c.workload.name]]
+    return [
+        f"Fewer rows: {made.name} has {made.rows:,} in place of {WORKLOADS[made.name].rows:,}"
+        for made in found
+    ]
+
+
 def failures(comparisons: list[Comparison]) -> list[str]:
     """Entries that were not timed because something was wrong."""
     return [
@@ -243,9 +258,15 @@ def raw(comparisons: list[Comparison], lines: list[str]) -> str:
     return json.dumps({"facts": lines, "readings": readings, "peaks": peaks}, indent=1)
 
 
-def default_entries() -> list[str]:
-    """Ribbit, beside it Ribbit on AVX2 where it is wider, and every rival that is installed."""
+def default_entries(quick: bool = False) -> list[str]:
+    """Ribbit, beside it Ribbit on AVX2 where it is wider, and every rival that is installed.
+
+    Quickly: Ribbit and rivals, without those that compile for minutes and second forms of one.
+    """
     names = list(IN_PROCESS)
+    if quick:
+        names = [name for name in names if name not in NOT_QUICK]
+        return [name for name in names if FRAMEWORKS[name].installed()]
     if machine.vector_sets() == "AVX-512":
         names.insert(names.index(OURS) + 1, OURS_AVX2.name)
         names.insert(names.index("numpy") + 1, NUMPY_SKYLAKEX.name)
@@ -263,36 +284,48 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME",
         help="default: Ribbit and every rival that is installed",
     )
-    parser.add_argument("--quick", action="store_true", help="3 short rounds instead of 7")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="3 short rounds instead of 7, fewer rows of large networks, no torch-compile",
+    )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the raw readings")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (3 if options.quick else 7)
     seconds = 0.1 if options.quick else 0.4
-    entries = options.entries or default_entries()
+    entries = options.entries or default_entries(options.quick)
     names = options.workloads or list(WORKLOADS)
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.report", *given])
     comparisons: list[Comparison] = []
     page = options.write
     kept = pages.overhead_of(page.read_text(encoding="utf-8")) if page and page.is_file() else ""
-    say = functools.partial(print, file=sys.stderr)
     begun = time.monotonic()
-    workloads, frameworks = [WORKLOADS[n] for n in names], [FRAMEWORKS[e] for e in entries]
-    for comparison in compare(workloads, frameworks, rounds, seconds, say):
-        comparisons.append(comparison)
-        # After every workload: a run that is cut short leaves what it has measured.
-        minutes = (time.monotonic() - begun) / 60
-        tables, lines = summary(comparisons, entries, command, rounds, minutes)
-        wrong = failures(comparisons)
-        if options.json:
-            options.json.write_text(raw(comparisons, lines))
-        if options.write:
-            failed = [f"FAILED {line}" for line in wrong]
-            made = markdown("Benchmarks", PREAMBLE, tables, lines + failed)
-            options.write.write_text(f"{made}\n{kept}" if kept else made, encoding="utf-8")
-    for table in tables:
-        print_table(table)
-    print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))
-    return 1 if wrong else 0
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - begun:5.0f} s  {what}", file=sys.stderr, flush=True)
+
+    workloads = [WORKLOADS[n].quick if options.quick else WORKLOADS[n] for n in names]
+    frameworks = [FRAMEWORKS[e] for e in entries]
+    wrong: list[str] = []
+    with until_stopped() as stop:
+        for comparison in compare(workloads, frameworks, rounds, seconds, say):
+            comparisons.append(comparison)
+            # After every workload: a run that is killed leaves what it has measured.
+            minutes = (time.monotonic() - begun) / 60
+            tables, lines = summary(comparisons, entries, command, rounds, minutes)
+            lines += less(comparisons)
+            wrong = failures(comparisons)
+            if options.json:
+                options.json.write_text(raw(comparisons, lines))
+            if options.write:
+                failed = [f"FAILED {line}" for line in wrong]
+                made = markdown("Benchmarks", PREAMBLE, tables, lines + failed)
+                options.write.write_text(f"{made}\n{kept}" if kept else made, encoding="utf-8")
+    if comparisons:
+        for table in tables:
+            print_table(table)
+        print("\n".join([*lines, *(f"FAILED {line}" for line in wrong)]))
+    return stop.status or (1 if wrong else 0)

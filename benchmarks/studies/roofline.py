@@ -25,6 +25,7 @@ from benchmarks.harness import machine, profiles
 from benchmarks.harness.compare import Process
 from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
 from benchmarks.workloads.calls import CALLS
@@ -235,11 +236,13 @@ def main(arguments: list[str] | None = None) -> int:
     rounds, seconds = (2, 0.1) if options.quick else (5, 0.3)
     say = functools.partial(print, file=sys.stderr)
     names, processor = options.workloads or NAMES, options.processor_time
-    rows += measure(names, rounds, seconds, watch, say, options.threads, processor)
+    with until_stopped() as stop:
+        for row in measure(names, rounds, seconds, watch, say, options.threads, processor):
+            rows.append(row)
     found, lines = tables(rows, bandwidth, without), lines_of(rows, bandwidth, ours, command)
-    if options.write:
+    if options.write and not stop.status:
         options.write.write_text(markdown("Roofline", PREAMBLE, found, lines))
     for table in found:
         print_table(table)
     print("\n".join(lines))
-    return 1 if any(row.failure for row in rows) else 0
+    return stop.status or (1 if any(row.failure for row in rows) else 0)

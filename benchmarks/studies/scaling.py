@@ -11,13 +11,14 @@ import argparse
 import datetime
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.pages import print_table
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import scaling_curves
 from benchmarks.studies.scaling_curves import Curve
 from ribbit import _core
@@ -31,36 +32,35 @@ LEAST_SPEED_UP = 1.9  # of chains on two cores
 FLAT = 0.01  # memory per draw without draws, over that with draws
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measured:
-    """All curves of a run."""
+    """All curves of a run; none of what a run that was stopped has not come to."""
 
-    rows: list[Curve]
-    parameters: list[Curve]
-    chains: list[Curve]
-    chains_speed: Curve
-    threads: list[Curve]
-    draws: list[Curve]
-    memory: list[Curve]
+    rows: list[Curve] = field(default_factory=list)
+    parameters: list[Curve] = field(default_factory=list)
+    chains: list[Curve] = field(default_factory=list)
+    chains_speed: Curve | None = None
+    threads: list[Curve] = field(default_factory=list)
+    draws: list[Curve] = field(default_factory=list)
+    memory: list[Curve] = field(default_factory=list)
 
 
-def measure(rounds: int) -> Measured:
-    """Measure everything; says on stderr what it is at."""
+def measure(rounds: int, found: Measured) -> None:
+    """Measure everything, into `found`; says on stderr what it is at."""
 
     def say(what: str) -> None:
         print(what, file=sys.stderr)
 
     say("rows")
-    rows = scaling_curves.against_rows(rounds)
+    found.rows = scaling_curves.against_rows(rounds)
     say("parameters")
-    parameters = scaling_curves.against_parameters(rounds)
+    found.parameters = scaling_curves.against_parameters(rounds)
     say("chains")
-    chains, speed = scaling_curves.against_chains(rounds)
+    found.chains, found.chains_speed = scaling_curves.against_chains(rounds)
     say("threads")
-    threads = scaling_curves.against_threads(rounds)
+    found.threads = scaling_curves.against_threads(rounds)
     say("draws")
-    draws, memory = scaling_curves.against_draws()
-    return Measured(rows, parameters, chains, speed, threads, draws, memory)
+    found.draws, found.memory = scaling_curves.against_draws()
 
 
 def per_draw(curve: Curve) -> float:
@@ -84,9 +84,26 @@ def statements(found: Measured) -> list[list[str]]:
                     "yes" if met else "NO",
                 ]
             )
-    speed = found.chains_speed
+    if found.chains_speed is not None:
+        table += chain_statements(found.chains_speed)
+    if not found.memory:
+        return table
+    kept, *streamed = found.memory
+    begin = f"{kept.sizes[-2]:,} draws on"
+    table.append([f"bytes per draw: {kept.name}", begin, f"{per_draw(kept):,.0f}", "", "-"])
+    for curve in streamed:
+        met = per_draw(curve) <= FLAT * per_draw(kept)
+        found_bytes = f"{max(per_draw(curve), 0.0):,.0f}"
+        row = [f"bytes per draw: {curve.name}", begin, found_bytes, f"<= {FLAT:.0%} of that"]
+        table.append([*row, "yes" if met else "NO"])
+    return table
+
+
+def chain_statements(speed: Curve) -> list[list[str]]:
+    """Rows of the speed-up of several chains; judged on two cores."""
     cores = len(machine.cores())
     best = dict(zip(speed.sizes, speed.values, strict=True))
+    table = []
     for chains in (8, 64):
         met = best[chains] >= LEAST_SPEED_UP
         table.append(
@@ -98,14 +115,6 @@ def statements(found: Measured) -> list[list[str]]:
                 ("yes" if met else "NO") if cores == 2 else "-",
             ]
         )
-    kept, *streamed = found.memory
-    begin = f"{kept.sizes[-2]:,} draws on"
-    table.append([f"bytes per draw: {kept.name}", begin, f"{per_draw(kept):,.0f}", "", "-"])
-    for curve in streamed:
-        met = per_draw(curve) <= FLAT * per_draw(kept)
-        found_bytes = f"{max(per_draw(curve), 0.0):,.0f}"
-        row = [f"bytes per draw: {curve.name}", begin, found_bytes, f"<= {FLAT:.0%} of that"]
-        table.append([*row, "yes" if met else "NO"])
     return table
 
 
@@ -211,18 +220,20 @@ def picture(found: Measured, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, write; returns 0 whatever was found."""
+    """Measure, print, write; returns 0 whatever was found, unless it was stopped."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")
     options = parser.parse_args(arguments)
     if options.write:
         import matplotlib  # noqa: F401  # before minutes of measuring rather than after
-    found = measure(options.rounds)
+    found = Measured()
+    with until_stopped() as stop:
+        measure(options.rounds, found)
     table = statements(found)
-    if options.write:
+    if options.write and not stop.status:
         options.write.write_text(markdown(table))
         picture(found, options.write.with_suffix(".png"))
     print_table(("Scaling", ["what", "where", "found", "expected", "met"], table))
     print("\n".join(facts()))
-    return 0
+    return stop.status

@@ -19,6 +19,7 @@ from benchmarks.harness import machine
 from benchmarks.harness.compare import Comparison, compare
 from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, markdown, print_table
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.report import facts, failures, judge, raw
 from benchmarks.workloads.leapfrog import Leapfrog
@@ -106,19 +107,22 @@ def main(arguments: list[str] | None = None) -> int:
     processor = options.processor_time
     frameworks = [FRAMEWORKS[e] for e in entries]
     workloads = [SHAPES[n] for n in names]
-    for comparison in compare(
-        workloads, frameworks, rounds, seconds, say, options.threads, processor
-    ):
-        comparisons.append(comparison)
-        minutes = (time.perf_counter() - started) / 60
-        lines = verdict_lines(comparisons) + facts(comparisons, command, rounds, minutes)
-        lines.append(f"Threads of every entry: {comparison.threads}")
-        wrong = [f"FAILED {line}" for line in failures(comparisons)]
-        shown = table(comparisons, entries)
-        if options.json:
-            options.json.write_text(raw(comparisons, lines))
-        if options.write:
-            options.write.write_text(markdown("Shapes", PREAMBLE, [shown], lines + wrong))
-    print_table(shown)
-    print("\n".join(lines + wrong))
-    return 1 if wrong else 0
+    wrong: list[str] = []
+    with until_stopped() as stop:
+        for comparison in compare(
+            workloads, frameworks, rounds, seconds, say, options.threads, processor
+        ):
+            comparisons.append(comparison)
+            minutes = (time.perf_counter() - started) / 60
+            lines = verdict_lines(comparisons) + facts(comparisons, command, rounds, minutes)
+            lines.append(f"Threads of every entry: {comparison.threads}")
+            wrong = [f"FAILED {line}" for line in failures(comparisons)]
+            shown = table(comparisons, entries)
+            if options.json:
+                options.json.write_text(raw(comparisons, lines))
+            if options.write:
+                options.write.write_text(markdown("Shapes", PREAMBLE, [shown], lines + wrong))
+    if comparisons:
+        print_table(shown)
+        print("\n".join(lines + wrong))
+    return stop.status or (1 if wrong else 0)

@@ -21,6 +21,7 @@ import numpy as np
 import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.pages import Table, facts, markdown
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import effective_lines as lines_of
 from benchmarks.workloads.digits import data_folder
 
@@ -217,20 +218,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", type=Path, nargs="?", const=DOCUMENT)
     given = parser.parse_args(arguments)
     lines = read(given.results)
-    for split, name, entry in itertools.product(range(given.splits), given.sets, given.entries):
-        if not given.again and (name, split, entry) in lines:
-            continue
-        begin = lines_of.header(name, entry, split)
-        with warnings.catch_warnings():
-            # Chains that stay in their modes; bounds of a kernel's lengths that are reached.
-            warnings.simplefilter("ignore")
-            found = ENTRIES[entry](load(name, split), split)
-        line = {**begin, "set": name, "split": split, "entry": entry, **found}
-        line["load"] = [begin["load"][0], lines_of.load()]
-        lines_of.append(line, given.results)
-        lines[name, split, entry] = line
-        shown = {key: value for key, value in found.items() if key != "summary"}
-        print(name, split, entry, json.dumps(shown), flush=True)
+    wanted = itertools.product(range(given.splits), given.sets, given.entries)
+    with until_stopped() as stop:
+        for split, name, entry in wanted:
+            if not given.again and (name, split, entry) in lines:
+                continue
+            begin = lines_of.header(name, entry, split)
+            with warnings.catch_warnings():
+                # Chains that stay in their modes; bounds of a kernel's lengths that are reached.
+                warnings.simplefilter("ignore")
+                found = ENTRIES[entry](load(name, split), split)
+            line = {**begin, "set": name, "split": split, "entry": entry, **found}
+            line["load"] = [begin["load"][0], lines_of.load()]
+            lines_of.append(line, given.results)
+            lines[name, split, entry] = line
+            shown = {key: value for key, value in found.items() if key != "summary"}
+            print(name, split, entry, json.dumps(shown), flush=True)
     tables = [verdicts(lines), means(lines)]
     for row in tables[0][2]:
         print("  ".join(row))
@@ -244,4 +247,4 @@ def main(arguments: list[str] | None = None) -> int:
         given.write.write_text(
             markdown("Defaults of ribbit.sklearn", PREAMBLE, tables, about), encoding="utf-8"
         )
-    return 0 if all(row[-1] == "yes" for row in tables[0][2]) else 1
+    return stop.status or (0 if all(row[-1] == "yes" for row in tables[0][2]) else 1)

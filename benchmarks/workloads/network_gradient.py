@@ -45,6 +45,7 @@ class NetworkGradient(Workload):
     rows: int
     goal: Goal
     reduced_rows: int
+    quick_rows: int = 0
     tokens: int = 0
     prior_scale: float = NO_CONSTANT
     threads: int = 2
@@ -57,6 +58,11 @@ class NetworkGradient(Workload):
     def reduced(self) -> NetworkGradient:
         """Fewer rows."""
         return replace(self, rows=self.reduced_rows)
+
+    @cached_property
+    def quick(self) -> NetworkGradient:
+        """Fewer rows, if it is one of the large ones; many enough to fill both threads."""
+        return replace(self, rows=self.quick_rows) if self.quick_rows else self
 
     @cached_property
     def layout(self) -> networks.Layout:

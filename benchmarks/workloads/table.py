@@ -23,9 +23,23 @@ from benchmarks.workloads.variational import BayesByBackprop
 def _networks() -> list[NetworkGradient]:
     return [
         NetworkGradient(
-            "resnet20", networks.resnet20, (32, 32, 3), 512, Goal(1.8, share=0.7), reduced_rows=16
+            "resnet20",
+            networks.resnet20,
+            (32, 32, 3),
+            512,
+            Goal(1.8, share=0.7),
+            reduced_rows=16,
+            quick_rows=64,
         ),
-        NetworkGradient("lenet5", networks.lenet5, (28, 28, 1), 2048, Goal(1.0), reduced_rows=64),
+        NetworkGradient(
+            "lenet5",
+            networks.lenet5,
+            (28, 28, 1),
+            2048,
+            Goal(1.0),
+            reduced_rows=64,
+            quick_rows=512,
+        ),
         NetworkGradient(
             "cnn-lstm",
             networks.cnn_lstm,
