@@ -22,9 +22,12 @@ from benchmarks.studies import (
     gpu_digest,
     gpu_rows,
     report,
+    roofline,
+    roofline_parts,
     scaling,
     shapes,
 )
+from benchmarks.studies.roofline_counts import Count
 from benchmarks.studies.scaling_curves import DRAWS, KINDS, Curve
 from benchmarks.workloads import effective_verdict
 from benchmarks.workloads.digits import DIGITS, MissingDataError, data_folder
@@ -232,11 +235,32 @@ REPORT = f"""
 
 
 def test_profile_is_read() -> None:
-    assert profiles.shares(REPORT) == [
+    costs, samples = profiles.shares(REPORT)
+    assert samples == 10
+    assert costs == [
         ("lanes", pytest.approx(0.8)),
         ("Team::barrier", pytest.approx(0.1)),
         ("the kernel", pytest.approx(0.1)),
     ]
+
+
+def test_parts_of_a_time() -> None:
+    costs = [("multiply", 0.5), ("activation_loop", 0.2), ("Team::meet", 0.2), ("libpython3", 0.1)]
+    found = roofline_parts.parts(costs, 0.5)
+    assert found == roofline_parts.Parts(0.25, 0.1, pytest.approx(0.6), 0.05)
+    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8), costs=costs, running=1.0)
+    row.peaks = [1e10]
+    # 4e9 flops are 0.2 s of two threads at 1e10, in a quarter of 1 s; 5e8 slots 0.05 s in a tenth.
+    assert roofline.part_cells(row, 1.0) == ["25%", "80%", "10%", "50%", "60%", "5%"]
+
+
+def test_kernels_of_the_parts_are_in_the_core() -> None:
+    folder = machine.ROOT / "cpp" / "cpu"
+    files = [path for path in folder.rglob("*") if path.suffix in (".h", ".cpp")]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    assert roofline_parts.missing(sources) == []
+    renamed = sources.replace("outer_columns", "columns")
+    assert roofline_parts.missing(renamed) == ["outer_columns"]
 
 
 # --- gpu ------------------------------------------------------------------------------------------

@@ -24,8 +24,10 @@ def available() -> str:
     return f"perf: {(done.stderr.strip() or 'it failed').splitlines()[0]}"
 
 
-def profile(pid: int, seconds: float, work: Callable[[], object]) -> list[tuple[str, float]]:
-    """Shares of the samples by symbol, largest first.
+def profile(
+    pid: int, seconds: float, work: Callable[[], object]
+) -> tuple[list[tuple[str, float]], float]:
+    """Shares of the samples by symbol, largest first, and how many threads ran on average.
 
     Parameters
     ----------
@@ -38,8 +40,10 @@ def profile(pid: int, seconds: float, work: Callable[[], object]) -> list[tuple[
 
     Returns
     -------
-    list of (str, float)
+    costs : list of (str, float)
         Short name, share of the process's samples.
+    running : float
+        Samples over those of one thread that never sleeps.
     """
     with tempfile.TemporaryDirectory() as folder:
         data = str(Path(folder) / "data")
@@ -52,11 +56,12 @@ def profile(pid: int, seconds: float, work: Callable[[], object]) -> list[tuple[
         report = ["perf", "report", "-i", data, "--stdio", "--no-children", "-t", ";"]
         report += ["--sort", "dso,symbol", "-F", "sample,dso,symbol"]
         done = subprocess.run(report, capture_output=True, text=True, check=True)
-    return shares(done.stdout)
+    costs, samples = shares(done.stdout)
+    return costs, samples / (PERIOD * seconds)
 
 
-def shares(report: str) -> list[tuple[str, float]]:
-    """Read ``perf report -F sample,dso,symbol -t ;``: equal short names are summed."""
+def shares(report: str) -> tuple[list[tuple[str, float]], int]:
+    """Read ``perf report -F sample,dso,symbol -t ;``: equal names are summed; and all samples."""
     found: dict[str, int] = {}
     for line in report.splitlines():
         cells = [cell.strip() for cell in line.split(";")]
@@ -65,7 +70,7 @@ def shares(report: str) -> list[tuple[str, float]]:
             found[name] = found.get(name, 0) + int(cells[0])
     total = sum(found.values())
     ordered = sorted(found.items(), key=lambda pair: -pair[1])
-    return [(name, count / total) for name, count in ordered]
+    return [(name, count / total) for name, count in ordered], total
 
 
 def short(library: str, symbol: str) -> str:

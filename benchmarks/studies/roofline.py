@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import shlex
 import statistics
 import sys
@@ -28,6 +29,7 @@ from benchmarks.harness.pages import Table, duration, facts, markdown, print_tab
 from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS
 from benchmarks.studies.roofline_counts import COUNTS, Count
+from benchmarks.studies.roofline_parts import parts
 from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.table import WORKLOADS
 
@@ -36,6 +38,7 @@ ALL: dict[str, Any] = {
     name: workload for name, workload in (WORKLOADS | CALLS).items() if workload.kind in COUNTS
 }
 NAMES = list(ALL)
+PARTS = ["products", "at", "elementwise", "at", "waiting", "rest"]
 PREAMBLE = """
 Written by `python -m benchmarks.roofline --write`. The floor of a workload is the time in which
 this machine could do what the workload cannot do without, and the share is the floor over Ribbit's
@@ -47,8 +50,15 @@ its derivative, 3 for ReLU, 28.5 for a normal, 12.5 for a random word, 4 per par
 once per gradient or run; they set a floor only where the working set is larger than the last-level
 cache. Both peaks are those of the same threads in the same run. No code reaches 100 %: products
 read their operands from a cache, and loops begin and end. Shares of the profile are of the samples
-of all threads; "barrier" is one thread waiting for the other, "the kernel" is mostly the system
+of all threads; "Team::meet" is one thread waiting for the other, "the kernel" is mostly the system
 handing out fresh pages.
+
+What the time is made of follows from the same profile, each kernel being of one part by its name
+(`benchmarks/studies/roofline_parts.py`). "at" is the share of the peak at which the part runs: the
+products' own floor over their time, and that of the elementwise work over its time (above 100 %
+where a kernel does some of it inside products, or in fewer slots than were counted). Waiting has
+the time of threads that sleep; the rest is what no floor counts: packing, sums over shards,
+gathered rows, fresh pages, Python.
 
 Whole public calls are timed as a user makes them, all they do around gradients included: checks,
 records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would
@@ -68,6 +78,7 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     peaks: list[float] = field(default_factory=list)
     costs: list[tuple[str, float]] = field(default_factory=list)
+    running: float = 0.0  # threads, on average, while the profile was taken
     failure: str = ""
 
     def floor(self, bandwidth: float) -> tuple[float, str]:
@@ -146,7 +157,7 @@ def measure(
                 row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
                 busy = functools.partial(process.ask, "time", seconds=0.2)
-                row.costs = profiles.profile(process.pid, watch, busy)
+                row.costs, row.running = profiles.profile(process.pid, watch, busy)
             yield row
     finally:
         for process in processes.values():
@@ -163,7 +174,7 @@ def amount(number: float) -> str:
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
     """Floors and shares, profiles."""
-    floors, calls, costs = [], [], []
+    floors, calls, costs, made_of = [], [], [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
         listed = calls if row.workload.kind == "call" else floors
@@ -189,13 +200,30 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         )
         top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
         costs.append([name, *(top or [without, "", ""])])
+        if row.costs:
+            made_of.append([name, f"{floor / time_taken:.0%}", *part_cells(row, time_taken)])
     head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
     head += ["set by", "ribbit", "share"]
     return [
         ("Floors", head, floors),
         ("Whole public calls", ["call", *head[1:]], calls),
+        ("What the time is made of", ["workload", "share", *PARTS], made_of),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
     ]
+
+
+def part_cells(row: Row, time_taken: float) -> list[str]:
+    """Shares of the time of the parts; of products and elementwise work also that of the peak."""
+    found = parts(row.costs, min(1.0, row.running / row.threads))
+    peak = statistics.median(row.peaks) * row.threads
+    cells = []
+    for share, flops in (
+        (found.products, row.count.flops),
+        (found.elementwise, 2 * row.count.slots),
+    ):
+        at = flops / peak / (share * time_taken) if share >= 0.02 and flops else float("nan")
+        cells += [f"{share:.0%}", "-" if math.isnan(at) else f"{at:.0%}"]
+    return [*cells, f"{found.waiting:.0%}", f"{found.rest:.0%}"]
 
 
 def lines_of(rows: list[Row], bandwidth: float, versions: dict[str, str], command: str) -> Any:
