@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import subprocess
 from typing import Any
@@ -25,6 +26,7 @@ from benchmarks.studies import (
     roofline,
     roofline_parts,
     scaling,
+    scaling_counts,
     shapes,
 )
 from benchmarks.studies.roofline_counts import Count
@@ -218,6 +220,28 @@ def test_what_misses_is_said(monkeypatch: Any) -> None:
     assert [row[2] for row in right] == ["1.000", "1.000", "1.95x", "1.95x", "10,000", "50", "0"]
     wrong = scaling.statements(curves(1.06, 1.89, 101.0))
     assert [row[-1] for row in wrong] == ["NO", "NO", "NO", "NO", "-", "NO", "yes"]
+    # An exponent that bytes explain is said to be so; one that they do not is a miss.
+    grows = power("wide", 1.1)
+    grows.counted = power("by count", 1.08).values
+    other = dataclasses.replace(grows, counted=power("by count", 1.02).values)
+    rows = scaling.statements(scaling.Measured(parameters=[grows, other]))
+    assert [row[-1] for row in rows] == ["yes, by count", "NO"]
+    assert rows[0][3] == "0.95-1.05, or by count 1.080 +- 0.05"
+
+
+def test_time_by_count_grows_where_the_weights_leave_a_cache() -> None:
+    speeds = {"second level": 100e9, "last level": 40e9, "memory": 10e9}
+    made = [
+        scaling_counts.counted_seconds((64, 2**k, 10), 1024, 1e11, speeds, (2**20, 2**25))
+        for k in range(9, 17)
+    ]
+    steps = [b / a for a, b in itertools.pairwise(made)]
+    assert max(steps) == steps[5]  # 2^14 to 2^15 units: 27 to 53 MB
+    assert steps[5] > 2.4
+    small = scaling_counts.traffic((3, 5, 1), 128)
+    # 26 weights, 20 of the first layer: a group reads 26 and 6, a block reads and writes 26.
+    assert small.bytes == 4 * (26 + 6 + 2 * 26) + 4 * 128 * (5 * 8 + 4)
+    assert small.flops == 2 * 128 * (2 * 15 + 3 * 5) + 2 * 128 * (3 * 5 + 20)
 
 
 # --- roofline -------------------------------------------------------------------------------------

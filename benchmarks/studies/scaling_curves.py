@@ -22,23 +22,38 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks.harness import machine
+from benchmarks.studies.roofline import last_level_cache
+from benchmarks.studies.scaling_counts import copy_bandwidths, counted_seconds
+from ribbit import _core
 
 Run = Callable[[], Any]
 
 
 @dataclass
 class Curve:
-    """Values against a size; `begin` is the first size of the fit of an exponent."""
+    """Values against a size; `begin` is the first size of the fit of an exponent.
+
+    `counted` are the values by count, where there is one (`scaling_counts`).
+    """
 
     name: str
     sizes: list[int]
     values: list[float] = field(default_factory=list)
     begin: int = 0
+    counted: list[float] = field(default_factory=list)
 
     @property
     def exponent(self) -> float:
         """Slope of log value on log size from `begin` on, by least squares."""
-        pairs = [p for p in zip(self.sizes, self.values, strict=True) if p[0] >= self.begin]
+        return self._slope(self.values)
+
+    @property
+    def counted_exponent(self) -> float:
+        """The same of the values by count."""
+        return self._slope(self.counted)
+
+    def _slope(self, values: list[float]) -> float:
+        pairs = [p for p in zip(self.sizes, values, strict=True) if p[0] >= self.begin]
         return float(np.polyfit(*np.log(np.array(pairs)).T, 1)[0])
 
 
@@ -120,13 +135,19 @@ def against_parameters(rounds: int) -> list[Curve]:
         "3 hidden layers, wider": [(2**k,) * 3 for k in range(5, 12)],
         "256 wide, deeper": [(256,) * 2**k for k in range(7)],
     }
-    curves = []
+    curves, rows = [], 1024
+    peak, bandwidths = _core.fma_peak_gflops(0.1, 32) * 1e9, copy_bandwidths()
+    caches = (second_level_cache(), last_level_cache())
     for name, shape in shapes.items():
         models = [rb.mlp(64, hidden, 10) for hidden in shape]
-        runs = [on_threads(1, gradient(posterior(m, 1024, classes=10))) for m in models]
+        runs = [on_threads(1, gradient(posterior(m, rows, classes=10))) for m in models]
         times = interleaved(runs, rounds)
         begin = second_level_cache() // 8
-        curves.append(Curve(name, [m.dim for m in models], [min(t) for t in times], begin))
+        counted = [
+            counted_seconds((64, *hidden, 10), rows, peak, bandwidths, caches) for hidden in shape
+        ]
+        dims = [m.dim for m in models]
+        curves.append(Curve(name, dims, [min(t) for t in times], begin, counted))
     return curves
 
 
