@@ -208,6 +208,7 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
   using V = Vec<T>;
   V sum[kIns][kVectors];
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
+    __builtin_prefetch(grad + i * outs + o0, 1);  // to be there when the sums are
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec<T>{};
   }
   for (std::int64_t row = 0; row < sites.rows; ++row) {
