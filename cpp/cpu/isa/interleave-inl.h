@@ -113,6 +113,28 @@ RIBBIT_INLINE bool all_below(Quad<VecF64> v, double limit) {
   return __builtin_ia32_cmppd512_mask(m, broadcast(limit), 13, static_cast<unsigned char>(-1), 4) ==
          0;
 }
+#elif RIBBIT_VEC_BYTES == 32
+// Magnitudes in the order of their bits, where NaN is above infinity: not below the limit.
+constexpr bool kCheapRangeCheck = true;
+RIBBIT_INLINE VecI32 magnitude_bits(VecF32 v) {
+  return reinterpret_cast<VecI32>(abs(v));
+}
+RIBBIT_INLINE VecI32 larger(VecI32 a, VecI32 b) {
+  return a > b ? a : b;
+}
+RIBBIT_INLINE bool all_below(Quad<VecF32> v, float limit) {
+  const VecI32 m = larger(larger(magnitude_bits(v.a.a), magnitude_bits(v.a.b)),
+                          larger(magnitude_bits(v.b.a), magnitude_bits(v.b.b)));
+  const VecI32 out = m >= reinterpret_cast<VecI32>(broadcast(limit));
+  return __builtin_ia32_movmskps256(reinterpret_cast<VecF32>(out)) == 0;
+}
+// AVX2 compares 64-bit lanes, but has no maximum of them: those below, together.
+RIBBIT_INLINE bool all_below(Quad<VecF64> v, double limit) {
+  const VecF64 most = broadcast(limit);
+  const VecI64 in =
+      (abs(v.a.a) < most) & (abs(v.a.b) < most) & (abs(v.b.a) < most) & (abs(v.b.b) < most);
+  return __builtin_ia32_movmskpd256(reinterpret_cast<VecF64>(in)) == 15;
+}
 #else
 constexpr bool kCheapRangeCheck = false;
 template <class V>

@@ -36,16 +36,21 @@ struct Tiling {
   int width(std::int64_t t) const { return static_cast<int>(base + (t < extra ? 1 : 0)); }
 };
 
-// Rows k0 .. k1 - 1 of `some` outputs from o0 on, no more than lanes: out (ins, width).
-template <class T>
+// Rows k0 .. k1 - 1 of `some` outputs from o0 on, no more than lanes: out (ins, width). kOver: what
+// lies behind them in a row, and all of the rows behind, is still to be written.
+template <class T, bool kOver>
 RIBBIT_INLINE void pack_outputs(const T* weight, std::int64_t ins, std::int64_t outs,
                                 bool transposed, std::int64_t o0, int some, int width,
                                 std::int64_t k0, std::int64_t k1, T* out) {
   constexpr int lanes = kLanes<T>;
+  // A whole vector where it ends before the last row does; AVX-512 stores a part of one as fast.
+  const std::int64_t last = kOver && RIBBIT_VEC_BYTES < 64 ? k1 * width - lanes : -1;
+  const auto put = [&](std::int64_t k, Vec<T> v) __attribute__((always_inline)) {
+    const std::int64_t at = k * width;
+    store_first(out + at, v, at <= last ? lanes : some);
+  };
   if (!transposed) {
-    for (std::int64_t k = k0; k < k1; ++k) {
-      store_first(out + k * width, load_first(weight + k * outs + o0, some), some);
-    }
+    for (std::int64_t k = k0; k < k1; ++k) put(k, load_first(weight + k * outs + o0, some));
   } else {
     for (std::int64_t k = k0; k < k1; k += lanes) {
       const std::int64_t rows = k1 - k < lanes ? k1 - k : lanes;
@@ -54,7 +59,7 @@ RIBBIT_INLINE void pack_outputs(const T* weight, std::int64_t ins, std::int64_t 
         square[o] = o < some ? load_first(weight + (o0 + o) * ins + k, rows) : Vec<T>{};
       }
       transpose_square<T>(square);
-      for (int r = 0; r < rows; ++r) store_first(out + (k + r) * width, square[r], some);
+      for (int r = 0; r < rows; ++r) put(k + r, square[r]);
     }
   }
 }
@@ -66,11 +71,11 @@ RIBBIT_INLINE void pack_rows_of_tile(const T* weight, std::int64_t ins, std::int
                                      std::int64_t k1, T* out) {
   constexpr int lanes = kLanes<T>;
   if (width <= lanes) {
-    pack_outputs(weight, ins, outs, transposed, o0, width, width, k0, k1, out);
+    pack_outputs<T, true>(weight, ins, outs, transposed, o0, width, width, k0, k1, out);
   } else if (RIBBIT_NEON) {
     for (int o = 0; o < width; o += lanes) {
       const int some = width - o < lanes ? width - o : lanes;
-      pack_outputs(weight, ins, outs, transposed, o0 + o, some, width, k0, k1, out + o);
+      pack_outputs<T, false>(weight, ins, outs, transposed, o0 + o, some, width, k0, k1, out + o);
     }
   } else {
     for (std::int64_t k = k0; k < k1; ++k) {

@@ -167,6 +167,47 @@ RIBBIT_INLINE void store_first(double* p, VecF64 v, std::int64_t n) {
     p[0] = v[0];
   }
 }
+#elif RIBBIT_VEC_BYTES == 32
+// A window of eight lanes, of which the first n are to be loaded.
+alignas(64) constexpr int kFirstLanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+RIBBIT_INLINE VecI32 first_lanes(std::int64_t n) {
+  VecI32 mask;
+  __builtin_memcpy(&mask, kFirstLanes + 8 - n, sizeof mask);
+  return mask;
+}
+RIBBIT_INLINE VecF32 load_first(const float* p, std::int64_t n) {
+  if (n >= 8) return load(p);
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const VecF32*>(p), first_lanes(n));
+}
+RIBBIT_INLINE VecF64 load_first(const double* p, std::int64_t n) {
+  if (n >= 4) return load(p);
+  return __builtin_ia32_maskloadpd256(reinterpret_cast<const VecF64*>(p),
+                                      reinterpret_cast<VecI64>(first_lanes(2 * n)));
+}
+// In halves: a masked store takes more than ten cycles on some processors.
+RIBBIT_INLINE void store_first(float* p, VecF32 v, std::int64_t n) {
+  if (n >= 8) return store(p, v);
+  HalfF32 half = __builtin_shufflevector(v, v, 0, 1, 2, 3);
+  if ((n & 4) != 0) {
+    __builtin_memcpy(p, &half, sizeof half);
+    half = __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    p += 4;
+  }
+  if ((n & 2) != 0) {
+    __builtin_memcpy(p, &half, sizeof half / 2);
+    half = __builtin_shufflevector(half, half, 2, 3, 2, 3);
+    p += 2;
+  }
+  if ((n & 1) != 0) *p = half[0];
+}
+RIBBIT_INLINE void store_first(double* p, VecF64 v, std::int64_t n) {
+  if (n >= 4) return store(p, v);
+  if ((n & 2) != 0) {
+    p[0] = v[0];
+    p[1] = v[1];
+  }
+  if ((n & 1) != 0) p[n - 1] = v[n - 1];
+}
 #else
 template <class T>
 RIBBIT_INLINE Vec<T> load_first(const T* p, std::int64_t n) {

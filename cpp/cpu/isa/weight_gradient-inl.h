@@ -31,11 +31,10 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
                               std::int64_t outs, std::int64_t i0, std::int64_t last,
                               std::int64_t o0, int skip, T* grad, T* bias) {
   constexpr int lanes = kLanes<T>;
-  constexpr int kSums = kIns * kOuts;
-  static_assert(kSums % lanes == 0);
+  constexpr int kSums = kIns * kOuts, kGroups = (kSums + lanes - 1) / lanes;
   const T* x = a + i0 * kPanel;
   const T* deltas = d + o0 * kPanel;
-  Vec<T> sum[kSums], bias_sum[kOuts];
+  Vec<T> sum[kGroups * lanes], bias_sum[kOuts];
   RIBBIT_UNROLL for (int s = 0; s < kSums; ++s) sum[s] = Vec<T>{};
   RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) bias_sum[o] = Vec<T>{};
   for (std::int64_t p = 0; p < panels; ++p) {
@@ -56,8 +55,12 @@ RIBBIT_INLINE void lanes_tile(const T* a, const T* d, std::int64_t panels, std::
     x += ins * kPanel;
     deltas += outs * kPanel;
   }
-  alignas(64) T total[kSums];
-  RIBBIT_UNROLL for (int s = 0; s < kSums; s += lanes) store<T>(total + s, sum_lanes<T>(sum + s));
+  // Sums past the end repeat the last one and are dropped.
+  RIBBIT_UNROLL for (int s = kSums; s < kGroups * lanes; ++s) sum[s] = sum[kSums - 1];
+  alignas(64) T total[kGroups * lanes];
+  RIBBIT_UNROLL for (int g = 0; g < kGroups; ++g) {
+    store<T>(total + g * lanes, sum_lanes<T>(sum + g * lanes));
+  }
   const int valid = static_cast<int>(i0 + kIns <= last ? kIns : last - i0);
   for (int i = skip; i < valid; ++i) {
     T* out = grad + (i0 + i) * outs + o0;
@@ -96,13 +99,46 @@ static void lanes_columns(const T* a, const T* d, std::int64_t panels, std::int6
   }
 }
 
+// The same for three outputs, of which 16 registers hold the sums with four inputs, or three and
+// the bias. Tiles are as equal as can be, so that none reaches back.
+template <class T, int kIns = 4>
+RIBBIT_INLINE void lanes_tile_of(int size, const T* a, const T* d, std::int64_t panels,
+                                 std::int64_t ins, std::int64_t outs, std::int64_t i0,
+                                 std::int64_t o0, T* grad, T* bias) {
+  if (size < kIns) {
+    if constexpr (kIns > 1)
+      lanes_tile_of<T, kIns - 1>(size, a, d, panels, ins, outs, i0, o0, grad, bias);
+  } else if (kIns == 4 || bias == nullptr) {
+    lanes_tile<T, kIns, 3, false, false>(a, d, panels, ins, outs, i0, ins, o0, 0, grad, bias);
+  } else {
+    lanes_tile<T, kIns, 3, false, true>(a, d, panels, ins, outs, i0, ins, o0, 0, grad, bias);
+  }
+}
+template <class T>
+static void lanes_threes(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
+                         std::int64_t outs, std::int64_t first, std::int64_t last, std::int64_t o0,
+                         T* grad, T* bias) {
+  const Tiling tiling(last - first + (bias != nullptr ? 1 : 0), 4);
+  std::int64_t i = first;
+  for (std::int64_t t = 0; t < tiling.count; ++t) {
+    const int size = tiling.width(t) - (bias != nullptr ? 1 : 0);
+    lanes_tile_of<T>(size, a, d, panels, ins, outs, i, o0, grad, bias);
+    bias = nullptr;
+    i += size;
+  }
+}
+
 template <class T>
 static void weight_gradient_lanes(const T* a, const T* d, std::int64_t panels, std::int64_t ins,
                                   std::int64_t outs, std::int64_t first, std::int64_t last,
                                   std::int64_t first_out, T* grad, T* bias) {
-  constexpr int kOuts = kLanes<T> >= 16 || RIBBIT_NEON ? 4 : 2;
+  constexpr int kOuts = kRegisters == 32 ? 4 : 2;
   constexpr int kTall = kLanes<T> >= 8 ? kLanes<T> : 8;
   std::int64_t o = first_out;
+  // Threes leave none, two or four.
+  for (; kOuts == 2 && o + 3 <= outs && outs - o != 4; o += 3) {
+    lanes_threes<T>(a, d, panels, ins, outs, first, last, o, grad, bias);
+  }
   for (; o + kOuts <= outs; o += kOuts) {
     lanes_columns<T, 4, kOuts>(a, d, panels, ins, outs, first, last, o, grad, bias);
   }
@@ -119,12 +155,13 @@ static void bias_gradient(const T* d, std::int64_t panels, std::int64_t outs, st
   for (std::int64_t o = 0; o < width; o += lanes) {
     const int some = static_cast<int>(width - o < lanes ? width - o : lanes);
     Vec<T> sum[lanes];
-    for (int i = 0; i < some; ++i) {
-      sum[i] = Vec<T>{};
-      for (std::int64_t p = 0; p < panels; ++p) {
-        const T* row = d + (p * outs + o + i) * kPanel;
-        RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
-          sum[i] += load<T>(row + lane);
+    RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) sum[i] = Vec<T>{};
+    for (std::int64_t p = 0; p < panels; ++p) {
+      const T* rows = d + (p * outs + o) * kPanel;
+      RIBBIT_UNROLL for (int lane = 0; lane < kPanel; lane += lanes) {
+        // In turns, so that no sum waits for itself; sums past the end repeat the last one.
+        RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+          sum[i] += load<T>(rows + (i < some ? i : some - 1) * kPanel + lane);
         }
       }
     }
@@ -171,6 +208,7 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
   using V = Vec<T>;
   V sum[kIns][kVectors];
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
+    __builtin_prefetch(grad + i * outs + o0, 1);  // to be there when the sums are
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec<T>{};
   }
   for (std::int64_t row = 0; row < sites.rows; ++row) {
@@ -193,10 +231,12 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
       }
     }
   }
+  const bool whole = outs - o0 >= kVectors * lanes;
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
     T* out = grad + i * outs + o0;
     RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t left = outs - o0 - v * lanes, valid = left < lanes ? left : lanes;
+      const std::int64_t left = outs - o0 - v * lanes;
+      const std::int64_t valid = whole || left > lanes ? lanes : left;
       T* at = out + v * lanes;
       store_first(at, load_first(at, valid) + sum[i][v], valid);
     }
