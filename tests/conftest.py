@@ -32,9 +32,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Let the workers of ``pytest -n auto`` take tests from each other at the end."""
+    """Let the workers of ``pytest -n auto`` take tests from each other at the end.
+
+    Of each one's BLAS the threads are its share of the cores, too: those that wait for each other
+    spin. NumPy reads the number when it is imported, in a worker or in a process of its own.
+    """
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "worksteal"
+    workers = len(getattr(config.option, "tx", None) or ())
+    if workers > 1:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, num_threads() // workers)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
