@@ -255,17 +255,39 @@ def test_who_takes_which_way():
     assert persistent.network_of(rb.lenet5().table) is None
 
 
-PLACES = str(Path(__file__).with_name("trajectory_places.h"))
+PLACES = Compiler(headers=[str(Path(__file__).with_name("trajectory_places.h"))])
 SHAPES = [(8, 50, 50, 1), (5, 64, 60, 3), (6, 16, 16, 16, 16, 2), (3, 5, 5, 1)]
+PAIRED = [(units, 256) for units in SHAPES[:3]] + [((22, 40, 1), 128), ((8, 24, 24, 2), 128)]
+
+
+def places_name(layer, weights, units, threads=256):
+    what = f"{layer}, {'true' if weights else 'false'}, 64"
+    return f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>, {threads}>"
+
+
+@pytest.fixture(scope="module")
+def _places():
+    """All of them in one library; with one for each the tests take ten times as long."""
+    both = (False, True)
+    names = [
+        places_name(layer + (not weights), weights, units)
+        for units in SHAPES
+        for layer in range(len(units) - 1)
+        for weights in both
+    ]
+    names += [
+        places_name(layer, weights, units, threads)
+        for units, threads in PAIRED
+        for layer in range(1, len(units) - 1)
+        for weights in both
+    ]
+    PLACES(list(dict.fromkeys(names)))
 
 
 def places(layer, weights, units, threads=256):
     """(1024, 2): row and column of every tile in the order of threads, -1 for none."""
-    device = CpuDevice(Compiler(headers=[PLACES]))
     out = NAMESPACE.empty((1024, 2), np.int64)
-    what = f"{layer}, {'true' if weights else 'false'}, 64"
-    name = f"TrajectoryPlaces<{what}, UnitsOf<{', '.join(map(str, units))}>, {threads}>"
-    device.launch(name, (1, 1, 1), out)
+    CpuDevice(PLACES).launch(places_name(layer, weights, units, threads), (1, 1, 1), out)
     return out.get()
 
 
@@ -275,6 +297,7 @@ def tiles(found):
     return all_of_them, *(max(tile[i] for tile in all_of_them) + 1 for i in (0, 1))
 
 
+@pytest.mark.usefixtures("_places")
 @pytest.mark.parametrize("units", SHAPES)
 def test_every_tile_has_one_thread(units):
     owners = []
@@ -296,6 +319,7 @@ def test_every_tile_has_one_thread(units):
         assert persistent.owned(units, 4) == tile * -(-(owners[-1] + 1) // 256)
 
 
+@pytest.mark.usefixtures("_places")
 def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     """Lanes n and n ^ 2 have one row of tiles, n and n ^ 1 one column, where there are several.
 
@@ -303,8 +327,7 @@ def test_pairs_of_lanes_read_the_same_sixteen_bytes():
     tiles to threads in the opposite order, which keeps pairs together.
     """
     lane = np.arange(1024)
-    shapes = [(units, 256) for units in SHAPES[:3]] + [((22, 40, 1), 128), ((8, 24, 24, 2), 128)]
-    for units, threads in shapes:
+    for units, threads in PAIRED:
         for layer in range(1, len(units) - 1):
             for weights in (False, True):
                 found = places(layer, weights, units, threads)

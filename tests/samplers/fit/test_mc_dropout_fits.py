@@ -273,4 +273,4 @@ def test_row_noise_of_bbb_has_addresses(monkeypatch):
     monkeypatch.setattr(type(plain), "num_rows", 2**31)
     for estimator in ("local", "flipout"):
         with pytest.raises(ValueError, match=r"\[BBB\] expected rows times widest layer"):
-            rb.BBB(plain, estimator=estimator, batch_size=20).fit(1, progress=False)
+            rb.BBB(plain, estimator=estimator, batch_size=2**20).fit(1, progress=False)

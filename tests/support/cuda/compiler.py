@@ -27,7 +27,7 @@ from tests.support.paths import CPP
 # -Og: g++ takes seven tenths of the time of -O1, kernels run a fifth longer; most run for less
 # time than g++ takes.
 FLAGS = ["-std=c++17", "-Og", "-g1", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"]
-FLAGS += ["-Werror", "-Wno-psabi", "-fPIC", "-shared"]
+FLAGS += ["-Werror", "-Wno-psabi", "-Winvalid-pch", "-fPIC"]
 if platform.machine() == "x86_64":  # elsewhere a fused multiply-add is there without a flag
     FLAGS += ["-march=x86-64-v3"]
 PHASES = str(Path(__file__).with_name("cuda_on_cpu.h"))
@@ -35,6 +35,7 @@ FIBERS = str(Path(__file__).with_name("cuda_on_fibers.h"))
 # pragmas of CUDA's; shared memory is one array per library, not one per process
 FIBER_FLAGS = ["-Wno-unknown-pragmas", "-fno-gnu-unique", "-fno-strict-aliasing"]
 FIBER_FLAGS += ["-Wno-maybe-uninitialized"]  # cuda_on_cpu.h fills memory with NaN, for certainty
+ALL = "all.h"  # of a folder: what its libraries include
 MOST = 48  # kernels of a library: processes that want the same list share its libraries out
 
 NEWEST, UNUSED = 4, 24 * 3600  # folders that stay, and seconds after which others go
@@ -118,6 +119,8 @@ class Compiler:
         more = os.environ.get("RIBBIT_KERNEL_FLAGS", "").split()
         self.flags = [*FLAGS, *flags, *more, *(FIBER_FLAGS if runner == FIBERS else ())]
         self.headers = (runner, *headers)
+        # kernels with a fault, or of a test's own, have a library or two
+        self.keeps_headers = headers is kernel_sources.HEADERS and not flags
         self.loaded: dict[str, Any] = {}
 
     def __call__(self, names):
@@ -132,8 +135,7 @@ class Compiler:
 
     def text(self, names):
         """C++ of a library; launch_i returns the size of its arguments, -1 after a fault."""
-        lines = [f'#include "{h}"' for h in self.headers]
-        lines.append("using namespace ribbit; using namespace ribbit::cuda;")
+        lines = [f'#include "{ALL}"', "using namespace ribbit; using namespace ribbit::cuda;"]
         for i, name in enumerate(names):
             lines.append(
                 f'extern "C" long long launch_{i}(const void* a, long long x, long long y, '
@@ -154,9 +156,27 @@ class Compiler:
         return used(folder(digest(version(), *self.headers, *self.flags, *texts)))
 
     def _library(self, names, path):
+        self._read_headers(path.parent)
         code = path.with_suffix(".cpp")
         code.write_text(self.text(names))
-        command = ["g++", *self.flags, f"-I{CPP}", str(code), "-o", str(path)]
+        self._run("-shared", str(code), "-o", str(path))
+
+    def _read_headers(self, place):
+        """Read all headers once for the libraries of a folder, of which most have few kernels."""
+        read = place / f"{ALL}.gch"
+        if read.exists():
+            return
+        with locked(read, wait=True):
+            if read.exists():
+                return
+            lines = "".join(f'#include "{h}"\n' for h in self.headers)
+            written(place / ALL, lambda made: made.write_text(lines))
+            if self.keeps_headers:
+                given = "-x", "c++-header", str(place / ALL)
+                written(read, lambda made: self._run(*given, "-o", str(made)))
+
+    def _run(self, *arguments):
+        command = ["g++", *self.flags, f"-I{CPP}", *arguments]
         # an interpreter under AddressSanitizer does not want its compiler there too
         quiet = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)

@@ -17,6 +17,13 @@
 
 namespace ribbit::cuda {
 
+// Most of what tests of tensor cores compute, and two functions alone: optimised, unlike the
+// kernels.
+__attribute__((optimize("O3"))) inline float truncated(double sum);
+__attribute__((optimize("O3"))) inline void multiply_fragments_of_warp(float* const (&c)[32],
+                                                                       const float* const (&a)[32],
+                                                                       const float* const (&b)[32]);
+
 struct Grid {
   Index x = 1, y = 1, z = 1;
   Index blocks() const { return x * y * z; }

@@ -176,6 +176,19 @@ void __syncthreads() {
   fibers::ribbit_go(&fibers::running->top, fibers::home);
 }
 
+#include "cuda/kernels/block.h"
+
+namespace ribbit::cuda {
+
+// Most of what tests of tensor cores compute, and two functions alone: optimised, unlike the
+// kernels.
+__attribute__((optimize("O3"))) inline float truncated(double sum);
+__attribute__((optimize("O3"))) inline void multiply_fragments_of_warp(float* const (&c)[32],
+                                                                       const float* const (&a)[32],
+                                                                       const float* const (&b)[32]);
+
+}  // namespace ribbit::cuda
+
 #include "cuda/kernels/tensor_core.h"
 
 void fibers::multiply(const Fiber* warp) {

@@ -4,7 +4,7 @@ import numpy as np
 
 from ribbit._arrays.device import STATIC_SHARED, pack
 from ribbit._arrays.kernel_sources import HEADERS
-from tests.support.cuda.compiler import PHASES
+from tests.support.cuda.compiler import PHASES, digest
 from tests.support.cuda.cpu_device import NAMESPACE as xp
 from tests.support.cuda.thread_orders import compiler, in_every_order
 
@@ -19,6 +19,7 @@ SHAPES = [
     (257, 81, 17, 1),
 ]
 CHAINS = 2
+_FOUND: dict = {}  # what products of small tiles made of some numbers: each judges a dozen others
 GAP = 4  # numbers between matrices
 
 
@@ -107,4 +108,8 @@ def launched(rng, name, others, shape):
 
         return in_every_order(launch)
 
-    return [run(one) for one in (name, *others)]
+    given = digest(*(array.tobytes().hex() for array in (*held, bias, slope, above)))
+    for one in others:
+        if (one, shape, aligned, given) not in _FOUND:
+            _FOUND[one, shape, aligned, given] = run(one)
+    return [run(name), *(_FOUND[one, shape, aligned, given] for one in others)]
