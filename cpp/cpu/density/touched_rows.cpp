@@ -86,6 +86,23 @@ void take(const T* grad, const Piece* pieces, int count, Shards shard, std::int6
   }
 }
 
+// Asks for the rows in [begin, end) that some shards touched but not all, wherever they are: shards
+// ago, and in no order that the processor could foresee.
+template <class T>
+void fetch(MarkReader reader, const T* shard_grads, std::int64_t dim, std::int64_t begin,
+           std::int64_t end) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t at = begin; at < end;) {
+    const Piece piece = reader.next(at, end);
+    Shards left = piece.touched == reader.everyone() ? 0 : piece.touched;
+    for (; left != 0; left &= left - 1) {
+      const T* grad = shard_grads + std::countr_zero(left) * dim;
+      for (std::int64_t i = at; i < piece.end; i += kLine) __builtin_prefetch(grad + i);
+    }
+    at = piece.end;
+  }
+}
+
 }  // namespace
 
 TouchedRows::TouchedRows(std::vector<TouchedTable> tables) : tables_(std::move(tables)) {
@@ -112,6 +129,7 @@ void TouchedRows::sum(const T* shard_grads, std::int64_t dim, std::int64_t shard
   const auto tree_sum = kernels<T>().tree_sum;
   MarkReader reader(tables_, marks, marks_, shards, begin);
   const Shards everyone = reader.everyone();
+  fetch(reader, shard_grads, dim, begin, end);
   Piece pieces[kSpan];
   T some[kMostShards * kSpan];
   for (std::int64_t first = begin; first < end; first += kSpan) {
