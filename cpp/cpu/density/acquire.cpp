@@ -62,6 +62,7 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
     }
     if (row_noise) continue;
     team.shard_grads.resize(shards * dim_);
+    team.marks.resize(shards * touched_.marks());
     if (group_ != nullptr && !team.exchange) {
       team.exchange = std::make_unique<GradientExchange<T>>(*group_, dim_);
     }

@@ -19,6 +19,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
       masked_(masks),
       concrete_(concrete),
       pass_(make_network_pass<T>(network_, masks, concrete)),
+      touched_(last_ ? std::vector<TouchedTable>{} : pass_->touched_tables()),
       prior_(std::move(prior)),
       centre_(centre),
       likelihood_(likelihood),
@@ -192,11 +193,17 @@ void Evaluator<T>::run_shard(const Member<T>& m, const T* theta, std::int64_t sh
                              Wanted wanted) const {
   ShardLikelihood<T> likelihood(*this, m.batch, theta, wanted.values);
   T* grad = wanted.gradient ? m.shard_grad(shard, dim_) : nullptr;
-  if (wanted.gradient) std::fill(grad, grad + dim_, T(0));
+  std::uint8_t* marks = nullptr;
+  if (wanted.gradient && marks_rows(m)) {
+    marks = m.shared.marks.data() + shard * touched_.marks();
+    touched_.clear(dim_, grad, marks);
+  } else if (wanted.gradient) {
+    std::fill(grad, grad + dim_, T(0));
+  }
   const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
   pass_->run_shard(
-      {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, m.masks, grad}, m.own,
-      likelihood, m.team.cancel());
+      {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, m.masks, grad, marks},
+      m.own, likelihood, m.team.cancel());
   if (wanted.gradient && likelihood.panel.learned) {
     grad[noise_at()] = static_cast<T>(likelihood.panel.weight * likelihood.noise);
   }
@@ -249,8 +256,7 @@ bool Evaluator<T>::run_scaled(const Member<T>& m, const T* theta, Wanted wanted)
   for (std::int64_t c = first; c < last; ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
     if (m.shards > 1 && m.group == nullptr) {
-      kernels<T>().tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin,
-                            m.grad + begin);
+      add_shards(m, begin, end);
     }
     scales_->chain_rule(w, c, m.shared.multipliers.data(), m.grad, m.shared.scale_sums.data());
   }

@@ -19,6 +19,7 @@
 #include "core/network.h"
 #include "core/prior_hd.h"
 #include "cpu/density/last_layer.h"
+#include "cpu/density/touched_rows.h"
 #include "cpu/density/workspaces.h"
 #include "cpu/network/scales.h"
 #include "cpu/system/shards.h"
@@ -202,6 +203,20 @@ class Evaluator {
   bool run_scaled(const Member<T>& m, const T* theta, Wanted wanted) const;
   bool run_weights(const Member<T>& m, const T* theta, Wanted wanted) const;
   void run_shard(const Member<T>& m, const T* theta, std::int64_t shard, Wanted wanted) const;
+  // Whether rows of large tables are marked by shard. A single shard adds to the gradient itself,
+  // and what ranks exchange is dense.
+  bool marks_rows(const Member<T>& m) const {
+    return !touched_.empty() && m.shards > 1 && m.group == nullptr;
+  }
+  // Elements [begin, end) of m.grad from several shards, all of them here.
+  void add_shards(const Member<T>& m, std::int64_t begin, std::int64_t end) const {
+    const T* shard_grads = m.shared.shard_grads.data();
+    if (!touched_.empty()) {
+      touched_.sum(shard_grads, dim_, m.shards, m.shared.marks.data(), begin, end, m.grad);
+      return;
+    }
+    kernels<T>().tree_sum(shard_grads + begin, dim_, m.shards, end - begin, m.grad + begin);
+  }
   bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
   bool packs(const Member<T>& m) const;
@@ -222,6 +237,7 @@ class Evaluator {
   std::optional<LastLayer> last_;
   bool masked_, concrete_;
   std::unique_ptr<const NetworkPass<T>> pass_;
+  TouchedRows touched_;  // tables whose rows are marked; with a last layer that is integrated: none
   std::vector<PriorSegment> prior_;
   const T* centre_;
   LikelihoodKind likelihood_;
@@ -311,7 +327,7 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
     if (wanted.gradient && scales_ != nullptr) {
       scales_->gather(m.shared.scale_sums.data(), c, grad);
     } else if (wanted.gradient && m.shards > 1 && m.group == nullptr) {
-      k.tree_sum(m.shared.shard_grads.data() + begin, dim_, m.shards, end - begin, grad + begin);
+      add_shards(m, begin, end);
     }
     double logp = 0;
     for (const PriorSegment& segment : prior_) {

@@ -51,8 +51,9 @@ struct KeptShard {
 // What the threads of a team share.
 template <class T>
 struct TeamSpace {
-  Buffer<T> packed;       // weights in tiles
-  Buffer<T> shard_grads;  // (shards, dim); of a group its own shards
+  Buffer<T> packed;            // weights in tiles
+  Buffer<T> shard_grads;       // (shards, dim); of a group its own shards
+  Buffer<std::uint8_t> marks;  // (shards, touched_.marks()), where rows of large tables are marked
   double shard_ll[kMostShards];
   std::vector<double> chunk_prior;  // (chunks of theta,)
 

@@ -1,4 +1,7 @@
-// Embeddings: tokens ride in the lanes as numbers; a vector of the table is a row of data.
+// Embeddings: tokens ride in the lanes as numbers; a vector of the table is a row of data. A row of
+// the gradient of a large table is cleared where a shard first touches it.
+
+#include <algorithm>
 
 #include "cpu/layers/layers.h"
 
@@ -34,13 +37,19 @@ void embedding_backward(const GraphNode& node, const BackwardArgs<T>& args) {
   const KernelTable<T>& k = kernels<T>();
   const Layer& layer = node.layer();
   const std::int64_t units = layer.window.channels;
+  std::uint8_t* marks =
+      args.marks != nullptr && node.marks >= 0 ? args.marks + node.marks : nullptr;
   std::int64_t rows[kPanel];
   for (std::int64_t t = 0; t < layer.in_size; ++t) {
     rows_of(args.in + t * kPanel, layer.argument, rows);
     k.unpack_panel(args.delta + t * units * kPanel, units, 0, kPanel, args.scratch);
     for (int lane = 0; lane < kPanel; ++lane) {
-      k.accumulate(args.scratch + lane * units, units,
-                   args.grad + layer.weight_offset + rows[lane] * units);
+      T* row = args.grad + layer.weight_offset + rows[lane] * units;
+      if (marks != nullptr && marks[rows[lane]] == 0) {
+        marks[rows[lane]] = 1;
+        std::fill_n(row, units, T(0));  // not a copy of the first gradient: 0 + -0 is +0
+      }
+      k.accumulate(args.scratch + lane * units, units, row);
     }
   }
 }

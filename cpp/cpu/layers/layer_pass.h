@@ -49,9 +49,16 @@ struct GraphNode {
   // none.
   int norm_above = -1, norm_below = -1;  // of a convolution
   int conv_above = -1, conv_below = -1;  // of a norm
+  std::int64_t marks = -1;               // of an embedding: as of TouchedTable, -1: a small table
 
   const Layer& layer() const { return stage.layer; }
   std::int64_t sites() const { return layer().in_size / layer().window.channels; }
+};
+
+// A table of parameters (rows, units) of whose gradient a panel touches few rows. marks: where the
+// marks of its rows lie among those of all tables.
+struct TouchedTable {
+  std::int64_t offset, rows, units, marks;
 };
 
 // What a layer has at hand on the way back. Gradients are added to grad (dim,).
@@ -69,6 +76,8 @@ struct BackwardArgs {
   T* norm_state = nullptr;              // convolution: of the norm above
   const GraphNode* norm = nullptr;      // convolution: the norm below,
   const BackwardArgs* below = nullptr;  // and what it has at hand
+  std::uint8_t* marks = nullptr;        // of the rows of large tables: those without are not zeros
+                                        // yet. null: all of grad can be added to
 };
 
 // Which masks a pass of a masked plan draws: those of (seed, step, sample). rows: numbers of the

@@ -89,7 +89,7 @@ const T* GraphPass<T>::forward(const T* theta, const T* packed, const T* input, 
 template <class T>
 void GraphPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, PanelLoss<T>& loss,
                              Cancel& cancel) const {
-  const auto& [batch, begin, end, theta, packed, masks, grad] = shard;
+  const auto& [batch, begin, end, theta, packed, masks, grad, marks] = shard;
   auto& space = static_cast<GraphSpace<T>&>(thread_space);
   for (std::int64_t p = begin; p < end; ++p) {
     const T* input = input_of(batch, network_.input_size(), p, space);
@@ -99,7 +99,7 @@ void GraphPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space,
     if (f == nullptr) return;
     loss(p, f, space.delta(plan_.output));
     if (grad != nullptr) {
-      graph_backward(plan_, theta, packed, input, space, grad, between(cancel));
+      graph_backward(plan_, theta, packed, input, space, grad, between(cancel), marks);
     }
     if (cancel.check()) return;
   }

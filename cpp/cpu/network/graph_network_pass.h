@@ -33,6 +33,7 @@ class GraphPass final : public NetworkPass<T> {
                    PassSpace& space, Cancel& cancel) const override;
   void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                  Cancel& cancel) const override;
+  std::vector<TouchedTable> touched_tables() const override { return plan_.tables; }
   void pack_row_noise(const T* mean, const T* second, const T* drawn, int member, int members,
                       T* packed_first, T* packed_second) const override;
   void run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,

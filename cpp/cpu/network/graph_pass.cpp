@@ -5,6 +5,15 @@
 namespace ribbit::cpu {
 namespace {
 
+// Whether it pays to mark the rows of an embedding that a shard touches: where clearing and reading
+// the whole table goes past a core's own caches (2^18 scalars are 1 MiB in float32), and a row is
+// at least a cache line, which costs more than its mark.
+bool is_large_table(const Layer& layer) {
+  constexpr std::int64_t kLargeTable = std::int64_t{1} << 18, kLine = 16;
+  return layer.stem() == Stem::kEmbedding && layer.window.channels >= kLine &&
+         layer.argument * layer.window.channels >= kLargeTable;
+}
+
 bool has_parameters(const Layer& layer) {
   return layer.parameters_end() > 0;
 }
@@ -116,6 +125,10 @@ GraphPlan::GraphPlan(const Network& network, bool masks, bool linked) {
         node.packed_third = pack(arrays.back().size);
         node.packed_third_back = pack(arrays.back().size);
       }
+    }
+    if (is_large_table(layer)) {
+      node.marks = tables.empty() ? 0 : tables.back().marks + tables.back().rows;
+      tables.push_back({layer.weight_offset, layer.argument, layer.window.channels, node.marks});
     }
     node.state = state_size(node);
     value_size.push_back(layer.out_size);
@@ -289,9 +302,10 @@ void node_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 
 template <class T>
 void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
-                    GraphSpace<T>& space, T* grad, Cancel* cancel) {
+                    GraphSpace<T>& space, T* grad, Cancel* cancel, std::uint8_t* marks) {
   for (std::size_t s = plan.nodes.size(); s-- > 0 && !stops(cancel);) {
     BackwardArgs<T> args = backward_args(plan, s, theta, packed, input, space, grad);
+    args.marks = marks;
     if (args.delta == nullptr) continue;  // no parameters at or below
     const int below = plan.nodes[s].norm_below;
     if (below < 0) {
@@ -319,7 +333,7 @@ void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, cons
                                          const T*, GraphSpace<T>&, T*);                            \
   template void node_backward(const GraphNode&, const BackwardArgs<T>&);                           \
   template void graph_backward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&, T*, \
-                               Cancel*);
+                               Cancel*, std::uint8_t*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

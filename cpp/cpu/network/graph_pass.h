@@ -30,6 +30,7 @@ class GraphPlan {
   std::int64_t packed_size = 0;          // scalars
   int output = 0;                        // value
   Layout forward, training;
+  std::vector<TouchedTable> tables;  // of embeddings, large ones
 
   // The longest start of the graph before the first mask that hands on a single value.
   struct Prefix {
@@ -82,10 +83,12 @@ const T* graph_forward(const GraphPlan& plan, const T* theta, const T* packed, c
                        GraphSpace<T>& space, const Masks* masks, std::int64_t first,
                        std::int64_t rows, StageRange range = {}, Cancel* cancel = nullptr);
 
-// Down from delta(plan.output); adds to grad (dim,). Ends early when cancelled.
+// Down from delta(plan.output); adds to grad (dim,). marks: as of ShardArgs. Ends early when
+// cancelled.
 template <class T>
 void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, const T* input,
-                    GraphSpace<T>& space, T* grad, Cancel* cancel = nullptr);
+                    GraphSpace<T>& space, T* grad, Cancel* cancel = nullptr,
+                    std::uint8_t* marks = nullptr);
 
 // One step of the two ways. x, second: the values it reads.
 template <class T>

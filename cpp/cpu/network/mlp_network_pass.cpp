@@ -93,7 +93,7 @@ const T* MlpPass<T>::forward(const T* theta, const T* packed, const T* input, st
 template <class T>
 void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, PanelLoss<T>& loss,
                            Cancel& cancel) const {
-  const auto& [batch, begin, end, theta, packed, masks, grad] = shard;
+  const auto& [batch, begin, end, theta, packed, masks, grad, marks] = shard;
   auto& space = static_cast<Workspace<T>&>(thread_space);
   const bool gradient = grad != nullptr;
   if (gradient) clear_narrow_sums(plan_, space);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/network.h"
 #include "cpu/layers/layer_pass.h"
@@ -66,6 +67,9 @@ struct ShardArgs {
   const T* packed;     // null where they are packed tile by tile
   const Masks* masks;  // of a pass with masks
   T* grad;             // (dim,) of zeros; null: not wanted
+  // (rows of all touched_tables(),) of zeros, set to 1 where a row is added to; grad may then have
+  // anything in these tables, and has it still in rows without a mark. null: all of grad is zeros
+  std::uint8_t* marks = nullptr;
 };
 
 // The same along two paths.
@@ -124,6 +128,9 @@ class NetworkPass {
   // A shard forwards, to the loss and, where a gradient is wanted, back. Ends early when cancelled.
   virtual void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                          Cancel& cancel) const = 0;
+
+  // Tables so large that it pays to know which rows of their gradient a shard has touched.
+  virtual std::vector<TouchedTable> touched_tables() const { return {}; }
 
   // The same with noise for each row; its space is one of kRowNoise. mean, second, drawn: (dim,).
   virtual void pack_row_noise(const T* mean, const T* second, const T* drawn, int member,

@@ -369,8 +369,10 @@ class BBB:
         checks.finite(name, "init", mean)
         arrays = np.zeros((6, density.dim), density.dtype)
         arrays[0] = mean
-        scale = np.asarray(scale, np.float64)
-        arrays[1] = scale + np.log(-np.expm1(-scale))  # the inverse of softplus
+        for low in range(0, density.dim, _BLOCK):  # in parts that stay in the cache
+            part = np.asarray(scale[low : low + _BLOCK], np.float64)
+            # the inverse of softplus
+            arrays[1, low : low + _BLOCK] = part + np.log(-np.expm1(-part))
         return from_host(density.xp, arrays)
 
     def _same_library(self, name: str, what: str, array: Array) -> None:
