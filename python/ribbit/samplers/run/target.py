@@ -40,6 +40,8 @@ class Density:
         Whether it is a `protocols.NativeTree`.
     has_native_transition : bool
         Whether it is a `protocols.NativeTransition`.
+    has_native_run : bool
+        Whether it makes many such transitions in one call.
     rows_per_chain : bool
         Whether it takes a minibatch for each chain in one call.
     full_dim : int
@@ -82,6 +84,9 @@ class Density:
         fused = hasattr(self._native, "in_transitions")
         self._transition = getattr(target, "hamiltonian", None) if fused else None
         self.has_native_transition = self._transition is not None
+        in_runs = hasattr(self._transition, "in_runs")
+        self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
+        self.has_native_run = self._run is not None
         self._tree = getattr(target, "no_u_turn", None)
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
@@ -218,6 +223,14 @@ class Density:
     ) -> TransitionDraw:
         """Call the target's `protocols.NativeTransition.hamiltonian`."""
         found: TransitionDraw = self._guarded(self._transition, vectors, options, guard)
+        return found
+
+    def native_run(
+        self, *vectors: Any, guard: InterruptGuard | None = None, **options: Any
+    ) -> tuple[Any, ...]:
+        """Make many transitions in one call; see ``samplers/mcmc/hamiltonian_run.py``."""
+        assert self._run is not None
+        found: tuple[Any, ...] = self._guarded(self._run, vectors, options, guard)
         return found
 
     def native_tree(
