@@ -142,8 +142,8 @@ class Density {
     bool done = false;
     {
       const WithoutGil release;
-      done =
-          native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to, &poll);
+      done = native_->complete(data<T>(at), chains, 1, seed, &step, data<std::uint32_t>(ids), to,
+                               &poll);
     }
     if (!done) end(poll, interrupt);
     return out;

@@ -118,17 +118,21 @@ void keep_statistics(const HamiltonianRun<T>& run, const std::vector<TransitionO
 
 template <class T>
 bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run, Poll* poll) {
-  const LastLayer* last = density.last();
   const std::int64_t chains = run.chains, dim = density.dim(), size = chains * dim;
-  const std::int64_t whole = dim + (last != nullptr ? last->terms() * last->outputs : 0);
 
   // Two places that take turns.
-  Buffer<T> other_position(size), other_grad(size), completed(last != nullptr ? chains * whole : 0);
+  Buffer<T> other_position(size), other_grad(size);
   std::vector<double> other_terms(static_cast<std::size_t>(2 * chains));
   T *position = run.position, *grad = run.grad;
   double* terms = run.terms;
   T *next_position = other_position.data(), *next_grad = other_grad.data();
   double* next_terms = other_terms.data();
+
+  // Without the layer that is integrated out, which is drawn at the end: of all draws at once it
+  // takes all threads.
+  const bool completes = run.kept != nullptr && density.last() != nullptr;
+  Buffer<T> part(completes ? size * run.kept_count : 0);
+  T* const to = completes ? part.data() : run.kept;
 
   // Transitions.
   std::vector<TransitionOutcome> outcomes(static_cast<std::size_t>(chains));
@@ -151,16 +155,8 @@ bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run,
     // What is kept of it.
     if (kept < run.kept_count && run.keep[kept] == i) {
       keep_statistics(run, outcomes, steps, kept);
-      const T* from = position;
-      if (run.kept != nullptr && last != nullptr) {
-        if (!density.complete(position, chains, run.seed, step + 1, run.chain_ids, completed.data(),
-                              poll)) {
-          return false;
-        }
-        from = completed.data();
-      }
-      for (std::int64_t c = 0; run.kept != nullptr && c < chains; ++c) {
-        std::copy_n(from + c * whole, whole, run.kept + (c * run.kept_count + kept) * whole);
+      for (std::int64_t c = 0; to != nullptr && c < chains; ++c) {
+        std::copy_n(position + c * dim, dim, to + (c * run.kept_count + kept) * dim);
       }
       ++kept;
     }
@@ -172,7 +168,13 @@ bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run,
     std::copy_n(grad, size, run.grad);
     std::copy_n(terms, 2 * chains, run.terms);
   }
-  return true;
+  if (!completes) return true;
+  std::vector<std::uint64_t> after;
+  for (std::int64_t k = 0; k < run.kept_count; ++k) {
+    after.push_back(run.step + static_cast<std::uint64_t>(run.keep[k]) + 1);
+  }
+  return density.complete(to, chains, run.kept_count, run.seed, after.data(), run.chain_ids,
+                          run.kept, poll);
 }
 
 #define RIBBIT_INSTANTIATE(T) \
