@@ -152,6 +152,19 @@ def test_a_target_that_replaces_the_transitions_is_not_passed_by():
     assert target.calls == 9
 
 
+def test_a_target_that_replaces_what_completes_is_not_passed_by(monkeypatch):
+    complete, calls = rb.Posterior._complete, []
+
+    def noted(self, position, **place):
+        calls.append(place["step"])
+        return complete(self, position, **place)
+
+    monkeypatch.setattr(rb.Posterior, "_complete", noted)
+    sampler = rb.HMC(posterior())
+    sampler.sample(5, warmup=4, chains=2, progress=False)
+    assert calls == [5, 6, 7, 8, 9]
+
+
 def test_every_transition_is_reported_and_the_forecast_sees_its_own(together, monkeypatch):
     seen, shown, inner = [], [], Foresight.update
 

@@ -84,14 +84,15 @@ class Density:
         fused = hasattr(self._native, "in_transitions")
         self._transition = getattr(target, "hamiltonian", None) if fused else None
         self.has_native_transition = self._transition is not None
-        in_runs = hasattr(self._transition, "in_runs")
-        self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
-        self.has_native_run = self._run is not None
         self._tree = getattr(target, "no_u_turn", None)
         self.has_native_tree = self._tree is not None
         self._terms = getattr(target, "terms_and_grad", None)
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
+        parts = [self._transition, *([self._completes] if self.completes else [])]
+        in_runs = all(hasattr(part, "in_runs") for part in parts)
+        self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
+        self.has_native_run = self._run is not None
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
