@@ -46,6 +46,7 @@ constexpr const char* dtype_name() {
   if constexpr (std::is_same_v<T, std::int64_t>) return "int64";
   if constexpr (std::is_same_v<T, std::uint32_t>) return "uint32";
   if constexpr (std::is_same_v<T, std::uint8_t>) return "uint8";
+  if constexpr (std::is_same_v<T, bool>) return "bool";
 }
 
 // Throws TypeError unless `object` is an array.

@@ -14,6 +14,7 @@
 #include "bindings/scales.h"
 #include "core/no_u_turn_hd.h"
 #include "core/prior_hd.h"
+#include "cpu/density/hamiltonian_run.h"
 #include "cpu/density/log_density.h"
 #include "cpu/density/xla_handler.h"
 
@@ -141,8 +142,8 @@ class Density {
     bool done = false;
     {
       const WithoutGil release;
-      done =
-          native_->complete(data<T>(at), chains, seed, step, data<std::uint32_t>(ids), to, &poll);
+      done = native_->complete(data<T>(at), chains, 1, seed, &step, data<std::uint32_t>(ids), to,
+                               &poll);
     }
     if (!done) end(poll, interrupt);
     return out;
@@ -446,6 +447,112 @@ class Density {
     return py::make_tuple(q, end_terms, g, reals, made, flags);
   }
 
+  // `count` transitions of every chain, of which those of keep (K,), 0-based and ascending, are
+  // told of. most, brief, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
+  // of dual averaging log step, log average, error and centre (4, chains) after `updates` updates,
+  // with the rest of what TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with
+  // the layer that is integrated out. Returns position, terms (chains, 2), grad, step sizes
+  // (chains,), log density, energy, energy error, acceptance and step size (5, chains, K), steps
+  // (chains, K), whether accepted, diverging and capped (3, chains, K), and sums.
+  py::typing::Tuple<FloatArray, py::array_t<double>, FloatArray, py::array_t<double>,
+                    py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object>
+  hamiltonian_run(const py::object& position, const py::object& grad, const py::object& terms,
+                  const py::object& inverse_mass, std::uint64_t seed, std::uint64_t step,
+                  const py::object& chain_ids, double threshold, std::int64_t count,
+                  const py::object& step_size, const py::object& num_steps,
+                  const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
+                  std::uint64_t brief_until, const py::object& sums, int updates, double target,
+                  double length, std::int64_t most_on_average, bool ends, const py::object& keep,
+                  const py::object& kept, const InterruptFlag* interrupt) const {
+    // Arguments.
+    const std::int64_t chains = chains_of(position), n = dim();
+    const cpu::LastLayer* last = native_->last();
+    const std::int64_t whole = n + (last != nullptr ? last->terms() * last->outputs : 0);
+    const py::array ids = checked<std::uint32_t>(chain_ids, "chains", {chains}),
+                    eps = checked<double>(step_size, "step_size", {chains}),
+                    caps = checked<bool>(capped, "capped", {chains}),
+                    keeps = checked<std::int64_t>(keep, "keep", {kAny});
+    const Steps steps(num_steps, chains);
+    const Mass<T> mass(inverse_mass, chains, n);
+    const std::int64_t told = keeps.shape(0);
+    if (count < 1 || most < 1 || brief < 1 || most_on_average < 1 || !(length >= 0.0) ||
+        updates < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
+      throw py::value_error("[_core] expected at least 1 transition and leapfrog, steps < 2^40");
+    }
+    for (std::int64_t i = 0; i < told; ++i) {
+      const std::int64_t at = data<std::int64_t>(keeps)[i];
+      if (at < (i == 0 ? 0 : data<std::int64_t>(keeps)[i - 1] + 1) || at >= count) {
+        throw py::value_error("[_core] expected keep as ascending transitions of the call");
+      }
+    }
+    py::array to;
+    if (!kept.is_none()) to = checked<T>(kept, "kept", {chains, told, whole}, true);
+
+    // What is moved in place, and what is told.
+    py::array_t<T> q = copied<T>(position, "position", chains, n),
+                   g = copied<T>(grad, "grad", chains, n);
+    py::array_t<double> at = copied<double>(terms, "terms", chains, 2),
+                        sizes = empty<double>({chains}), reals = empty<double>({5, chains, told});
+    py::array_t<std::int64_t> made = empty<std::int64_t>({chains, told});
+    py::array_t<bool> flags = empty<bool>({3, chains, told});
+    std::copy_n(data<double>(eps), chains, sizes.mutable_data());
+    std::vector<std::int64_t> mean(steps.values, steps.values + chains);
+    const std::unique_ptr<bool[]> cut(new bool[static_cast<std::size_t>(chains)]);
+    std::copy_n(data<bool>(caps), chains, cut.get());
+    std::optional<cpu::DualAveraging> dual;
+    if (!sums.is_none()) {
+      const py::array found = checked<double>(sums, "sums", {4, chains});
+      const double* row = data<double>(found);
+      const auto values = [&](std::int64_t i) {
+        return std::vector<double>(row + i * chains, row + (i + 1) * chains);
+      };
+      dual.emplace(cpu::DualAveraging::Sums{values(0), values(1), values(2), values(3)}, updates);
+    }
+    const std::int64_t all = chains * told;
+    double* real = reals.mutable_data();
+    bool* flag = flags.mutable_data();
+    const cpu::HamiltonianRun<T> run{
+        chains,
+        count,
+        q.mutable_data(),
+        g.mutable_data(),
+        at.mutable_data(),
+        mass.values,
+        mass.stride,
+        seed,
+        step,
+        data<std::uint32_t>(ids),
+        threshold,
+        sizes.mutable_data(),
+        mean.data(),
+        cut.get(),
+        {randomize, most, brief, brief_until, target, length, most_on_average, ends},
+        dual ? &*dual : nullptr,
+        data<std::int64_t>(keeps),
+        told,
+        kept.is_none() ? nullptr : mutable_data<T>(to),
+        {real, real + all, real + 2 * all, real + 3 * all, real + 4 * all, made.mutable_data(),
+         flag, flag + all, flag + 2 * all}};
+    PythonPoll poll(interrupt);
+    bool done = false;
+    {
+      const WithoutGil release;
+      done = cpu::hamiltonian_run(*native_, run, &poll);
+    }
+    if (!done) end(poll, interrupt);
+    py::object after = py::none();
+    if (dual) {
+      py::array_t<double> found = empty<double>({4, chains});
+      double* row = found.mutable_data();
+      for (const auto* values : {&dual->sums().log_step, &dual->sums().log_average,
+                                 &dual->sums().error, &dual->sums().centre}) {
+        row = std::copy_n(values->data(), chains, row);
+      }
+      after = found;
+    }
+    return py::make_tuple(q, at, g, sizes, reals, made, flags, after);
+  }
+
   // One transition of every chain: position, terms (chains, 2), grad, then per chain the kinetic
   // energy, energy error and acceptance (3, chains) and steps, depth, diverging and at the largest
   // depth (4, chains).
@@ -690,6 +797,14 @@ void bind_density(py::module_& module) {
            py::arg("grad"), py::arg("terms"), py::arg("step_size"), py::arg("num_steps"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),
            py::arg("threshold"), py::arg("interrupt") = nullptr)
+      .def("hamiltonian_run", method(&D32::hamiltonian_run, &D64::hamiltonian_run),
+           py::arg("position"), py::arg("grad"), py::arg("terms"), py::arg("inverse_mass"),
+           py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("threshold"),
+           py::arg("count"), py::arg("step_size"), py::arg("num_steps"), py::arg("capped"),
+           py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
+           py::arg("sums"), py::arg("updates"), py::arg("target"), py::arg("length"),
+           py::arg("most_on_average"), py::arg("ends"), py::arg("keep"), py::arg("kept"),
+           py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "capi/dual_averaging.h"
+#include "capi/first_step_size.h"
 #include "capi/target.h"
 #include "core/philox_hd.h"
+#include "cpu/density/dual_averaging.h"
 #include "cpu/random.h"
 #include "cpu/system/memory.h"
 
@@ -71,7 +72,7 @@ class Lengths {
         base_(std::move(first)),
         steps_(base_.size()),
         uniforms_(base_.size()) {
-    if (finds) dual_ = DualAveraging(base_);
+    if (finds) dual_ = cpu::DualAveraging(base_);
     count_steps();
   }
   const std::vector<double>& base() const { return base_; }
@@ -146,7 +147,7 @@ class Lengths {
   std::vector<double> base_;
   std::vector<std::int64_t> steps_;
   std::vector<double> uniforms_;
-  DualAveraging dual_;
+  cpu::DualAveraging dual_;
 };
 
 // Where the chains are: positions and gradients (chains, dim), terms (chains, 2).

@@ -64,7 +64,7 @@ Evaluator<T>::Evaluator(Network network, std::vector<PriorSegment> prior, Likeli
         last_->mean.size() != terms * static_cast<std::size_t>(last_->outputs)) {
       throw std::invalid_argument("[LogDensity] expected a last layer that can be integrated out");
     }
-    last_->set_log_norm(temperatures_.posterior);
+    last_->prepare(temperatures_.posterior);
   }
   std::int64_t end = 0;
   for (PriorSegment& segment : prior_) {

@@ -43,10 +43,9 @@ struct Deltas final : PanelLoss<T> {
 
 template <class T>
 LastLayerNoise Evaluator<T>::last_layer_noise(const T* theta) const {
-  const double posterior = temperatures_.posterior;
   const double log_scale =
       traits_.learns_noise ? static_cast<double>(theta[noise_at()]) : std::log(constants_.scale);
-  return {log_scale, temperatures_.likelihood * posterior, posterior};
+  return {log_scale, temperatures_.likelihood * temperatures_.posterior};
 }
 
 // Room for what the way forwards leaves, of all shards of a chain or of none.
@@ -124,6 +123,7 @@ template <class T>
 bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradient) const {
   LastLayerSpace<T>& s = m.shared.last;
   const std::int64_t size = last_->products();
+  const bool single = m.shards == 1;
   if (!last_->alone && packs(m)) {
     if (!pack_weights(m, theta, gradient)) return false;
   } else if (!m.barrier()) {  // theta is written
@@ -131,10 +131,10 @@ bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradien
   }
   const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
   double* scratch =
-      s.scratch.data() + m.index * (last_->columns() + last_->width()) * std::int64_t{kPanel};
+      s.scratch.data() + m.index * (last_->columns() + last_->width) * std::int64_t{kPanel};
   for (std::int64_t shard = m.first(m.shards); shard < m.last(m.shards); ++shard) {
     if (m.team.cancel().cancelled()) return false;
-    double* sums = s.shard_products.data() + shard * size;
+    double* sums = single ? s.products.data() : s.shard_products.data() + shard * size;
     std::fill_n(sums, size, 0.0);
     Products<T> products(*last_, m.batch, scratch, sums);
     const std::int64_t first = m.first_panel(shard), end = m.last_panel(shard);
@@ -148,7 +148,7 @@ bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradien
     }
   }
   if (!m.barrier()) return false;
-  if (m.index == 0) {
+  if (m.index == 0 && !single) {
     kernels<double>().tree_sum(s.shard_products.data(), size, m.shards, size, s.products.data());
   }
   return true;

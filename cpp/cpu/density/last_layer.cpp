@@ -36,10 +36,9 @@ class Normal {
       : layer_(layer),
         terms_(layer.terms()),
         outputs_(layer.outputs),
-        width_(layer.width()),
-        stride_(layer.stride()),
+        width_(layer.width),
+        stride_(layer.stride),
         inverse_variance_(std::exp(-2.0 * noise.log_scale) / noise.likelihood),
-        posterior_(noise.posterior),
         products_(space.products.data()),
         matrix_(space.matrix.data()),
         right_(space.right.data()),
@@ -47,8 +46,7 @@ class Normal {
 
   double inverse_variance() const { return inverse_variance_; }  // 1 / v
   double precision(std::int64_t k) const {                       // D_kk
-    const double sd = layer_.sd[static_cast<std::size_t>(k)];
-    return 1.0 / (sd * sd * posterior_);
+    return layer_.precision[static_cast<std::size_t>(k)];
   }
   double* row(std::int64_t i) { return matrix_ + i * stride_; }
 
@@ -117,7 +115,7 @@ class Normal {
 
   const LastLayer& layer_;
   const std::int64_t terms_, outputs_, width_, stride_;
-  const double inverse_variance_, posterior_;
+  const double inverse_variance_;
   const double* products_;
   double *matrix_, *right_, *mean_;
 };
@@ -129,9 +127,14 @@ void weigh_deltas(const LastLayer& layer, Normal<T>& normal, LastLayerSpace<T>& 
   const std::int64_t H = layer.inputs, J = layer.outputs;
   const double weight = normal.inverse_variance();
   const auto count = static_cast<double>(J);
+  // One tile of outputs is the factors as they lie.
+  const bool whole = H <= k.tile_outputs;
+  T* const packed = space.packed.data();
+  T* const by_features = whole ? packed : space.factors.data();  // (H, H)
+  T* const by_targets = by_features + H * H;                     // (J, H)
   for (std::int64_t i = 0; i < layer.terms(); ++i) {
     const double* a = normal.row(i);
-    T* to = i < H ? space.by_features.data() + i * H : space.start.data();
+    T* to = i < H ? by_features + i * H : space.start.data();
     double* line = space.line.data();
     for (std::int64_t o = 0; o < H; ++o) line[o] = count * a[o];
     for (std::int64_t j = 0; j < J; ++j) {
@@ -143,13 +146,13 @@ void weigh_deltas(const LastLayer& layer, Normal<T>& normal, LastLayerSpace<T>& 
   if (!layer.bias) std::fill_n(space.start.data(), H, T(0));
   for (std::int64_t j = 0; j < J; ++j) {
     for (std::int64_t o = 0; o < H; ++o) {
-      space.by_targets.data()[j * H + o] = static_cast<T>(weight * normal.m(o, j));
+      by_targets[j * H + o] = static_cast<T>(weight * normal.m(o, j));
     }
   }
+  if (whole) return;
   const std::int64_t tiles = dense_tiles(H, k.tile_outputs);
-  T* packed = space.packed.data();
-  k.pack_tiles(space.by_features.data(), H, H, false, 0, tiles, H, 0, packed);
-  k.pack_tiles(space.by_targets.data(), J, H, false, 0, tiles, J, 0, packed + H * H);
+  k.pack_tiles(by_features, H, H, false, 0, tiles, H, 0, packed);
+  k.pack_tiles(by_targets, J, H, false, 0, tiles, J, 0, packed + H * H);
 }
 
 // Of the lower triangle of A (K, stride), in its place; false where it is not positive definite.
@@ -174,34 +177,31 @@ bool cholesky(double* a, std::int64_t n, std::int64_t stride) {
 
 }  // namespace
 
-std::int64_t LastLayer::width() const {
-  return whole_vectors(columns());
-}
-std::int64_t LastLayer::stride() const {
-  return whole_vectors(terms());
-}
-void LastLayer::set_log_norm(double temperature) {
+void LastLayer::prepare(double temperature) {
   log_norm = 0;
+  precision.clear();
   for (const double s : sd) {
     log_norm += kHalfLogTwoPi - (std::log(s) + kHalfLogTwoPi) / temperature;
+    precision.push_back(1.0 / (s * s * temperature));
   }
+  width = whole_vectors(columns());
+  stride = whole_vectors(terms());
 }
 
 template <class T>
 void LastLayerSpace<T>::resize(const LastLayer& layer, std::int64_t shards, std::int64_t members) {
   const std::int64_t K = layer.terms(), H = layer.inputs, J = layer.outputs;
   shard_products.resize(shards * layer.products());
-  scratch.resize(members * (layer.columns() + layer.width()) * kPanel);
+  scratch.resize(members * (layer.columns() + layer.width) * kPanel);
   products.resize(layer.products());
-  matrix.resize(K * layer.stride());
-  column.resize(layer.stride());
+  matrix.resize(K * layer.stride);
+  column.resize(layer.stride);
   pivots.resize(K);
   line.resize(K);
   right.resize(K * J);
   mean.resize(K * J);
   if (layer.alone) return;
-  by_features.resize(H * H);
-  by_targets.resize(J * H);
+  factors.resize(H * H + J * H);
   start.resize(H);
   packed.resize(H * H + J * H);
 }
@@ -212,7 +212,7 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows,
   const std::int64_t K = layer.terms(), J = layer.outputs;
   Normal<T> normal(layer, noise, space);
   normal.fill();
-  kernels<double>().sweep(space.matrix.data(), K, layer.stride(), space.column.data(),
+  kernels<double>().sweep(space.matrix.data(), K, layer.stride, space.column.data(),
                           space.pivots.data());
   normal.mirror();
   normal.solve();
@@ -266,7 +266,7 @@ void last_layer_delta(const LastLayer& layer, const LastLayerSpace<T>& space, co
 template <class T>
 void draw_last_layer(const LastLayer& layer, const LastLayerNoise& noise, const double* z,
                      LastLayerSpace<T>& space, T* weights) {
-  const std::int64_t K = layer.terms(), J = layer.outputs, stride = layer.stride();
+  const std::int64_t K = layer.terms(), J = layer.outputs, stride = layer.stride;
   Normal<T> normal(layer, noise, space);
   normal.fill();
   const double* l = space.matrix.data();

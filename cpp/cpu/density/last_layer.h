@@ -34,23 +34,23 @@ struct LastLayer {
   bool alone;                // no layer lies below: the features are the data
   std::vector<double> sd;    // (K,) s
   std::vector<double> mean;  // (K, J) mu
-  double log_norm = 0;       // by set_log_norm
 
-  // sum_k (log(2 pi) / 2 - (log s_k + log(2 pi) / 2) / T) at posterior temperature T.
-  void set_log_norm(double temperature);
+  // By prepare(T), at posterior temperature T:
+  double log_norm = 0;            // sum_k (log(2 pi) / 2 - (log s_k + log(2 pi) / 2) / T)
+  std::vector<double> precision;  // (K,) D_kk
+  std::int64_t width = 0;         // of the rows of the products
+  std::int64_t stride = 0;        // of the rows of A
+  void prepare(double temperature);
 
   std::int64_t terms() const { return inputs + (bias ? 1 : 0); }  // K
   std::int64_t columns() const { return terms() + outputs; }      // of the products: Phi and y
-  std::int64_t width() const;                                     // of their rows
-  std::int64_t products() const { return columns() * width(); }   // scalars
-  std::int64_t stride() const;                                    // of the rows of A
+  std::int64_t products() const { return columns() * width; }     // scalars
 };
 
-// The noise and the temperatures.
+// The noise and its temperature.
 struct LastLayerNoise {
   double log_scale;
   double likelihood;  // T_l T
-  double posterior;   // T
 };
 
 // What a team works in.
@@ -63,8 +63,8 @@ struct LastLayerSpace {
   Buffer<double> column, pivots;  // (stride,), (K,)
   Buffer<double> right, mean;     // (J, K) each: Phi' y / v + D mu, then m
   Buffer<double> line;            // (K,) to work in
-  // delta = start + phi by_features + y by_targets: (H,), (H, H), (J, H); the last two in tiles
-  Buffer<T> start, by_features, by_targets, packed;
+  // delta = start + phi by_features + y by_targets: (H,), (H, H), (J, H); factors: the last two
+  Buffer<T> start, factors, packed;  // packed: those in tiles
   double value = 0, noise_gradient = 0;
 
   void resize(const LastLayer& layer, std::int64_t shards, std::int64_t members);

@@ -48,22 +48,25 @@ bool LogDensity<T>::evaluate(const T* theta, std::int64_t chains, const std::int
 }
 
 template <class T>
-bool LogDensity<T>::complete(const T* theta, std::int64_t chains, std::uint64_t seed,
-                             std::uint64_t step, const std::uint32_t* chain_ids, T* out,
-                             Poll* poll) const {
+bool LogDensity<T>::complete(const T* theta, std::int64_t chains, std::int64_t draws,
+                             std::uint64_t seed, const std::uint64_t* steps,
+                             const std::uint32_t* chain_ids, T* out, Poll* poll) const {
   const Evaluator<T>& evaluator = evaluator_;
   const LastLayer& layer = *evaluator.last();
   const std::int64_t below = evaluator.noise_at(), weights = layer.terms() * layer.outputs;
-  return evaluator.on_chains(chains, evaluator.full_batch(), static_cast<double>(chains), nullptr,
-                             poll, [&](const Member<T>& m, std::int64_t chain) {
-                               const T* at = theta + chain * evaluator.dim();
-                               T* to = out + chain * (evaluator.dim() + weights);
+  const std::int64_t all = chains * draws;
+  return evaluator.on_chains(all, evaluator.full_batch(), static_cast<double>(all), nullptr, poll,
+                             [&](const Member<T>& m, std::int64_t i) {
+                               const T* at = theta + i * evaluator.dim();
+                               T* to = out + i * (evaluator.dim() + weights);
                                std::vector<double> normals;
                                if (m.index == 0) {
+                                 const std::uint64_t step = steps[i % draws];
                                  normals.resize(static_cast<std::size_t>(weights));
                                  kernels<double>().fill_normal(
                                      normals.data(), weights, 0, seed, counter_step(step),
-                                     chain_ids[chain], counter_purpose(kPurposeLastLayer, 0, step));
+                                     chain_ids[i / draws],
+                                     counter_purpose(kPurposeLastLayer, 0, step));
                                  std::copy(at, at + below, to);
                                  std::copy(at + below, at + evaluator.dim(), to + below + weights);
                                }

@@ -47,11 +47,13 @@ class LogDensity {
                 double* log_likelihood, double* log_prior, T* grad, Poll* poll,
                 const Masks* masks = nullptr, double prior = 1.0) const;
 
-  // theta: (chains, dim), without the layer that is integrated out -> out: (chains, dim + K J), its
-  // weights drawn given all else (last_layer.h) before a learned log noise. The normals have the
-  // address (seed, last layer, step, chain, weight). False when cancelled.
-  bool complete(const T* theta, std::int64_t chains, std::uint64_t seed, std::uint64_t step,
-                const std::uint32_t* chain_ids, T* out, Poll* poll) const;
+  // theta: (chains, draws, dim), without the layer that is integrated out -> out: (chains, draws,
+  // dim + K J), its weights drawn given all else (last_layer.h) before a learned log noise. The
+  // normals have the address (seed, last layer, step of the draw, chain, weight). False when
+  // cancelled.
+  bool complete(const T* theta, std::int64_t chains, std::int64_t draws, std::uint64_t seed,
+                const std::uint64_t* steps, const std::uint32_t* chain_ids, T* out,
+                Poll* poll) const;
   const LastLayer* last() const { return evaluator_.last(); }
   const Temperatures& temperatures() const { return evaluator_.temperatures(); }
 

@@ -8,12 +8,36 @@ std::int64_t dense_tiles(std::int64_t outs, int tile_outputs) {
   return (outs + tile_outputs - 1) / tile_outputs;
 }
 
+namespace {
+
+constexpr std::int64_t kFew = 64;  // weights that are turned one by one
+
+// As kernel pack_tiles of one tile, which is the last member's: the weights as they lie, or turned.
+template <class T>
+void pack_one_tile(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
+                   int member, int members, T* packed) {
+  if (member != members - 1) return;
+  if (!transposed) {
+    std::copy_n(weight, ins * outs, packed);
+    return;
+  }
+  for (std::int64_t k = 0; k < ins; ++k) {
+    for (std::int64_t o = 0; o < outs; ++o) packed[k * outs + o] = weight[o * ins + k];
+  }
+}
+
+}  // namespace
+
 template <class T>
 void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
                 T* packed) {
   const KernelTable<T>& k = kernels<T>();
   const T* weight = theta + stage.layer.weight_offset;
   const auto pack = [&](std::int64_t ins, std::int64_t outs, bool transposed, T* out) {
+    if (outs <= k.tile_outputs && (!transposed || ins * outs <= kFew)) {
+      pack_one_tile(weight, ins, outs, transposed, member, members, out);
+      return;
+    }
     const std::int64_t tiles = dense_tiles(outs, k.tile_outputs);
     k.pack_tiles(weight, ins, outs, transposed, tiles * member / members,
                  tiles * (member + 1) / members, ins, 0, out);

@@ -149,10 +149,15 @@ def _split(a: Array) -> Array:
 
 
 def _fold(a: Array) -> Array:
-    return np.abs(a - _median(a.reshape(len(a), -1))[:, None, None])
+    return np.abs(a - _medians(a.reshape(len(a), -1))[:, None, None])
 
 
-def _median(flat: Array) -> Array:
+def median(values: Array) -> float:
+    """Median of (n,)."""
+    return float(_medians(values[None])[0])
+
+
+def _medians(flat: Array) -> Array:
     """Median of every row (M, n); np.median imports np.ma, 20 ms of the first short run."""
     middle = flat.shape[1] // 2
     two = [middle] if flat.shape[1] % 2 else [middle - 1, middle]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ribbit.results.normal_scores import lower_quantile
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 __all__ = ["FEWEST", "RHAT", "nested_limit", "rhat_limit"]
@@ -44,9 +47,7 @@ def nested_limit(superchains: npt.NDArray[np.intp], draws: int, count: int = 1) 
 
 def _largest_f(first: int, second: int, count: int) -> float:
     """Return the 99.9 % quantile of the largest of `count` F of so many degrees of freedom."""
-    from statistics import NormalDist  # here, because `import ribbit` should not pay for it
-
-    z = NormalDist().inv_cdf(1.0 - 1e-3 / count)
+    z = -float(lower_quantile(np.array([1e-3 / count]))[0])
     a, b = 2.0 / (9.0 * first), 2.0 / (9.0 * second)
     if (1.0 - b) ** 2 <= z * z * b:  # a few draws of one chain: no quantile, as if there were many
         b = 0.0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ribbit.results.convergence import median
 from ribbit.results.streaming import as_host
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def fallen(lp: Any | None, settings: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     ids = settings.get("chains", range(host.shape[0]))
     means = host.mean(axis=1)
-    rest = float(np.median(np.delete(means, chains)))
+    rest = median(np.delete(means, chains))
     names = ", ".join(f"{ids[c]} ({means[c]:,.0f})" for c in chains)
     which = "Chain" if chains.size == 1 else "Chains"
     sentence = (
@@ -77,13 +78,13 @@ def far_below(lp: Array) -> npt.NDArray[np.intp]:
         means, within = lp.mean(axis=1), lp.std(axis=1, ddof=1)
     if not (np.isfinite(means).all() and np.isfinite(within).all()):
         return np.zeros(0, np.intp)
-    own = float(np.median(within))
+    own = median(within)
     found = []
     for c in range(chains):
         others = np.sort(np.delete(means, c))
         upper = others[len(others) // 4 if chains >= _MANY_CHAINS else 0 :]
         reach = (_FAR if chains > _FEWEST_CHAINS else 2.0 * _FAR) * max(0.5 * np.ptp(upper), own)
-        if means[c] < np.median(others) - reach:
+        if means[c] < median(others) - reach:
             found.append(c)
     return np.array(found, np.intp)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ribbit.results.convergence import ess_block, nested_rhat_block, rhat_block
+from ribbit.results.convergence import ess_block, median, nested_rhat_block, rhat_block
 from ribbit.results.limits import FEWEST as _FEWEST
 from ribbit.results.limits import nested_limit, rhat_limit
 from ribbit.results.modes import fallen, superchains_of
@@ -266,7 +266,7 @@ def _apart(values: Array) -> bool:
     alone = np.moveaxis(values, 0, 1).reshape(1, draws, chains * count)
     within = _rhat(alone)
     within = within[np.isfinite(within)]
-    return within.size == 0 or float(np.median(within)) <= limit
+    return within.size == 0 or median(within) <= limit
 
 
 def check_run(
@@ -445,7 +445,7 @@ def _rhat_row(label: str, values: Array, limit: float | None) -> Row:
     worst = float(finite.max())
     text = f"{worst:.3f}"
     if values.size > 1:
-        text = f"{float(np.median(finite)):.3f} (worst {worst:.3f})"
+        text = f"{median(finite):.3f} (worst {worst:.3f})"
     if limit is None:
         return Row(label, text)
     return Row(label, text, f"<= {limit:.3g}", worst <= limit)
@@ -469,7 +469,7 @@ def _ess_row(name: str, values: Array, *, judged: bool) -> Row:
     least = float(found.min())
     text = f"{least:.0f}"
     if values.shape[2] > 1:
-        text = f"{float(np.median(found)):.0f} (worst {least:.0f})"
+        text = f"{median(found):.0f} (worst {least:.0f})"
     wanted = _EACH * values.shape[0]
     return Row(label, text, f">= {wanted}", least >= wanted) if judged else Row(label, text)
 

@@ -305,6 +305,18 @@ class NativeDensity:
             q, g, terms, logdensity, energy, error, acceptance, made, accepted, diverging
         )
 
+    # Read by the samplers: `_hamiltonian_run` makes many of these. On the method, so that one that
+    # replaces it is not passed by.
+    _hamiltonian.in_runs = True  # type: ignore[attr-defined]
+
+    def _hamiltonian_run(self, *vectors: Any, **options: Any) -> tuple[Any, ...]:
+        """Make many transitions in one call, as `samplers/mcmc/hamiltonian_run.py` asks for them.
+
+        Kept positions are completed, as `Completes.complete` does.
+        """
+        out: tuple[Any, ...] = self._native.hamiltonian_run(*vectors, **options)
+        return out
+
     def isokinetic(
         self,
         position: FloatArray,

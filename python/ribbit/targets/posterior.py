@@ -475,6 +475,9 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         whole: FloatArray = self._native.complete(theta, *place, interrupt)
         return whole[0] if single else whole
 
+    # Read by the samplers: `_hamiltonian_run` completes by itself. As on `_hamiltonian`.
+    _complete.in_runs = True  # type: ignore[attr-defined]
+
     def subset(self, rows: npt.ArrayLike) -> Posterior:
         """Return the posterior of some of the rows alone: those held out, or those left.
 

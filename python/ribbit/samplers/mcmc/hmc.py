@@ -12,6 +12,7 @@ from ribbit._arrays.namespace import errstate, from_host, to_host
 from ribbit.protocols import Array, TransitionDraw
 from ribbit.results.state import State
 from ribbit.samplers.mcmc.chees import Moves
+from ribbit.samplers.mcmc.hamiltonian_run import advance_together, goes_together
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
 from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
@@ -125,6 +126,9 @@ class HMC(Sampler):
 
     # A transition takes long, and each has statistics of its own.
     chunked: ClassVar[bool] = False
+    several_in_warmup: ClassVar[bool] = True
+    # What is looked at between transitions waits no longer: trajectories get longer in warmup.
+    call_seconds: ClassVar[float] = 0.02
 
     def __init__(
         self,
@@ -292,6 +296,30 @@ class HMC(Sampler):
     ) -> tuple[State, dict[str, Array]]:
         for _ in range(num_steps):
             state, info = self._transition(state, guard)
+        self._known = state.terms
+        return state, info
+
+    @property
+    def several(self) -> bool:
+        """Whether transitions of several draws are made in one call."""
+        return goes_together(self._density, self._tuning, self._jitter)
+
+    def _advance_several(
+        self,
+        state: Any,
+        stops: npt.NDArray[np.int64],
+        kept: npt.NDArray[Any] | None,
+        guard: InterruptGuard | None,
+    ) -> tuple[State, dict[str, Array]]:
+        state, info = advance_together(
+            self._density,
+            self._tuning,
+            state,
+            stops,
+            kept,
+            divergence_threshold=self._threshold,
+            guard=guard,
+        )
         self._known = state.terms
         return state, info
 

@@ -264,6 +264,38 @@ class Tuning:
             }
         return dataclasses.replace(state, **changes)
 
+    def rule(self, warmup: int) -> dict[str, Any]:
+        """Return what `steps_of` and `adapt` do, for the core: options of its `hamiltonian_run`.
+
+        Of fixed masses and lengths.
+        """
+        brief = self.step_size is None
+        return {
+            "randomize": self.randomize is not None,
+            "most": self.max_steps,
+            "brief": _SHORT,
+            "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
+            "target": self.target_acceptance,
+            "length": self.length or 0.0,
+            "most_on_average": self._most_on_average,
+        }
+
+    def adapted(
+        self, state: State, dual: DualAveraging | None, step_size: npt.NDArray[np.float64]
+    ) -> State:
+        """Return the state of a run of warmup that has adapted `dual` and found a step size."""
+        last = state.step >= state.warmup
+        num_steps, capped = self._steps_for(step_size)
+        if last:
+            self._warn_capped(num_steps, capped)
+        return dataclasses.replace(
+            state,
+            adaptation=None if last else Adaptation(dual, None),
+            step_size=step_size,
+            num_steps=num_steps,
+            capped=capped,
+        )
+
     def adopt(self, state: State) -> dict[str, Any]:
         """Fields that put these options into a state; what was adapted stays."""
         changes: dict[str, Any] = {}
@@ -372,9 +404,13 @@ class Tuning:
         else:
             # A quotient that only rounding has lifted over an integer is that integer.
             steps = np.maximum(np.ceil(length / step_size * (1.0 - 1e-14)), 1.0)
-        most = _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
+        most = self._most_on_average
         capped = steps > most
         return np.where(capped, most, steps).astype(np.int64), capped
+
+    @property
+    def _most_on_average(self) -> int:
+        return _MEAN_BY_DEFAULT if self._caps_default else self.max_steps
 
     def _warn_capped(self, num_steps: npt.NDArray[np.int64], capped: npt.NDArray[np.bool_]) -> None:
         if self.randomize is not None:  # the longest have twice as many

@@ -68,6 +68,10 @@ class Sampler(ABC):
     statistics: ClassVar[dict[str, str]]
     # Whether several steps are made in one call where no draw lies between.
     chunked: ClassVar[bool] = True
+    # Whether `_advance_several` makes steps of warmup too.
+    several_in_warmup: ClassVar[bool] = False
+    # How long a call of several steps takes, about.
+    call_seconds: ClassVar[float] = 0.1
     # Steps of warmup and per draw where the caller names none.
     default_warmup: int = 500
     default_thin: int = 1
@@ -121,12 +125,13 @@ class Sampler(ABC):
         self,
         state: Any,
         stops: npt.NDArray[np.int64],
-        kept: npt.NDArray[Any],
+        kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
     ) -> tuple[AnyState, Info] | None:
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
-        Fills kept (C, K, P); statistics are (C, K). None where a step fails, or the sampler does
+        Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
+        (C, K, P); statistics are (C, K). None where a step fails, or the sampler does
         not do that: the run then makes draws one by one.
         """
         return None

@@ -222,7 +222,8 @@ class Elsewhere:
 class MovedSampler(Elsewhere):
     """What a run needs of a sampler, with the steps made by workers."""
 
-    several = False
+    several = several_in_warmup = False
+    call_seconds = 0.1
 
     @property
     def _title(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -36,6 +37,10 @@ class Foresight:
         self._density, self._first, self._total = density, first, total
         self._begin, self._leapfrogs = 0.0, 0.0
         self._ask = getattr(density.target, "_vanishing_noise", None)
+
+    def free(self, step: int) -> int:
+        """Return how many steps from `step` on need not be shown one by one."""
+        return sys.maxsize if self._first is None else max(0, self._first - step)
 
     def update(self, name: str, state: AnyState, info: dict[str, Array]) -> None:
         """Note a step that was made; warn after the last one of those watched."""

@@ -115,6 +115,13 @@ class Report:
         if time.perf_counter() >= self.due:
             self.flush()
 
+    def update_each(self, done: int, info: Mapping[str, Array], count: int) -> None:
+        """Report the last `count` of `done` steps; statistics (C, count), on the host."""
+        if self.reporter.wanted:
+            for i in range(count):
+                one = {name: values[:, i] for name, values in info.items()}
+                self.reporter.update(done - count + 1 + i, one)
+
     def flush(self) -> None:
         """Hand over what is waiting."""
         pending, self.pending = self.pending, []
@@ -128,18 +135,16 @@ class Report:
         self.due = time.perf_counter() + 0.25
 
 
-_SECONDS = 0.1
-
-
 class Chunk:
-    """Grows until a call takes about a tenth of a second; what is computed does not depend on it.
+    """Grows until a call takes about so many seconds; what is computed does not depend on it.
 
     Short enough that Ctrl-C, a time limit and the progress display are served, long enough that
     the calls cost nothing.
     """
 
-    def __init__(self) -> None:
-        self._most = 1
+    def __init__(self, seconds: float = 0.1) -> None:
+        """Begin with single steps."""
+        self._seconds, self._most = seconds, 1
         self._began = 0.0
         self._whole = False  # whether the call could have been longer
 
@@ -154,4 +159,4 @@ class Chunk:
         seconds = max(time.perf_counter() - self._began, 1e-6)
         # Of several draws the last may come some steps before.
         if self._whole and 2 * count > self._most:
-            self._most = max(1, min(8 * count, int(count * _SECONDS / seconds), 1 << 20))
+            self._most = max(1, min(8 * count, int(count * self._seconds / seconds), 1 << 20))

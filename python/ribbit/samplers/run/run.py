@@ -81,10 +81,20 @@ class Transitions(Protocol):
         """Whether `_advance_several` makes several draws in one call."""
         ...
 
+    @property
+    def several_in_warmup(self) -> bool:
+        """Whether it makes steps of warmup too."""
+        ...
+
+    @property
+    def call_seconds(self) -> float:
+        """How long a call of several steps takes, about."""
+        ...
+
     def _advance_several(
         self, state: Any, stops: Any, kept: Any, guard: InterruptGuard | None
     ) -> tuple[AnyState, dict[str, Array]] | None:
-        """Fill kept (C, K, P) with the draws at `stops` (K,); None where a step fails."""
+        """Fill kept (C, K, P), unless None, with the draws at `stops` (K,); None: a step fails."""
         ...
 
     def _settled(self, warmup: int) -> int | None:
@@ -106,6 +116,8 @@ class _Made(NamedTuple):
         How many these are.
     batch : tuple or None
         What the draw predicts.
+    columns : int
+        K of the statistics, of draws or of steps of warmup; 0: they are (C,).
     """
 
     state: AnyState
@@ -113,11 +125,12 @@ class _Made(NamedTuple):
     info: dict[str, Array]
     draws: int
     batch: Any = None
+    columns: int = 0
 
     @property
     def last(self) -> dict[str, Array]:
         """Statistics (C,) of the last step."""
-        if self.draws < 2:
+        if self.columns == 0:
             return self.info
         return {name: values[:, -1] for name, values in self.info.items()}
 
@@ -256,13 +269,16 @@ class Run:
             title=sampler._title,
         )
         report = Report(reporter, on_host=sampler._density.xp is np)
-        chunk = Chunk()
-        several = Several(state, calendar) if self._in_one_call() else None
+        chunk = Chunk(sampler.call_seconds)
+        dim = sampler._density.full_dim
+        several = Several(state, calendar, dim) if self._in_one_call() else None
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
-                    made = None if several is None else self._several(several, chunk, guard)
+                    made = None
+                    if several is not None:
+                        made = self._several(several, chunk, foresight, guard)
                     if made is None:
                         left = self._left()
                         count = left if sampler.ahead else chunk.size(left)
@@ -279,9 +295,13 @@ class Run:
                     break  # the steps are discarded; resuming makes them again
                 # No exception from here on: draw, statistics and state belong together.
                 state = made.state
-                chunk.made(state.step - self.state.step)
+                count = state.step - self.state.step
+                chunk.made(count)
                 self._put(made, guard)
-                report.update(state.step - first, made.last)
+                if made.columns == count and sampler.several_in_warmup:
+                    report.update_each(state.step - first, made.info, count)
+                else:
+                    report.update(state.step - first, made.last)
                 foresight.update(name, state, made.last)
                 if watch is not None and watch.due(self.kept) and self._enough(guard, reporter):
                     break
@@ -304,20 +324,33 @@ class Run:
         alone = self.ranks is None or self.ranks.group is None
         return sampler.several and alone and self.running is None
 
-    def _several(self, several: Several, chunk: Chunk, guard: InterruptGuard) -> _Made | None:
+    def _several(
+        self, several: Several, chunk: Chunk, foresight: Foresight, guard: InterruptGuard
+    ) -> _Made | None:
         """Make draws in one call, up to the next look at them; None: one call makes no more."""
-        most = min(self.num_draws - self.kept, self.draws.room(self.kept))
-        if self.watch is not None:
-            most = min(most, self.watch.next - self.kept)
-        stops = several.stops(self.state, most, chunk)
+        sampler, state = self.sampler, self.state
+        warms, free = state.step < state.warmup, foresight.free(state.step)
+        if warms and sampler.several_in_warmup:
+            stops = several.warmup_stops(state, min(state.warmup - state.step, free), chunk)
+        elif warms or free < sys.maxsize:
+            return None
+        else:
+            most = min(self.num_draws - self.kept, self.draws.room(self.kept))
+            if self.watch is not None:
+                most = min(most, self.watch.next - self.kept)
+            stops = several.stops(state, most, chunk)
         if stops is None:
             return None
-        kept = several.space(self.state, len(stops))
-        found = self.sampler._advance_several(self.state, stops, kept, guard)
+        keeps = not warms or self.warmup is not None
+        kept = several.space(state, len(stops)) if keeps else None
+        found = sampler._advance_several(state, stops, kept, guard)
         if found is None:  # a call for one draw will fail too, after the draws before it
             several.ended = True
             return None
-        return _Made(found[0], kept, found[1], len(stops))
+        after, info = found
+        position = after.position if kept is None else kept
+        draws = 0 if warms else len(stops)
+        return _Made(after, position, info, draws, columns=len(stops))
 
     def _single(self, count: int, guard: InterruptGuard) -> _Made:
         """Make `count` steps, which lead to no more than one draw."""
@@ -336,7 +369,7 @@ class Run:
 
     def _put(self, made: _Made, guard: InterruptGuard) -> None:
         """Keep what was made, and where the run is then."""
-        state, position, info, draws, batch = made
+        state, position, info, draws, batch, _ = made
         with self.lock:
             if draws > 1:
                 self.draws.put_several(self.kept, position, info)
@@ -351,8 +384,11 @@ class Run:
                 if self.watch is not None:
                     self.watch.take(position)
             elif self.warmup is not None and state.step <= state.warmup:
-                self.warmup.put(self.warm, position, info)
-                self.warm += 1
+                if made.columns:
+                    self.warmup.put_several(self.warm, position, info)
+                else:
+                    self.warmup.put(self.warm, position, info)
+                self.warm += max(1, made.columns)
             self.kept += draws
             self.state = state
 

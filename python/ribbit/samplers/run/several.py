@@ -27,9 +27,10 @@ class Several:
     Draws, their statistics and the last state are what single calls give, bit for bit.
     """
 
-    def __init__(self, state: AnyState, calendar: Calendar) -> None:
-        self._calendar = calendar
-        chains, dim = state.position.shape
+    def __init__(self, state: AnyState, calendar: Calendar, dim: int) -> None:
+        """Make no space yet; `dim`: parameters of a kept draw, P."""
+        self._calendar, self._dim = calendar, dim
+        chains = state.position.shape[0]
         self._most = _BYTES // (chains * dim * state.position.dtype.itemsize)
         self._dtype = state.position.dtype
         self.ended = False  # a call has failed: from now on draws come one by one
@@ -46,9 +47,17 @@ class Several:
         count = calendar.count(step + size) - before
         return None if count < 2 else state.warmup + calendar.several(step, count)
 
+    def warmup_stops(
+        self, state: AnyState, most: int, chunk: Chunk
+    ) -> npt.NDArray[np.int64] | None:
+        """Return the next steps (K,) of warmup, at most `most`; None: not several."""
+        most = min(most, self._most)
+        size = 0 if most < 2 or self.ended else chunk.size(most)
+        return None if size < 2 else state.step + 1 + np.arange(size)
+
     def space(self, state: AnyState, count: int) -> npt.NDArray[Any]:
         """Return an array (C, K, P) for so many draws; the next call gets the same memory."""
-        chains, dim = state.position.shape
+        chains, dim = state.position.shape[0], self._dim
         if self._space.size < chains * count * dim:
             self._space = np.empty(chains * count * dim, self._dtype)
         return self._space[: chains * count * dim].reshape(chains, count, dim)

@@ -40,6 +40,8 @@ class Density:
         Whether it is a `protocols.NativeTree`.
     has_native_transition : bool
         Whether it is a `protocols.NativeTransition`.
+    has_native_run : bool
+        Whether it makes many such transitions in one call.
     rows_per_chain : bool
         Whether it takes a minibatch for each chain in one call.
     full_dim : int
@@ -87,6 +89,10 @@ class Density:
         self._terms = getattr(target, "terms_and_grad", None)
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
+        parts = [self._transition, *([self._completes] if self.completes else [])]
+        in_runs = all(hasattr(part, "in_runs") for part in parts)
+        self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
+        self.has_native_run = self._run is not None
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
         self._dtype = self.dtype if self.xp is np else dtype_in(self.xp, self.dtype)
 
@@ -218,6 +224,14 @@ class Density:
     ) -> TransitionDraw:
         """Call the target's `protocols.NativeTransition.hamiltonian`."""
         found: TransitionDraw = self._guarded(self._transition, vectors, options, guard)
+        return found
+
+    def native_run(
+        self, *vectors: Any, guard: InterruptGuard | None = None, **options: Any
+    ) -> tuple[Any, ...]:
+        """Make many transitions in one call; see ``samplers/mcmc/hamiltonian_run.py``."""
+        assert self._run is not None
+        found: tuple[Any, ...] = self._guarded(self._run, vectors, options, guard)
         return found
 
     def native_tree(

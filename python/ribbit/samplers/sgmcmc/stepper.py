@@ -522,7 +522,8 @@ class Stepping:
         self,
         state: Any,
         stops: npt.NDArray[np.int64],
-        kept: npt.NDArray[Any],
+        kept: npt.NDArray[Any] | None,
         guard: InterruptGuard | None,
     ) -> tuple[StochasticState, dict[str, Array]] | None:
+        assert kept is not None
         return self._stepper.advance_several(state, stops, kept, guard)

@@ -2,35 +2,35 @@
 // Step sizes that are found in warmup, a chain at a time, with the arithmetic of Python's: scalars
 // of float64 and the C library's log, exp and pow.
 
+#include <utility>
 #include <vector>
 
-#include "capi/target.h"
-
-namespace ribbit::capi {
+namespace ribbit::cpu {
 
 // Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5).
 class DualAveraging {
  public:
+  // Of each chain: the log of the step size to use next and of the averaged one, the running mean
+  // of target minus observed acceptance, and where log_step is drawn to.
+  struct Sums {
+    std::vector<double> log_step, log_average, error, centre;
+  };
+
   DualAveraging() = default;
   explicit DualAveraging(const std::vector<double>& step_size);  // (chains,)
+  // After so many updates.
+  DualAveraging(Sums sums, int updates) : sums_(std::move(sums)), count_(updates + 1) {}
   // acceptance of one more transition of a chain
   void update(std::size_t chain, double acceptance, double target);
   void next() { ++count_; }                   // after the updates of all chains
   double step_size(std::size_t chain) const;  // to explore with
   double average(std::size_t chain) const;    // to keep
-  bool empty() const { return log_step_.empty(); }
+  bool empty() const { return sums_.log_step.empty(); }
+  const Sums& sums() const { return sums_; }
 
  private:
-  std::vector<double> log_step_, log_average_, error_, centre_;
+  Sums sums_;
   int count_ = 1;  // of the updates that come
 };
 
-// Where one leapfrog step is accepted about half the time (algorithm 4), from `start` on: (chains,)
-// to step_size. position, grad (chains, dim), terms (chains, 2). False when cancelled.
-template <class T>
-bool reasonable_step_size(const Target<T>& target, std::int64_t chains, const T* position,
-                          const T* grad, const double* terms, const T* mass, double start,
-                          std::uint64_t seed, std::uint64_t step, const std::uint32_t* chain_ids,
-                          cpu::Poll* poll, std::vector<double>& step_size);
-
-}  // namespace ribbit::capi
+}  // namespace ribbit::cpu

@@ -1,4 +1,4 @@
-#include "capi/dual_averaging.h"
+#include "capi/first_step_size.h"
 
 #include <cmath>
 #include <limits>
@@ -9,38 +9,9 @@
 namespace ribbit::capi {
 namespace {
 
-constexpr double kGamma = 0.05, kFirst = 10.0, kKappa = 0.75;  // the paper's gamma, t_0 and kappa
-const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
 constexpr int kSearchLayer = 1;  // of the momentum's purpose: no number is shared with a draw
 
 }  // namespace
-
-DualAveraging::DualAveraging(const std::vector<double>& step_size)
-    : log_step_(step_size.size()),
-      log_average_(step_size.size()),
-      error_(step_size.size()),
-      centre_(step_size.size()) {
-  for (std::size_t c = 0; c < step_size.size(); ++c) {
-    log_step_[c] = std::log(step_size[c]);
-    centre_[c] = std::log(10.0 * step_size[c]);
-  }
-}
-
-void DualAveraging::update(std::size_t chain, double acceptance, double target) {
-  const double weight = 1.0 / (count_ + kFirst), decay = std::pow(count_, -kKappa);
-  const double pull = std::sqrt(count_) / kGamma;
-  error_[chain] = (1.0 - weight) * error_[chain] + weight * (target - acceptance);
-  log_step_[chain] = std::fmin(std::fmax(centre_[chain] - pull * error_[chain], kLogMin), kLogMax);
-  log_average_[chain] = decay * log_step_[chain] + (1.0 - decay) * log_average_[chain];
-}
-
-double DualAveraging::step_size(std::size_t chain) const {
-  return std::exp(log_step_[chain]);
-}
-
-double DualAveraging::average(std::size_t chain) const {
-  return std::exp(count_ > 1 ? log_average_[chain] : log_step_[chain]);
-}
 
 template <class T>
 bool reasonable_step_size(const Target<T>& target, std::int64_t chains, const T* position,

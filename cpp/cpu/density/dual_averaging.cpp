@@ -1,0 +1,40 @@
+#include "cpu/density/dual_averaging.h"
+
+#include <cmath>
+
+namespace ribbit::cpu {
+namespace {
+
+constexpr double kGamma = 0.05, kFirst = 10.0, kKappa = 0.75;  // the paper's gamma, t_0 and kappa
+const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
+
+}  // namespace
+
+DualAveraging::DualAveraging(const std::vector<double>& step_size) {
+  const std::vector<double> zeros(step_size.size());
+  sums_ = {zeros, zeros, zeros, zeros};
+  for (std::size_t c = 0; c < step_size.size(); ++c) {
+    sums_.log_step[c] = std::log(step_size[c]);
+    sums_.centre[c] = std::log(10.0 * step_size[c]);
+  }
+}
+
+void DualAveraging::update(std::size_t chain, double acceptance, double target) {
+  const double weight = 1.0 / (count_ + kFirst), decay = std::pow(count_, -kKappa);
+  const double pull = std::sqrt(count_) / kGamma;
+  double &log_step = sums_.log_step[chain], &log_average = sums_.log_average[chain];
+  double& error = sums_.error[chain];
+  error = (1.0 - weight) * error + weight * (target - acceptance);
+  log_step = std::fmin(std::fmax(sums_.centre[chain] - pull * error, kLogMin), kLogMax);
+  log_average = decay * log_step + (1.0 - decay) * log_average;
+}
+
+double DualAveraging::step_size(std::size_t chain) const {
+  return std::exp(sums_.log_step[chain]);
+}
+
+double DualAveraging::average(std::size_t chain) const {
+  return std::exp(count_ > 1 ? sums_.log_average[chain] : sums_.log_step[chain]);
+}
+
+}  // namespace ribbit::cpu

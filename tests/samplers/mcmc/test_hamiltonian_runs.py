@@ -1,0 +1,202 @@
+"""Many transitions of HMC in one call of the core: bit for bit those of single calls."""
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.samplers.mcmc import hmc
+from ribbit.samplers.mcmc.tuning import Tuning
+from ribbit.samplers.run.foresight import Foresight
+from ribbit.samplers.run.record import Chunk
+from tests.support.targets import same
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:.*expected at most 12 leapfrog steps:RuntimeWarning"),
+]
+
+
+def posterior(dtype=np.float32, **options):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(70, 3))
+    y = np.sin(x[:, :1]) + 0.1 * rng.normal(size=(70, 1))
+    model = rb.mlp(3, (4,), 1, activation="tanh")
+    return rb.Posterior(
+        model, x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), dtype=dtype, **options
+    )
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """Make calls of so many transitions, whatever the clock says; the sizes of the calls."""
+    made, inner = [], hmc.advance_together
+
+    def noted(density, tuning, state, stops, kept, **options):
+        made.append(len(stops))
+        return inner(density, tuning, state, stops, kept, **options)
+
+    monkeypatch.setattr(hmc, "advance_together", noted)
+    monkeypatch.setattr(Chunk, "size", lambda self, left: min(left, 7))
+    return made
+
+
+def one_by_one(monkeypatch):
+    monkeypatch.setattr(rb.HMC, "several", property(lambda self: False))
+
+
+def equal(a, b):
+    for name in ("stats", "warmup_stats"):
+        one, other = getattr(a, name), getattr(b, name)
+        assert (one is None) == (other is None)
+        for key, values in (one or {}).items():
+            assert values.dtype == other[key].dtype
+            assert same(values, other[key]), (name, key)
+    assert same(a.positions, b.positions)
+    assert (a.warmup_positions is None) or same(a.warmup_positions, b.warmup_positions)
+    for field in ("position", "grad", "terms", "logdensity", "step_size", "num_steps", "capped"):
+        assert same(getattr(a.state, field), getattr(b.state, field)), field
+    assert a.state.step == b.state.step
+    assert a.state.adaptation is None
+    assert b.state.adaptation is None
+
+
+CASES = {
+    "default": {},
+    "length": {"trajectory_length": 0.5},
+    "steps": {"num_leapfrog_steps": 9, "randomize": None},
+    "given": {"step_size": 0.02, "num_leapfrog_steps": 9},
+    "mass": {"inverse_mass_matrix": "prior"},
+    "capped": {"max_num_leapfrog_steps": 12},
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", CASES)
+def test_bits_are_those_of_single_calls(case, dtype, together, monkeypatch):
+    # Trajectories are brief up to the transition 30 of warmup.
+    run = {"warmup": 130, "chains": 3, "seed": 4, "progress": False, "keep_warmup": True}
+    sampler = rb.HMC(posterior(dtype), **CASES[case])
+    assert sampler.several
+    draws = sampler.sample(20, **run)
+    assert max(together) == 7
+    assert sum(together) >= 130  # a forecast looks at some by themselves
+    one_by_one(monkeypatch)
+    single = sampler.sample(20, **run)
+    equal(draws, single)
+    if case == "capped":
+        assert draws.stats["capped"].any()
+
+
+@pytest.mark.parametrize("fault", ["brief_until", "target", "most", "length"])
+def test_a_planted_fault_is_seen(fault, together, monkeypatch):
+    run = {"warmup": 130, "chains": 3, "seed": 4, "progress": False}
+    right = rb.HMC(posterior()).sample(10, **run)
+    rule = Tuning.rule
+
+    def faulty(self, warmup):
+        found = rule(self, warmup)
+        found[fault] = {"brief_until": 29, "target": 0.9000001, "most": 3, "length": 1.01}[fault]
+        return found
+
+    monkeypatch.setattr(Tuning, "rule", faulty)
+    assert not same(rb.HMC(posterior()).sample(10, **run).positions, right.positions)
+    assert together
+
+
+def test_thinned_resumed_and_not_kept(together, monkeypatch):
+    sampler = rb.HMC(posterior())
+    run = {"warmup": 60, "chains": 3, "seed": 4, "progress": False, "thin": 3}
+    whole = sampler.sample(12, **run)
+    parts = sampler.sample(5, **run)
+    rest = sampler.sample(7, resume=parts, progress=False, thin=3)
+    assert max(together) > 1
+    assert same(np.concatenate([parts.positions, rest.positions], axis=1), whole.positions)
+    one_by_one(monkeypatch)
+    equal(whole, sampler.sample(12, **run))
+
+
+@pytest.mark.usefixtures("_threads")
+def test_any_number_of_threads(together):
+    found = []
+    for threads in (1, 2):
+        rb.set_num_threads(threads)
+        found.append(rb.HMC(posterior()).sample(9, warmup=40, chains=5, progress=False))
+    equal(*found)
+    assert together
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"jitter": 0.1, "step_size": 0.1}, {"inverse_mass_matrix": "adapt"}],
+    ids=["jitter", "mass"],
+)
+def test_what_changes_in_python_goes_one_by_one(options):
+    assert not rb.HMC(posterior(), **options).several
+
+
+def test_a_target_that_replaces_the_transitions_is_not_passed_by():
+    class Noted(rb.Posterior):
+        calls = 0
+
+        @property
+        def hamiltonian(self):
+            def counted(*arguments, **options):
+                self.calls += 1
+                return self._hamiltonian(*arguments, **options)
+
+            return counted
+
+    x = np.linspace(-1, 1, 20)[:, None]
+    target = Noted(rb.mlp(1, (3,), 1), x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    rb.HMC(target, step_size=0.1).sample(5, warmup=4, chains=2, progress=False)
+    assert target.calls == 9
+
+
+def test_a_target_that_replaces_what_completes_is_not_passed_by(monkeypatch):
+    complete, calls = rb.Posterior._complete, []
+
+    def noted(self, position, **place):
+        calls.append(place["step"])
+        return complete(self, position, **place)
+
+    monkeypatch.setattr(rb.Posterior, "_complete", noted)
+    sampler = rb.HMC(posterior())
+    sampler.sample(5, warmup=4, chains=2, progress=False)
+    assert calls == [5, 6, 7, 8, 9]
+
+
+def test_every_transition_is_reported_and_the_forecast_sees_its_own(together, monkeypatch):
+    seen, shown, inner = [], [], Foresight.update
+
+    def noted(self, name, state, info):
+        if self._first is not None and state.step > self._first:
+            seen.append(state.step)
+        inner(self, name, state, info)
+
+    monkeypatch.setattr(Foresight, "update", noted)
+    rb.HMC(posterior()).sample(20, warmup=130, chains=2, progress=shown.append)
+    assert max(together) == 7
+    assert seen == list(range(66, 76))  # from half of a short warmup on
+    assert shown[-1]["done"] == 150
+    assert shown[-1]["acceptance_rate"]
+
+
+def test_ctrl_c_discards_the_call_and_resuming_makes_it_again(together, monkeypatch):
+    sampler = rb.HMC(posterior())
+    run = {"warmup": 40, "chains": 2, "seed": 1, "progress": False}
+    whole = sampler.sample(30, **run)
+    inner, left = hmc.advance_together, [8]
+
+    def interrupted(density, tuning, state, stops, kept, *, guard, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            guard.flag.set()
+        return inner(density, tuning, state, stops, kept, guard=guard, **options)
+
+    monkeypatch.setattr(hmc, "advance_together", interrupted)
+    assert together
+    with pytest.warns(RuntimeWarning, match="interrupted after"):
+        part = sampler.sample(30, **run)
+    left[0] = -1
+    rest = sampler.sample(30 - len(part), resume=part, progress=False)
+    assert same(np.concatenate([part.positions, rest.positions], axis=1), whole.positions)
