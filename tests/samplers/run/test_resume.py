@@ -77,12 +77,12 @@ def test_many_small_pieces():
 
 def test_max_seconds_then_resume():
     hmc = HMC(posterior(), **OPTIONS["fixed"])
-    whole = hmc.sample(400, chains=2, warmup=0)
-    first = hmc.sample(400, chains=2, max_seconds=0.005, warmup=0)
+    whole = hmc.sample(20_000, chains=2, warmup=0)
+    first = hmc.sample(20_000, chains=2, max_seconds=0.005, warmup=0)
     assert not first.complete
-    assert 0 < len(first) < 400
+    assert 0 < len(first) < 20_000
     assert first.positions.shape[1] == len(first) == first.stats["lp"].shape[1]
-    second = hmc.sample(400 - len(first), resume=first)
+    second = hmc.sample(20_000 - len(first), resume=first)
     assert second.complete
     assert same(whole.positions, joined(first, second))
 
