@@ -22,6 +22,7 @@ import numpy as np
 import ribbit as rb
 from benchmarks.harness import machine
 from benchmarks.harness.pages import Table, facts, markdown
+from benchmarks.harness.stopping import until_stopped
 from benchmarks.studies import effective_lines as lines_of
 from benchmarks.workloads.digits import data_folder
 
@@ -235,19 +236,20 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     lines = read(given.results)
     wanted = itertools.product(range(given.splits), given.sets, given.parts)
-    for split, name, part in wanted:
-        if not given.again and (name, split, part) in lines:
-            continue
-        begin = lines_of.header(name, part, given.seed)
-        with warnings.catch_warnings():
-            # Chains stay in their modes; a rate that has fallen to 0 ends the ensemble's fit.
-            warnings.simplefilter("ignore", rb.errors.RibbitWarning)
-            found = PARTS[part](name, split, given.seed)
-        line = {**begin, "set": name, "split": split, "part": part, **found}
-        line["load"] = [begin["load"][0], lines_of.load()]
-        lines_of.append(line, given.results)
-        lines[name, split, part] = line
-        print(name, split, part, json.dumps(found), flush=True)
+    with until_stopped() as stop:
+        for split, name, part in wanted:
+            if not given.again and (name, split, part) in lines:
+                continue
+            begin = lines_of.header(name, part, given.seed)
+            with warnings.catch_warnings():
+                # Chains stay in their modes; a rate that has fallen to 0 ends the ensemble's fit.
+                warnings.simplefilter("ignore", rb.errors.RibbitWarning)
+                found = PARTS[part](name, split, given.seed)
+            line = {**begin, "set": name, "split": split, "part": part, **found}
+            line["load"] = [begin["load"][0], lines_of.load()]
+            lines_of.append(line, given.results)
+            lines[name, split, part] = line
+            print(name, split, part, json.dumps(found), flush=True)
     summary = means(lines)
     for row in summary[2]:
         print("  ".join(row))
@@ -259,4 +261,4 @@ def main(arguments: list[str] | None = None) -> int:
         given.write.write_text(
             markdown("Ensemble starts", PREAMBLE, [summary, table(lines)], about)
         )
-    return 0 if all("no" not in row for row in summary[2]) else 1
+    return stop.status or (0 if all("no" not in row for row in summary[2]) else 1)
