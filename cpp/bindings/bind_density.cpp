@@ -453,9 +453,12 @@ class Density {
   // with the rest of what TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with
   // the layer that is integrated out. Returns position, terms (chains, 2), grad, step sizes
   // (chains,), log density, energy, energy error, acceptance and step size (5, chains, K), steps
-  // (chains, K), whether accepted, diverging and capped (3, chains, K), and sums.
+  // (chains, K), whether accepted, diverging and capped (3, chains, K), sums, and how many
+  // transitions were made, of which how many are told of: after `seconds` the call ends with the
+  // next one that is to be kept, and what stands in arrays behind it is of no use.
   py::typing::Tuple<FloatArray, py::array_t<double>, FloatArray, py::array_t<double>,
-                    py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object>
+                    py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object,
+                    std::int64_t, std::int64_t>
   hamiltonian_run(const py::object& position, const py::object& grad, const py::object& terms,
                   const py::object& inverse_mass, std::uint64_t seed, std::uint64_t step,
                   const py::object& chain_ids, double threshold, std::int64_t count,
@@ -463,7 +466,7 @@ class Density {
                   const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
                   std::uint64_t brief_until, const py::object& sums, int updates, double target,
                   double length, std::int64_t most_on_average, bool ends, const py::object& keep,
-                  const py::object& kept, const InterruptFlag* interrupt) const {
+                  const py::object& kept, double seconds, const InterruptFlag* interrupt) const {
     // Arguments.
     const std::int64_t chains = chains_of(position), n = dim();
     const cpu::LastLayer* last = native_->last();
@@ -532,14 +535,15 @@ class Density {
         told,
         kept.is_none() ? nullptr : mutable_data<T>(to),
         {real, real + all, real + 2 * all, real + 3 * all, real + 4 * all, made.mutable_data(),
-         flag, flag + all, flag + 2 * all}};
+         flag, flag + all, flag + 2 * all},
+        seconds};
     PythonPoll poll(interrupt);
-    bool done = false;
+    cpu::RunEnd ended{};
     {
       const WithoutGil release;
-      done = cpu::hamiltonian_run(*native_, run, &poll);
+      ended = cpu::hamiltonian_run(*native_, run, &poll);
     }
-    if (!done) end(poll, interrupt);
+    if (ended.made == 0) end(poll, interrupt);
     py::object after = py::none();
     if (dual) {
       py::array_t<double> found = empty<double>({4, chains});
@@ -550,7 +554,7 @@ class Density {
       }
       after = found;
     }
-    return py::make_tuple(q, at, g, sizes, reals, made, flags, after);
+    return py::make_tuple(q, at, g, sizes, reals, made, flags, after, ended.made, ended.kept);
   }
 
   // One transition of every chain: position, terms (chains, 2), grad, then per chain the kinetic
@@ -804,7 +808,7 @@ void bind_density(py::module_& module) {
            py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
            py::arg("sums"), py::arg("updates"), py::arg("target"), py::arg("length"),
            py::arg("most_on_average"), py::arg("ends"), py::arg("keep"), py::arg("kept"),
-           py::arg("interrupt") = nullptr)
+           py::arg("seconds"), py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

@@ -185,6 +185,7 @@ class LogDensity:
         ends: bool,
         keep: typing.Any,
         kept: typing.Any,
+        seconds: typing.SupportsFloat | typing.SupportsIndex,
         interrupt: InterruptFlag | None = None,
     ) -> tuple[
         numpy.typing.NDArray[numpy.float32 | numpy.float64],
@@ -195,6 +196,8 @@ class LogDensity:
         numpy.typing.NDArray[numpy.int64],
         numpy.typing.NDArray[numpy.bool],
         typing.Any,
+        int,
+        int,
     ]: ...
     def isokinetic(
         self,

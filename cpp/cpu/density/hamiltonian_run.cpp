@@ -80,7 +80,10 @@ class Steps {
 // Asks now and then: a transition may be over long before it asks by itself.
 class Now {
  public:
-  explicit Now(Poll* poll) : poll_(poll), asked_(Clock::now()) {}
+  explicit Now(Poll* poll) : poll_(poll), begun_(Clock::now()), asked_(begun_) {}
+  bool after(double seconds) const {
+    return std::chrono::duration<double>(Clock::now() - begun_).count() >= seconds;
+  }
   bool stop() {
     if (poll_ == nullptr) return false;
     const Clock::time_point now = Clock::now();
@@ -92,6 +95,7 @@ class Now {
  private:
   using Clock = std::chrono::steady_clock;
   Poll* poll_;
+  const Clock::time_point begun_;
   Clock::time_point asked_;
 };
 
@@ -117,7 +121,7 @@ void keep_statistics(const HamiltonianRun<T>& run, const std::vector<TransitionO
 }  // namespace
 
 template <class T>
-bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run, Poll* poll) {
+RunEnd hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run, Poll* poll) {
   const std::int64_t chains = run.chains, dim = density.dim(), size = chains * dim;
 
   // Two places that take turns.
@@ -138,16 +142,17 @@ bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run,
   std::vector<TransitionOutcome> outcomes(static_cast<std::size_t>(chains));
   Steps<T> steps(run);
   Now now(poll);
-  std::int64_t kept = 0;
-  for (std::int64_t i = 0; i < run.count; ++i) {
-    if (now.stop()) return false;
+  std::int64_t made = 0, kept = 0;
+  bool over = false;
+  for (std::int64_t i = 0; i < run.count && !over; ++i) {
+    if (now.stop()) return {};
     const std::uint64_t step = run.step + static_cast<std::uint64_t>(i);
     steps.draw(step);
     const Transitions<T> all{chains,          position,      grad,          terms,     run.mass,
                              run.mass_stride, run.step_size, steps.steps(), run.seed,  step,
                              run.chain_ids,   run.threshold, next_position, next_grad, next_terms,
                              outcomes.data()};
-    if (!density.hamiltonian(all, poll)) return false;
+    if (!density.hamiltonian(all, poll)) return {};
     std::swap(position, next_position);
     std::swap(grad, next_grad);
     std::swap(terms, next_terms);
@@ -159,7 +164,9 @@ bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run,
         std::copy_n(position + c * dim, dim, to + (c * run.kept_count + kept) * dim);
       }
       ++kept;
+      over = now.after(run.seconds);
     }
+    made = i + 1;
     if (run.dual != nullptr) steps.adapt(outcomes, i + 1 == run.count);
   }
 
@@ -168,17 +175,30 @@ bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run,
     std::copy_n(grad, size, run.grad);
     std::copy_n(terms, 2 * chains, run.terms);
   }
-  if (!completes) return true;
+  if (!completes || kept == 0) return {made, kept};
   std::vector<std::uint64_t> after;
-  for (std::int64_t k = 0; k < run.kept_count; ++k) {
+  for (std::int64_t k = 0; k < kept; ++k) {
     after.push_back(run.step + static_cast<std::uint64_t>(run.keep[k]) + 1);
   }
-  return density.complete(to, chains, run.kept_count, run.seed, after.data(), run.chain_ids,
-                          run.kept, poll);
+  // Of fewer than were wanted the rows of a chain lie further apart than they are.
+  const bool fewer = kept < run.kept_count;
+  const std::int64_t whole = dim + density.last()->terms() * density.last()->outputs;
+  for (std::int64_t c = 1; fewer && c < chains; ++c) {
+    std::copy_n(to + c * run.kept_count * dim, kept * dim, to + c * kept * dim);
+  }
+  Buffer<T> some(fewer ? chains * kept * whole : 0);
+  T* const out = fewer ? some.data() : run.kept;
+  if (!density.complete(to, chains, kept, run.seed, after.data(), run.chain_ids, out, poll)) {
+    return {};
+  }
+  for (std::int64_t c = 0; fewer && c < chains; ++c) {
+    std::copy_n(out + c * kept * whole, kept * whole, run.kept + c * run.kept_count * whole);
+  }
+  return {made, kept};
 }
 
 #define RIBBIT_INSTANTIATE(T) \
-  template bool hamiltonian_run(const LogDensity<T>&, const HamiltonianRun<T>&, Poll*);
+  template RunEnd hamiltonian_run(const LogDensity<T>&, const HamiltonianRun<T>&, Poll*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)
 #undef RIBBIT_INSTANTIATE

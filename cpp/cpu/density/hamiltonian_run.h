@@ -48,10 +48,16 @@ struct HamiltonianRun {
   std::int64_t kept_count;   // K
   T* kept;                   // (chains, K, dim, or with the layer that is integrated out); or null
   RunStatistics statistics;
+  double seconds;  // after which the run ends with the next transition that is kept
 };
 
-// False when cancelled: what is in place is then of no use.
+// How many transitions were made, and how many of those are kept.
+struct RunEnd {
+  std::int64_t made, kept;
+};
+
+// None made when cancelled: what is in place is then of no use.
 template <class T>
-bool hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run, Poll* poll);
+RunEnd hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& run, Poll* poll);
 
 }  // namespace ribbit::cpu

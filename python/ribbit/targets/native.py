@@ -305,9 +305,9 @@ class NativeDensity:
             q, g, terms, logdensity, energy, error, acceptance, made, accepted, diverging
         )
 
-    # Read by the samplers: `_hamiltonian_run` makes many of these. On the method, so that one that
-    # replaces it is not passed by.
-    _hamiltonian.in_runs = True  # type: ignore[attr-defined]
+    # Read by the samplers: `_hamiltonian_run` makes many of these. The method itself, so that none
+    # that replaces or wraps it is passed by.
+    _hamiltonian.in_runs = _hamiltonian  # type: ignore[attr-defined]
 
     def _hamiltonian_run(self, *vectors: Any, **options: Any) -> tuple[Any, ...]:
         """Make many transitions in one call, as `samplers/mcmc/hamiltonian_run.py` asks for them.

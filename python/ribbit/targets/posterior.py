@@ -476,7 +476,7 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         return whole[0] if single else whole
 
     # Read by the samplers: `_hamiltonian_run` completes by itself. As on `_hamiltonian`.
-    _complete.in_runs = True  # type: ignore[attr-defined]
+    _complete.in_runs = _complete  # type: ignore[attr-defined]
 
     def subset(self, rows: npt.ArrayLike) -> Posterior:
         """Return the posterior of some of the rows alone: those held out, or those left.

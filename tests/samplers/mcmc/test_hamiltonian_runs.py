@@ -1,5 +1,8 @@
 """Many transitions of HMC in one call of the core: bit for bit those of single calls."""
 
+import functools
+import time
+
 import numpy as np
 import pytest
 
@@ -85,6 +88,124 @@ def test_bits_are_those_of_single_calls(case, dtype, together, monkeypatch):
     equal(draws, single)
     if case == "capped":
         assert draws.stats["capped"].any()
+
+
+@pytest.mark.parametrize("thin", [1, 3])
+@pytest.mark.parametrize("seconds", [0.0, 2e-4])
+@pytest.mark.parametrize("case", ["default", "given"])
+def test_a_call_that_ends_by_the_clock_gives_the_same(case, seconds, thin, together, monkeypatch):
+    """The default integrates the last layer out, and completes fewer draws than it was given."""
+    run = {"warmup": 60, "chains": 3, "seed": 4, "progress": False, "keep_warmup": True}
+    sampler = rb.HMC(posterior(), **CASES[case])
+    one_by_one(monkeypatch)
+    single = sampler.sample(12, thin=thin, **run)
+    monkeypatch.undo()
+    monkeypatch.setattr(Chunk, "size", lambda self, left: min(left, 7 * thin))
+    monkeypatch.setattr(rb.HMC, "call_seconds", seconds)
+    together.clear()
+    made, inner = [], hmc.advance_together
+
+    def noted(density, tuning, state, stops, kept, **options):
+        found = inner(density, tuning, state, stops, kept, **options)
+        made.append((len(stops), found[1]["lp"].shape[1]))
+        return found
+
+    monkeypatch.setattr(hmc, "advance_together", noted)
+    equal(sampler.sample(12, thin=thin, **run), single)
+    assert any(wanted > 1 for wanted, _ in made)
+    if seconds == 0.0:
+        assert {told for _, told in made} == {1}
+
+
+def test_calls_get_shorter_when_transitions_get_slower(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("ribbit.samplers.run.record.time.perf_counter", lambda: now[0])
+    chunk = Chunk(0.02)
+    for _ in range(6):  # of 10 us each
+        count = chunk.size(1000)
+        now[0] += 1e-5 * count
+        chunk.made(count)
+    assert count == 1000
+    chunk.size(3)  # the last of a phase; each takes 50 ms from here on
+    now[0] += 0.15
+    chunk.made(3)
+    assert chunk.size(1000) == 1
+
+
+def test_a_time_limit_holds_where_trajectories_get_long():
+    """One transition takes a few ms; a call of hundreds, learned while they were brief, did not."""
+    sampler = rb.HMC(posterior(), num_leapfrog_steps=1500)
+    begin = time.perf_counter()
+    draws = sampler.sample(30_000, warmup=200, chains=2, progress=False, max_seconds=0.25)
+    # On a machine that others use, too.
+    assert time.perf_counter() - begin < 4.0
+    assert draws.state.step < 30_000
+
+
+def test_a_sampler_that_makes_its_own_transitions_is_not_passed_by():
+    class Standing(rb.HMC):
+        calls = 0
+
+        def _advance(self, state, num_steps, guard):
+            Standing.calls += num_steps
+            return super()._advance(state, num_steps, guard)
+
+    class Other(rb.HMC):
+        def _transition(self, state, guard):
+            Standing.calls += 1
+            return super()._transition(state, guard)
+
+    for kind in (Standing, Other):
+        Standing.calls = 0
+        kind(posterior()).sample(20, warmup=30, chains=2, progress=False)
+        assert Standing.calls == 50
+    assert rb.HMC(posterior()).several
+
+
+def test_a_wrapper_of_the_native_transitions_is_not_passed_by():
+    class Wrapped(rb.Posterior):
+        calls = 0
+
+        @property
+        def hamiltonian(self):
+            @functools.wraps(self._hamiltonian)
+            def counted(*arguments, **options):
+                self.calls += 1
+                return self._hamiltonian(*arguments, **options)
+
+            return counted
+
+    x = np.linspace(-1, 1, 20)[:, None]
+    target = Wrapped(rb.mlp(1, (3,), 1), x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.3))
+    rb.HMC(target, step_size=0.1).sample(5, warmup=4, chains=2, progress=False)
+    assert target.calls == 9
+
+
+def test_a_display_is_told_of_every_transition_of_thinned_draws(together, monkeypatch):
+    run = {"warmup": 0, "chains": 2, "seed": 1, "thin": 3}
+    sampler = rb.HMC(posterior(), step_size=0.05, num_leapfrog_steps=3, divergence_threshold=0.05)
+    shown, alone = [], []
+    sampler.sample(40, progress=shown.append, **run)
+    one_by_one(monkeypatch)
+    sampler.sample(40, progress=alone.append, **run)
+    for key in ("done", "diverging", "acceptance_rate"):
+        assert shown[-1][key] == alone[-1][key], key
+    assert sum(shown[-1]["diverging"]) > 0
+    monkeypatch.undo()
+    assert together == []  # warmup alone is made in runs then, and there is none
+
+
+def test_a_forecast_that_begins_with_a_run_has_a_clock(monkeypatch):
+    """It had the time since the machine was started, and warned of hundreds of hours."""
+    found = []
+    monkeypatch.setattr(Foresight, "_warn_long", lambda self, *what: found.append(what))
+    sampler = rb.HMC(posterior(), num_leapfrog_steps=800, randomize=None, step_size=1e-3)
+    watch = Foresight(sampler._density, 10, 500)
+    state = sampler.sample(11, warmup=0, chains=2, progress=False).state
+    info = {"n_steps": np.full(2, 800), "step_size": np.full(2, 1e-3)}
+    watch.update("HMC.sample", state, info)
+    assert watch._first == 10  # it looks at more than one
+    assert not found
 
 
 @pytest.mark.parametrize("fault", ["brief_until", "target", "most", "length"])

@@ -38,25 +38,27 @@ def advance_together(
     kept: npt.NDArray[Any] | None,
     *,
     divergence_threshold: float,
+    seconds: float,
     guard: InterruptGuard | None,
 ) -> tuple[State, dict[str, Array]]:
-    """Make the transitions up to the last of `stops` (K,), all of warmup or none.
+    """Make the transitions up to the last of `stops`, all of warmup or none.
+
+    After `seconds` the call ends at the next of `stops`: K of them are told of.
 
     Parameters
     ----------
-    kept : (C, K, Q) array or None
+    kept : (C, S, Q) array or None
         To be filled with the positions there, Q parameters of a kept draw each.
 
     Returns
     -------
     state : State
     info : dict of (C, K) arrays
-        Statistics of the transitions at `stops`.
+        Statistics of the transitions at the first K of the S `stops`.
     """
     count = int(stops[-1]) - state.step
-    end = state.step + count
     dual = None if state.adaptation is None else state.adaptation.dual
-    position, terms, grad, step_size, reals, made, flags, sums = density.native_run(
+    position, terms, grad, step_size, reals, lengths, flags, sums, made, told = density.native_run(
         np.ascontiguousarray(state.position),
         np.ascontiguousarray(state.grad),
         np.ascontiguousarray(state.terms),
@@ -72,13 +74,15 @@ def advance_together(
         capped=np.ascontiguousarray(state.capped),
         sums=None if dual is None else _sums(dual),
         updates=0 if dual is None else dual.count,
-        ends=end >= state.warmup,
+        ends=state.step + count >= state.warmup,
         keep=stops - state.step - 1,
         kept=kept,
+        seconds=seconds,
         **tuning.rule(state.warmup),
     )
-    lp, energy, error, acceptance, sizes = reals
-    accepted, diverging, capped = flags
+    end = state.step + made
+    lp, energy, error, acceptance, sizes = reals[:, :, :told]
+    accepted, diverging, capped = flags[:, :, :told]
     info = {
         "lp": lp,
         "acceptance_rate": acceptance,
@@ -86,7 +90,7 @@ def advance_together(
         "diverging": diverging,
         "energy": energy,
         "energy_error": error,
-        "n_steps": made,
+        "n_steps": lengths[:, :told],
         "step_size": sizes,
         "capped": capped,
     }
@@ -100,7 +104,7 @@ def advance_together(
     )
     if dual is not None:
         log_step, log_average, mean_error, _ = sums
-        dual = DualAveraging(log_step, log_average, mean_error, dual.centre, dual.count + count)
+        dual = DualAveraging(log_step, log_average, mean_error, dual.centre, dual.count + made)
     if state.adaptation is not None:
         state = tuning.adapted(state, dual, step_size)
     return state, info

@@ -302,6 +302,9 @@ class HMC(Sampler):
     @property
     def several(self) -> bool:
         """Whether transitions of several draws are made in one call."""
+        own = type(self)
+        if own._advance is not HMC._advance or own._transition is not HMC._transition:
+            return False  # a sampler that makes its own is not passed by
         return goes_together(self._density, self._tuning, self._jitter)
 
     def _advance_several(
@@ -318,6 +321,7 @@ class HMC(Sampler):
             stops,
             kept,
             divergence_threshold=self._threshold,
+            seconds=self.call_seconds,
             guard=guard,
         )
         self._known = state.terms

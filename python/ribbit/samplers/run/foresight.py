@@ -35,7 +35,8 @@ class Foresight:
     def __init__(self, density: Density, first: int | None, total: int) -> None:
         """Watch from step `first` on (None: never) in a run that ends at step `total`."""
         self._density, self._first, self._total = density, first, total
-        self._begin, self._leapfrogs = 0.0, 0.0
+        # A run may begin with the first step that is watched.
+        self._begin, self._leapfrogs = time.perf_counter(), 0.0
         self._ask = getattr(density.target, "_vanishing_noise", None)
 
     def free(self, step: int) -> int:

@@ -157,6 +157,8 @@ class Chunk:
     def made(self, count: int) -> None:
         """Learn from the call that made `count` steps."""
         seconds = max(time.perf_counter() - self._began, 1e-6)
+        if seconds > 4 * self._seconds:  # steps have become slower
+            self._most = max(1, min(self._most, int(count * self._seconds / seconds)))
         # Of several draws the last may come some steps before.
-        if self._whole and 2 * count > self._most:
+        elif self._whole and 2 * count > self._most:
             self._most = max(1, min(8 * count, int(count * self._seconds / seconds), 1 << 20))

@@ -271,7 +271,12 @@ class Run:
         report = Report(reporter, on_host=sampler._density.xp is np)
         chunk = Chunk(sampler.call_seconds)
         dim = sampler._density.full_dim
-        several = Several(state, calendar, dim) if self._in_one_call() else None
+        thinned = calendar.period > calendar.many
+        several = None
+        if self._in_one_call():
+            # A display is told of every transition; of draws further apart a call tells of these.
+            shown = reporter.wanted and thinned and sampler.several_in_warmup
+            several = Several(state, calendar, dim, draws=not shown)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
             while self.kept < self.num_draws and not (guard.requested or met):
@@ -349,8 +354,11 @@ class Run:
             return None
         after, info = found
         position = after.position if kept is None else kept
-        draws = 0 if warms else len(stops)
-        return _Made(after, position, info, draws, columns=len(stops))
+        # A call may have ended at an earlier one of these steps.
+        count = int(np.searchsorted(stops, after.step, side="right"))
+        if kept is not None and count < len(stops):
+            position = np.ascontiguousarray(kept[:, :count])
+        return _Made(after, position, info, 0 if warms else count, columns=count)
 
     def _single(self, count: int, guard: InterruptGuard) -> _Made:
         """Make `count` steps, which lead to no more than one draw."""
@@ -371,7 +379,7 @@ class Run:
         """Keep what was made, and where the run is then."""
         state, position, info, draws, batch, _ = made
         with self.lock:
-            if draws > 1:
+            if draws > 0 and made.columns > 0:
                 self.draws.put_several(self.kept, position, info)
                 if self.watch is not None:
                     self.watch.take_several(position)

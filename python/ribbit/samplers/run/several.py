@@ -27,9 +27,11 @@ class Several:
     Draws, their statistics and the last state are what single calls give, bit for bit.
     """
 
-    def __init__(self, state: AnyState, calendar: Calendar, dim: int) -> None:
-        """Make no space yet; `dim`: parameters of a kept draw, P."""
-        self._calendar, self._dim = calendar, dim
+    def __init__(
+        self, state: AnyState, calendar: Calendar, dim: int, *, draws: bool = True
+    ) -> None:
+        """Make no space yet; `dim`: parameters of a kept draw, P; not `draws`: warmup alone."""
+        self._calendar, self._dim, self._draws = calendar, dim, draws
         chains = state.position.shape[0]
         self._most = _BYTES // (chains * dim * state.position.dtype.itemsize)
         self._dtype = state.position.dtype
@@ -39,7 +41,7 @@ class Several:
     def stops(self, state: AnyState, most: int, chunk: Chunk) -> npt.NDArray[np.int64] | None:
         """Return the steps (K,) of the next draws, at most `most` of them; None: not several."""
         step, most = state.step - state.warmup, min(most, self._most)
-        if step < 0 or most < 2 or self.ended:
+        if step < 0 or most < 2 or self.ended or not self._draws:
             return None
         calendar = self._calendar
         before = calendar.count(step)

@@ -90,7 +90,8 @@ class Density:
         self._completes = getattr(target, "complete", None)
         self.completes = self._completes is not None
         parts = [self._transition, *([self._completes] if self.completes else [])]
-        in_runs = all(hasattr(part, "in_runs") for part in parts)
+        # The very methods that run natively: a wrapper has their attributes, and is no such method.
+        in_runs = all(_stands_for(part) for part in parts)
         self._run = getattr(target, "_hamiltonian_run", None) if in_runs else None
         self.has_native_run = self._run is not None
         self.full_dim = self.dim if self._completes is None else int(target.full_dim)
@@ -357,3 +358,9 @@ def total(terms: Array) -> Array:
     for m in range(1, terms.shape[1]):
         value = value + terms[:, m]
     return value
+
+
+def _stands_for(method: Any) -> bool:
+    """Whether the core's runs do what this method does: it is marked, with itself."""
+    function = getattr(method, "__func__", method)
+    return function is not None and getattr(function, "in_runs", None) is function
