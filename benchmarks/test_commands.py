@@ -62,7 +62,13 @@ def test_a_report_that_is_stopped_prints_its_rows(number: signal.Signals, status
     command = [sys.executable, "-m", "benchmarks.report", "--quick", "--rounds", "1"]
     command += ["--workloads", "normals", "hmc-small-1", "--entries", OURS]
     with subprocess.Popen(
-        command, cwd=machine.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=machine.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell runs in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
         assert any("hmc-small-1: reference" in line for line in process.stderr)
