@@ -131,8 +131,9 @@ class Sampler(ABC):
         """Make the steps up to the last of `stops` (K,), each the step of a draw after warmup.
 
         Or every step of warmup from the next one on; None of `kept`: no position is. Fills kept
-        (C, K, P); statistics are (C, K). None where a step fails, or the sampler does
-        not do that: the run then makes draws one by one.
+        (C, K, P); statistics are (C, K). Where the call took long it may have ended at an earlier
+        stop, of fewer columns. None where a step fails, or the sampler does not do that: the run
+        then makes draws one by one.
         """
         return None
 
