@@ -109,7 +109,6 @@ class Lengths {
     for (std::size_t c = 0; c < base_.size(); ++c) {
       dual_.update(c, outcomes[c].acceptance, o_.target_acceptance);
     }
-    dual_.next();
     for (std::size_t c = 0; c < base_.size(); ++c) {
       base_[c] = made == o_.warmup ? dual_.average(c) : dual_.step_size(c);
     }

@@ -46,6 +46,14 @@ void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int6
   });
 }
 
+template <class T>
+void fill_normal(const Stream& stream, std::uint32_t chain_id, std::int64_t first,
+                 std::int64_t count, T* out) {
+  const Counter counter(stream);
+  kernels<T>().fill_normal(out, count, static_cast<std::uint64_t>(first), stream.seed, counter.c1,
+                           chain_id, counter.c3);
+}
+
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                   std::int64_t n, double* out) {
   const InstructionSet& isa = instruction_set();
@@ -108,6 +116,7 @@ void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t 
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template void fill_normal(const Stream&, const std::uint32_t*, std::int64_t, std::int64_t, T*);  \
+  template void fill_normal(const Stream&, std::uint32_t, std::int64_t, std::int64_t, T*);         \
   template void draw_scaled(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*);    \
   template void reparameterize(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*); \
   template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t,       \

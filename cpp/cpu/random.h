@@ -19,6 +19,11 @@ template <class T>
 void fill_normal(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                  std::int64_t n, T* out);
 
+// Elements [first, first + count) of one chain, by the calling thread; first: a multiple of 4.
+template <class T>
+void fill_normal(const Stream& stream, std::uint32_t chain_id, std::int64_t first,
+                 std::int64_t count, T* out);
+
 // Uniforms in (0, 1) with 53 bits: element e takes words 2 (e % 2), 2 (e % 2) + 1 of block e / 2.
 void fill_uniform(const Stream& stream, const std::uint32_t* chain_ids, std::int64_t chains,
                   std::int64_t n, double* out);

@@ -10,7 +10,7 @@ const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
 
 }  // namespace
 
-DualAveraging::DualAveraging(const std::vector<double>& step_size) {
+DualAveraging::DualAveraging(const std::vector<double>& step_size) : counts_(step_size.size(), 1) {
   const std::vector<double> zeros(step_size.size());
   sums_ = {zeros, zeros, zeros, zeros};
   for (std::size_t c = 0; c < step_size.size(); ++c) {
@@ -20,8 +20,9 @@ DualAveraging::DualAveraging(const std::vector<double>& step_size) {
 }
 
 void DualAveraging::update(std::size_t chain, double acceptance, double target) {
-  const double weight = 1.0 / (count_ + kFirst), decay = std::pow(count_, -kKappa);
-  const double pull = std::sqrt(count_) / kGamma;
+  const int count = counts_[chain]++;
+  const double weight = 1.0 / (count + kFirst), decay = std::pow(count, -kKappa);
+  const double pull = std::sqrt(count) / kGamma;
   double &log_step = sums_.log_step[chain], &log_average = sums_.log_average[chain];
   double& error = sums_.error[chain];
   error = (1.0 - weight) * error + weight * (target - acceptance);
@@ -34,7 +35,7 @@ double DualAveraging::step_size(std::size_t chain) const {
 }
 
 double DualAveraging::average(std::size_t chain) const {
-  return std::exp(count_ > 1 ? sums_.log_average[chain] : sums_.log_step[chain]);
+  return std::exp(counts_[chain] > 1 ? sums_.log_average[chain] : sums_.log_step[chain]);
 }
 
 }  // namespace ribbit::cpu

@@ -18,11 +18,11 @@ class DualAveraging {
 
   DualAveraging() = default;
   explicit DualAveraging(const std::vector<double>& step_size);  // (chains,)
-  // After so many updates.
-  DualAveraging(Sums sums, int updates) : sums_(std::move(sums)), count_(updates + 1) {}
-  // acceptance of one more transition of a chain
+  // After so many updates of each chain.
+  DualAveraging(Sums sums, int updates)
+      : sums_(std::move(sums)), counts_(sums_.log_step.size(), updates + 1) {}
+  // acceptance of one more transition of a chain; of several chains by several threads
   void update(std::size_t chain, double acceptance, double target);
-  void next() { ++count_; }                   // after the updates of all chains
   double step_size(std::size_t chain) const;  // to explore with
   double average(std::size_t chain) const;    // to keep
   bool empty() const { return sums_.log_step.empty(); }
@@ -30,7 +30,7 @@ class DualAveraging {
 
  private:
   Sums sums_;
-  int count_ = 1;  // of the updates that come
+  std::vector<int> counts_;  // (chains,) of the update that comes
 };
 
 }  // namespace ribbit::cpu

@@ -2,6 +2,8 @@
 // Whole transitions of Hamiltonian Monte Carlo (Neal 2011, section 3.2): momentum, trajectory,
 // Metropolis acceptance.
 
+#include <vector>
+
 #include "cpu/density/evaluator.h"
 #include "cpu/density/leapfrog.h"
 #include "cpu/density/pointer_density.h"
@@ -38,6 +40,25 @@ struct Transitions {
   double* end_terms;
   TransitionOutcome* outcomes;  // (chains,)
 };
+
+// What transitions work in.
+template <class T>
+struct TransitionSpace {
+  TransitionSpace(std::int64_t chains, std::int64_t dim)
+      : momentum(chains * dim),
+        likelihood(static_cast<std::size_t>(chains)),
+        prior(likelihood.size()),
+        made(likelihood.size()) {}
+  Buffer<T> momentum;                     // (chains, dim)
+  std::vector<double> likelihood, prior;  // (chains,)
+  std::vector<std::int64_t> made;         // (chains,)
+};
+
+// Of one chain, by all members of its team. False for those that are to return at once. What is the
+// outcome, and the position where it was rejected, member 0 writes after the last barrier.
+template <class T>
+bool transition(const Evaluator<T>& evaluator, Member<T>& m, const Transitions<T>& all,
+                std::int64_t chain, TransitionSpace<T>& space);
 
 // Of every chain. False when cancelled.
 template <class T>

@@ -1,6 +1,7 @@
 #pragma once
 // Many transitions of Hamiltonian Monte Carlo in one call, with what warmup does between them: of
-// small networks a call costs as much as a transition.
+// small networks a call costs as much as a transition, and so does a wait of all threads for the
+// longest of their trajectories.
 
 #include "cpu/density/dual_averaging.h"
 #include "cpu/density/log_density.h"

@@ -27,6 +27,16 @@ struct Trajectories {
   std::int64_t* made;
 };
 
+// Of one of them, by all members of its team; m.grad: where its gradient ends. Ends with a barrier;
+// false for those that are to return at once. The terms and `made` are written by member 0 after
+// it.
+template <class T>
+bool trajectory(const Evaluator<T>& evaluator, const Member<T>& m, const Trajectories<T>& all,
+                std::int64_t chain);
+
+// Which chain comes first, (chains,): the longest, so that the threads end together.
+std::vector<std::int64_t> longest_first(const std::int64_t* num_steps, std::int64_t chains);
+
 // Of every chain. False when cancelled.
 template <class T>
 bool leapfrog(const Evaluator<T>& evaluator, const Trajectories<T>& all, Poll* poll);

@@ -31,6 +31,7 @@ class LogDensity {
     return evaluator_.join(group, all_rows);
   }
   const RowGroup* group() const { return evaluator_.group(); }
+  const Evaluator<T>& evaluator() const { return evaluator_; }
 
   std::int64_t dim() const { return evaluator_.dim(); }
   std::int64_t rows() const { return evaluator_.rows(); }

@@ -138,6 +138,7 @@ struct Member {
   // Whether its one shard is split over the team.
   bool splits() const { return team.size() > 1 && shards == 1 && pieces > 1; }
   bool barrier() const { return team.barrier(); }
+  bool gather() const { return team.gather(); }
   bool settle() const { return team.settle(index); }
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
