@@ -37,6 +37,46 @@ def test_float32_features(name):
     assert grad < 2e-5
 
 
+@pytest.mark.parametrize("units", [1, 4, 6, 7, 8])
+@pytest.mark.parametrize("rows", [1, 8, 9, 31, 64, 97, 161])
+def test_few_columns(units, rows):
+    """Up to 8 columns (units, bias and target) have sums by rows; parts of panels, and panels."""
+    target, oracle = made(hidden=(units,), rows=rows)
+    assert max(errors(target, oracle)) < 1e-9
+    short = dataclasses.replace(oracle, x=oracle.x[:-1], y=oracle.y[:-1])
+    assert rows == 1 or max(errors(target, short)) > 1e-6  # control: its last row counts
+
+
+@pytest.mark.parametrize("units", [3, 6, 7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_few_columns_of_weighted_rows(units, dtype):
+    """A row of weight 3 is three rows."""
+    rng = np.random.default_rng(3)
+    x, y, times = rng.normal(size=(75, 3)), rng.normal(size=75), rng.integers(1, 5, 75)
+
+    def posterior(x, y, weights):
+        return rb.Posterior(
+            rb.mlp(3, (units,), 1, activation="tanh"),
+            x,
+            y,
+            prior=rb.Normal(0.7),
+            likelihood=rb.Gaussian(),
+            sample_weight=weights,
+            marginalize="last_layer",
+            dtype=dtype,
+        )
+
+    weighted = posterior(x, y, times.astype(float))
+    repeated = posterior(np.repeat(x, times, axis=0), np.repeat(y, times), None)
+    theta = positions(weighted)
+    (value, grad), (other, slope) = weighted.value_and_grad(theta), repeated.value_and_grad(theta)
+    near = 1e-12 if dtype is np.float64 else 2e-6
+    assert np.allclose(value, other, rtol=near)
+    assert np.linalg.norm(grad - slope) < 20 * near * np.linalg.norm(slope)
+    plain = posterior(x, y, None).value_and_grad(theta)[1]
+    assert np.linalg.norm(plain - slope) > 1e-3 * np.linalg.norm(slope)  # control
+
+
 FAULTS = {
     "sd of the last layer": lambda o: dataclasses.replace(o, sd=o.sd * 1.01),
     "prior mean": lambda o: dataclasses.replace(o, mean=o.mean + 0.01),

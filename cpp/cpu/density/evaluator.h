@@ -52,6 +52,10 @@ struct Wanted {
   double prior = 1.0;  // weight of the prior's gradient; 0: neither gradient nor value
 };
 
+// Of a shard's features and targets (integrated.cpp).
+template <class T>
+struct Products;
+
 struct NoPreparation {
   template <class Space>
   void operator()(Space&) const {}
@@ -227,7 +231,7 @@ class Evaluator {
   bool integrated_shards(const Member<T>& m, const T* theta, Wanted wanted) const;
   void keep_shards(TeamSpace<T>& space, std::int64_t rows, std::int64_t shards) const;
   bool kept_forward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
-                    PanelLoss<T>& loss) const;
+                    Products<T>& products) const;
   void kept_backward(const Member<T>& m, std::int64_t shard, const T* theta, const T* packed,
                      T* grad) const;
   double keep_of(const T* theta, std::int64_t offset) const;

@@ -3,27 +3,45 @@
 // the deltas that this gives to the features. What the way forwards leaves is kept where it fits in
 // a core's cache: then the third part is the way back alone.
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/density/evaluator.h"
 #include "cpu/network/mlp_pass.h"
 
 namespace ribbit::cpu {
-namespace {
-
+// Of a shard, from start() to finish(); scratch: (layer.scratch(),).
 template <class T>
 struct Products final : PanelLoss<T> {
   const LastLayer& layer;
   const Batch<T>& batch;
-  double *scratch, *sums;
+  double *const scratch, *const sums;
 
   Products(const LastLayer& last, const Batch<T>& rows, double* space, double* products)
-      : layer(last), batch(rows), scratch(space), sums(products) {}
-  void operator()(std::int64_t p, const T* f, T*) override {
-    kernels<T>().gram(f, layer.inputs, layer.bias, batch.y.panel(p), layer.outputs,
-                      batch.x.valid(p), batch.row_weights(p), scratch, sums);
+      : layer(last), batch(rows), scratch(space), sums(products) {
+    std::fill_n(layer.few() ? scratch : sums, layer.few() ? layer.lanes() : layer.products(), 0.0);
+  }
+  void operator()(std::int64_t p, const T* f, T*) override { add(p, 1, f); }
+  // f: (panels, H, kPanel), of panels p and on, at most kGroupPanels.
+  void add(std::int64_t p, std::int64_t panels, const T* f) {
+    const KernelTable<T>& k = kernels<T>();
+    if (layer.few()) {
+      const std::int64_t rows = std::min(panels * kPanel, batch.x.rows - p * kPanel);
+      k.gram_lanes(f, layer.inputs, layer.bias, batch.y.panel(p), layer.outputs, panels, rows,
+                   batch.row_weights(p), scratch + layer.lanes(), scratch);
+      return;
+    }
+    for (std::int64_t i = 0; i < panels; ++i) {
+      k.gram(f + i * layer.inputs * kPanel, layer.inputs, layer.bias, batch.y.panel(p + i),
+             layer.outputs, batch.x.valid(p + i), batch.row_weights(p + i), scratch, sums);
+    }
+  }
+  void finish() {
+    if (layer.few()) kernels<T>().gram_finish(scratch, layer.columns(), layer.width, sums);
   }
 };
+
+namespace {
 
 template <class T>
 struct Deltas final : PanelLoss<T> {
@@ -71,7 +89,7 @@ void Evaluator<T>::keep_shards(TeamSpace<T>& space, std::int64_t rows, std::int6
 // As NetworkPass::run_shard, as far as the loss; false when cancelled.
 template <class T>
 bool Evaluator<T>::kept_forward(const Member<T>& m, std::int64_t shard, const T* theta,
-                                const T* packed, PanelLoss<T>& loss) const {
+                                const T* packed, Products<T>& products) const {
   const MlpPlan& plan = *pass_->mlp_plan();
   KeptShard<T>& kept = m.shared.kept[static_cast<std::size_t>(shard)];
   const std::int64_t first = m.first_panel(shard), panels = m.last_panel(shard) - first;
@@ -83,8 +101,8 @@ bool Evaluator<T>::kept_forward(const Member<T>& m, std::int64_t shard, const T*
     if (f == nullptr) return false;
     for (std::int64_t i = 0; i < count; ++i) {
       kept.features[static_cast<std::size_t>(at + i)] = f + i * width;
-      loss(first + at + i, f + i * width, nullptr);
     }
+    products.add(first + at, count, f);
   }
   return true;
 }
@@ -130,12 +148,10 @@ bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradien
     return false;
   }
   const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
-  double* scratch =
-      s.scratch.data() + m.index * (last_->columns() + last_->width) * std::int64_t{kPanel};
+  double* scratch = s.scratch.data() + m.index * last_->scratch();
   for (std::int64_t shard = m.first(m.shards); shard < m.last(m.shards); ++shard) {
     if (m.team.cancel().cancelled()) return false;
     double* sums = single ? s.products.data() : s.shard_products.data() + shard * size;
-    std::fill_n(sums, size, 0.0);
     Products<T> products(*last_, m.batch, scratch, sums);
     const std::int64_t first = m.first_panel(shard), end = m.last_panel(shard);
     if (last_->alone) {
@@ -146,6 +162,7 @@ bool Evaluator<T>::sum_products(const Member<T>& m, const T* theta, bool gradien
       pass_->run_shard({m.batch.x, first, end, theta, packed, nullptr, nullptr}, m.own, products,
                        m.team.cancel());
     }
+    products.finish();
   }
   if (!m.barrier()) return false;
   if (m.index == 0 && !single) {
@@ -159,10 +176,12 @@ bool Evaluator<T>::integrated_shards(const Member<T>& m, const T* theta, Wanted 
   LastLayerSpace<T>& s = m.shared.last;
   if (!sum_products(m, theta, wanted.gradient)) return false;
   if (m.index == 0) {
-    integrate(*last_, last_layer_noise(theta), total_rows_, wanted.gradient, s);
+    integrate(*last_, last_layer_noise(theta), total_rows_, wanted.values, wanted.gradient, s);
     // Untempered, as all terms here.
     std::fill_n(m.shared.shard_ll, m.shards, 0.0);
-    m.shared.shard_ll[0] = s.value * (temperatures_.likelihood * temperatures_.posterior);
+    if (wanted.values) {
+      m.shared.shard_ll[0] = s.value * (temperatures_.likelihood * temperatures_.posterior);
+    }
   }
   if (!m.team.gather()) return false;
   if (!wanted.gradient) return true;
@@ -198,7 +217,7 @@ bool Evaluator<T>::draw_last(const Member<T>& m, const T* theta, const double* n
   template LastLayerNoise Evaluator<T>::last_layer_noise(const T*) const;                       \
   template void Evaluator<T>::keep_shards(TeamSpace<T>&, std::int64_t, std::int64_t) const;     \
   template bool Evaluator<T>::kept_forward(const Member<T>&, std::int64_t, const T*, const T*,  \
-                                           PanelLoss<T>&) const;                                \
+                                           Products<T>&) const;                                 \
   template void Evaluator<T>::kept_backward(const Member<T>&, std::int64_t, const T*, const T*, \
                                             T*) const;                                          \
   template bool Evaluator<T>::sum_products(const Member<T>&, const T*, bool) const;             \

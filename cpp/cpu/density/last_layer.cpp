@@ -6,6 +6,7 @@
 
 #include "core/math_hd.h"
 #include "cpu/layers/layers.h"
+#include "cpu/network/mlp_plan.h"
 #include "cpu/system/dispatch.h"
 
 namespace ribbit::cpu {
@@ -188,11 +189,15 @@ void LastLayer::prepare(double temperature) {
   stride = whole_vectors(terms());
 }
 
+std::int64_t LastLayer::scratch() const {
+  return few() ? lanes() + kGroupPanels * (columns() + 1) * kPanel : (columns() + width) * kPanel;
+}
+
 template <class T>
 void LastLayerSpace<T>::resize(const LastLayer& layer, std::int64_t shards, std::int64_t members) {
   const std::int64_t K = layer.terms(), H = layer.inputs, J = layer.outputs;
   shard_products.resize(shards * layer.products());
-  scratch.resize(members * (layer.columns() + layer.width) * kPanel);
+  scratch.resize(members * layer.scratch());
   products.resize(layer.products());
   matrix.resize(K * layer.stride);
   column.resize(layer.stride);
@@ -207,8 +212,8 @@ void LastLayerSpace<T>::resize(const LastLayer& layer, std::int64_t shards, std:
 }
 
 template <class T>
-void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool gradient,
-               LastLayerSpace<T>& space) {
+void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool value,
+               bool gradient, LastLayerSpace<T>& space) {
   const std::int64_t K = layer.terms(), J = layer.outputs;
   Normal<T> normal(layer, noise, space);
   normal.fill();
@@ -218,24 +223,28 @@ void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows,
   normal.solve();
 
   const auto count = static_cast<double>(J), all = rows * count;
-  double log_det = 0, inside = static_cast<double>(K), residuals = 0;
-  bool good = true;
-  for (std::int64_t k = 0; k < K; ++k) {
-    const double pivot = space.pivots.data()[k];
-    good = good && pivot > 0.0;
-    log_det += good ? std::log(pivot) : 0.0;
-    inside += normal.row(k)[k] * normal.precision(k);  // K - tr(A^-1 D)
-  }
+  double inside = static_cast<double>(K), residuals = 0;
+  for (std::int64_t k = 0; k < K; ++k) inside += normal.row(k)[k] * normal.precision(k);
+  // inside: K - tr(A^-1 D)
   double squares = 0;
   for (std::int64_t j = 0; j < J; ++j) {
     const double own = normal.inverse_variance() * normal.residual_squares(j);
     residuals += own;
-    squares += own + normal.prior_squares(j);
+    if (value) squares += own + normal.prior_squares(j);
   }
-  const double value = count * (layer.log_norm - 0.5 * log_det) - 0.5 * squares -
-                       all * (noise.log_scale + kHalfLogTwoPi) / noise.likelihood;
-  space.value = good ? value : std::numeric_limits<double>::quiet_NaN();
   space.noise_gradient = count * inside + residuals - all / noise.likelihood;
+  if (value) {
+    double log_det = 0;
+    bool good = true;
+    for (std::int64_t k = 0; k < K; ++k) {
+      const double pivot = space.pivots.data()[k];
+      good = good && pivot > 0.0;
+      log_det += good ? std::log(pivot) : 0.0;
+    }
+    const double found = count * (layer.log_norm - 0.5 * log_det) - 0.5 * squares -
+                         all * (noise.log_scale + kHalfLogTwoPi) / noise.likelihood;
+    space.value = good ? found : std::numeric_limits<double>::quiet_NaN();
+  }
   if (gradient && !layer.alone) weigh_deltas(layer, normal, space);
 }
 
@@ -292,7 +301,7 @@ void draw_last_layer(const LastLayer& layer, const LastLayerNoise& noise, const 
 
 #define RIBBIT_INSTANTIATE(T)                                                                    \
   template struct LastLayerSpace<T>;                                                             \
-  template void integrate(const LastLayer&, const LastLayerNoise&, double, bool,                 \
+  template void integrate(const LastLayer&, const LastLayerNoise&, double, bool, bool,           \
                           LastLayerSpace<T>&);                                                   \
   template void last_layer_delta(const LastLayer&, const LastLayerSpace<T>&, const T*, const T*, \
                                  const T*, std::int64_t, std::int64_t, T*);                      \

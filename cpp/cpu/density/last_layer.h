@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/isa/kernel_table-inl.h"
 #include "cpu/system/buffer.h"
 
 namespace ribbit::cpu {
@@ -45,6 +46,11 @@ struct LastLayer {
   std::int64_t terms() const { return inputs + (bias ? 1 : 0); }  // K
   std::int64_t columns() const { return terms() + outputs; }      // of the products: Phi and y
   std::int64_t products() const { return columns() * width; }     // scalars
+  bool few() const { return columns() <= kFewColumns; }
+  std::int64_t lanes() const {  // scalars of the sums by rows of few columns
+    return few() ? columns() * (columns() + 1) / 2 * kGramLanes : 0;
+  }
+  std::int64_t scratch() const;  // scalars that a member needs for its products
 };
 
 // The noise and its temperature.
@@ -57,7 +63,7 @@ struct LastLayerNoise {
 template <class T>
 struct LastLayerSpace {
   Buffer<double> shard_products;  // (shards, columns, width)
-  Buffer<double> scratch;         // (members, (columns + width) kPanel)
+  Buffer<double> scratch;         // (members, layer.scratch())
   Buffer<double> products;        // (columns, width) of [Phi y]' [Phi y]: above the diagonal
   Buffer<double> matrix;          // (K, stride): A, then -A^-1
   Buffer<double> column, pivots;  // (stride,), (K,)
@@ -70,12 +76,12 @@ struct LastLayerSpace {
   void resize(const LastLayer& layer, std::int64_t shards, std::int64_t members);
 };
 
-// From `products`: m, -A^-1, what is above, and where a gradient is wanted what a panel's delta
-// needs. NaN where A is not positive definite.
-// rows: N, or the sum of their weights.
+// From `products`: m, -A^-1, the noise's gradient; where they are wanted the value, which is NaN
+// where A is not positive definite, and what a panel's delta needs. rows: N, or the sum of their
+// weights.
 template <class T>
-void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool gradient,
-               LastLayerSpace<T>& space);
+void integrate(const LastLayer& layer, const LastLayerNoise& noise, double rows, bool value,
+               bool gradient, LastLayerSpace<T>& space);
 
 // The deltas (panels, H, kPanel) of features f (panels, H, kPanel), of which `rows` rows count. y:
 // (panels, J, kPanel); weights: (panels, kPanel), or null.

@@ -47,6 +47,100 @@ static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
   }
 }
 
+// Row i of what `gram_lanes` adds to: the products of column i with itself and the count - 1
+// columns behind it, over so many blocks of kGramLanes rows. The panels of a column lie `stride`
+// apart.
+template <int count, bool weighted>
+static void gram_row(const double* z, const double* weights, std::int64_t blocks,
+                     std::int64_t stride, double* sums) {
+  constexpr int lanes = kLanes<double>, groups = kGramLanes / lanes;
+  for (int group = 0; group < groups; ++group) {
+    const int at = group * lanes;
+    VecF64 sum[count];
+    RIBBIT_UNROLL for (int j = 0; j < count; ++j) sum[j] = load<double>(sums + j * kGramLanes + at);
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      constexpr std::int64_t parts = kPanel / kGramLanes;
+      const std::int64_t first = b / parts * stride + b % parts * kGramLanes + at;
+      VecF64 own = load<double>(z + first);
+      if constexpr (weighted) own = own * load<double>(weights + first);
+      RIBBIT_UNROLL for (int j = 0; j < count; ++j) {
+        sum[j] = mul_add(own, load<double>(z + first + j * kPanel), sum[j]);
+      }
+    }
+    RIBBIT_UNROLL for (int j = 0; j < count; ++j) store<double>(sums + j * kGramLanes + at, sum[j]);
+  }
+}
+
+template <bool weighted>
+static void gram_rows(const double* z, std::int64_t columns, std::int64_t blocks,
+                      std::int64_t stride, double* sums) {
+  static_assert(kFewColumns == 8);
+  const double* const weights = z + columns * kPanel;
+  for (std::int64_t i = 0; i < columns; ++i, z += kPanel) {
+    const std::int64_t count = columns - i;
+    switch (count) {
+#define RIBBIT_ROW(n)                                        \
+  case n:                                                    \
+    gram_row<n, weighted>(z, weights, blocks, stride, sums); \
+    break
+      RIBBIT_ROW(1);
+      RIBBIT_ROW(2);
+      RIBBIT_ROW(3);
+      RIBBIT_ROW(4);
+      RIBBIT_ROW(5);
+      RIBBIT_ROW(6);
+      RIBBIT_ROW(7);
+      RIBBIT_ROW(8);
+#undef RIBBIT_ROW
+      default:
+        break;
+    }
+    sums += count * kGramLanes;
+  }
+}
+
+// See the table. Products of floats are exact, before they are weighted.
+template <class T>
+static void gram_lanes(const T* f, std::int64_t features, bool ones, const T* y,
+                       std::int64_t targets, std::int64_t panels, std::int64_t rows,
+                       const T* weights, double* scratch, double* sums) {
+  const std::int64_t columns = features + (ones ? 1 : 0) + targets;
+  const std::int64_t stride = (columns + (weights != nullptr ? 1 : 0)) * kPanel;
+  for (std::int64_t p = 0; p < panels; ++p) {
+    double *const z = scratch + p * stride, *row = z;
+    for (std::int64_t i = 0; i < features; ++i, row += kPanel) {
+      widen_row(f + (p * features + i) * kPanel, row);
+    }
+    for (int r = 0; ones && r < kPanel; ++r) row[r] = 1.0;
+    if (ones) row += kPanel;
+    for (std::int64_t j = 0; j < targets; ++j, row += kPanel) {
+      widen_row(y + (p * targets + j) * kPanel, row);
+    }
+    if (weights != nullptr) widen_row(weights + p * kPanel, row);
+    const std::int64_t valid = rows - p * kPanel;
+    for (std::int64_t i = 0; valid < kPanel && i < columns; ++i) {
+      for (std::int64_t r = valid; r < kPanel; ++r) z[i * kPanel + r] = 0.0;
+    }
+  }
+  const std::int64_t blocks = (rows + kGramLanes - 1) / kGramLanes;
+  if (weights != nullptr) {
+    gram_rows<true>(scratch, columns, blocks, stride, sums);
+  } else {
+    gram_rows<false>(scratch, columns, blocks, stride, sums);
+  }
+}
+
+static void gram_finish(const double* sums, std::int64_t columns, std::int64_t width,
+                        double* gram) {
+  for (std::int64_t i = 0; i < columns; ++i) {
+    for (std::int64_t j = i; j < columns; ++j, sums += kGramLanes) {
+      double half[kGramLanes / 2];
+      for (int l = 0; l < kGramLanes / 2; ++l) half[l] = sums[l] + sums[l + kGramLanes / 2];
+      gram[i * width + j] = (half[0] + half[2]) + (half[1] + half[3]);
+    }
+  }
+}
+
 // The symmetric sweep operator (Dempster 1969, "Elements of continuous multivariate analysis",
 // section 4.3) on every row in turn: the pivots are those of a Cholesky factorisation, squared.
 static void sweep_matrix(double* a, std::int64_t n, std::int64_t stride, double* column,

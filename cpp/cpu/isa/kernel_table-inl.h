@@ -18,6 +18,8 @@ namespace ribbit::cpu {
 
 // Rows of data in a panel. A panel is (features, kPanel): row r of a feature is lane r.
 inline constexpr int kPanel = 32;
+// Products of so few columns are added up by rows: every kGramLanes-th in one sum.
+inline constexpr int kFewColumns = 8, kGramLanes = 8;
 
 // How a gradient moves parameters; the formulas are in update-inl.h.
 enum UpdateRule : int {
@@ -317,6 +319,13 @@ struct KernelTable {
   // f: (features, kPanel), y: (targets, kPanel); scratch: (columns + width) kPanel.
   void (*gram)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
                int valid, const T* weights, double* scratch, double* gram);
+  // The same of at most kFewColumns columns and of several panels, of which `rows` rows count, as
+  // sums of every kGramLanes-th row: (pairs i <= j, kGramLanes), so that no panel's are added up
+  // across. scratch: ((columns, and one of weights), kPanel) for each panel. Then their sums.
+  void (*gram_lanes)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
+                     std::int64_t panels, std::int64_t rows, const T* weights, double* scratch,
+                     double* sums);
+  void (*gram_finish)(const double* sums, std::int64_t columns, std::int64_t width, double* gram);
   // a: (n, stride), the lower triangle of a positive definite matrix: becomes that of minus its
   // inverse; what lies above is overwritten. stride: whole vectors; column: (stride,) to
   // work in. pivots: (n,), their product is the determinant; one is not positive where the matrix

@@ -102,6 +102,8 @@ constexpr KernelTable<T> kTable = {
     .variational_update = variational_update<T>,
     .sum_log = sum_log<T>,
     .gram = gram_panel<T>,
+    .gram_lanes = gram_lanes<T>,
+    .gram_finish = gram_finish,
     .sweep = sweep_matrix,
     .fma_loop = fma_loop<T>,
 };
