@@ -98,8 +98,13 @@ def test_what_follows_a_stop_runs_and_an_error_is_no_stop() -> None:
 def test_quick_leaves_out_what_compiles_for_minutes_and_says_what_has_fewer_rows() -> None:
     assert "torch-compile" not in default_entries(quick=True)
     assert OURS in default_entries(quick=True)
-    made = [Comparison(WORKLOADS[name].quick, 1, {}) for name in ("lenet5", "sgld")]
-    assert less(made) == ["Fewer rows: lenet5 has 512 in place of 2,048"]
+    names = ("lenet5", "sgld", "mc-dropout", "first-draw")
+    made = [Comparison(WORKLOADS[name].quick, 1, {}) for name in names]
+    assert less(made) == [
+        "Fewer rows: lenet5 has 512 in place of 2,048",
+        "Fewer rows: mc-dropout has 2,000 in place of 10,000",
+        "Fewer rounds: first-draw has 1",
+    ]
 
 
 def test_embedding(tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ def _processes(
     spec = folder / "first_draw.npz"
     first_draw.write_spec(workload, spec)
     running = [entry for entry in entries if entry.fresh]
+    rounds = min(rounds, workload.most_rounds or rounds)
     for number in range(rounds + 1):  # round 0 checks, leaves bytecode and files in memory
         say(f"{workload.name}: round {number} of {rounds}")
         for entry in list(running):

@@ -4,7 +4,7 @@ Runs every workload with every rival that is installed, one process per framewor
 and prints Ribbit's time, each rival's, the ratio to the best of them, the target, and the share
 of the FMA peak measured in the same run. ``--write`` also writes docs/benchmarks.md. ``--quick``
 ends within five minutes on two slow cores: it leaves out torch-compile, which compiles for minutes,
-and takes fewer rows of the large networks. Ctrl-C prints the rows that are there.
+and NumPyro, and takes fewer rows of the large networks. Ctrl-C prints the rows that are there.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ in the form of a blog post.
 """
 
 
-# torch-compile takes minutes to compile; the others are second forms or settings of an entry.
-NOT_QUICK = ("torch-compile", "jax-plain")
+# torch-compile takes minutes to compile; NumPyro and BlackJAX run the same XLA programs; the other
+# is a second form of an entry.
+NOT_QUICK = ("torch-compile", "jax-plain", "numpyro")
 
 
 @dataclass(frozen=True)
@@ -219,10 +220,12 @@ def facts(comparisons: list[Comparison], command: str, rounds: int, minutes: flo
 
 
 def less(comparisons: list[Comparison]) -> list[str]:
-    """Say which workloads are of fewer rows than those that the targets are of."""
+    """Say which workloads are less than those that the targets are of."""
     found = [c.workload for c in comparisons if c.workload != WORKLOADS[c.workload.name]]
     return [
-        f"Fewer rows: {made.name} has {made.rows:,} in place of {WORKLOADS[made.name].rows:,}"
+        f"Fewer rounds: {made.name} has {made.most_rounds}"
+        if made.kind == "first_draw"
+        else f"Fewer rows: {made.name} has {made.rows:,} in place of {WORKLOADS[made.name].rows:,}"
         for made in found
     ]
 
@@ -287,7 +290,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="3 short rounds instead of 7, fewer rows of large networks, no torch-compile",
+        help="3 short rounds instead of 7, fewer rows of large networks, neither torch-compile "
+        "nor NumPyro",
     )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, metavar="PATH")

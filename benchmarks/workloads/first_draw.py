@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,6 +37,12 @@ class FirstDraw(Workload):
     replicates: int = 8
     tolerance: float = 25.0
     threads: int = 2
+    most_rounds: int = 0  # 0: as many as of others
+
+    @cached_property
+    def quick(self) -> FirstDraw:
+        """One round: each is a process for every entry, which may compile for seconds."""
+        return replace(self, most_rounds=1)
 
     @property
     def units(self) -> int:

@@ -47,6 +47,7 @@ class Leapfrog(Workload):
     prior_scale: float
     noise_scale: float
     goal: Goal
+    quick_rows: int = 0
     threads: int = 2
     seed: int = 1
     position_tolerance: float = 2e-4
@@ -57,6 +58,11 @@ class Leapfrog(Workload):
         """Fewer rows and steps."""
         steps = max(5, self.num_steps // 10)
         return replace(self, rows=min(self.rows, 512), num_steps=steps)
+
+    @cached_property
+    def quick(self) -> Leapfrog:
+        """Fewer rows, if it is the large one."""
+        return replace(self, rows=self.quick_rows) if self.quick_rows else self
 
     @property
     def dim(self) -> int:
