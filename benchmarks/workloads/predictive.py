@@ -94,6 +94,11 @@ class WeightDraws(Workload):
         """Fewer rows and draws."""
         return replace(self, rows=1000, draws=200)
 
+    @cached_property
+    def quick(self) -> WeightDraws:
+        """A quarter of the rows."""
+        return replace(self, rows=self.rows // 4)
+
     @property
     def dim(self) -> int:
         """Number of weights and biases."""
@@ -205,8 +210,8 @@ class MaskDraws(Workload):
 
     @cached_property
     def quick(self) -> MaskDraws:
-        """A fifth of the rows."""
-        return replace(self, rows=self.rows // 5)
+        """A tenth of the rows."""
+        return replace(self, rows=self.rows // 10)
 
     @property
     def dim(self) -> int:

@@ -93,7 +93,7 @@ def _catalogue() -> dict[str, Any]:
         prior_scale=0.05,
         noise_scale=1.0,
         goal=Goal(1.35, share=0.75),
-        quick_rows=2048,
+        quick_rows=1024,
     )
     first = FirstDraw("first-draw", of=small_1, draws=100, num_steps=10, goal=Goal(10.0, None, 0.3))
     reparam = Reparam("reparam", samples=20, dim=1_000_000, goal=Goal(5.0))
