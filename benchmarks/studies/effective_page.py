@@ -287,7 +287,7 @@ def draw(path: Path, lines: list[Line]) -> bool:
         return False
     mpl.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter, LogLocator
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 
     problems = [name for name in PROBLEMS if by_entry(lines, name)]
     if not problems:
@@ -311,8 +311,11 @@ def draw(path: Path, lines: list[Line]) -> bool:
                         axis.plot(x, y, label=entry if k == 0 else None, **style)
                         ends += y[len(y) // 2 :]
             axis.set(xscale="log", xlabel=label)
-            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+            low, high = axis.get_xlim()
+            steps = (1.0, 2.0, 5.0) if high < 200.0 * low else (1.0,)  # more would overlap
+            axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=8))
+            plain = FuncFormatter("{:,g}".format) if label == "seconds" else EngFormatter(sep="")
+            axis.xaxis.set_major_formatter(plain)
             axis.minorticks_off()
             if ends:  # what is far above the rest is cut
                 low, high = min(ends), float(np.quantile(ends, 0.9))
