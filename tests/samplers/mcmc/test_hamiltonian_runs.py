@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit import _core
 from ribbit.samplers.mcmc import hmc
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run.foresight import Foresight
@@ -237,13 +238,41 @@ def test_thinned_resumed_and_not_kept(together, monkeypatch):
 
 
 @pytest.mark.usefixtures("_threads")
-def test_any_number_of_threads(together):
+@pytest.mark.parametrize("chains", [1, 2, 3, 5])
+def test_any_number_of_threads(chains, together):
+    """Of small networks any thread makes the next transition of any chain."""
     found = []
-    for threads in (1, 2):
+    for threads in (1, 2, 3, 6):
         rb.set_num_threads(threads)
-        found.append(rb.HMC(posterior()).sample(9, warmup=40, chains=5, progress=False))
-    equal(*found)
+        found.append(rb.HMC(posterior()).sample(9, warmup=40, chains=chains, progress=False))
+        equal(found[0], found[-1])
     assert together
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("chains", [1, 3])
+def test_chains_that_several_threads_have(chains, together, monkeypatch):
+    """Also where a team gets smaller in the middle of a run."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(1500, 3)), rng.normal(size=1500)
+    model = rb.mlp(3, (64, 64), 1, activation="tanh")
+    target = rb.Posterior(model, x, y, prior=rb.Normal(0.3), likelihood=rb.Gaussian(1.0))
+    sampler = rb.HMC(target, num_leapfrog_steps=6)
+    run = {"warmup": 12, "chains": chains, "progress": False}
+    found, halved = [], 0
+    try:
+        for threads, barriers in ((1, 0), (6, 0), (6, 37)):
+            rb.set_num_threads(threads)
+            _core.halve_teams(barriers)
+            found.append(sampler.sample(8, **run))
+            halved = _core.halve_teams(0)
+            equal(found[0], found[-1])
+    finally:
+        _core.halve_teams(0)
+    assert halved > 0
+    assert together
+    one_by_one(monkeypatch)
+    equal(found[0], sampler.sample(8, **run))
 
 
 @pytest.mark.parametrize(
