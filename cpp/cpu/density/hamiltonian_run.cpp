@@ -135,8 +135,9 @@ class Turns {
   std::vector<std::int64_t> ahead_, next_;
 };
 
-// How many kept transitions the next round has. Between rounds the threads wait for each other,
-// which makes long ones worth it; but a call is to end in time, and to hear of a wish to stop.
+// How many kept transitions the next round has, or how many where none is kept. Between rounds the
+// threads wait for each other, which makes long ones worth it; but a call is to end in time, and to
+// hear of a wish to stop.
 class RoundLength {
  public:
   // flops: of all chains up to the first transition that is kept. seconds: of the call.
@@ -349,13 +350,15 @@ RunEnd hamiltonian_run(const LogDensity<T>& density, const HamiltonianRun<T>& ru
   std::int64_t made = 0, kept = 0;
   for (bool over = false; made < run.count && !over;) {
     if (now.stop()) return {};
-    const std::int64_t more = clocked ? length.next(kept, now.seconds(), run.seconds) : 1;
+    const bool keeps = kept < run.kept_count;
+    const std::int64_t before = run.kept_count > 0 ? kept : made;
+    const std::int64_t more = clocked ? length.next(before, now.seconds(), run.seconds) : 1;
     const std::int64_t last = std::min(run.kept_count, kept + more);
-    const std::int64_t end = last == run.kept_count ? run.count : run.keep[last - 1] + 1;
+    const std::int64_t end = keeps ? run.keep[last - 1] + 1 : std::min(run.count, made + more);
     if (!rounds.make({made, end, kept})) return {};
     made = end;
     kept = last;
-    over = clocked && kept > 0 && now.seconds() >= run.seconds;
+    over = clocked && keeps && now.seconds() >= run.seconds;
   }
   rounds.finish(made);
   if (completes && kept > 0 && !complete(density, run, kept, to, poll)) return {};

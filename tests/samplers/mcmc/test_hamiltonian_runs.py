@@ -133,6 +133,7 @@ def test_calls_get_shorter_when_transitions_get_slower(monkeypatch):
     assert chunk.size(1000) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_seconds:RuntimeWarning")
 def test_a_time_limit_holds_where_trajectories_get_long():
     """One transition takes a few ms; a call of hundreds, learned while they were brief, did not."""
     sampler = rb.HMC(posterior(), num_leapfrog_steps=1500)
@@ -261,7 +262,7 @@ def test_chains_that_several_threads_have(chains, together, monkeypatch):
     run = {"warmup": 12, "chains": chains, "progress": False}
     found, halved = [], 0
     try:
-        for threads, barriers in ((1, 0), (6, 0), (6, 37)):
+        for threads, barriers in ((1, 0), (6, 0), (6, 5)):
             rb.set_num_threads(threads)
             _core.halve_teams(barriers)
             found.append(sampler.sample(8, **run))
