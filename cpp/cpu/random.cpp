@@ -106,11 +106,15 @@ void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int6
 }
 
 template <class T>
+double kinetic_energy(const T* p, const T* m, std::int64_t n) {
+  return 0.5 * kernels<T>().dot_weighted(p, m, n);
+}
+
+template <class T>
 void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t chains,
                     std::int64_t n, double* out) {
-  const KernelTable<T>& k = kernels<T>();
   for_each_piece(chains, chains * n / 8, [&](std::int64_t c) {
-    out[c] = 0.5 * k.dot_weighted(p + c * n, m != nullptr ? m + c * m_stride : nullptr, n);
+    out[c] = kinetic_energy(p + c * n, m != nullptr ? m + c * m_stride : nullptr, n);
   });
 }
 
@@ -119,6 +123,7 @@ void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t 
   template void fill_normal(const Stream&, std::uint32_t, std::int64_t, std::int64_t, T*);         \
   template void draw_scaled(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*);    \
   template void reparameterize(const Stream&, const T*, const T*, std::int64_t, std::int64_t, T*); \
+  template double kinetic_energy(const T*, const T*, std::int64_t);                                \
   template void kinetic_energy(const T*, const T*, std::int64_t, std::int64_t, std::int64_t,       \
                                double*);
 RIBBIT_INSTANTIATE(float)

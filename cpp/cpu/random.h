@@ -43,7 +43,12 @@ template <class T>
 void reparameterize(const Stream& stream, const T* mean, const T* rho, std::int64_t samples,
                     std::int64_t n, T* out);
 
-// out[c] = 1/2 sum_i p[c, i]^2 m[i]; m: (n,) or (chains, n) with m_stride = n, null: ones.
+// 1/2 sum_i p[i]^2 m[i] of one chain; m: (n,), or null for ones.
+template <class T>
+double kinetic_energy(const T* p, const T* m, std::int64_t n);
+
+// Of every chain: out[c] = 1/2 sum_i p[c, i]^2 m[i]; m: (n,) or (chains, n) with m_stride = n,
+// null: ones.
 template <class T>
 void kinetic_energy(const T* p, const T* m, std::int64_t m_stride, std::int64_t chains,
                     std::int64_t n, double* out);

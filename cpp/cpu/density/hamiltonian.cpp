@@ -26,7 +26,7 @@ void draw_momentum(const Transitions<T>& all, std::int64_t chain, std::int64_t f
 template <class T>
 double energy_of(const Transitions<T>& all, std::int64_t chain, std::int64_t n, const T* momentum) {
   const T* mass = all.mass == nullptr ? nullptr : all.mass + chain * all.mass_stride;
-  return 0.5 * kernels<T>().dot_weighted(momentum, mass, n);
+  return kinetic_energy(momentum, mass, n);
 }
 
 template <class T>

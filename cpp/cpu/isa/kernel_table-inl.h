@@ -319,9 +319,9 @@ struct KernelTable {
   // f: (features, kPanel), y: (targets, kPanel); scratch: (columns + width) kPanel.
   void (*gram)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
                int valid, const T* weights, double* scratch, double* gram);
-  // The same of at most kFewColumns columns and of several panels, of which `rows` rows count, as
-  // sums of every kGramLanes-th row: (pairs i <= j, kGramLanes), so that no panel's are added up
-  // across. scratch: ((columns, and one of weights), kPanel) for each panel. Then their sums.
+  // The same of at most kFewColumns columns and of several panels, of which `rows` rows count: adds
+  // to sums (pairs i <= j, kGramLanes) of every kGramLanes-th row, which gram_finish adds up once,
+  // behind the last panel. scratch: (panels, columns and one of weights, kPanel).
   void (*gram_lanes)(const T* f, std::int64_t features, bool ones, const T* y, std::int64_t targets,
                      std::int64_t panels, std::int64_t rows, const T* weights, double* scratch,
                      double* sums);
