@@ -263,6 +263,39 @@ void check_forward() {
   }
 }
 
+// The rows of every matrix fall to one member each, in order, however ranges of theta lie over it.
+void check_parts() {
+  constexpr std::int64_t kOffsets[] = {0, 7, 640}, kRows[] = {1, 9, 31}, kColumns[] = {1, 13, 64};
+  for (const int members : {1, 2, 3, 7}) {
+    for (const bool ranges : {false, true}) {
+      for (const std::int64_t offset : kOffsets) {
+        for (const std::int64_t rows : kRows) {
+          for (const std::int64_t columns : kColumns) {
+            const std::int64_t dim = offset + rows * columns + 5;
+            std::int64_t next = 0, end = 0;
+            for (int member = 0; member < members; ++member) {
+              Part part{member, members};
+              if (ranges) {
+                part.begin = end;
+                part.end = end = dim * (member + 1) / members;
+              }
+              const auto [first, last] = part.rows(offset, rows, columns);
+              CHECK(first == next && last >= first);
+              // A row belongs to whom its first element does.
+              for (std::int64_t r = first; ranges && r < last; ++r) {
+                const std::int64_t at = offset + r * columns;
+                CHECK(at >= part.begin && at < part.end);
+              }
+              next = last;
+            }
+            CHECK(next == rows);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -271,6 +304,7 @@ int main() {
   } catch (const std::invalid_argument&) {
     return 77;  // RIBBIT_ISA names a set this CPU lacks
   }
+  check_parts();
   for (int activation = 0; activation < kActivationCount; ++activation) {
     check_differences({3, 7, 2}, activation, 33);
   }

@@ -177,7 +177,7 @@ void check_shard() {
   touched.clear(w.dim, sparse.data(), marks.data());
   const auto space = pass->space(PassUse::kGradient);
   Buffer<T> packed(pass->packed_size());
-  pass->pack(theta.data(), true, 0, 1, packed.data());
+  pass->pack(theta.data(), true, Part{}, packed.data());
   Cancel cancel(nullptr);
   Planted<T> loss;
   loss.deltas = &deltas;

@@ -219,6 +219,17 @@ bool Evaluator<T>::packs(const Member<T>& m) const {
          panel_count(m.batch.x.rows) > kFewPanels;
 }
 
+template <class T>
+Part Evaluator<T>::part(const Member<T>& m) const {
+  constexpr std::int64_t kEven = 32;  // chunks of a member, one of which is a small difference
+  const std::int64_t chunks = chunk_count();
+  Part part{m.index, m.team.size()};
+  if (chunks < kEven * m.team.size()) return part;
+  part.begin = std::min(dim_, m.first(chunks) * kChunk);
+  part.end = std::min(dim_, m.last(chunks) * kChunk);
+  return part;
+}
+
 // By all members, where theta may have been written just before; ends with a barrier, false when
 // cancelled.
 template <class T>
@@ -226,10 +237,10 @@ bool Evaluator<T>::pack_weights(const Member<T>& m, const T* theta, bool backwar
   T* packed = m.shared.packed.data();
   if (chunk_count() == 1) {
     // Member<T> 0 owns all of theta: packing the little there is costs less than another barrier.
-    if (m.index == 0) pass_->pack(theta, backward, 0, 1, packed);
+    if (m.index == 0) pass_->pack(theta, backward, Part{}, packed);
   } else {
     if (!m.barrier()) return false;
-    pass_->pack(theta, backward, m.index, m.team.size(), packed);
+    pass_->pack(theta, backward, part(m), packed);
   }
   return m.barrier();
 }

@@ -193,6 +193,9 @@ class Evaluator {
   // normals (K, J); by its first member's hand. Ends with a barrier, false when cancelled.
   bool draw_last(const Member<T>& m, const T* theta, const double* normals, T* weights) const;
 
+  // What a member does of every matrix.
+  Part part(const Member<T>& m) const;
+
   // What the prior sees of the parameters [begin, end) of theta, at most kChunk: theta + begin, or
   // their distances from the centre, written to space (end - begin,).
   const T* from_centre(const T* theta, std::int64_t begin, std::int64_t end, T* space) const {

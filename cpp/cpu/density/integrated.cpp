@@ -131,8 +131,8 @@ void Evaluator<T>::kept_backward(const Member<T>& m, std::int64_t shard, const T
     }
     const std::int64_t begin = (first + block) * kPanel;
     const std::int64_t rows = std::min((first + stop) * kPanel, m.batch.x.rows) - begin;
-    block_gradient(plan, m.batch.x.panel(first + block), block, rows, 0, 1, space, space.scratch(),
-                   grad, asked);
+    block_gradient(plan, m.batch.x.panel(first + block), block, rows, Part{}, space,
+                   space.scratch(), grad, asked);
   }
   add_narrow_sums(plan, space, grad);
 }

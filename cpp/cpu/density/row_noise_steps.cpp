@@ -59,12 +59,13 @@ bool split_row_noise(const Evaluator<T>& evaluator, const Member<T>& m,
   }
   if (!m.barrier()) return false;
   T *first = s.row_noise_grads.data(), *second = first + evaluator.dim();
-  clear_part(plan, m.index, m.team.size(), first);
-  clear_part(plan, m.index, m.team.size(), second);
+  const Part part = evaluator.part(m);
+  clear_part(plan, part, first);
+  clear_part(plan, part, second);
   for (std::int64_t p = 0; p < panels; p += block) {
     const std::int64_t rows = std::min(block * kPanel, batch.x.rows - p * kPanel);
-    row_noise_gradients(plan, weights.estimator, batch.x.panel(p), p, rows, m.index, m.team.size(),
-                        space, own.scratch(), first, second, asked);
+    row_noise_gradients(plan, weights.estimator, batch.x.panel(p), p, rows, part, space,
+                        own.scratch(), first, second, asked);
     if (m.team.cancel().check()) return false;
   }
   if (m.index != 0) return true;
@@ -103,8 +104,8 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
-  evaluator.network_pass().pack_row_noise(mean, s.second.data(), s.theta.data(), m.index,
-                                          m.team.size(), s.packed.data(), s.packed_second.data());
+  evaluator.network_pass().pack_row_noise(mean, s.second.data(), s.theta.data(), evaluator.part(m),
+                                          s.packed.data(), s.packed_second.data());
   if (!m.barrier()) return false;
   const RowNoiseWeights<T> weights{steps.estimator,
                                    local ? mean : s.theta.data(),

@@ -46,7 +46,8 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
   const std::int64_t panels = panel_count(batch.x.rows), outputs = network_.output_size();
   const PanelLikelihood<T> likelihood(*this, batch, theta, wanted.values);
   const bool narrow = wanted.gradient && m.index == members - 1;
-  if (wanted.gradient) clear_part(plan, m.index, members, m.grad);
+  const Part own_part = part(m);
+  if (wanted.gradient) clear_part(plan, own_part, m.grad);
   if (narrow) clear_narrow_sums(plan, own);
   const std::int64_t own_block = own.block(), group = own.group();
   const std::int64_t step = std::max(own_block, space.block() / own_block * own_block);
@@ -75,7 +76,7 @@ bool Evaluator<T>::split_shard(const Member<T>& m, const T* theta, Wanted wanted
     if (!wanted.gradient) continue;
     for (std::int64_t p = block; p < stop; p += own_block) {
       const std::int64_t end = std::min(batch.x.rows, std::min(stop, p + own_block) * kPanel);
-      block_gradient(plan, batch.x.panel(p), p - block, end - p * kPanel, m.index, members, space,
+      block_gradient(plan, batch.x.panel(p), p - block, end - p * kPanel, own_part, space,
                      own.scratch(), m.grad, asked);
     }
     if (narrow) {

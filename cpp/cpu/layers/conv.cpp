@@ -47,22 +47,23 @@ void each_class(const Window& w, const Body& body) {
 }  // namespace
 
 template <class T>
-void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
-               T* packed) {
+void conv_pack(const Stage& stage, const T* theta, bool backward, const Part& part, T* packed) {
   const KernelTable<T>& k = kernels<T>();
   const Window& w = stage.layer.window;
   const T* weights = theta + stage.layer.weight_offset;
-  const auto share = [&](std::int64_t outs, int m) {
-    return dense_tiles(outs, k.tile_outputs) * m / members;
+  const auto tiles = [&](std::int64_t outs) {
+    const std::int64_t count = dense_tiles(outs, k.tile_outputs);
+    return Range{part.share(count), part.share_end(count)};
   };
   const std::int64_t channels = w.group_channels(), outs = w.group_outs();
   const std::int64_t ins = w.kernel_height * w.kernel_width * channels;
+  const Range own = tiles(outs);
   for (std::int64_t g = 0; g < w.groups; ++g) {
-    k.pack_tiles(weights + g * w.weights(), ins, outs, false, share(outs, member),
-                 share(outs, member + 1), ins, 0, packed + stage.packed + g * w.weights());
+    k.pack_tiles(weights + g * w.weights(), ins, outs, false, own.first, own.last, ins, 0,
+                 packed + stage.packed + g * w.weights());
   }
   if (!backward || stage.packed_back < 0) return;
-  const std::int64_t first = share(channels, member), last = share(channels, member + 1);
+  const auto [first, last] = tiles(channels);
   each_class(w, [&](const Residue& rows, const Residue& columns, std::int64_t, std::int64_t,
                     std::int64_t offset) {
     const std::int64_t all = rows.taps * columns.taps * outs;
@@ -194,7 +195,7 @@ void conv_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                                  \
-  template void conv_pack(const Stage&, const T*, bool, int, int, T*);                         \
+  template void conv_pack(const Stage&, const T*, bool, const Part&, T*);                      \
   template void conv_forward(const Stage&, const T*, const T*, const T*, T*, T*);              \
   template std::int64_t conv_input_delta(const Stage&, const T*, const T*, bool, std::int64_t, \
                                          std::int64_t, T*);                                    \

@@ -12,40 +12,44 @@ namespace {
 
 constexpr std::int64_t kFew = 64;  // weights that are turned one by one
 
-// As kernel pack_tiles of one tile, which is the last member's: the weights as they lie, or turned.
-template <class T>
-void pack_one_tile(const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
-                   int member, int members, T* packed) {
-  if (member != members - 1) return;
-  if (!transposed) {
-    std::copy_n(weight, ins * outs, packed);
-    return;
-  }
-  for (std::int64_t k = 0; k < ins; ++k) {
-    for (std::int64_t o = 0; o < outs; ++o) packed[k * outs + o] = weight[o * ins + k];
-  }
-}
-
 }  // namespace
 
 template <class T>
-void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
-                T* packed) {
+void pack_matrix(const T* theta, std::int64_t offset, std::int64_t rows, std::int64_t columns,
+                 bool transposed, const Part& part, T* packed) {
   const KernelTable<T>& k = kernels<T>();
-  const T* weight = theta + stage.layer.weight_offset;
-  const auto pack = [&](std::int64_t ins, std::int64_t outs, bool transposed, T* out) {
-    if (outs <= k.tile_outputs && (!transposed || ins * outs <= kFew)) {
-      pack_one_tile(weight, ins, outs, transposed, member, members, out);
+  const auto [first, last] = part.rows(offset, rows, columns);
+  const T* weight = theta + offset;
+  if (transposed) {
+    if (rows <= k.tile_outputs && rows * columns <= kFew) {  // one tile
+      for (std::int64_t o = first; o < last; ++o) {
+        for (std::int64_t c = 0; c < columns; ++c) packed[c * rows + o] = weight[o * columns + c];
+      }
       return;
     }
-    const std::int64_t tiles = dense_tiles(outs, k.tile_outputs);
-    k.pack_tiles(weight, ins, outs, transposed, tiles * member / members,
-                 tiles * (member + 1) / members, ins, 0, out);
-  };
-  pack(stage.layer.in_size, stage.layer.out_size, false, packed + stage.packed);
-  if (backward && stage.packed_back >= 0) {
-    pack(stage.layer.out_size, stage.layer.in_size, true, packed + stage.packed_back);
+    // Tiles are of rows here.
+    const std::int64_t tiles = dense_tiles(rows, k.tile_outputs);
+    k.pack_tiles(weight, columns, rows, true, tiles * first / rows, tiles * last / rows, columns, 0,
+                 packed);
+    return;
   }
+  const T* own = weight + first * columns;
+  if (columns <= k.tile_outputs) {  // one tile: the weights as they lie
+    std::copy_n(own, (last - first) * columns, packed + first * columns);
+    return;
+  }
+  k.pack_tiles(own, last - first, columns, false, 0, dense_tiles(columns, k.tile_outputs), rows,
+               first, packed);
+}
+
+template <class T>
+void dense_pack(const Stage& stage, const T* theta, bool backward, const Part& part, T* packed) {
+  const Layer& layer = stage.layer;
+  const auto pack = [&](bool transposed, T* out) {
+    pack_matrix(theta, layer.weight_offset, layer.in_size, layer.out_size, transposed, part, out);
+  };
+  pack(false, packed + stage.packed);
+  if (backward && stage.packed_back >= 0) pack(true, packed + stage.packed_back);
 }
 
 template <class T>
@@ -91,14 +95,16 @@ void dense_gradient(const Stage& stage, const T* x, const T* delta, std::int64_t
                                layer.bias_offset >= 0 ? grad + layer.bias_offset : nullptr);
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template void dense_pack(const Stage&, const T*, bool, int, int, T*);                          \
-  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*,      \
-                              Finish, T*);                                                       \
-  template std::int64_t dense_tile<T>(const Layer&);                                             \
-  template void dense_backward(const Stage&, const T*, const T*, const T*, Finish, std::int64_t, \
-                               T*, const T*, T*);                                                \
-  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,     \
+#define RIBBIT_INSTANTIATE(T)                                                                      \
+  template void pack_matrix(const T*, std::int64_t, std::int64_t, std::int64_t, bool, const Part&, \
+                            T*);                                                                   \
+  template void dense_pack(const Stage&, const T*, bool, const Part&, T*);                         \
+  template void dense_forward(const Stage&, const T*, const T*, const T*, std::int64_t, T*,        \
+                              Finish, T*);                                                         \
+  template std::int64_t dense_tile<T>(const Layer&);                                               \
+  template void dense_backward(const Stage&, const T*, const T*, const T*, Finish, std::int64_t,   \
+                               T*, const T*, T*);                                                  \
+  template void dense_gradient(const Stage&, const T*, const T*, std::int64_t, std::int64_t,       \
                                std::int64_t, T*, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

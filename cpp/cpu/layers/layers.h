@@ -3,17 +3,23 @@
 // Gradients are added to parameters and assigned to activations.
 
 #include "cpu/layers/layer_pass.h"
+#include "cpu/layers/part.h"
 #include "cpu/system/dispatch.h"
 
 namespace ribbit::cpu {
 
-// Tiles of one direction of a dense layer; the unit in which threads share the packing.
+// Tiles of one direction of a dense layer.
 std::int64_t dense_tiles(std::int64_t outs, int tile_outputs);
 
-// Packs the share of weights that falls to `member` of `members` threads.
+// A thread's part of a matrix (rows, columns) that lies at theta + offset: tiles of columns for
+// rows to be multiplied by it, or, transposed, tiles of rows.
 template <class T>
-void dense_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
-                T* packed);
+void pack_matrix(const T* theta, std::int64_t offset, std::int64_t rows, std::int64_t columns,
+                 bool transposed, const Part& part, T* packed);
+
+// Packs a thread's part of the weights.
+template <class T>
+void dense_pack(const Stage& stage, const T* theta, bool backward, const Part& part, T* packed);
 
 // x: (panels, ins, kPanel) -> y: (panels, outs, kPanel)
 template <class T>
@@ -48,8 +54,7 @@ void activation_backward(const T* derivative, std::int64_t n, T* delta);
 
 // x, y: one panel (in_size, kPanel), (out_size, kPanel).
 template <class T>
-void conv_pack(const Stage& stage, const T* theta, bool backward, int member, int members,
-               T* packed);
+void conv_pack(const Stage& stage, const T* theta, bool backward, const Part& part, T* packed);
 template <class T>
 void conv_forward(const Stage& stage, const T* theta, const T* packed, const T* x, T* y,
                   T* squares = nullptr);  // (out channels, kPanel) sums of y^2, null: not wanted
@@ -94,8 +99,7 @@ template <class T>
 void embedding_backward(const GraphNode& node, const BackwardArgs<T>& args);
 
 template <class T>
-void lstm_pack(const GraphNode& node, const T* theta, bool backward, int member, int members,
-               T* packed);
+void lstm_pack(const GraphNode& node, const T* theta, bool backward, const Part& part, T* packed);
 template <class T>
 void lstm_forward(const GraphNode& node, const T* theta, const T* packed, const T* x, T* y,
                   T* state);

@@ -21,24 +21,18 @@ struct Moments {
 }  // namespace
 
 template <class T>
-void lstm_pack(const GraphNode& node, const T* theta, bool backward, int member, int members,
-               T* packed) {
-  const KernelTable<T>& k = kernels<T>();
+void lstm_pack(const GraphNode& node, const T* theta, bool backward, const Part& part, T* packed) {
   const Layer& layer = node.layer();
   const std::int64_t channels = layer.window.channels, units = layer.window.out_channels;
-  const auto pack = [&](const T* weight, std::int64_t ins, std::int64_t outs, bool transposed,
-                        T* out) {
-    const std::int64_t tiles = dense_tiles(outs, k.tile_outputs);
-    k.pack_tiles(weight, ins, outs, transposed, tiles * member / members,
-                 tiles * (member + 1) / members, ins, 0, out);
+  const auto pack = [&](std::int64_t offset, std::int64_t ins, bool transposed, std::int64_t at) {
+    pack_matrix(theta, offset, ins, 4 * units, transposed, part, packed + at);
   };
-  const T *weight = theta + layer.weight_offset, *recurrent = theta + layer.third_offset;
-  pack(weight, channels, 4 * units, false, packed + node.stage.packed);
-  pack(recurrent, units, 4 * units, false, packed + node.packed_third);
+  pack(layer.weight_offset, channels, false, node.stage.packed);
+  pack(layer.third_offset, units, false, node.packed_third);
   if (!backward) return;
-  pack(recurrent, 4 * units, units, true, packed + node.packed_third_back);
+  pack(layer.third_offset, units, true, node.packed_third_back);
   if (node.stage.packed_back >= 0) {
-    pack(weight, 4 * units, channels, true, packed + node.stage.packed_back);
+    pack(layer.weight_offset, channels, true, node.stage.packed_back);
   }
 }
 
@@ -98,7 +92,7 @@ void lstm_layer_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 }
 
 #define RIBBIT_INSTANTIATE(T)                                                         \
-  template void lstm_pack(const GraphNode&, const T*, bool, int, int, T*);            \
+  template void lstm_pack(const GraphNode&, const T*, bool, const Part&, T*);         \
   template void lstm_forward(const GraphNode&, const T*, const T*, const T*, T*, T*); \
   template void lstm_layer_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)

@@ -29,8 +29,8 @@ const GraphPlan& GraphPass<T>::row_noise_plan() const {
 }
 
 template <class T>
-void GraphPass<T>::pack(const T* theta, bool backward, int member, int members, T* packed) const {
-  pack_graph(plan_, theta, backward, member, members, packed);
+void GraphPass<T>::pack(const T* theta, bool backward, const Part& part, T* packed) const {
+  pack_graph(plan_, theta, backward, part, packed);
 }
 
 template <class T>
@@ -106,10 +106,9 @@ void GraphPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space,
 }
 
 template <class T>
-void GraphPass<T>::pack_row_noise(const T* mean, const T* second, const T* drawn, int member,
-                                  int members, T* packed_first, T* packed_second) const {
-  pack_graph_row_noise(row_noise_plan(), mean, second, drawn, member, members, packed_first,
-                       packed_second);
+void GraphPass<T>::pack_row_noise(const T* mean, const T* second, const T* drawn, const Part& part,
+                                  T* packed_first, T* packed_second) const {
+  pack_graph_row_noise(row_noise_plan(), mean, second, drawn, part, packed_first, packed_second);
 }
 
 template <class T>

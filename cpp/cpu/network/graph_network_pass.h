@@ -18,7 +18,7 @@ class GraphPass final : public NetworkPass<T> {
 
   std::int64_t packed_size() const override { return plan_.packed_size; }
   bool packs_always() const override { return true; }
-  void pack(const T* theta, bool backward, int member, int members, T* packed) const override;
+  void pack(const T* theta, bool backward, const Part& part, T* packed) const override;
   std::unique_ptr<PassSpace> space(PassUse use) const override;
   std::int64_t space_bytes(PassUse use) const override;
   bool large_spaces() const override { return true; }
@@ -34,7 +34,7 @@ class GraphPass final : public NetworkPass<T> {
   void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                  Cancel& cancel) const override;
   std::vector<TouchedTable> touched_tables() const override { return plan_.tables; }
-  void pack_row_noise(const T* mean, const T* second, const T* drawn, int member, int members,
+  void pack_row_noise(const T* mean, const T* second, const T* drawn, const Part& part,
                       T* packed_first, T* packed_second) const override;
   void run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                      Cancel& cancel) const override;

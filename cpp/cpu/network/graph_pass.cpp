@@ -184,15 +184,14 @@ GraphSpace<T>::GraphSpace(const GraphPlan& plan, bool backward)
       input_(plan.value_size.front() * kPanel) {}
 
 template <class T>
-void pack_graph(const GraphPlan& plan, const T* theta, bool backward, int member, int members,
-                T* packed) {
+void pack_graph(const GraphPlan& plan, const T* theta, bool backward, const Part& part, T* packed) {
   for (const GraphNode& node : plan.nodes) {
     if (node.layer().op == Op::kDense) {
-      dense_pack(node.stage, theta, backward, member, members, packed);
+      dense_pack(node.stage, theta, backward, part, packed);
     } else if (node.layer().op == Op::kConv) {
-      conv_pack(node.stage, theta, backward, member, members, packed);
+      conv_pack(node.stage, theta, backward, part, packed);
     } else if (node.layer().op == Op::kLstm) {
-      lstm_pack(node, theta, backward, member, members, packed);
+      lstm_pack(node, theta, backward, part, packed);
     }
   }
 }
@@ -324,7 +323,7 @@ void graph_backward(const GraphPlan& plan, const T* theta, const T* packed, cons
   template std::int64_t GraphPlan::scratch<T>() const;                                             \
   template std::int64_t GraphPlan::workspace_bytes<T>(bool) const;                                 \
   template class GraphSpace<T>;                                                                    \
-  template void pack_graph(const GraphPlan&, const T*, bool, int, int, T*);                        \
+  template void pack_graph(const GraphPlan&, const T*, bool, const Part&, T*);                     \
   template const T* graph_forward(const GraphPlan&, const T*, const T*, const T*, GraphSpace<T>&,  \
                                   const Masks*, std::int64_t, std::int64_t, StageRange, Cancel*);  \
   template void node_forward(const GraphPlan&, std::size_t, const T*, const T*, const T*,          \

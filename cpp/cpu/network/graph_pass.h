@@ -72,8 +72,7 @@ class GraphSpace : public PassSpace {
 };
 
 template <class T>
-void pack_graph(const GraphPlan& plan, const T* theta, bool backward, int member, int members,
-                T* packed);
+void pack_graph(const GraphPlan& plan, const T* theta, bool backward, const Part& part, T* packed);
 
 // Steps of a range on one panel (features, kPanel) of the value that enters it; returns the last
 // value. rows: valid ones, whose numbers masks see from `first` on. cancel: asked between the

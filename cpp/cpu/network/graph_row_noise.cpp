@@ -103,16 +103,16 @@ std::int64_t GraphRowNoiseSpace<T>::bytes(const GraphPlan& plan) {
 
 template <class T>
 void pack_graph_row_noise(const GraphPlan& plan, const T* mean, const T* second, const T* drawn,
-                          int member, int members, T* packed_first, T* packed_second) {
+                          const Part& part, T* packed_first, T* packed_second) {
   for (const GraphNode& node : plan.nodes) {
     if (node.layer().op == Op::kDense) {
-      dense_pack(node.stage, mean, true, member, members, packed_first);
-      dense_pack(node.stage, second, true, member, members, packed_second);
+      dense_pack(node.stage, mean, true, part, packed_first);
+      dense_pack(node.stage, second, true, part, packed_second);
     } else if (node.layer().op == Op::kConv) {
-      conv_pack(node.stage, mean, true, member, members, packed_first);
-      conv_pack(node.stage, second, true, member, members, packed_second);
+      conv_pack(node.stage, mean, true, part, packed_first);
+      conv_pack(node.stage, second, true, part, packed_second);
     } else if (node.layer().op == Op::kLstm) {
-      lstm_pack(node, drawn, true, member, members, packed_first);
+      lstm_pack(node, drawn, true, part, packed_first);
     }
   }
 }
@@ -204,8 +204,8 @@ void graph_row_noise_backward(const GraphPlan& plan, const RowNoiseWeights<T>& w
 
 #define RIBBIT_INSTANTIATE(T)                                                                      \
   template class GraphRowNoiseSpace<T>;                                                            \
-  template void pack_graph_row_noise(const GraphPlan&, const T*, const T*, const T*, int, int, T*, \
-                                     T*);                                                          \
+  template void pack_graph_row_noise(const GraphPlan&, const T*, const T*, const T*, const Part&,  \
+                                     T*, T*);                                                      \
   template const T* graph_row_noise_forward(const GraphPlan&, const RowNoiseWeights<T>&, const T*, \
                                             const T*, const std::int64_t*, std::int64_t,           \
                                             std::int64_t, GraphRowNoiseSpace<T>&, Cancel*);        \

@@ -34,7 +34,7 @@ class GraphRowNoiseSpace : public PassSpace {
 // Packs a member's share of the weights of both paths. mean, second, drawn: (dim,).
 template <class T>
 void pack_graph_row_noise(const GraphPlan& plan, const T* mean, const T* second, const T* drawn,
-                          int member, int members, T* packed_first, T* packed_second);
+                          const Part& part, T* packed_first, T* packed_second);
 
 // Outputs of one panel, whose rows have numbers rows[0].. (null: first_row..), `count` valid ones.
 // drawn: (dim,) drawn parameters. cancel: as of graph_forward.

@@ -33,8 +33,8 @@ MlpPass<T>::MlpPass(const Network& network, bool masks, bool concrete)
       outputs_(network.output_size()) {}
 
 template <class T>
-void MlpPass<T>::pack(const T* theta, bool backward, int member, int members, T* packed) const {
-  pack_weights(plan_, theta, backward, member, members, packed);
+void MlpPass<T>::pack(const T* theta, bool backward, const Part& part, T* packed) const {
+  pack_weights(plan_, theta, backward, part, packed);
 }
 
 template <class T>
@@ -123,7 +123,8 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
     }
     if (gradient) {
       const std::int64_t rows = std::min(stop * kPanel, batch.rows) - block * kPanel;
-      block_gradient(plan_, x, 0, rows, 0, 1, space, space.scratch(), grad, between(plan_, cancel));
+      block_gradient(plan_, x, 0, rows, Part{}, space, space.scratch(), grad,
+                     between(plan_, cancel));
     }
     if (cancel.check()) return;
   }
@@ -135,10 +136,10 @@ void MlpPass<T>::run_shard(const ShardArgs<T>& shard, PassSpace& thread_space, P
 }
 
 template <class T>
-void MlpPass<T>::pack_row_noise(const T* mean, const T* second, const T*, int member, int members,
+void MlpPass<T>::pack_row_noise(const T* mean, const T* second, const T*, const Part& part,
                                 T* packed_first, T* packed_second) const {
-  pack_weights(plan_, mean, true, member, members, packed_first);
-  pack_weights(plan_, second, true, member, members, packed_second);
+  pack_weights(plan_, mean, true, part, packed_first);
+  pack_weights(plan_, second, true, part, packed_second);
 }
 
 template <class T>
@@ -160,7 +161,7 @@ void MlpPass<T>::run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& thread_s
     }
     row_noise_backward(plan_, shard.weights, 0, count, space, between(plan_, cancel));
     row_noise_gradients(plan_, shard.weights.estimator, batch.panel(p), 0,
-                        std::min(count * kPanel, left), 0, 1, space, space.first.scratch(),
+                        std::min(count * kPanel, left), Part{}, space, space.first.scratch(),
                         shard.by_first, shard.by_second, between(plan_, cancel));
     if (cancel.check()) return;
   }

@@ -15,7 +15,7 @@ class MlpPass final : public NetworkPass<T> {
 
   std::int64_t packed_size() const override { return plan_.packed_size; }
   bool packs_always() const override { return plan_.packs_small(sizeof(T)); }
-  void pack(const T* theta, bool backward, int member, int members, T* packed) const override;
+  void pack(const T* theta, bool backward, const Part& part, T* packed) const override;
   std::unique_ptr<PassSpace> space(PassUse use) const override;
   std::int64_t space_bytes(PassUse use) const override;
   bool large_spaces() const override { return false; }
@@ -32,7 +32,7 @@ class MlpPass final : public NetworkPass<T> {
                    PassSpace& space, Cancel& cancel) const override;
   void run_shard(const ShardArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                  Cancel& cancel) const override;
-  void pack_row_noise(const T* mean, const T* second, const T* drawn, int member, int members,
+  void pack_row_noise(const T* mean, const T* second, const T* drawn, const Part& part,
                       T* packed_first, T* packed_second) const override;
   void run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                      Cancel& cancel) const override;

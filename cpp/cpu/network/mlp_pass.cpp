@@ -51,11 +51,10 @@ void Workspace<T>::allocate(const MlpPlan& plan, bool backward) {
 }
 
 template <class T>
-void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member, int members,
-                  T* packed) {
+void pack_weights(const MlpPlan& plan, const T* theta, bool backward, const Part& part, T* packed) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op == Op::kDense) {
-      dense_pack(stage, theta, backward, member, members, packed);
+      dense_pack(stage, theta, backward, part, packed);
     }
   }
 }
@@ -174,12 +173,12 @@ void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const 
 }
 
 template <class T>
-void clear_part(const MlpPlan& plan, int member, int members, T* grad) {
+void clear_part(const MlpPlan& plan, const Part& part, T* grad) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense) continue;
     const Layer& layer = stage.layer;
     const std::int64_t ins = layer.in_size, outs = layer.out_size;
-    const std::int64_t first = ins * member / members, last = ins * (member + 1) / members;
+    const auto [first, last] = part.rows(layer.weight_offset, ins, outs);
     T* weights = grad + layer.weight_offset;
     std::fill(weights + first * outs, weights + last * outs, T(0));
     if (first == 0 && last > 0 && layer.bias_offset >= 0) {
@@ -190,16 +189,15 @@ void clear_part(const MlpPlan& plan, int member, int members, T* grad) {
 
 template <class T>
 void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
-                    int member, int members, Workspace<T>& space, T* scratch, T* grad,
-                    Cancel* cancel) {
+                    const Part& part, Workspace<T>& space, T* scratch, T* grad, Cancel* cancel) {
   for (const Stage& stage : plan.stages) {
     if (stage.layer.op != Op::kDense || stage.narrow >= 0) continue;
     if (stops(cancel)) return;
-    const std::int64_t ins = stage.layer.in_size, place = at * kPanel;
+    const std::int64_t ins = stage.layer.in_size, outs = stage.layer.out_size, place = at * kPanel;
     const T* x = stage.in_value == 0 ? input : space.value(stage.in_value) + place * ins;
-    const T* delta = space.delta(stage.delta) + place * stage.layer.out_size;
-    dense_gradient(stage, x, delta, rows, ins * member / members, ins * (member + 1) / members,
-                   scratch, grad);
+    const T* delta = space.delta(stage.delta) + place * outs;
+    const auto [first, last] = part.rows(stage.layer.weight_offset, ins, outs);
+    dense_gradient(stage, x, delta, rows, first, last, scratch, grad);
   }
 }
 
@@ -235,21 +233,21 @@ void add_narrow_sums(const MlpPlan& plan, Workspace<T>& space, T* grad) {
   }
 }
 
-#define RIBBIT_INSTANTIATE(T)                                                                    \
-  template class Workspace<T>;                                                                   \
-  template void pack_weights(const MlpPlan&, const T*, bool, int, int, T*);                      \
-  template const T* forward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,    \
-                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t, \
-                                  std::int64_t, StageRange, Cancel*);                            \
-  template T* output_delta(const MlpPlan&, std::int64_t, Workspace<T>&);                         \
-  template void backward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,       \
-                               std::int64_t, bool, Workspace<T>&, double*, Cancel*);             \
-  template void clear_part(const MlpPlan&, int, int, T*);                                        \
-  template void block_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t, int, int,   \
-                               Workspace<T>&, T*, T*, Cancel*);                                  \
-  template void narrow_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t,            \
-                                Workspace<T>&, T*);                                              \
-  template void clear_narrow_sums(const MlpPlan&, Workspace<T>&);                                \
+#define RIBBIT_INSTANTIATE(T)                                                                     \
+  template class Workspace<T>;                                                                    \
+  template void pack_weights(const MlpPlan&, const T*, bool, const Part&, T*);                    \
+  template const T* forward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,     \
+                                  std::int64_t, bool, Workspace<T>&, const Masks*, std::int64_t,  \
+                                  std::int64_t, StageRange, Cancel*);                             \
+  template T* output_delta(const MlpPlan&, std::int64_t, Workspace<T>&);                          \
+  template void backward_group(const MlpPlan&, const T*, const T*, const T*, std::int64_t,        \
+                               std::int64_t, bool, Workspace<T>&, double*, Cancel*);              \
+  template void clear_part(const MlpPlan&, const Part&, T*);                                      \
+  template void block_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t, const Part&, \
+                               Workspace<T>&, T*, T*, Cancel*);                                   \
+  template void narrow_gradient(const MlpPlan&, const T*, std::int64_t, std::int64_t,             \
+                                Workspace<T>&, T*);                                               \
+  template void clear_narrow_sums(const MlpPlan&, Workspace<T>&);                                 \
   template void add_narrow_sums(const MlpPlan&, Workspace<T>&, T*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

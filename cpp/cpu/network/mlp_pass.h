@@ -47,8 +47,7 @@ class Workspace : public PassSpace {
 };
 
 template <class T>
-void pack_weights(const MlpPlan& plan, const T* theta, bool backward, int member, int members,
-                  T* packed);
+void pack_weights(const MlpPlan& plan, const T* theta, bool backward, const Part& part, T* packed);
 
 // Sends `panels` panels, at most a group, forward. input: (panels, features, kPanel); the values
 // of the block's panel number `at` onwards are written. Returns the outputs (panels, K, kPanel).
@@ -77,13 +76,13 @@ void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const 
 // Zeroes a member's part of every dense layer's gradient: its share of the inputs, and the biases
 // where the first input is among them.
 template <class T>
-void clear_part(const MlpPlan& plan, int member, int members, T* grad);
+void clear_part(const MlpPlan& plan, const Part& part, T* grad);
 
 // Adds the same part of the gradients over `rows` rows, the block's from panel number `at` on, but
 // for the narrow layers. input: of these rows. scratch: like Workspace's.
 template <class T>
 void block_gradient(const MlpPlan& plan, const T* input, std::int64_t at, std::int64_t rows,
-                    int member, int members, Workspace<T>& space, T* scratch, T* grad,
+                    const Part& part, Workspace<T>& space, T* scratch, T* grad,
                     Cancel* cancel = nullptr);
 
 // Adds to the sums of narrow layers what backward_group was not asked for.

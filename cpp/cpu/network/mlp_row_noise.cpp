@@ -149,8 +149,8 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
 
 template <class T>
 void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
-                         std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
-                         T* scratch, T* first, T* second, Cancel* cancel) {
+                         std::int64_t rows, const Part& part, RowNoiseSpace<T>& space, T* scratch,
+                         T* first, T* second, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
   const bool local = estimator == Estimator::kLocal;
   std::size_t d = 0;
@@ -160,7 +160,7 @@ void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* inpu
     const std::size_t number = d++;
     const Layer& layer = stage.layer;
     const std::int64_t ins = layer.in_size, outs = layer.out_size;
-    const std::int64_t begin = ins * member / members, end = ins * (member + 1) / members;
+    const auto [begin, end] = part.rows(layer.weight_offset, ins, outs);
     const std::int64_t in_place = at * ins * kPanel, place = at * outs * kPanel;
     const T* x = stage.in_value == 0 ? input : space.first.value(stage.in_value) + in_place;
     dense_gradient(stage, x, space.first.delta(stage.delta) + place, rows, begin, end, scratch,
@@ -185,7 +185,7 @@ void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* inpu
   template void row_noise_backward(const MlpPlan&, const RowNoiseWeights<T>&, std::int64_t,    \
                                    std::int64_t, RowNoiseSpace<T>&, Cancel*);                  \
   template void row_noise_gradients(const MlpPlan&, Estimator, const T*, std::int64_t,         \
-                                    std::int64_t, int, int, RowNoiseSpace<T>&, T*, T*, T*,     \
+                                    std::int64_t, const Part&, RowNoiseSpace<T>&, T*, T*, T*,  \
                                     Cancel*);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

@@ -81,7 +81,7 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
 // block's from panel number `at` on. input: of these rows. scratch: like Workspace's.
 template <class T>
 void row_noise_gradients(const MlpPlan& plan, Estimator estimator, const T* input, std::int64_t at,
-                         std::int64_t rows, int member, int members, RowNoiseSpace<T>& space,
-                         T* scratch, T* first, T* second, Cancel* cancel);
+                         std::int64_t rows, const Part& part, RowNoiseSpace<T>& space, T* scratch,
+                         T* first, T* second, Cancel* cancel);
 
 }  // namespace ribbit::cpu

@@ -9,6 +9,7 @@
 
 #include "core/network.h"
 #include "cpu/layers/layer_pass.h"
+#include "cpu/layers/part.h"
 #include "cpu/layers/row_blocks.h"
 #include "cpu/system/threads.h"
 
@@ -93,7 +94,7 @@ class NetworkPass {
   // Whether they are worth packing for panels so few that they are read once.
   virtual bool packs_always() const = 0;
   // Packs a member's share.
-  virtual void pack(const T* theta, bool backward, int member, int members, T* packed) const = 0;
+  virtual void pack(const T* theta, bool backward, const Part& part, T* packed) const = 0;
 
   virtual std::unique_ptr<PassSpace> space(PassUse use) const = 0;
   virtual std::int64_t space_bytes(PassUse use) const = 0;
@@ -133,8 +134,8 @@ class NetworkPass {
   virtual std::vector<TouchedTable> touched_tables() const { return {}; }
 
   // The same with noise for each row; its space is one of kRowNoise. mean, second, drawn: (dim,).
-  virtual void pack_row_noise(const T* mean, const T* second, const T* drawn, int member,
-                              int members, T* packed_first, T* packed_second) const = 0;
+  virtual void pack_row_noise(const T* mean, const T* second, const T* drawn, const Part& part,
+                              T* packed_first, T* packed_second) const = 0;
   virtual void run_row_noise(const RowNoiseArgs<T>& shard, PassSpace& space, PanelLoss<T>& loss,
                              Cancel& cancel) const = 0;
 

@@ -48,7 +48,7 @@ Forward<T>::Forward(const Network& network, const WeightSource<T>& source, const
     return;
   }
   packed_.resize(pass_->packed_size());
-  pass_->pack(source.theta, false, 0, 1, packed_.data());
+  pass_->pack(source.theta, false, Part{}, packed_.data());
   for (Space& space : spaces_) space.start.resize(group_ * width_ * kPanel);
 }
 
@@ -91,7 +91,7 @@ const T* Forward<T>::load_sample(Space& space, std::int64_t sample) {
     }
     theta = space.theta.data();
   }
-  if (sample != space.loaded) pass_->pack(theta, false, 0, 1, space.packed.data());
+  if (sample != space.loaded) pass_->pack(theta, false, Part{}, space.packed.data());
   space.loaded = sample;
   return theta;
 }

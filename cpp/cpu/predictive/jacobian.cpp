@@ -46,7 +46,7 @@ bool jacobian(const Network& network, const T* theta, const Rows<T>& x, std::int
   pass->take_rows(x, nullptr, rows, batch);
   Buffer<T> packed;
   packed.resize(pass->packed_size());
-  pass->pack(theta, true, 0, 1, packed.data());
+  pass->pack(theta, true, Part{}, packed.data());
   std::atomic<std::int64_t> next{0};
   crew.run(
       [&](int thread) {
