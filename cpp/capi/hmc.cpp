@@ -87,11 +87,11 @@ class Lengths {
         step_size[c] = base_[c] * (1.0 - o_.jitter + 2.0 * o_.jitter * uniforms_[c]);
       }
     }
-    // While step sizes are found, trajectories are kept short until the last fifth of warmup, or
-    // 100 transitions.
+    // While step sizes are found, trajectories are kept short until the last tenth of warmup, or
+    // 50 transitions.
     const auto warmup = static_cast<double>(o_.warmup);
     const bool brief =
-        !dual_.empty() && static_cast<double>(o_.warmup - made) > std::fmax(100.0, 0.2 * warmup);
+        !dual_.empty() && static_cast<double>(o_.warmup - made) > std::fmax(50.0, 0.1 * warmup);
     num_steps = steps_;
     if (brief) {
       for (std::int64_t& steps : num_steps) steps = std::min<std::int64_t>(steps, kBrief);
