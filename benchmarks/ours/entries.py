@@ -90,6 +90,11 @@ def fma_peak(seconds: float) -> float:
     return float(_core.fma_peak_gflops(seconds, 32)) * 1e9
 
 
+def handover() -> float:
+    """Nanoseconds until one thread sees what another has written; 0: they share a core."""
+    return float(_core.handover_ns())
+
+
 def bbb(workload: BayesByBackprop) -> Prepared:
     """Fit `rb.BBB` from a given start."""
     rb.set_num_threads(workload.threads)

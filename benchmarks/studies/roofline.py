@@ -53,6 +53,11 @@ read their operands from a cache, and loops begin and end. Shares of the profile
 of all threads; "Team::meet" is one thread waiting for the other, "the kernel" is mostly the system
 handing out fresh pages.
 
+A hand-over is the time until one thread sees what another has written, measured before every round:
+some 30 ns where their cores share a cache and 160 where they do not. Where a system moves its
+virtual cores, the same workload has two times: one chain of a small network is 17.9 or 21.4 us, a
+step of SGLD 0.91 or 1.37 ms.
+
 What the time is made of follows from the same profile, each kernel being of one part by its name
 (`benchmarks/studies/roofline_parts.py`). "at" is the share of the peak at which the part runs: the
 products' own floor over their time, and that of the elementwise work over its time (above 100 %
@@ -77,6 +82,7 @@ class Row:
     count: Count
     seconds: list[float] = field(default_factory=list)
     peaks: list[float] = field(default_factory=list)
+    handovers: list[float] = field(default_factory=list)  # ns
     costs: list[tuple[str, float]] = field(default_factory=list)
     running: float = 0.0  # threads, on average, while the profile was taken
     failure: str = ""
@@ -152,7 +158,9 @@ def measure(
                 continue
             for number in range(rounds):
                 say(f"{name}: round {number + 1} of {rounds}")
-                row.peaks.append(process.ask("peak", seconds=0.1)["flops"])
+                found = process.ask("peak", seconds=0.1)
+                row.peaks.append(found["flops"])
+                row.handovers.append(found["handover"])
                 timed = process.ask("time", seconds=seconds, processor=processor)
                 row.seconds.append(statistics.median(timed["seconds"]))
             if watch:
@@ -179,7 +187,7 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         name, units = row.workload.name, row.workload.units
         listed = calls if row.workload.kind == "call" else floors
         if row.failure:
-            listed.append([name, *["-"] * 9, f"FAILED {row.failure}"])
+            listed.append([name, *["-"] * 10, f"FAILED {row.failure}"])
             continue
         floor, by = row.floor(bandwidth)
         time_taken = statistics.median(row.seconds)
@@ -188,6 +196,7 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
                 name,
                 row.workload.unit,
                 str(row.threads),
+                f"{statistics.median(row.handovers):.0f} ns" if row.threads > 1 else "-",
                 amount(row.count.flops / units) + "flop",
                 amount(row.count.slots / units).strip(),
                 amount(row.count.bytes / units) + "B",
@@ -202,8 +211,8 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         costs.append([name, *(top or [without, "", ""])])
         if row.costs:
             made_of.append([name, f"{floor / time_taken:.0%}", *part_cells(row, time_taken)])
-    head = ["workload", "per", "threads", "products", "slots", "bytes", "they lie in", "floor"]
-    head += ["set by", "ribbit", "share"]
+    head = ["workload", "per", "threads", "hand-over", "products", "slots", "bytes", "they lie in"]
+    head += ["floor", "set by", "ribbit", "share"]
     return [
         ("Floors", head, floors),
         ("Whole public calls", ["call", *head[1:]], calls),

@@ -116,6 +116,7 @@ void bind_system(py::module_& module) {
              "Hands large blocks of memory that are kept to the system; bytes.");
   module.def("fma_peak_gflops", &cpu::fma_peak_gflops, py::arg("seconds"), py::arg("bits"),
              py::call_guard<WithoutGil>());
+  module.def("handover_ns", &cpu::handover_ns, py::call_guard<WithoutGil>());
 }
 
 }  // namespace ribbit::bindings

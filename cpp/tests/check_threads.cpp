@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "cpu/system/large_blocks.h"
+#include "cpu/system/peak.h"
 #include "cpu/system/shards.h"
 #include "cpu/system/team_limit.h"
 #include "cpu/system/threads.h"
@@ -221,10 +222,17 @@ void check_fork_beside_blocks() {
   other.join();
 }
 
+// Far below a slice of a scheduler; 0 where the threads never ran at once.
+void check_handover() {
+  const double ns = handover_ns();
+  CHECK(ns >= 0.0 && ns < 1e6);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   check_waits();
+  check_handover();
   check_team_limit();
   check_late_thread();  // first: no other team has been late
   for (const int threads : {1, 2, 3, 5}) {

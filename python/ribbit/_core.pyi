@@ -27,6 +27,7 @@ __all__: list[str] = [
     "forward",
     "free_memory",
     "halve_teams",
+    "handover_ns",
     "isa",
     "jacobian",
     "kinetic_energy",
@@ -423,6 +424,7 @@ def halve_teams(barriers: typing.SupportsInt | typing.SupportsIndex) -> int:
     Teams of threads halve after every so many barriers; 0: where threads come late.
     """
 
+def handover_ns() -> float: ...
 def isa() -> str: ...
 def jacobian(
     table: typing.Any,
