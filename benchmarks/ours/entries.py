@@ -91,7 +91,7 @@ def fma_peak(seconds: float) -> float:
 
 
 def handover() -> float:
-    """Nanoseconds until one thread sees what another has written; 0: they share a core."""
+    """Nanoseconds until one thread sees what another has written; 0: they never ran at once."""
     return float(_core.handover_ns())
 
 

@@ -196,7 +196,7 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
                 name,
                 row.workload.unit,
                 str(row.threads),
-                f"{statistics.median(row.handovers):.0f} ns" if row.threads > 1 else "-",
+                handover_cell(row),
                 amount(row.count.flops / units) + "flop",
                 amount(row.count.slots / units).strip(),
                 amount(row.count.bytes / units) + "B",
@@ -219,6 +219,12 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         ("What the time is made of", ["workload", "share", *PARTS], made_of),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
     ]
+
+
+def handover_cell(row: Row) -> str:
+    """Median ns; a dash where there is one thread, or where two never ran at once."""
+    found = statistics.median(row.handovers)
+    return f"{found:.0f} ns" if row.threads > 1 and found > 0 else "-"
 
 
 def part_cells(row: Row, time_taken: float) -> list[str]:

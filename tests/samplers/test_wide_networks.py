@@ -31,7 +31,7 @@ def dense(rows=ROWS):
 
 def sentences():
     rng = np.random.default_rng(6)
-    x = rng.integers(0, 40, (70, 9))
+    x = rng.integers(0, 40, (150, 9))
     layers = [rb.Embedding(40, 60), rb.LSTM(200), rb.Dense(2)]
     return rb.Posterior(
         rb.Model(layers, input_shape=(9,)),
@@ -60,7 +60,7 @@ RUNS = {
     "HMC of several shards": lambda: sampled(
         rb.HMC(dense(2_100), step_size=1e-3, num_leapfrog_steps=3)
     ),
-    "LSTM": lambda: sampled(rb.SGLD(sentences(), step_size=1e-5, batch_size=33), thin=2),
+    "LSTM": lambda: sampled(rb.SGLD(sentences(), step_size=1e-5, batch_size=140), thin=2),
     "reparam": lambda: fitted("reparam"),
     "local": lambda: fitted("local"),
     "flipout": lambda: fitted("flipout"),
@@ -79,3 +79,18 @@ def test_any_number_of_threads_gives_the_same_bits(run):
     for threads in (2, 3, 5):
         rb.set_num_threads(threads)
         assert RUNS[run]() == alone
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_team_that_gets_smaller_gives_the_same_bits(run):
+    """Four threads cut each matrix by itself; the two and the one that they become do not."""
+    rb.set_num_threads(1)
+    alone = RUNS[run]()
+    rb.set_num_threads(4)
+    _core.halve_teams(7)
+    try:
+        halved = RUNS[run]()
+    finally:
+        count = _core.halve_teams(0)
+    assert halved == alone
+    assert count > 0
