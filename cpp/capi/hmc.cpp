@@ -88,10 +88,9 @@ class Lengths {
       }
     }
     // While step sizes are found, trajectories are kept short until the last tenth of warmup, or
-    // 50 transitions.
-    const auto warmup = static_cast<double>(o_.warmup);
-    const bool brief =
-        !dual_.empty() && static_cast<double>(o_.warmup - made) > std::fmax(50.0, 0.1 * warmup);
+    // 100 transitions of one shorter than 500.
+    const double left = o_.warmup < 500 ? 100.0 : 0.1 * static_cast<double>(o_.warmup);
+    const bool brief = !dual_.empty() && static_cast<double>(o_.warmup - made) > left;
     num_steps = steps_;
     if (brief) {
       for (std::int64_t& steps : num_steps) steps = std::min<std::int64_t>(steps, kBrief);

@@ -174,27 +174,28 @@ def test_lengths_and_chain_ids():
 
 
 @pytest.mark.parametrize("length", [{"num_leapfrog_steps": 4}, {"trajectory_length": 0.3}])
+@pytest.mark.parametrize("warmup", [130, 510])
 @pytest.mark.parametrize("name", ["mlp", "centred", "images", "sentences, float64"])
-def test_step_sizes_that_are_found(name, length):
+def test_step_sizes_that_are_found(name, warmup, length):
     """Dual averaging, short trajectories while it begins; then a run with what was found."""
     target = TARGETS[name]()
     ours, start = lib.posterior(target), target.init(SEED, 3)
     sampler = rb.HMC(target, target_acceptance=0.8, jitter=0.1, **length)
-    expected = sampler.sample(5, warmup=130, chains=3, seed=SEED, init=start, progress=False)
+    expected = sampler.sample(5, warmup=warmup, chains=3, seed=SEED, init=start, progress=False)
     named = {key.replace("num_leapfrog", "num"): value for key, value in length.items()}
     found, common = np.zeros(3), {"seed": SEED, "jitter": 0.1, **named}
     draws, stats, _, made = lib.hmc(
-        ours, start, 5, warmup=130, target_acceptance=0.8, step_sizes=found, **common
+        ours, start, 5, warmup=warmup, target_acceptance=0.8, step_sizes=found, **common
     )
-    assert made == 135
+    assert made == warmup + 5
     assert np.array_equal(draws, expected.positions)
     assert np.array_equal(stats["step_size"], expected.stats["step_size"])
     assert np.array_equal(found, expected.state.step_size)
     assert len(set(found)) == 3
     first, _, last, _ = lib.hmc(
-        ours, start, 2, warmup=130, target_acceptance=0.8, step_sizes=found, **common
+        ours, start, 2, warmup=warmup, target_acceptance=0.8, step_sizes=found, **common
     )
-    rest = lib.hmc(ours, last, 3, first_step=132, step_sizes=found, **common)[0]
+    rest = lib.hmc(ours, last, 3, first_step=warmup + 2, step_sizes=found, **common)[0]
     assert np.array_equal(np.concatenate([first, rest], axis=1), draws)
 
 

@@ -325,10 +325,10 @@ def test_every_transition_is_reported_and_the_forecast_sees_its_own(together, mo
         inner(self, name, state, info)
 
     monkeypatch.setattr(Foresight, "update", noted)
-    rb.HMC(posterior()).sample(20, warmup=80, chains=2, progress=shown.append)
+    rb.HMC(posterior()).sample(20, warmup=130, chains=2, progress=shown.append)
     assert max(together) == 7
-    assert seen == list(range(41, 51))  # from half of a short warmup on
-    assert shown[-1]["done"] == 100
+    assert seen == list(range(66, 76))  # from half of a short warmup on
+    assert shown[-1]["done"] == 150
     assert shown[-1]["acceptance_rate"]
 
 

@@ -53,9 +53,9 @@ class HMC(Sampler):
         A :class:`ribbit.protocols.LogDensity`, such as :class:`ribbit.Posterior`.
     step_size : "auto", float or (C,) array
         Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
-        averaging (Hoffman and Gelman 2014, algorithm 5). Until a tenth of warmup is left, or 50
-        transitions (twice that where the length adapts), trajectories have 20 steps at most on
-        average, so that a step that is still too small costs little.
+        averaging (Hoffman and Gelman 2014, algorithm 5). Until a tenth of warmup is left (a
+        fifth where the length adapts; 100 transitions of a warmup shorter than 500), trajectories
+        have 20 steps at most on average, so that a step that is still too small costs little.
     trajectory_length : float or "adapt", optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
         use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is

@@ -29,10 +29,10 @@ __all__ = ["Tuning"]
 _RANDOM = ("uniform",)
 # Its own layer of the jitter's purpose: the two share no number.
 _LENGTH_LAYER = 1
-# "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left what
-# the larger of these gives: a share of it, or transitions (a short warmup needs their way). A
-# length that adapts needs twice the time.
-_SHORT, _LEFT_SHARE, _LEFT = 20, 0.1, 50
+# "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
+# (twice that for a length that adapts), or, of a warmup of few transitions, so many: its average of
+# steps still remembers the first ones, which full trajectories have to correct.
+_SHORT, _LEFT_SHARE, _FEW, _LEFT_OF_FEW = 20, 0.1, 500, 100
 # Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, on
 # average as many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4,
 # trajectories of a whole prior sd, 3,900 leapfrogs, have as many effective draws per gradient.
@@ -351,8 +351,9 @@ class Tuning:
 
     def _left(self, warmup: int) -> float:
         """Transitions of warmup whose trajectories have their full length."""
-        left = max(_LEFT, _LEFT_SHARE * warmup)
-        return 2 * left if self.adapts_length else left
+        if warmup < _FEW:
+            return _LEFT_OF_FEW
+        return _LEFT_SHARE * warmup * (2 if self.adapts_length else 1)
 
     def _first_length(self, step_size: npt.NDArray[np.float64]) -> float:
         assert self.length is not None
