@@ -449,8 +449,8 @@ class Density {
 
   // `count` transitions of every chain, of which those of keep (K,), 0-based and ascending, are
   // told of. most, brief, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
-  // of dual averaging log step, log average, error and centre (4, chains) after `updates` updates,
-  // with the rest of what TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with
+  // of dual averaging log step, log average, error, centre and log settled (5, chains) after
+  // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with
   // the layer that is integrated out. Returns position, terms (chains, 2), grad, step sizes
   // (chains,), log density, energy, energy error, acceptance and step size (5, chains, K), steps
   // (chains, K), whether accepted, diverging and capped (3, chains, K), sums, and how many
@@ -464,7 +464,7 @@ class Density {
                   const py::object& chain_ids, double threshold, std::int64_t count,
                   const py::object& step_size, const py::object& num_steps,
                   const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
-                  std::uint64_t brief_until, const py::object& sums, int updates, double target,
+                  std::uint64_t brief_until, const py::object& sums, int updates, int settled, double target,
                   double length, std::int64_t most_on_average, bool ends, const py::object& keep,
                   const py::object& kept, double seconds, const InterruptFlag* interrupt) const {
     // Arguments.
@@ -479,7 +479,7 @@ class Density {
     const Mass<T> mass(inverse_mass, chains, n);
     const std::int64_t told = keeps.shape(0);
     if (count < 1 || most < 1 || brief < 1 || most_on_average < 1 || !(length >= 0.0) ||
-        updates < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
+        updates < 0 || settled < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
       throw py::value_error("[_core] expected at least 1 transition and leapfrog, steps < 2^40");
     }
     for (std::int64_t i = 0; i < told; ++i) {
@@ -504,12 +504,14 @@ class Density {
     std::copy_n(data<bool>(caps), chains, cut.get());
     std::optional<cpu::DualAveraging> dual;
     if (!sums.is_none()) {
-      const py::array found = checked<double>(sums, "sums", {4, chains});
+      const py::array found = checked<double>(sums, "sums", {5, chains});
       const double* row = data<double>(found);
       const auto values = [&](std::int64_t i) {
         return std::vector<double>(row + i * chains, row + (i + 1) * chains);
       };
-      dual.emplace(cpu::DualAveraging::Sums{values(0), values(1), values(2), values(3)}, updates);
+      dual.emplace(
+          cpu::DualAveraging::Sums{values(0), values(1), values(2), values(3), values(4)}, updates,
+          settled);
     }
     const std::int64_t all = chains * told;
     double* real = reals.mutable_data();
@@ -546,10 +548,11 @@ class Density {
     if (ended.made == 0) end(poll, interrupt);
     py::object after = py::none();
     if (dual) {
-      py::array_t<double> found = empty<double>({4, chains});
+      py::array_t<double> found = empty<double>({5, chains});
       double* row = found.mutable_data();
       for (const auto* values : {&dual->sums().log_step, &dual->sums().log_average,
-                                 &dual->sums().error, &dual->sums().centre}) {
+                                 &dual->sums().error, &dual->sums().centre,
+                                 &dual->sums().log_settled}) {
         row = std::copy_n(values->data(), chains, row);
       }
       after = found;
@@ -806,7 +809,7 @@ void bind_density(py::module_& module) {
            py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("threshold"),
            py::arg("count"), py::arg("step_size"), py::arg("num_steps"), py::arg("capped"),
            py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
-           py::arg("sums"), py::arg("updates"), py::arg("target"), py::arg("length"),
+           py::arg("sums"), py::arg("updates"), py::arg("settled"), py::arg("target"), py::arg("length"),
            py::arg("most_on_average"), py::arg("ends"), py::arg("keep"), py::arg("kept"),
            py::arg("seconds"), py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),

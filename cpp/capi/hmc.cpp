@@ -87,12 +87,8 @@ class Lengths {
         step_size[c] = base_[c] * (1.0 - o_.jitter + 2.0 * o_.jitter * uniforms_[c]);
       }
     }
-    // While step sizes are found, trajectories are kept short until the last tenth of warmup, or
-    // 100 transitions of one shorter than 500.
-    const double left = o_.warmup < 500 ? 100.0 : 0.1 * static_cast<double>(o_.warmup);
-    const bool brief = !dual_.empty() && static_cast<double>(o_.warmup - made) > left;
     num_steps = steps_;
-    if (brief) {
+    if (!dual_.empty() && !settled(made)) {
       for (std::int64_t& steps : num_steps) steps = std::min<std::int64_t>(steps, kBrief);
     }
     if (o_.randomize == 0) return;
@@ -106,7 +102,7 @@ class Lengths {
   void adapt(const std::vector<cpu::TransitionOutcome>& outcomes, std::int64_t made) {
     if (dual_.empty() || made > o_.warmup) return;
     for (std::size_t c = 0; c < base_.size(); ++c) {
-      dual_.update(c, outcomes[c].acceptance, o_.target_acceptance);
+      dual_.update(c, outcomes[c].acceptance, o_.target_acceptance, settled(made - 1));
     }
     for (std::size_t c = 0; c < base_.size(); ++c) {
       base_[c] = made == o_.warmup ? dual_.average(c) : dual_.step_size(c);
@@ -116,6 +112,13 @@ class Lengths {
 
  private:
   static constexpr std::int64_t kBrief = 20;
+
+  // While step sizes are found, trajectories are kept short until the last tenth of warmup, or 100
+  // transitions of one shorter than 500.
+  bool settled(std::int64_t made) const {
+    const double left = o_.warmup < 500 ? 100.0 : 0.1 * static_cast<double>(o_.warmup);
+    return static_cast<double>(o_.warmup - made) <= left;
+  }
 
   void count_steps() {
     for (std::size_t c = 0; c < base_.size(); ++c) {

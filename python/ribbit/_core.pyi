@@ -180,6 +180,7 @@ class LogDensity:
         brief_until: typing.SupportsInt | typing.SupportsIndex,
         sums: typing.Any,
         updates: typing.SupportsInt | typing.SupportsIndex,
+        settled: typing.SupportsInt | typing.SupportsIndex,
         target: typing.SupportsFloat | typing.SupportsIndex,
         length: typing.SupportsFloat | typing.SupportsIndex,
         most_on_average: typing.SupportsInt | typing.SupportsIndex,

@@ -199,6 +199,27 @@ def test_step_sizes_that_are_found(name, warmup, length):
     assert np.array_equal(np.concatenate([first, rest], axis=1), draws)
 
 
+def test_step_sizes_of_full_trajectories_alone():
+    """Where the average of all of warmup lags behind them."""
+    target = regression(likelihood=rb.Gaussian(0.03))
+    sampler = rb.HMC(target, target_acceptance=0.8, trajectory_length=1.0)
+    start, found = target.init(SEED, 3), np.zeros(3)
+    state = sampler.init(start, seed=SEED, warmup=510)
+    for _ in range(509):
+        state, _ = sampler.step(state)
+    dual = state.adaptation.dual
+    assert (dual.settled, dual.count) == (50, 509)
+    assert np.any(dual.log_average > dual.log_settled + np.log(1.45))
+    state, _ = sampler.step(state)
+    draws, *_ = lib.hmc(
+        lib.posterior(target), start, 1, warmup=510, target_acceptance=0.8, seed=SEED,
+        trajectory_length=1.0, step_sizes=found,
+    )  # fmt: skip
+    assert np.array_equal(found, state.step_size)
+    state, _ = sampler.step(state)
+    assert np.array_equal(draws[:, 0], state.position)
+
+
 def test_predictions(target):
     ours = lib.posterior(target)
     draws = rb.HMC(target, step_size=0.03, num_leapfrog_steps=4).sample(

@@ -6,20 +6,22 @@ namespace ribbit::cpu {
 namespace {
 
 constexpr double kGamma = 0.05, kFirst = 10.0, kKappa = 0.75;  // the paper's gamma, t_0 and kappa
+constexpr double kLag = 0.336;  // log of 1.4
 const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
 
 }  // namespace
 
-DualAveraging::DualAveraging(const std::vector<double>& step_size) : counts_(step_size.size(), 1) {
+DualAveraging::DualAveraging(const std::vector<double>& step_size)
+    : counts_(step_size.size(), 1), settled_(step_size.size(), 0) {
   const std::vector<double> zeros(step_size.size());
-  sums_ = {zeros, zeros, zeros, zeros};
+  sums_ = {zeros, zeros, zeros, zeros, zeros};
   for (std::size_t c = 0; c < step_size.size(); ++c) {
     sums_.log_step[c] = std::log(step_size[c]);
     sums_.centre[c] = std::log(10.0 * step_size[c]);
   }
 }
 
-void DualAveraging::update(std::size_t chain, double acceptance, double target) {
+void DualAveraging::update(std::size_t chain, double acceptance, double target, bool settled) {
   const int count = counts_[chain]++;
   const double weight = 1.0 / (count + kFirst), decay = std::pow(count, -kKappa);
   const double pull = std::sqrt(count) / kGamma;
@@ -28,6 +30,10 @@ void DualAveraging::update(std::size_t chain, double acceptance, double target) 
   error = (1.0 - weight) * error + weight * (target - acceptance);
   log_step = std::fmin(std::fmax(sums_.centre[chain] - pull * error, kLogMin), kLogMax);
   log_average = decay * log_step + (1.0 - decay) * log_average;
+  if (!settled) return;
+  double& log_settled = sums_.log_settled[chain];
+  const double fade = std::pow(++settled_[chain], -kKappa);
+  log_settled = fade * log_step + (1.0 - fade) * log_settled;
 }
 
 double DualAveraging::step_size(std::size_t chain) const {
@@ -35,7 +41,9 @@ double DualAveraging::step_size(std::size_t chain) const {
 }
 
 double DualAveraging::average(std::size_t chain) const {
-  return std::exp(counts_[chain] > 1 ? sums_.log_average[chain] : sums_.log_step[chain]);
+  if (counts_[chain] == 1) return std::exp(sums_.log_step[chain]);
+  const double whole = sums_.log_average[chain], settled = sums_.log_settled[chain];
+  return std::exp(settled_[chain] > 0 && whole > settled + kLag ? settled : whole);
 }
 
 }  // namespace ribbit::cpu

@@ -56,12 +56,12 @@ class Steps {
     return steps;
   }
 
-  // After a transition of warmup.
-  void adapt(std::int64_t chain, double acceptance, bool last) {
+  // After the transition `step` of warmup.
+  void adapt(std::int64_t chain, std::uint64_t step, double acceptance, bool last) {
     DualAveraging& dual = *run_.dual;
     const TrajectoryRule& rule = run_.rule;
     const auto c = static_cast<std::size_t>(chain);
-    dual.update(c, acceptance, rule.target);
+    dual.update(c, acceptance, rule.target, step >= rule.brief_until);
     const double size = last && rule.ends ? dual.average(c) : dual.step_size(c);
     run_.step_size[c] = size;
     if (rule.length == 0.0) return;
@@ -272,7 +272,7 @@ class Rounds {
     if (place != last && *place == number) keep(all, chain, place - run_.keep);
     if (run_.dual != nullptr) {
       const double acceptance = outcomes_[static_cast<std::size_t>(chain)].acceptance;
-      steps_.adapt(chain, acceptance, number + 1 == run_.count);
+      steps_.adapt(chain, all.step, acceptance, number + 1 == run_.count);
     }
     return true;
   }

@@ -81,7 +81,7 @@ _NPY = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_
 _Arrays: TypeAlias = "dict[str, npt.NDArray[Any]]"
 _STEPS = 2**63
 _COUNTERS = {"step": _STEPS, "seed": 2**64, "warmup": _STEPS}
-_DUAL_ARRAYS = ("log_step", "log_average", "error", "centre")
+_DUAL_ARRAYS = ("log_step", "log_average", "error", "centre", "log_settled")
 _LENGTHS = ("log_length", "log_average", "square")
 
 
@@ -219,6 +219,7 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
     counts: dict[str, int] = {}
     if adaptation.dual is not None:
         counts["dual"] = adaptation.dual.count
+        counts["dual_settled"] = adaptation.dual.settled
         for name in _DUAL_ARRAYS:
             arrays[f"dual/{name}"] = getattr(adaptation.dual, name)
     if adaptation.welford is not None:
@@ -262,7 +263,12 @@ def state_of(
         dual = welford = errors = lengths = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
-            dual = DualAveraging(**{n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}, count=count)
+            # A file of an earlier build has none that are settled.
+            settled = whole("dual/settled", counts.get("dual_settled", 0), below=count + 1)
+            if not settled:
+                arrays.setdefault("dual/log_settled", np.zeros_like(arrays["dual/log_step"]))
+            sums = {n: arrays[f"dual/{n}"] for n in _DUAL_ARRAYS}
+            dual = DualAveraging(**sums, count=count, settled=settled)
         if "welford" in counts:
             count = whole("welford/count", counts["welford"], below=_STEPS)
             welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)

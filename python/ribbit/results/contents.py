@@ -36,6 +36,7 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "dual/log_average": ("float64", "C", "finite"),
     "dual/error": ("float64", "C", "finite"),
     "dual/centre": ("float64", "C", "finite"),
+    "dual/log_settled": ("float64", "C", "finite"),
     "errors/needed": ("float64", "C", "not negative"),
     "errors/weight": ("float64", "C", "not negative"),
     "lengths/log_length": ("float64", "", "finite"),

@@ -236,6 +236,7 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 _GAMMA = 0.05
 _T0 = 10.0
 _KAPPA = 0.75
+_LAG = 0.336  # log of 1.4: how much the average of all of warmup may exceed the settled one
 
 
 _LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
@@ -244,6 +245,12 @@ _LOG_MIN, _LOG_MAX = math.log(1e-12), math.log(1e7)
 @dataclass(frozen=True, slots=True, eq=False)
 class DualAveraging:
     """Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5).
+
+    Where trajectories are brief at first, a second average begins with the full ones. Chains that
+    still come down into narrower regions, or whose full trajectories lose more energy, need steps
+    that the first does not forget fast enough: on 6-50-1 and 277 rows it is 1.7 times the second,
+    and accepts 0.4 of the draws where 0.9 is aimed for. The second alone is of a tenth of the
+    transitions, and noisy: it is taken where the first is more than 1.4 times as large.
 
     Attributes
     ----------
@@ -255,15 +262,19 @@ class DualAveraging:
         Running mean of target minus observed acceptance (the paper's H-bar).
     centre : (C,) float64
         Where log_step is drawn to (the paper's mu, log of 10 times the first step size).
-    count : int
-        Updates so far.
+    log_settled : (C,) float64
+        As log_average, of the settled updates alone; 0 before the first.
+    count, settled : int
+        Updates so far; those whose trajectories were as long as later ones.
     """
 
     log_step: HostArray
     log_average: HostArray
     error: HostArray
     centre: HostArray
+    log_settled: HostArray
     count: int
+    settled: int
 
     @staticmethod
     def start(step_size: HostArray) -> DualAveraging:
@@ -271,9 +282,11 @@ class DualAveraging:
         log_step = _each(math.log, step_size)
         zero = np.zeros_like(log_step)
         centre = _each(lambda e: math.log(10.0 * e), step_size)
-        return DualAveraging(log_step, zero, zero, centre, 0)
+        return DualAveraging(log_step, zero, zero, centre, zero, 0, 0)
 
-    def update(self, acceptance: HostArray, target: float) -> DualAveraging:
+    def update(
+        self, acceptance: HostArray, target: float, *, settled: bool = False
+    ) -> DualAveraging:
         """Take the acceptance (C,) of one more transition into account."""
         count = self.count + 1
         weight = 1.0 / (count + _T0)
@@ -282,7 +295,12 @@ class DualAveraging:
         error = (1.0 - weight) * self.error + weight * (target - acceptance)
         log_step = np.clip(self.centre - pull * error, _LOG_MIN, _LOG_MAX)
         log_average = decay * log_step + (1.0 - decay) * self.log_average
-        return DualAveraging(log_step, log_average, error, self.centre, count)
+        log_settled, full = self.log_settled, self.settled
+        if settled:
+            full += 1
+            fade = full**-_KAPPA
+            log_settled = fade * log_step + (1.0 - fade) * log_settled
+        return DualAveraging(log_step, log_average, error, self.centre, log_settled, count, full)
 
     def step_size(self) -> HostArray:
         """Step size to explore with, (C,)."""
@@ -290,7 +308,10 @@ class DualAveraging:
 
     def average(self) -> HostArray:
         """Step size to keep, (C,)."""
-        return _each(math.exp, self.log_average if self.count else self.log_step)
+        if not self.count:
+            return self.step_size()
+        lags = self.log_average > self.log_settled + _LAG if self.settled else False
+        return _each(math.exp, np.where(lags, self.log_settled, self.log_average))
 
 
 def _each(function: Callable[[float], float], values: HostArray) -> HostArray:

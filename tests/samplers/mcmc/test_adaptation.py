@@ -93,6 +93,23 @@ def test_dual_averaging_is_the_papers():
             assert dual.average()[chain] == pytest.approx(math.exp(average), rel=1e-12)
 
 
+def test_the_average_of_settled_updates_where_the_other_lags():
+    """Chain 0 has accepted all and now nothing; chain 1 goes on as before."""
+    dual = DualAveraging.start(np.array([0.1, 0.1]))
+    for _ in range(100):
+        dual = dual.update(np.array([0.95, 0.8]), 0.8)
+        assert np.array_equal(dual.average(), [math.exp(v) for v in dual.log_average])
+    average = 0.0
+    for m in range(1, 21):
+        dual = dual.update(np.array([0.3, 0.8]), 0.8, settled=True)
+        average = m**-0.75 * dual.log_step[0] + (1 - m**-0.75) * average
+    assert (dual.count, dual.settled) == (120, 20)
+    assert dual.log_settled[0] == pytest.approx(average, rel=1e-12)
+    assert dual.average()[0] == math.exp(dual.log_settled[0])
+    assert dual.average()[0] < math.exp(dual.log_average[0]) / 1.4
+    assert dual.average()[1] == math.exp(dual.log_average[1])
+
+
 def test_dual_averaging_stays_finite():
     dual = DualAveraging.start(np.array([1.0, 1.0]))
     for _ in range(20_000):

@@ -58,6 +58,7 @@ def advance_together(
     """
     count = int(stops[-1]) - state.step
     dual = None if state.adaptation is None else state.adaptation.dual
+    rule = tuning.rule(state.warmup)
     position, terms, grad, step_size, reals, lengths, flags, sums, made, told = density.native_run(
         np.ascontiguousarray(state.position),
         np.ascontiguousarray(state.grad),
@@ -74,11 +75,12 @@ def advance_together(
         capped=np.ascontiguousarray(state.capped),
         sums=None if dual is None else _sums(dual),
         updates=0 if dual is None else dual.count,
+        settled=0 if dual is None else dual.settled,
         ends=state.step + count >= state.warmup,
         keep=stops - state.step - 1,
         kept=kept,
         seconds=seconds,
-        **tuning.rule(state.warmup),
+        **rule,
     )
     end = state.step + made
     lp, energy, error, acceptance, sizes = reals[:, :, :told]
@@ -103,12 +105,15 @@ def advance_together(
         step=end,
     )
     if dual is not None:
-        log_step, log_average, mean_error, _ = sums
-        dual = DualAveraging(log_step, log_average, mean_error, dual.centre, dual.count + made)
+        settled = dual.settled + max(0, min(made, end - rule["brief_until"]))
+        log_step, log_average, mean_error, centre, log_settled = sums
+        dual = DualAveraging(
+            log_step, log_average, mean_error, centre, log_settled, dual.count + made, settled
+        )
     if state.adaptation is not None:
         state = tuning.adapted(state, dual, step_size)
     return state, info
 
 
 def _sums(dual: DualAveraging) -> npt.NDArray[np.float64]:
-    return np.stack([dual.log_step, dual.log_average, dual.error, dual.centre])
+    return np.stack([dual.log_step, dual.log_average, dual.error, dual.centre, dual.log_settled])

@@ -218,7 +218,8 @@ class Tuning:
         dual, welford = state.adaptation.dual, state.adaptation.welford
         mass = state.inverse_mass
         if dual is not None:
-            dual = dual.update(to_host(acceptance), self.target_acceptance)
+            full = not self._short(done - 1, state.warmup)
+            dual = dual.update(to_host(acceptance), self.target_acceptance, settled=full)
         if welford is not None:
             first, ends = windows(state.warmup)
             if first < done <= max(ends, default=0):

@@ -624,10 +624,15 @@ class Run:
             return False
         stuck = to_host(stats["diverging"]).all(axis=1)
         if stuck.any():
+            way = "use a smaller step_size, or 'auto'"
+            if self.sampler.settings.get("step_size") == "auto":
+                way = (
+                    "they went on from where warmup found their step_size to where it is too "
+                    "large. A new run needs a longer warmup"
+                )
             warn(
                 f"[{name}] expected chains that move, got only diverging transitions for chain "
-                f"{', '.join(str(i) for i in self.state.chains[stuck])}: use a smaller step_size, "
-                "or 'auto'",
+                f"{', '.join(str(i) for i in self.state.chains[stuck])}: {way}",
                 stacklevel=5,
             )
         return bool(stuck.any())
