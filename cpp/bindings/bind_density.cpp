@@ -450,12 +450,13 @@ class Density {
   // `count` transitions of every chain, of which those of keep (K,), 0-based and ascending, are
   // told of. most, brief, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
   // of dual averaging log step, log average, error, centre and log settled (5, chains) after
-  // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule says. kept: None, or (chains, K, dim) to be filled, with
-  // the layer that is integrated out. Returns position, terms (chains, 2), grad, step sizes
-  // (chains,), log density, energy, energy error, acceptance and step size (5, chains, K), steps
-  // (chains, K), whether accepted, diverging and capped (3, chains, K), sums, and how many
-  // transitions were made, of which how many are told of: after `seconds` the call ends with the
-  // next one that is to be kept, and what stands in arrays behind it is of no use.
+  // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule
+  // says. kept: None, or (chains, K, dim) to be filled, with the layer that is integrated out.
+  // Returns position, terms (chains, 2), grad, step sizes (chains,), log density, energy, energy
+  // error, acceptance and step size (5, chains, K), steps (chains, K), whether accepted, diverging
+  // and capped (3, chains, K), sums, and how many transitions were made, of which how many are told
+  // of: after `seconds` the call ends with the next one that is to be kept, and what stands in
+  // arrays behind it is of no use.
   py::typing::Tuple<FloatArray, py::array_t<double>, FloatArray, py::array_t<double>,
                     py::array_t<double>, py::array_t<std::int64_t>, py::array_t<bool>, py::object,
                     std::int64_t, std::int64_t>
