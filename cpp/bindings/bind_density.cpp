@@ -465,9 +465,10 @@ class Density {
                   const py::object& chain_ids, double threshold, std::int64_t count,
                   const py::object& step_size, const py::object& num_steps,
                   const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
-                  std::uint64_t brief_until, const py::object& sums, int updates, int settled, double target,
-                  double length, std::int64_t most_on_average, bool ends, const py::object& keep,
-                  const py::object& kept, double seconds, const InterruptFlag* interrupt) const {
+                  std::uint64_t brief_until, const py::object& sums, int updates, int settled,
+                  double target, double length, std::int64_t most_on_average, bool ends,
+                  const py::object& keep, const py::object& kept, double seconds,
+                  const InterruptFlag* interrupt) const {
     // Arguments.
     const std::int64_t chains = chains_of(position), n = dim();
     const cpu::LastLayer* last = native_->last();
@@ -510,9 +511,8 @@ class Density {
       const auto values = [&](std::int64_t i) {
         return std::vector<double>(row + i * chains, row + (i + 1) * chains);
       };
-      dual.emplace(
-          cpu::DualAveraging::Sums{values(0), values(1), values(2), values(3), values(4)}, updates,
-          settled);
+      dual.emplace(cpu::DualAveraging::Sums{values(0), values(1), values(2), values(3), values(4)},
+                   updates, settled);
     }
     const std::int64_t all = chains * told;
     double* real = reals.mutable_data();
@@ -551,9 +551,9 @@ class Density {
     if (dual) {
       py::array_t<double> found = empty<double>({5, chains});
       double* row = found.mutable_data();
-      for (const auto* values : {&dual->sums().log_step, &dual->sums().log_average,
-                                 &dual->sums().error, &dual->sums().centre,
-                                 &dual->sums().log_settled}) {
+      for (const auto* values :
+           {&dual->sums().log_step, &dual->sums().log_average, &dual->sums().error,
+            &dual->sums().centre, &dual->sums().log_settled}) {
         row = std::copy_n(values->data(), chains, row);
       }
       after = found;
@@ -810,9 +810,9 @@ void bind_density(py::module_& module) {
            py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("threshold"),
            py::arg("count"), py::arg("step_size"), py::arg("num_steps"), py::arg("capped"),
            py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
-           py::arg("sums"), py::arg("updates"), py::arg("settled"), py::arg("target"), py::arg("length"),
-           py::arg("most_on_average"), py::arg("ends"), py::arg("keep"), py::arg("kept"),
-           py::arg("seconds"), py::arg("interrupt") = nullptr)
+           py::arg("sums"), py::arg("updates"), py::arg("settled"), py::arg("target"),
+           py::arg("length"), py::arg("most_on_average"), py::arg("ends"), py::arg("keep"),
+           py::arg("kept"), py::arg("seconds"), py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

@@ -6,7 +6,7 @@ namespace ribbit::cpu {
 namespace {
 
 constexpr double kGamma = 0.05, kFirst = 10.0, kKappa = 0.75;  // the paper's gamma, t_0 and kappa
-constexpr double kLag = 0.336;  // log of 1.4
+constexpr double kLag = 0.336;                                 // log of 1.4
 const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
 
 }  // namespace

@@ -7,8 +7,9 @@
 
 namespace ribbit::cpu {
 
-// Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5), and beside its
-// average one of the settled part of warmup alone: see DualAveraging in Python's results/state.py.
+// Nesterov's dual averaging of log step sizes (Hoffman and Gelman 2014, algorithm 5), and beside
+// its average one of the settled part of warmup alone: see DualAveraging in Python's
+// results/state.py.
 class DualAveraging {
  public:
   // Of each chain: the log of the step size to use next and of the averaged one, the running mean
