@@ -448,7 +448,7 @@ class Density {
   }
 
   // `count` transitions of every chain, of which those of keep (K,), 0-based and ascending, are
-  // told of. most, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
+  // told of. most, brief, brief_until, randomize: see cpu/density/hamiltonian_run.h. sums: None, or
   // of dual averaging log step, log average, error, centre and log settled (5, chains) after
   // `updates` updates, `settled` of them from brief_until on, with the rest of what TrajectoryRule
   // says. kept: None, or (chains, K, dim) to be filled, with the layer that is integrated out.
@@ -464,7 +464,7 @@ class Density {
                   const py::object& inverse_mass, std::uint64_t seed, std::uint64_t step,
                   const py::object& chain_ids, double threshold, std::int64_t count,
                   const py::object& step_size, const py::object& num_steps,
-                  const py::object& capped, bool randomize, std::int64_t most,
+                  const py::object& capped, bool randomize, std::int64_t most, std::int64_t brief,
                   std::uint64_t brief_until, const py::object& sums, int updates, int settled,
                   double target, double length, std::int64_t most_on_average, bool ends,
                   const py::object& keep, const py::object& kept, double seconds,
@@ -480,8 +480,8 @@ class Density {
     const Steps steps(num_steps, chains);
     const Mass<T> mass(inverse_mass, chains, n);
     const std::int64_t told = keeps.shape(0);
-    if (count < 1 || most < 1 || most_on_average < 1 || !(length >= 0.0) || updates < 0 ||
-        settled < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
+    if (count < 1 || most < 1 || brief < 1 || most_on_average < 1 || !(length >= 0.0) ||
+        updates < 0 || settled < 0 || (step + static_cast<std::uint64_t>(count)) >> 40 != 0) {
       throw py::value_error("[_core] expected at least 1 transition and leapfrog, steps < 2^40");
     }
     for (std::int64_t i = 0; i < told; ++i) {
@@ -532,7 +532,7 @@ class Density {
         sizes.mutable_data(),
         mean.data(),
         cut.get(),
-        {randomize, most, brief_until, target, length, most_on_average, ends},
+        {randomize, most, brief, brief_until, target, length, most_on_average, ends},
         dual ? &*dual : nullptr,
         data<std::int64_t>(keeps),
         told,
@@ -809,10 +809,10 @@ void bind_density(py::module_& module) {
            py::arg("position"), py::arg("grad"), py::arg("terms"), py::arg("inverse_mass"),
            py::arg("seed"), py::arg("step"), py::arg("chains"), py::arg("threshold"),
            py::arg("count"), py::arg("step_size"), py::arg("num_steps"), py::arg("capped"),
-           py::arg("randomize"), py::arg("most"), py::arg("brief_until"), py::arg("sums"),
-           py::arg("updates"), py::arg("settled"), py::arg("target"), py::arg("length"),
-           py::arg("most_on_average"), py::arg("ends"), py::arg("keep"), py::arg("kept"),
-           py::arg("seconds"), py::arg("interrupt") = nullptr)
+           py::arg("randomize"), py::arg("most"), py::arg("brief"), py::arg("brief_until"),
+           py::arg("sums"), py::arg("updates"), py::arg("settled"), py::arg("target"),
+           py::arg("length"), py::arg("most_on_average"), py::arg("ends"), py::arg("keep"),
+           py::arg("kept"), py::arg("seconds"), py::arg("interrupt") = nullptr)
       .def("no_u_turn", method(&D32::no_u_turn, &D64::no_u_turn), py::arg("position"),
            py::arg("momentum"), py::arg("grad"), py::arg("terms"), py::arg("step_size"),
            py::arg("inverse_mass"), py::arg("seed"), py::arg("step"), py::arg("chains"),

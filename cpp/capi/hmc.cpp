@@ -6,7 +6,7 @@
 #include "capi/first_step_size.h"
 #include "capi/target.h"
 #include "core/philox_hd.h"
-#include "cpu/density/hamiltonian_run.h"
+#include "cpu/density/dual_averaging.h"
 #include "cpu/random.h"
 #include "cpu/system/memory.h"
 
@@ -89,7 +89,7 @@ class Lengths {
     }
     num_steps = steps_;
     if (!dual_.empty() && !settled(made)) {
-      for (std::int64_t& steps : num_steps) steps = std::min(steps, cpu::brief_steps(steps));
+      for (std::int64_t& steps : num_steps) steps = std::min<std::int64_t>(steps, kBrief);
     }
     if (o_.randomize == 0) return;
     uniforms(step, kLengthLayer);
@@ -111,6 +111,8 @@ class Lengths {
   }
 
  private:
+  static constexpr std::int64_t kBrief = 20;
+
   // While step sizes are found, trajectories are kept short until the last tenth of warmup, or 100
   // transitions of one shorter than 500.
   bool settled(std::int64_t made) const {

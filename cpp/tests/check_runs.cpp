@@ -95,7 +95,7 @@ struct Problem {
       at.terms.push_back(likelihood[c]);
       at.terms.push_back(prior[c]);
       at.step_size.push_back(0.01 + 0.002 * static_cast<double>(c));
-      at.num_steps.push_back(30);
+      at.num_steps.push_back(6);
     }
     return at;
   }
@@ -136,7 +136,7 @@ struct Problem {
           at.step_size.data(),
           at.num_steps.data(),
           capped.get(),
-          {true, 40, 4, 0.8, 0.5, 30, made + now == count},
+          {true, 8, 3, 4, 0.8, 0.05, 6, made + now == count},
           &dual,
           keep.data(),
           static_cast<std::int64_t>(places),
@@ -220,7 +220,7 @@ void check_stop() {
                                       at.step_size.data(),
                                       at.num_steps.data(),
                                       capped,
-                                      {false, 1000, 0, 0.8, 0.0, 40, false},
+                                      {false, 1000, 3, 0, 0.8, 0.0, 40, false},
                                       nullptr,
                                       nullptr,
                                       0,

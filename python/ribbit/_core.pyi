@@ -176,6 +176,7 @@ class LogDensity:
         capped: typing.Any,
         randomize: bool,
         most: typing.SupportsInt | typing.SupportsIndex,
+        brief: typing.SupportsInt | typing.SupportsIndex,
         brief_until: typing.SupportsInt | typing.SupportsIndex,
         sums: typing.Any,
         updates: typing.SupportsInt | typing.SupportsIndex,

@@ -41,9 +41,8 @@ class Steps {
     std::int64_t steps = run_.num_steps[chain];
     capped = run_.capped[chain];
     if (step < rule.brief_until) {
-      const std::int64_t brief = brief_steps(steps);
-      capped = capped && steps <= brief;
-      steps = std::min(steps, brief);
+      capped = capped && steps <= rule.brief;
+      steps = std::min(steps, rule.brief);
     }
     if (rule.randomize) {
       double uniform;

@@ -3,9 +3,6 @@
 // small networks a call costs as much as a transition, and so does a wait of all threads for the
 // longest of their trajectories.
 
-#include <algorithm>
-#include <cstdint>
-
 #include "cpu/density/dual_averaging.h"
 #include "cpu/density/log_density.h"
 
@@ -13,9 +10,10 @@ namespace ribbit::cpu {
 
 // How many leapfrog steps trajectories have, as ribbit/samplers/mcmc/tuning.py says.
 struct TrajectoryRule {
-  bool randomize;             // uniform on 1, .., 2 L
-  std::int64_t most;          // of a trajectory
-  std::uint64_t brief_until;  // transitions whose number is below are brief
+  bool randomize;      // uniform on 1, .., 2 L
+  std::int64_t most;   // of a trajectory
+  std::int64_t brief;  // L at most of transitions whose number is below brief_until
+  std::uint64_t brief_until;
   // Where step sizes are found: the acceptance aimed for, the length of a trajectory (0: L stays),
   // L at most, and whether warmup ends with the call, which leaves the averaged step sizes.
   double target;
@@ -23,11 +21,6 @@ struct TrajectoryRule {
   std::int64_t most_on_average;
   bool ends;
 };
-
-// L at most of a brief trajectory whose full length is that many steps.
-inline std::int64_t brief_steps(std::int64_t steps) {
-  return std::clamp<std::int64_t>(steps / 16, 20, 64);
-}
 
 // What a run keeps of K of its transitions, (chains, K) each.
 struct RunStatistics {

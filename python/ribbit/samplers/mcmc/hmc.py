@@ -55,8 +55,7 @@ class HMC(Sampler):
         Leapfrog step, one for all chains or one each. "auto" finds one per chain in warmup by dual
         averaging (Hoffman and Gelman 2014, algorithm 5). Until a tenth of warmup is left (a
         fifth where the length adapts; 100 transitions of a warmup shorter than 500), trajectories
-        have a sixteenth of their steps, but 20 to 64 at most, on average, so that a step that is
-        still too small costs little.
+        have 20 steps at most on average, so that a step that is still too small costs little.
         Where the average of all of warmup is more than 1.4 times that of the full trajectories
         alone, the latter is taken.
     trajectory_length : float or "adapt", optional

@@ -29,13 +29,10 @@ __all__ = ["Tuning"]
 _RANDOM = ("uniform",)
 # Its own layer of the jitter's purpose: the two share no number.
 _LENGTH_LAYER = 1
-# "auto": a trajectory is brief until warmup has left a share (twice that for a length that adapts),
-# or, of a warmup of few transitions, so many: its average of steps still remembers the first ones,
-# which full trajectories have to correct. Brief is a part of L, but within these bounds, on average:
-# of 1,024 steps the brief part of warmup then costs half of what the rest does, and chains come
-# nearer to where they stay.
-_SHORT, _LONG, _PART = 20, 64, 16
-_LEFT_SHARE, _FEW, _LEFT_OF_FEW = 0.1, 500, 100
+# "auto": a trajectory has so many leapfrog steps on average, at most, until warmup has left a share
+# (twice that for a length that adapts), or, of a warmup of few transitions, so many: its average of
+# steps still remembers the first ones, which full trajectories have to correct.
+_SHORT, _LEFT_SHARE, _FEW, _LEFT_OF_FEW = 20, 0.1, 500, 100
 # Leapfrog steps of a trajectory at most. Where step and length are both left to the sampler, on
 # average as many as of NUTS's deepest tree: on 6-50-1 and 277 rows, whose steps are 2e-4,
 # trajectories of a whole prior sd, 3,900 leapfrogs, have as many effective draws per gradient.
@@ -115,8 +112,7 @@ class Tuning:
         num_steps, capped = state.num_steps, state.capped
         if self.step_size is None and self._short(state.step, state.warmup):
             # The step comes first: a step that is still too small must not cost long trajectories.
-            brief = np.clip(num_steps // _PART, _SHORT, _LONG)
-            num_steps, capped = np.minimum(num_steps, brief), capped & (num_steps <= brief)
+            num_steps, capped = np.minimum(num_steps, _SHORT), capped & (num_steps <= _SHORT)
         if self.randomize is None:
             return num_steps, capped
         u = random_numbers.uniform(
@@ -279,6 +275,7 @@ class Tuning:
         return {
             "randomize": self.randomize is not None,
             "most": self.max_steps,
+            "brief": _SHORT,
             "brief_until": max(0, math.ceil(warmup - self._left(warmup))) if brief else 0,
             "target": self.target_acceptance,
             "length": self.length or 0.0,
