@@ -6,8 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
+import ribbit as rb
+from ribbit.results import state as state_module
 from ribbit.results.state import DualAveraging, Welford
 from ribbit.samplers import HMC
+from ribbit.samplers.mcmc import hmc as hmc_module
 from ribbit.samplers.mcmc.adaptation import windows
 from tests.support.targets import Gaussian, Line, same
 
@@ -145,6 +148,41 @@ def test_step_size_reaches_the_target_acceptance():
     larger = HMC(target, step_size=1.5 * draws.state.step_size, **options)
     rates = larger.sample(300, resume=draws).stats["acceptance_rate"].mean()
     assert abs(rates - 0.7) > 0.1
+
+
+# 20 draws of a network of 181 parameters have not converged
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.NoiseWarning")
+@pytest.mark.filterwarnings("ignore:.*expected steps with which the default:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*expected chains that move:RuntimeWarning")
+@pytest.mark.parametrize("warmup", [None, 150, 1000])
+def test_defaults_accept_where_data_have_little_noise(warmup, monkeypatch):
+    """With nothing set all chains accept 0.5 or more, 0.7 on average (0.9 is aimed for).
+
+    The run is deterministic; control: the average over all of a default warmup accepts nothing.
+    """
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4))
+    y = np.sin(2 * x[:, 0]) * x[:, 1] + np.cos(x[:, 2]) + 0.01 * rng.normal(size=200)
+    target = rb.Posterior(
+        rb.mlp(4, (30,), 1, activation="tanh"),
+        x,
+        (y - y.mean()) / y.std(),
+        prior=rb.Normal(0.7),
+        likelihood=rb.Gaussian(),
+    )
+
+    def accepted():
+        draws = rb.HMC(target).sample(20, warmup=warmup, chains=4, seed=0, progress=False)
+        return draws.stats["acceptance_rate"].mean(axis=1)
+
+    rates = accepted()
+    assert rates.min() > 0.5
+    assert rates.mean() > 0.7
+    if warmup is None:
+        monkeypatch.setattr(hmc_module, "goes_together", lambda *_: False)
+        monkeypatch.setattr(state_module, "_LAG", math.inf)
+        assert accepted().max() < 0.1
 
 
 def test_adapted_mass_finds_the_scales():
