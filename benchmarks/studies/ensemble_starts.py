@@ -49,8 +49,8 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
 `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
-make ten times MCLMC's gradients, warmup included; with nothing set its steps fall to 1e-5 to 1e-4
-(wine 2e-3) and its trajectories are cut to 1,024 leapfrogs on average, as it warns.
+make ten times MCLMC's gradients, warmup included; with nothing set its steps are so small that its
+trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns.
 """
 
 

@@ -27,6 +27,8 @@ def files(tmp_path_factory):
     ).save(folder / "gathered")
     with pytest.warns(RuntimeWarning, match="max_seconds"):
         hmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "adapting")
+    with pytest.warns(RuntimeWarning, match="max_seconds"):  # all of it settled
+        rb.HMC(posterior()).sample(5, warmup=90, max_seconds=1e-9, **run).save(folder / "settled")
     hmc.sample(5, warmup=30, **run).save(folder / "hmc")
     rb.SGHMC(posterior(), step_size=1e-5, batch_size=5).sample(3, warmup=0, **run).save(
         folder / "sghmc"
@@ -156,6 +158,11 @@ CASES = {
     "a mass too short": ("hmc", array("state/inverse_mass", shorter)),
     "tuning that is NaN": ("adapting", array("dual/log_step", put(0, np.nan))),
     "tuning of one chain": ("adapting", array("dual/error", lambda a: a[:1])),
+    "more settled updates than all": ("settled", entry("adaptation", "dual_settled", 10**6)),
+    "settled updates without their average": (
+        "settled",
+        lambda header, arrays: arrays.pop("dual/log_settled"),
+    ),
     "a negative count": ("adapting", entry("adaptation", "dual", -1)),
     "a count as a string": ("adapting", entry("adaptation", "welford", "3")),
     "negative squares": ("adapting", array("welford/squares", lambda a: -a - 1)),
@@ -199,6 +206,22 @@ def test_an_unchanged_file_loads(files, tmp_path):
     """The checks above fail for what was changed, not for how the file was written."""
     for source in sorted(files.iterdir()):
         rb.load_draws(edited(source, tmp_path / "same", lambda header, arrays: None))
+
+
+def test_the_tuning_of_settled_trajectories(files, tmp_path):
+    """It comes back; a file of a build that knew nothing of it goes on as if none was settled."""
+
+    def older(header, arrays):
+        del header["adaptation"]["dual_settled"], arrays["dual/log_settled"]
+
+    found = rb.load_draws(files / "settled").state.adaptation.dual
+    assert found.count == found.settled > 0
+    assert (found.log_settled == found.log_average).all()  # all of this warmup is settled
+    assert (found.log_settled != 0.0).all()
+    old = rb.load_draws(edited(files / "settled", tmp_path / "older", older)).state.adaptation.dual
+    assert (old.count, old.settled) == (found.count, 0)
+    assert (old.log_settled == 0.0).all()
+    assert (old.average() == found.average()).all()
 
 
 def test_the_other_byte_order_loads(files, tmp_path):

@@ -7,6 +7,7 @@ namespace {
 
 constexpr double kGamma = 0.05, kFirst = 10.0, kKappa = 0.75;  // the paper's gamma, t_0 and kappa
 constexpr double kLag = 0.336;                                 // log of 1.4
+constexpr int kEnough = 20;  // settled updates: an average of fewer is noise
 const double kLogMin = std::log(1e-12), kLogMax = std::log(1e7);
 
 }  // namespace
@@ -43,7 +44,8 @@ double DualAveraging::step_size(std::size_t chain) const {
 double DualAveraging::average(std::size_t chain) const {
   if (counts_[chain] == 1) return std::exp(sums_.log_step[chain]);
   const double whole = sums_.log_average[chain], settled = sums_.log_settled[chain];
-  return std::exp(settled_[chain] > 0 && whole > settled + kLag ? settled : whole);
+  const bool lags = settled_[chain] >= kEnough && whole > settled + kLag;
+  return std::exp(lags ? settled : whole);
 }
 
 }  // namespace ribbit::cpu

@@ -104,6 +104,8 @@ def test_the_average_of_settled_updates_where_the_other_lags():
         assert np.array_equal(dual.average(), [math.exp(v) for v in dual.log_average])
     average = 0.0
     for m in range(1, 21):
+        # of fewer than 20 it would be noise
+        assert np.array_equal(dual.average(), [math.exp(v) for v in dual.log_average])
         dual = dual.update(np.array([0.3, 0.8]), 0.8, settled=True)
         average = m**-0.75 * dual.log_step[0] + (1 - m**-0.75) * average
     assert (dual.count, dual.settled) == (120, 20)
@@ -278,3 +280,15 @@ def test_cap_is_reported_after_warmup():
     with pytest.warns(RuntimeWarning, match="at most 20 leapfrog steps"):
         draws = hmc.sample(3, warmup=50, init=np.zeros((2, 2)))
     assert draws.stats["capped"].all()
+
+
+def test_trees_have_a_warmup_of_their_own():
+    """Theirs are brief until the last window ends: none counts as settled, all do of HMC's."""
+    settled = []
+    for kind in (rb.NUTS, HMC):
+        sampler = kind(Gaussian(SDS), inverse_mass_matrix=None)
+        state = sampler.init(np.zeros((2, 4)), warmup=30)
+        for _ in range(3):
+            state, _ = sampler.step(state)
+        settled.append(state.adaptation.dual.settled)
+    assert settled == [0, 3]

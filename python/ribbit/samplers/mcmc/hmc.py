@@ -57,7 +57,7 @@ class HMC(Sampler):
         fifth where the length adapts; 100 transitions of a warmup shorter than 500), trajectories
         have 20 steps at most on average, so that a step that is still too small costs little.
         Where the average of all of warmup is more than 1.4 times that of the full trajectories
-        alone, the latter is taken.
+        alone, the latter is taken. (With a mass that adapts both begin with its last window.)
     trajectory_length : float or "adapt", optional
         Length tau in units of position (of whitened position when an inverse mass matrix is in
         use), on average. L = ceil(tau / step size) per chain. Default when `num_leapfrog_steps` is

@@ -304,7 +304,7 @@ class NUTS(Sampler):
             step=state.step + 1,
         )
         if state.adaptation is not None:
-            state = self._tuning.adapt(state, drawn.acceptance, guard)
+            state = self._tuning.adapt(state, drawn.acceptance, guard, settles=False)
         return state, info
 
     def _draw(self, state: State, guard: InterruptGuard | None) -> TreeDraw:

@@ -208,17 +208,20 @@ class Tuning:
         acceptance: Array,
         guard: InterruptGuard | None,
         moves: Moves | None = None,
+        *,
+        settles: bool = True,
     ) -> State:
         """Adaptation after a transition of warmup; the only place that waits for a device.
 
-        moves: what the trajectories did, where their length is adapted.
+        moves: what the trajectories did, where their length is adapted. settles: whether they are
+        those of `steps_of`, brief at first.
         """
         xp, done = self._density.xp, state.step
         assert state.adaptation is not None
         dual, welford = state.adaptation.dual, state.adaptation.welford
         mass = state.inverse_mass
         if dual is not None:
-            full = not self._short(done - 1, state.warmup)
+            full = settles and not self._short(done - 1, state.warmup)
             dual = dual.update(to_host(acceptance), self.target_acceptance, settled=full)
         if welford is not None:
             first, ends = windows(state.warmup)

@@ -625,7 +625,7 @@ class Run:
         stuck = to_host(stats["diverging"]).all(axis=1)
         if stuck.any():
             way = "use a smaller step_size, or 'auto'"
-            if self.sampler.settings.get("step_size") == "auto":
+            if self.sampler.settings.get("step_size") == "auto" and self.state.warmup:
                 way = (
                     "they went on from where warmup found their step_size to where it is too "
                     "large. A new run needs a longer warmup"
