@@ -40,8 +40,8 @@ def bbb(folder):
 def mc_dropout(folder):
     x, y, x_test, y_test = load(folder, 255)
     epochs = 100
-    hidden = [rb.Dense(400), rb.Activation("relu"), rb.Dropout(0.5)]
-    model = rb.Model([rb.Dropout(0.2), *hidden, *hidden, rb.Dense(10)], input_shape=(784,))
+    hidden = [[rb.Dense(400), rb.Activation("relu"), rb.Dropout(0.5)] for _ in range(2)]
+    model = rb.Model([rb.Dropout(0.2), *hidden[0], *hidden[1], rb.Dense(10)], input_shape=(784,))
     target = rb.Posterior(model, x, y, prior=rb.Normal(1.0), likelihood=rb.Categorical())
     fit = rb.MCDropout(
         target,
