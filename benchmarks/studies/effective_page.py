@@ -52,6 +52,8 @@ threads of a whole run, suffer less. Ratios are to the best exact entry of ours.
 table). What cannot be answered within the budget of gradients and seconds is a failure and counts
 as infinite; the median of ten with six failures is one. Every entry's density and gradient are held
 to one form in NumPy before it runs. y is standardised on the training rows, and so is the NLL.
+Where the budgets of a problem's rows differ (remarks), so do the runs that E, R-hat and CPU seconds
+are of: while chains still move, E hardly grows, and falls per gradient.
 
 **Squared bias** is the mean over quantities of ((mean - reference) / sd)^2, the median over seeds;
 the reference is the mean over all converged runs of exact entries of other libraries or algorithms,
