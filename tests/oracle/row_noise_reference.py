@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from tests.oracle.op_reference import FORWARD, OPS, Row, image, image_out, part, places
+from tests.oracle.op_reference import FORWARD, OPS, Row, image, image_out, kernel, part, places
 from tests.oracle.reference import WEIGHT_NOISE, log_likelihood_terms, normal, words
 
 ROW_NOISE, SIGNS = 15, 16
@@ -62,8 +62,7 @@ def arrays(row, theta):
     if OPS[row.op] == "dense":
         weight, units = part(theta, row.weight, 1, row.n_in, row.n_out), row.n_out
     else:
-        size = row.kernel_height, row.kernel_width, row.channels, row.out_channels
-        weight, units = part(theta, row.weight, 1, *size), row.out_channels
+        weight, units = kernel(row, theta)[None], row.out_channels
     return weight, part(theta, row.bias, units) if row.bias >= 0 else None
 
 
@@ -97,7 +96,9 @@ def outputs(made, mean, scale, rows, estimator, **where):
     for entries in made.model.table:
         row = Row(*map(int, entries))
         name, x = OPS[row.op], values[row.input]
-        if name == "add":
+        if name == "dropout":  # of MC dropout alone
+            values.append(x)
+        elif name == "add":
             values.append(x + values[row.second])
         elif name in PAIRED:
             values.append(noisy(row, x, rows, mean, scale, e, estimator, where))
