@@ -154,17 +154,28 @@ static std::int64_t padded_width(std::int64_t outs) {
   return (outs + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
 }
 
+// How many outputs of a group ride in the lanes (weight_gradient-inl.h, "outer"): all of them, in
+// whole vectors, the last one filled up. Those left over after whole vectors go the other way where
+// that is cheaper ("inner", rows in the lanes): no lane is empty, but each sum ends in adding up
+// lanes, which costs as much as some kSitesOfEnds sites.
 template <class T>
-static std::int64_t convolution_scratch(const Window& w) {
-  return convolution_block<T>(w) * w.out_width * padded_width<T>(w.group_outs()) * kPanel;
+static std::int64_t outer_outputs(const Window& w) {
+  constexpr std::int64_t lanes = kLanes<T>, kSitesOfEnds = 40;
+  const std::int64_t outs = w.group_outs(), left = outs % lanes;
+  const std::int64_t sites = w.out_height * w.out_width;
+  return left * (sites + kSitesOfEnds) < lanes * sites ? outs - left : padded_width<T>(outs);
 }
 
-// Of one group, with outputs in the lanes (weight_gradient-inl.h, "outer"). x, d: of its first
-// channel.
+template <class T>
+static std::int64_t convolution_scratch(const Window& w) {
+  return convolution_block<T>(w) * w.out_width * outer_outputs<T>(w) * kPanel;
+}
+
+// Of one group. x, d: of its first channel.
 template <class T>
 static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t y0,
                            std::int64_t y1, T* scratch, T* grad, T* bias) {
-  const std::int64_t ins = w.group_channels(), outs = w.group_outs(), width = padded_width<T>(outs);
+  const std::int64_t ins = w.group_channels(), outs = w.group_outs(), width = outer_outputs<T>(w);
   const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
   const bool side_by_side = w.dilation_width == 1 && w.groups == 1;
   // Sites that see the whole width of the kernel.
@@ -178,7 +189,7 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
   const T* deltas = d + y0 * w.out_width * w.out_channels * kPanel;
   const std::int64_t sites_here = (y1 - y0) * w.out_width;
   if (bias != nullptr) bias_gradient<T>(deltas, sites_here, w.out_channels, outs, bias);
-  transpose_delta<T>(deltas, sites_here, w.out_channels, outs, width, scratch);
+  if (width > 0) transpose_delta<T>(deltas, sites_here, w.out_channels, outs, width, scratch);
   for (std::int64_t r = 0; r < w.kernel_height; ++r) {
     // Rows of sites y of the block whose tap r lies on the image.
     const std::int64_t down = r * w.dilation_height - w.pad_top;
@@ -196,10 +207,24 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
                         w.stride_width * pixel, w.out_width, 1};
       // Neighbouring taps together, or one after the other.
       const std::int64_t together = side_by_side && taps.size() > 0 ? taps.size() : 1;
-      for (std::int64_t s = taps.begin; s < taps.end; s += together) {
+      for (std::int64_t s = taps.begin; width > 0 && s < taps.end; s += together) {
         outer_gradient<T>(image + (left + s * w.dilation_width) * pixel, dt + j * kPanel * width,
                           sites, together * ins, outs, width,
                           grad + (r * w.kernel_width + s) * ins * outs);
+      }
+      if (width >= outs) {
+        j += columns;
+        continue;
+      }
+      // Of a group of one channel taps are inputs, however far apart.
+      const bool alike = side_by_side || ins == 1;
+      const std::int64_t step = ins == 1 ? w.dilation_width * pixel : kPanel;
+      const std::int64_t run = alike && taps.size() > 0 ? taps.size() : 1;
+      const T* delta = deltas + ((first - y0) * w.out_width + j) * w.out_channels * kPanel;
+      for (std::int64_t s = taps.begin; s < taps.end; s += run) {
+        inner_gradient<T>(image + (left + s * w.dilation_width) * pixel, step,
+                          delta + width * kPanel, w.out_channels * kPanel, sites, run * ins,
+                          outs - width, outs, grad + (r * w.kernel_width + s) * ins * outs + width);
       }
       j += columns;
     }

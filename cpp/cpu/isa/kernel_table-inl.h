@@ -158,9 +158,10 @@ struct KernelTable {
   // Pools (pool-inl.h). x, dx: (height, width, channels, kPanel), y, d: those of the window; deltas
   // are added to dx.
   void (*max_pool)(const T* x, const Window& window, T* y);
-  void (*max_pool_backward)(const T* x, const T* y, const T* d, const Window& window, T* dx);
+  void (*max_pool_backward)(const T* x, const T* y, const T* d, const Window& window, bool add,
+                            T* dx);
   void (*average_pool)(const T* x, const Window& window, T* y);
-  void (*average_pool_backward)(const T* d, const Window& window, T* dx);
+  void (*average_pool_backward)(const T* d, const Window& window, bool add, T* dx);
 
   // Norms (norm-inl.h). z, d: (sites, channels, kPanel); what belongs to a channel: (channels,);
   // to a channel and row: (channels, kPanel).

@@ -308,6 +308,97 @@ static void outer_gradient(const T* a, const T* dt, const Sites& sites, std::int
   }
 }
 
+// grad: (kIns, outs) from its first output on. Rows stay in the lanes: inputs lie `step` scalars
+// apart, deltas of neighbouring sites `pixel`.
+template <class T, int kIns, int kOuts>
+RIBBIT_INLINE void inner_tile(const T* a, std::int64_t step, const T* d, std::int64_t pixel,
+                              const Sites& sites, std::int64_t outs, T* grad) {
+  constexpr int lanes = kLanes<T>;
+  constexpr int kSums = kIns * kOuts, kGroups = (kSums + lanes - 1) / lanes;
+  Vec<T> sum[kGroups * lanes];
+  RIBBIT_UNROLL for (int s = 0; s < kSums; ++s) sum[s] = Vec<T>{};
+  for (std::int64_t row = 0; row < sites.rows; ++row) {
+    for (std::int64_t column = 0; column < sites.columns; ++column) {
+      const T* x = a + row * sites.row + column * sites.column;
+      const T* delta = d + (row * sites.delta_row + column * sites.delta_column) * pixel;
+      for (int lane = 0; lane < kPanel; lane += lanes) {
+        Vec<T> dv[kOuts];
+        RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) dv[o] = load<T>(delta + o * kPanel + lane);
+        RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
+          const Vec<T> value = load<T>(x + i * step + lane);
+          RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) {
+            sum[i * kOuts + o] = mul_add(value, dv[o], sum[i * kOuts + o]);
+          }
+        }
+      }
+    }
+  }
+  // Sums past the end repeat the last one and are dropped.
+  RIBBIT_UNROLL for (int s = kSums; s < kGroups * lanes; ++s) sum[s] = sum[kSums - 1];
+  alignas(64) T total[kGroups * lanes];
+  RIBBIT_UNROLL for (int g = 0; g < kGroups; ++g) {
+    store<T>(total + g * lanes, sum_lanes<T>(sum + g * lanes));
+  }
+  RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
+    RIBBIT_UNROLL for (int o = 0; o < kOuts; ++o) grad[i * outs + o] += total[i * kOuts + o];
+  }
+}
+
+// The largest tile whose sums stay in registers beside its deltas and an input.
+constexpr int kInnerIns = kRegisters == 32 ? 5 : 4, kInnerOuts = kRegisters == 32 ? 4 : 2;
+
+template <class T, int kOuts, int kIns = kInnerIns>
+RIBBIT_INLINE void inner_tile_of(int size, const T* a, std::int64_t step, const T* d,
+                                 std::int64_t pixel, const Sites& sites, std::int64_t outs,
+                                 T* grad) {
+  if (size == kIns) {
+    inner_tile<T, kIns, kOuts>(a, step, d, pixel, sites, outs, grad);
+  } else if constexpr (kIns > 1) {
+    inner_tile_of<T, kOuts, kIns - 1>(size, a, step, d, pixel, sites, outs, grad);
+  }
+}
+
+template <class T, int kOuts>
+static void inner_columns(const T* a, std::int64_t step, const T* d, std::int64_t pixel,
+                          const Sites& sites, std::int64_t ins, std::int64_t outs, T* grad) {
+  const Tiling tiling(ins, kInnerIns);
+  for (std::int64_t t = 0; t < tiling.count; ++t) {
+    const std::int64_t i0 = tiling.begin(t);
+    inner_tile_of<T, kOuts>(tiling.width(t), a + i0 * step, step, d, pixel, sites, outs,
+                            grad + i0 * outs);
+  }
+}
+
+// ins inputs from a on and `some` outputs; grad: (ins, outs) from its first output on.
+template <class T>
+static void inner_gradient(const T* a, std::int64_t step, const T* d, std::int64_t pixel,
+                           const Sites& sites, std::int64_t ins, std::int64_t some,
+                           std::int64_t outs, T* grad) {
+  const Tiling tiling(some, kInnerOuts);
+  for (std::int64_t t = 0; t < tiling.count; ++t) {
+    const std::int64_t o0 = tiling.begin(t);
+    const T* delta = d + o0 * kPanel;
+    switch (tiling.width(t)) {
+      case 1:
+        inner_columns<T, 1>(a, step, delta, pixel, sites, ins, outs, grad + o0);
+        break;
+      case 2:
+        inner_columns<T, 2>(a, step, delta, pixel, sites, ins, outs, grad + o0);
+        break;
+      case 3:
+        if constexpr (kInnerOuts >= 3)
+          inner_columns<T, 3>(a, step, delta, pixel, sites, ins, outs, grad + o0);
+        break;
+      case 4:
+        if constexpr (kInnerOuts >= 4)
+          inner_columns<T, 4>(a, step, delta, pixel, sites, ins, outs, grad + o0);
+        break;
+      default:
+        __builtin_unreachable();
+    }
+  }
+}
+
 template <class T>
 static void sum_rows(const T* d, std::int64_t panels, std::int64_t outs, T* out) {
   bias_gradient<T>(d, panels, outs, outs, out);

@@ -5,9 +5,7 @@
 #include "cpu/layers/layers.h"
 
 namespace ribbit::cpu {
-namespace {
 
-// delta *= derivative of the activation at z; n scalars. scratch: 2 kSlopeRun.
 template <class T>
 void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch) {
   const KernelTable<T>& k = kernels<T>();
@@ -18,8 +16,6 @@ void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratc
     k.multiply_in_place(delta + at, slope, some);
   }
 }
-
-}  // namespace
 
 template <class T>
 void elementwise_forward(const GraphNode& node, const T* x, const T* second, T* y) {
@@ -69,6 +65,7 @@ void elementwise_backward(const GraphNode& node, const BackwardArgs<T>& args) {
 #define RIBBIT_INSTANTIATE(T)                                                  \
   template void elementwise_forward(const GraphNode&, const T*, const T*, T*); \
   template void hand_down(const T*, std::int64_t, bool, T*);                   \
+  template void times_slope(int, const T*, std::int64_t, T*, T*);              \
   template void elementwise_backward(const GraphNode&, const BackwardArgs<T>&);
 RIBBIT_INSTANTIATE(float)
 RIBBIT_INSTANTIATE(double)

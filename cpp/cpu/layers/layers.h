@@ -69,8 +69,10 @@ template <class T>
 void conv_weight_gradient(const Layer& layer, const T* x, const T* delta, T* scratch, T* weights,
                           T* bias);
 
+// state: (out_size, kPanel) of a max pool with an activation: the largest of each window, null
+// without one.
 template <class T>
-void pool_forward(const GraphNode& node, const T* x, T* y);
+void pool_forward(const GraphNode& node, const T* x, T* y, T* state);
 template <class T>
 void pool_backward(const GraphNode& node, const BackwardArgs<T>& args);
 
@@ -117,6 +119,10 @@ template <class T>
 void elementwise_forward(const GraphNode& node, const T* x, const T* second, T* y);
 template <class T>
 void elementwise_backward(const GraphNode& node, const BackwardArgs<T>& args);
+
+// delta *= derivative of the activation at z; n scalars. scratch: 2 kSlopeRun.
+template <class T>
+void times_slope(int activation, const T* z, std::int64_t n, T* delta, T* scratch);
 
 inline constexpr std::int64_t kSlopeRun = 1024, kSlopeScratch = 3 * kSlopeRun;
 

@@ -134,7 +134,8 @@ Layout GraphPlan::layout(bool backward) const {
   for (std::int64_t s = 0; s < count; ++s) {
     const GraphNode& node = nodes[static_cast<std::size_t>(s)];
     const auto value = [&](int v) -> Life& { return values[static_cast<std::size_t>(v)]; };
-    value(node.out) = {s, backward && node.layer().op == Op::kMaxPool ? back(s) : s};
+    const bool looks = node.layer().op == Op::kMaxPool && node.activation < 0;
+    value(node.out) = {s, backward && looks ? back(s) : s};
     for (const int v : {node.in, node.second}) {
       if (v < 0) continue;
       value(v).to = std::max(value(v).to, backward && reads_again(node) ? back(s) : s);

@@ -1,6 +1,7 @@
 #include "cpu/network/graph_pass.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ribbit::cpu {
 namespace {
@@ -30,12 +31,32 @@ std::int64_t state_size(const GraphNode& node) {
     case Stem::kDense:
     case Stem::kElementwise:
     case Stem::kConv:
-    case Stem::kPool:
     case Stem::kEmbedding:
     case Stem::kCount:
       return 0;
+    case Stem::kPool:  // the largest of each window, which its activation is of
+      return node.activation >= 0 ? layer.out_size : 0;
   }
   unreachable();
+}
+
+// f(max z) = max f(z), so that one f in a window is enough.
+bool is_monotone(int activation) {
+  switch (static_cast<ActivationCode>(activation)) {
+    case kIdentity:
+    case kRelu:
+    case kTanh:
+    case kSigmoid:
+    case kSoftplus:
+    case kLeakyRelu:
+    case kElu:
+      return true;
+    case kSilu:
+    case kGelu:
+    case kActivationCount:
+      break;
+  }
+  return false;
 }
 
 template <class T>
@@ -79,11 +100,20 @@ GraphPlan::GraphPlan(const Network& network, bool masks, bool linked) {
   }
   value_size.push_back(network.input_size());
   std::vector<bool> below{false};  // of each value: parameters at or below it
+  int pooled = -1;                 // activation of the pool that comes next
   for (std::size_t r = 0; r < count; ++r) {
     const Layer& layer = layers[r];
     const int in = stands[static_cast<std::size_t>(layer.input)];
     if (layer.op == Op::kDropout && (!masks || layer.rate == 0.0)) {
       stands[r + 1] = in;
+      continue;
+    }
+    // A monotone activation that a max pool alone reads goes with the pool.
+    if (layer.op == Op::kActivation && is_monotone(layer.activation) && readers[r + 1] == 1 &&
+        r + 1 < count && layers[r + 1].op == Op::kMaxPool &&
+        layers[r + 1].input == static_cast<std::int64_t>(r + 1)) {
+      stands[r + 1] = in;
+      pooled = layer.activation;
       continue;
     }
     // A norm that a sum alone reads goes with the sum: nothing of its own is stored.
@@ -102,6 +132,7 @@ GraphPlan::GraphPlan(const Network& network, bool masks, bool linked) {
       }
     }
     if (layer.op == Op::kActivation) node.activation = layer.activation;
+    if (layer.op == Op::kMaxPool) node.activation = std::exchange(pooled, -1);
     // An activation right above a norm or a sum goes with it.
     const bool takes = layer.op == Op::kFilterResponseNorm || layer.op == Op::kAdd;
     const bool fused = takes && r + 1 < count && layers[r + 1].op == Op::kActivation &&
@@ -214,7 +245,7 @@ void node_forward(const GraphPlan& plan, std::size_t s, const T* theta, const T*
           node.stage, theta, packed, x, y,
           node.norm_above >= 0 ? space.state(static_cast<std::size_t>(node.norm_above)) : nullptr);
     case Stem::kPool:
-      return pool_forward(node, x, y);
+      return pool_forward(node, x, y, space.state(s));
     case Stem::kNorm:
       return norm_forward(node, theta, x, second, y, space.state(s));
     case Stem::kEmbedding:
