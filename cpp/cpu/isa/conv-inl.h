@@ -26,11 +26,22 @@ struct Span {
   std::int64_t size() const { return end > begin ? end - begin : 0; }
 };
 
+// Images that a core's own caches do not hold come from memory: cells are asked for so many sites
+// before they are needed, and not many at a time, which the products would wait for.
+constexpr std::int64_t kSitesAhead = 4;
+template <class T>
+static bool is_far(std::int64_t scalars) {
+  constexpr std::int64_t kFarBytes = 256 << 10;
+  return scalars * static_cast<std::int64_t>(sizeof(T)) >= kFarBytes;
+}
+
 // `stretches` times `count` inputs, x_row and w_row scalars apart.
-template <class T, int kOutputs, int kVectors>
+// kFetch: asks for a cell from `next` on with every product, `step` scalars apart.
+template <class T, int kOutputs, int kVectors, bool kFetch = false>
 RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
                                  std::int64_t stretches, std::int64_t x_row, std::int64_t w_row,
-                                 std::int64_t count, bool add) {
+                                 std::int64_t count, bool add, const T* next = nullptr,
+                                 std::int64_t step = 0) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
   V sum[kOutputs][kVectors];
@@ -43,6 +54,10 @@ RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
     const T* inputs = x + r * x_row;
     for (std::int64_t k = 0; k < count; ++k) {
       const Weights<T, kOutputs> side_by_side(weights + k * kOutputs);
+      if constexpr (kFetch) {
+        __builtin_prefetch(next);
+        next += step;
+      }
       V in[kVectors];
       RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
         in[v] = load<T>(inputs + k * kPanel + v * lanes);
@@ -63,18 +78,29 @@ RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
   }
 }
 
-// The sites of one row for one tile of outputs. w, init, y: of the tile.
+// Asks for n scalars.
+template <bool kWrite, class T>
+RIBBIT_INLINE void touch(const T* at, std::int64_t n) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < n; i += kLine) __builtin_prefetch(at + i, kWrite ? 1 : 0);
+}
+
+// The sites of one row for one tile of outputs. w, init, y: of the tile. far: the image does not
+// stay in cache; fresh: this tile is the first to read it.
 template <class T, int kOutputs>
 static void convolve_row(const T* w, const T* init, const T* source, T* y, const ConvPass& p,
-                         std::int64_t top, bool add) {
+                         std::int64_t top, bool add, bool far, std::int64_t step) {
   const Span taps(top, p.taps_height, p.height, p.spread_height);
   const std::int64_t pixel = p.pixel * kPanel, row = p.width * pixel * p.spread_height;
   const std::int64_t w_tap = p.channels * kOutputs, w_row = p.taps_width * w_tap;
   const bool side_by_side = p.spread_width == 1 && p.pixel == p.channels;
   constexpr int kVectors = tile_vectors(kOutputs, 1), kRows = kVectors * kLanes<T>;
+  const T* lowest = source + (top + (taps.end - 1) * p.spread_height) * p.width * pixel;
   for (std::int64_t j = 0; j < p.columns; ++j) {
     const std::int64_t left = j * p.step_width - p.pad_width;
     const Span across(left, p.taps_width, p.width, p.spread_width);
+    if (far)
+      touch<true>(y + (j + kSitesAhead) * p.column * p.out_pixel * kPanel, kOutputs * kPanel);
     const std::int64_t stretches = across.size() > 0 ? taps.size() : 0;
     const T* x = source + top * p.width * pixel + taps.begin * row +
                  (left + across.begin * p.spread_width) * pixel;
@@ -90,9 +116,17 @@ static void convolve_row(const T* w, const T* init, const T* source, T* y, const
       }
       continue;
     }
+    const std::int64_t count = across.size() * p.channels;
+    // What a site further on is the first to read.
+    const T* next = lowest + (left + p.taps_width + kSitesAhead * p.step_width) * pixel;
     for (int lane = 0; lane < kPanel; lane += kRows) {
-      convolve_tile<T, kOutputs, kVectors>(weights, init, x + lane, out + lane, stretches, row,
-                                           w_row, across.size() * p.channels, add);
+      if (step > 0) {
+        convolve_tile<T, kOutputs, kVectors, true>(weights, init, x + lane, out + lane, stretches,
+                                                   row, w_row, count, add, next, step);
+      } else {
+        convolve_tile<T, kOutputs, kVectors>(weights, init, x + lane, out + lane, stretches, row,
+                                             w_row, count, add);
+      }
     }
   }
 }
@@ -103,6 +137,9 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
   const Tiling tiling(p.out_channels);
   const std::int64_t ins = p.taps_height * p.taps_width * p.channels;
   if (add) init = nullptr;
+  const std::int64_t pixel = p.pixel * kPanel;
+  const bool far = is_far<T>(p.height * p.width * pixel);
+  const std::int64_t step = far && ins > 0 ? (p.step_width * pixel + ins - 1) / ins : 0;
   for (std::int64_t i = 0; i < p.rows; ++i) {
     const std::int64_t top = i * p.step_height - p.pad_height;
     for (std::int64_t t = 0; t < tiling.count; ++t) {
@@ -111,9 +148,9 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
       const T* start = init != nullptr ? init + o0 : nullptr;
       T* y = destination + ((p.first + i * p.row) * p.out_pixel + o0) * kPanel;
       switch (tiling.width(t)) {
-#define RIBBIT_TILE(R)                                    \
-  case R:                                                 \
-    convolve_row<T, R>(w, start, source, y, p, top, add); \
+#define RIBBIT_TILE(R)                                                            \
+  case R:                                                                         \
+    convolve_row<T, R>(w, start, source, y, p, top, add, far, t == 0 ? step : 0); \
     break;
         RIBBIT_TILE(1)
         RIBBIT_TILE(2)
@@ -160,7 +197,7 @@ static std::int64_t padded_width(std::int64_t outs) {
 // lanes, which costs as much as some kSitesOfEnds sites.
 template <class T>
 static std::int64_t outer_outputs(const Window& w) {
-  constexpr std::int64_t lanes = kLanes<T>, kSitesOfEnds = 40;
+  constexpr std::int64_t lanes = kLanes<T>, kSitesOfEnds = 32;
   const std::int64_t outs = w.group_outs(), left = outs % lanes;
   const std::int64_t sites = w.out_height * w.out_width;
   return left * (sites + kSitesOfEnds) < lanes * sites ? outs - left : padded_width<T>(outs);
@@ -178,6 +215,7 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
   const std::int64_t ins = w.group_channels(), outs = w.group_outs(), width = outer_outputs<T>(w);
   const std::int64_t pixel = w.channels * kPanel, row = w.width * pixel;
   const bool side_by_side = w.dilation_width == 1 && w.groups == 1;
+  const bool far = is_far<T>(w.height * row);
   // Sites that see the whole width of the kernel.
   const std::int64_t reach = (w.kernel_width - 1) * w.dilation_width + 1;
   std::int64_t inner = (w.pad_left + w.stride_width - 1) / w.stride_width;
@@ -203,8 +241,13 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
       const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
       const std::int64_t left = j * w.stride_width - w.pad_left;
       const Span taps(left, w.kernel_width, w.width, w.dilation_width);
-      const Sites sites{last - first,           columns,     w.stride_height * row,
-                        w.stride_width * pixel, w.out_width, 1};
+      Sites sites{last - first,           columns,     w.stride_height * row,
+                  w.stride_width * pixel, w.out_width, 1};
+      if (far) {  // what the next block reads, a part with each row of the kernel
+        const std::int64_t part = (w.stride_width * pixel + w.kernel_height - 1) / w.kernel_height;
+        sites.ahead = part;
+        sites.next = (y1 - y0) * w.stride_height * row + r * part;
+      }
       // Neighbouring taps together, or one after the other.
       const std::int64_t together = side_by_side && taps.size() > 0 ? taps.size() : 1;
       for (std::int64_t s = taps.begin; width > 0 && s < taps.end; s += together) {

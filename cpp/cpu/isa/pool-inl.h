@@ -59,7 +59,7 @@ class Clear {
 
 // An image may be larger than a core's own caches, and its cells are not read as they lie: those of
 // a site are asked for so many sites before.
-constexpr std::int64_t kSitesAhead = 2;
+constexpr std::int64_t kPoolSitesAhead = 2;
 
 template <int kValue>
 struct Count {
@@ -79,7 +79,7 @@ RIBBIT_INLINE void each_run(std::int64_t pixel, const Body& body) {
 template <class T>
 static void max_pool(const T* x, const Window& w, T* y) {
   const std::int64_t pixel = w.channels * kPanel;
-  const std::int64_t ahead = kSitesAhead * w.stride_width * pixel;
+  const std::int64_t ahead = kPoolSitesAhead * w.stride_width * pixel;
   each_site(w, [&](std::int64_t site, std::int64_t, const auto& cells) {
     each_run<T>(pixel, [&](std::int64_t e, auto count) __attribute__((always_inline)) {
       Vec<T> most[count.value];
@@ -106,7 +106,7 @@ template <class T>
 static void max_pool_backward(const T* x, const T* y, const T* d, const Window& w, bool add,
                               T* dx) {
   const std::int64_t pixel = w.channels * kPanel;
-  const std::int64_t ahead = kSitesAhead * w.stride_width * pixel;
+  const std::int64_t ahead = kPoolSitesAhead * w.stride_width * pixel;
   Clear<T> clear(w, add, dx);
   each_site(w, clear, [&](std::int64_t site, std::int64_t, const auto& cells) {
     each_run<T>(pixel, [&](std::int64_t e, auto count) __attribute__((always_inline)) {

@@ -192,18 +192,22 @@ static void transpose_delta(const T* d, std::int64_t panels, std::int64_t pixel,
 
 // Panels that a sum runs over, rows x columns of them: how far apart they lie, in scalars of the
 // activations and in transposed panels (kPanel, width) of the deltas. Of the last column's panels
-// only the first `valid` rows.
+// only the first `valid` rows. Of each panel of activations `ahead` scalars that lie `next` further
+// on are asked for: what will be needed, and comes from memory.
 struct Sites {
   std::int64_t rows, columns;
   std::int64_t row, column;
   std::int64_t delta_row, delta_column;
   int valid = kPanel;
+  std::int64_t next = 0, ahead = 0;
 };
 
-// grad: (kIns, outs) from its first output on.
+// grad: (kIns, outs) from its first output on. next: from a panel to what it asks for, `step`
+// scalars with every row.
 template <class T, int kIns, int kVectors>
-RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::int64_t outs,
-                              std::int64_t width, std::int64_t o0, T* grad) {
+RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::int64_t next,
+                              std::int64_t step, std::int64_t outs, std::int64_t width,
+                              std::int64_t o0, T* grad) {
   constexpr int lanes = kLanes<T>;
   using V = Vec<T>;
   V sum[kIns][kVectors];
@@ -217,7 +221,10 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
       const T* delta =
           dt + (row * sites.delta_row + column * sites.delta_column) * kPanel * width + o0;
       const int valid = column + 1 < sites.columns ? kPanel : sites.valid;
+      const T* fetched = x + next;
       for (int r = 0; r < valid; ++r) {
+        __builtin_prefetch(fetched, 0, 2);
+        fetched += step;
         V dv[kVectors];
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
           dv[v] = load<T>(delta + r * width + v * lanes);
@@ -257,11 +264,12 @@ constexpr int outer_inputs() {
 
 template <class T, int kVectors, int kIns>
 RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Sites& sites,
-                                 std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
+                                 std::int64_t next, std::int64_t step, std::int64_t outs,
+                                 std::int64_t width, std::int64_t o0, T* grad) {
   if (size == kIns) {
-    outer_tile<T, kIns, kVectors>(a, dt, sites, outs, width, o0, grad);
+    outer_tile<T, kIns, kVectors>(a, dt, sites, next, step, outs, width, o0, grad);
   } else if constexpr (kIns > 1) {
-    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, outs, width, o0, grad);
+    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, next, step, outs, width, o0, grad);
   }
 }
 
@@ -271,10 +279,14 @@ static void outer_columns(const T* a, const T* dt, const Sites& sites, std::int6
                           std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
   const Tiling tiling(ins, kMost);
+  // Each tile asks for its part.
+  const std::int64_t part = (sites.ahead + tiling.count - 1) / tiling.count;
+  const std::int64_t step = (part + kPanel - 1) / kPanel;
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t i0 = tiling.begin(t);
-    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites, outs, width, o0,
-                                      grad + i0 * outs);
+    const std::int64_t next = step > 0 ? sites.next + t * part - i0 * kPanel : 0;
+    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites, next, step, outs,
+                                      width, o0, grad + i0 * outs);
   }
 }
 
@@ -344,10 +356,11 @@ RIBBIT_INLINE void inner_tile(const T* a, std::int64_t step, const T* d, std::in
   }
 }
 
-// The largest tile whose sums stay in registers beside its deltas and an input.
-constexpr int kInnerIns = kRegisters == 32 ? 5 : 4, kInnerOuts = kRegisters == 32 ? 4 : 2;
+// Tiles whose sums stay in registers beside their deltas and an input, and fill whole groups of
+// sums whose lanes are added up together.
+constexpr int kInnerSums = kRegisters == 32 ? 16 : 8, kInnerOuts = kRegisters == 32 ? 4 : 2;
 
-template <class T, int kOuts, int kIns = kInnerIns>
+template <class T, int kOuts, int kIns = kInnerSums / kOuts>
 RIBBIT_INLINE void inner_tile_of(int size, const T* a, std::int64_t step, const T* d,
                                  std::int64_t pixel, const Sites& sites, std::int64_t outs,
                                  T* grad) {
@@ -361,7 +374,7 @@ RIBBIT_INLINE void inner_tile_of(int size, const T* a, std::int64_t step, const 
 template <class T, int kOuts>
 static void inner_columns(const T* a, std::int64_t step, const T* d, std::int64_t pixel,
                           const Sites& sites, std::int64_t ins, std::int64_t outs, T* grad) {
-  const Tiling tiling(ins, kInnerIns);
+  const Tiling tiling(ins, kInnerSums / kOuts);
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t i0 = tiling.begin(t);
     inner_tile_of<T, kOuts>(tiling.width(t), a + i0 * step, step, d, pixel, sites, outs,
