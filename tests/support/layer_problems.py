@@ -180,6 +180,21 @@ SMOOTH = {  # networks without kinks
     "depthwise": net(
         (5, 6, 7), rb.Conv2D(7, 3, groups=7, padding=1), SILU, rb.Conv2D(3, 1), rb.Dropout(0.2)
     ),
+    "few filters of a large image": net(
+        (11, 12, 3), rb.Conv2D(5, (3, 4), padding="same"), TANH, rb.Conv2D(2, 3, stride=2), SILU
+    ),
+    "filters past the vectors": net(
+        (9, 10, 2), rb.Conv2D(21, 2, padding=1), TANH, rb.Conv2D(19, 3, dilation=2, padding=2)
+    ),
+    "groups of a large image": net(
+        (12, 9, 4),
+        rb.Conv2D(6, 3, groups=2, padding=1, bias=False),
+        TANH,
+        rb.Conv2D(12, 2, groups=6, stride=(1, 2), dilation=(2, 1)),
+    ),
+    "depthwise on a large image": net(
+        (10, 11, 3), rb.Conv2D(3, 4, groups=3, padding=2), rb.Conv2D(3, 3, groups=3, dilation=3)
+    ),
     "conv1d of groups": net((7, 4), rb.Conv1D(4, 1), rb.Conv1D(6, 3, groups=2), TANH),
     "affine": net((4, 3, 3), rb.Conv2D(5, 2), TANH, rb.Affine(), SILU),
     "affine of a row": rb.Model([rb.Dense(5), rb.Affine(), TANH, rb.Dense(2)], input_shape=(3,)),
@@ -287,6 +302,22 @@ SMOOTH = {  # networks without kinks
 }
 KINKED = {  # max pools, thresholds and relu
     "max pool": net((7, 5, 2), rb.Conv2D(3, 2), TANH, rb.MaxPool2D(2)),
+    "sigmoid and max pool": net(
+        (9, 8, 2), rb.Conv2D(3, 2), rb.Activation("sigmoid"), rb.MaxPool2D(3, stride=2)
+    ),
+    "elu and overlapping max pool": net(
+        (7, 6, 1), rb.Conv2D(4, 2), rb.Activation("elu"), rb.MaxPool2D(3, stride=1, padding="same")
+    ),
+    "softplus of the input and max pool": net(
+        (7, 6, 2), rb.Activation("softplus"), rb.MaxPool2D(2, stride=3), rb.Conv2D(2, 1)
+    ),
+    "silu and max pool": net((7, 6, 2), rb.Conv2D(3, 2), SILU, rb.MaxPool2D(2)),
+    "an activation read by two": net(
+        (6, 6, 2),
+        rb.Conv2D(3, 1),
+        TANH,
+        rb.Residual([rb.MaxPool2D(3, stride=1, padding="same")], [rb.Conv2D(3, 1)]),
+    ),
     "max pool of padding cells": net((7, 6, 2), rb.MaxPool2D(3, stride=2, padding=1)),
     "leaky relu": net((5, 4, 2), rb.Conv2D(3, 2), rb.Activation("leaky_relu"), rb.Conv2D(2, 2)),
     "elu": net((5, 4, 2), rb.Conv2D(3, 2), rb.Activation("elu"), rb.Conv2D(2, 2)),

@@ -12,6 +12,7 @@ from ribbit.samplers import HMC
 from ribbit.samplers.run.growing import GrowingRecord
 from ribbit.samplers.run.record import Record
 from ribbit.samplers.run.run import Run
+from ribbit.samplers.run.until import Watch
 from tests.support.targets import Gaussian, Line, equal, same
 
 X = np.linspace(-1.0, 1.0, 40)[:, None]
@@ -349,3 +350,38 @@ def test_time_is_left_for_the_end(monkeypatch):
     hmc = HMC(Gaussian([1.0]), step_size=0.1, num_leapfrog_steps=2)
     draws = hmc.sample(5, init=np.zeros((2, 1)), warmup=0, max_seconds=1e5, progress=False)
     assert len(draws) == 1
+
+
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.parametrize("rule", [RULE, rb.Converged(rhat=1.0001, ess=150)], ids=["met", "at most"])
+def test_a_look_that_was_cut_short_is_made_up_for(rule, tmp_path, monkeypatch):
+    """However the last look ends, the same line gives the same draws, and all that it looked at."""
+
+    def run(store):
+        return rb.HMC(network(), step_size=0.05, num_leapfrog_steps=7).sample(
+            until=rule, max_draws=2_000, warmup=50, chains=2, seed=3, progress=False, store=store
+        )
+
+    looks, predict = [], Watch._predict
+
+    def counted(self, guard):
+        looks.append(None)
+        if len(looks) == last:
+            raise KeyboardInterrupt  # as SIGTERM does, which arrives here
+        predict(self, guard)
+
+    monkeypatch.setattr(Watch, "_predict", counted)
+    last = None
+    alone = run(None)
+    last = len(looks)
+    assert last > 1
+    looks.clear()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(tmp_path / "run")
+    assert len(caught.value.draws) == len(alone)  # all draws are there, and not all was looked at
+    assert caught.value.draws.judged.shape[1] < len(alone)
+    again = run(tmp_path / "run")
+    assert again.settings["stopped"] == alone.settings["stopped"]
+    assert again.complete
+    assert again.judged.tobytes() == alone.judged.tobytes()
+    assert np.asarray(again.positions).tobytes() == alone.positions.tobytes()

@@ -279,6 +279,9 @@ class Run:
             several = Several(state, calendar, dim, draws=not shown)
         foresight = Foresight(sampler._density, self._settled(), first + self.total)
         with reporter:
+            # A look that Ctrl-C or SIGTERM ended, and the draws of which are in the folder.
+            if watch is not None and watch.owes(self.kept):
+                met = self._enough(guard, reporter) or met
             while self.kept < self.num_draws and not (guard.requested or met):
                 try:
                     made = None

@@ -239,6 +239,10 @@ class Watch:
         """Whether `look` has something to do."""
         return kept >= self.next or self._waiting >= _PENDING
 
+    def owes(self, kept: int) -> bool:
+        """Whether a look that was due at these draws, of a run that goes on, did not come about."""
+        return self.at < kept and kept >= self.next
+
     def look(
         self,
         kept: int,
