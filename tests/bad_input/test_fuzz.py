@@ -15,13 +15,6 @@ from tests.support.fuzz.runner import ACCEPTED, TOTAL, check, run
 from tests.support.fuzz.worker import CALLS, cases
 
 
-def test_a_tenth():
-    found = run(3, 10)
-    assert len(found) == TOTAL // 10
-    check(found)
-
-
-@pytest.mark.slow
 def test_all():
     found = run(0, 1)
     assert len(found) == TOTAL

@@ -126,7 +126,7 @@ SAMPLERS: dict[str, Call] = {
             "trajectory_length": (0.3, m.reals(0.0, none=True)),
             "jitter": (0.1, m.without(m.reals(0.0, 1.0), "end")),
             "target_acceptance": fraction(0.8),
-            "max_num_leapfrog_steps": count(100, 1, 2**70),
+            "max_num_leapfrog_steps": count(100, 1, 2**70, none=True),
             "divergence_threshold": positive(1000.0),
             "randomize": (None, m.choices(none=True)),
         },
