@@ -75,6 +75,9 @@ def sgld(folder):
 METHODS = {"BBB": (bbb, 0.05), "MC dropout": (mc_dropout, 0.04), "SGLD": (sgld, 0.05)}
 
 
+# the recipes of papers: pixels as they scale them, and so many epochs
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_error(shared_data, name):

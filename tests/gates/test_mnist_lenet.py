@@ -81,6 +81,8 @@ def sgld(folder):
 METHODS = {"BBB": (bbb, 0.03), "MC dropout": (mc_dropout, 0.025), "SGLD": (sgld, 0.025)}
 
 
+# so many epochs as the recipe has
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_error(shared_data, name):

@@ -49,6 +49,9 @@ def run(folder, iterations=ITERATIONS):
     }
 
 
+# their features, as they are
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
 @pytest.mark.slow
 def test_run_of_izmailov_et_al(shared_data):
     found = run(shared_data)

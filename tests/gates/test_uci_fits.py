@@ -113,6 +113,8 @@ def bbb_holds(found, name):
     return found["bbb_rmse"] <= BBB[name][0] and found["bbb_ll"] >= BBB[name][1]
 
 
+# so many epochs as the recipes have
+@pytest.mark.filterwarnings("ignore::ribbit.errors.FitWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_uci(shared_data, name):

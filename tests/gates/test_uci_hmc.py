@@ -69,6 +69,9 @@ def holds(found, reference):
     return found["rmse"] <= 1.1 * rmse and found["log_likelihood"] >= log_likelihood - 0.1
 
 
+# 80 draws, as the references are: neither they nor these have converged
+@pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::ribbit.errors.NoiseWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "split"), REFERENCES)
 def test_hmc_agrees_with_the_reference(shared_data, name, split):

@@ -202,13 +202,14 @@ struct Sites {
   std::int64_t next = 0, ahead = 0;
 };
 
-// grad: (kIns, outs) from its first output on. next: from a panel to what it asks for, `step`
-// scalars with every row.
+// grad: (kIns, outs) from its first output on. next: from a panel to the `some` scalars that it
+// asks for.
 template <class T, int kIns, int kVectors>
 RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::int64_t next,
-                              std::int64_t step, std::int64_t outs, std::int64_t width,
+                              std::int64_t some, std::int64_t outs, std::int64_t width,
                               std::int64_t o0, T* grad) {
   constexpr int lanes = kLanes<T>;
+  constexpr std::int64_t kLine = 64 / sizeof(T);
   using V = Vec<T>;
   V sum[kIns][kVectors];
   RIBBIT_UNROLL for (int i = 0; i < kIns; ++i) {
@@ -221,10 +222,8 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
       const T* delta =
           dt + (row * sites.delta_row + column * sites.delta_column) * kPanel * width + o0;
       const int valid = column + 1 < sites.columns ? kPanel : sites.valid;
-      const T* fetched = x + next;
+      for (std::int64_t f = 0; f < some; f += kLine) __builtin_prefetch(x + next + f, 0, 2);
       for (int r = 0; r < valid; ++r) {
-        __builtin_prefetch(fetched, 0, 2);
-        fetched += step;
         V dv[kVectors];
         RIBBIT_UNROLL for (int v = 0; v < kVectors; ++v) {
           dv[v] = load<T>(delta + r * width + v * lanes);
@@ -264,12 +263,12 @@ constexpr int outer_inputs() {
 
 template <class T, int kVectors, int kIns>
 RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Sites& sites,
-                                 std::int64_t next, std::int64_t step, std::int64_t outs,
+                                 std::int64_t next, std::int64_t some, std::int64_t outs,
                                  std::int64_t width, std::int64_t o0, T* grad) {
   if (size == kIns) {
-    outer_tile<T, kIns, kVectors>(a, dt, sites, next, step, outs, width, o0, grad);
+    outer_tile<T, kIns, kVectors>(a, dt, sites, next, some, outs, width, o0, grad);
   } else if constexpr (kIns > 1) {
-    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, next, step, outs, width, o0, grad);
+    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, next, some, outs, width, o0, grad);
   }
 }
 
@@ -281,12 +280,11 @@ static void outer_columns(const T* a, const T* dt, const Sites& sites, std::int6
   const Tiling tiling(ins, kMost);
   // Each tile asks for its part.
   const std::int64_t part = (sites.ahead + tiling.count - 1) / tiling.count;
-  const std::int64_t step = (part + kPanel - 1) / kPanel;
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t i0 = tiling.begin(t);
-    const std::int64_t next = step > 0 ? sites.next + t * part - i0 * kPanel : 0;
-    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites, next, step, outs,
-                                      width, o0, grad + i0 * outs);
+    outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites,
+                                      sites.next + t * part - i0 * kPanel, part, outs, width, o0,
+                                      grad + i0 * outs);
   }
 }
 
