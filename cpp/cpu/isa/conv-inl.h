@@ -86,7 +86,7 @@ RIBBIT_INLINE void touch(const T* at, std::int64_t n) {
 }
 
 // The sites of one row for one tile of outputs. w, init, y: of the tile. far: the image does not
-// stay in cache; fresh: this tile is the first to read it.
+// stay in cache; step: scalars of it to ask for with every product, 0: another tile does.
 template <class T, int kOutputs>
 static void convolve_row(const T* w, const T* init, const T* source, T* y, const ConvPass& p,
                          std::int64_t top, bool add, bool far, std::int64_t step) {

@@ -380,6 +380,7 @@ def test_a_look_that_was_cut_short_is_made_up_for(rule, tmp_path, monkeypatch):
         run(tmp_path / "run")
     assert len(caught.value.draws) == len(alone)  # all draws are there, and not all was looked at
     assert caught.value.draws.judged.shape[1] < len(alone)
+    assert not caught.value.draws.complete
     again = run(tmp_path / "run")
     assert again.settings["stopped"] == alone.settings["stopped"]
     assert again.complete

@@ -418,8 +418,14 @@ class Run:
             self._elapsed(),
             self._settings(),
             None if self.watch is None else self.watch.pack(),
-            self.kept == self.num_draws or self.ended == "converged",
+            self._is_complete(),
         )
+
+    def _is_complete(self) -> bool:
+        """Whether the run is over: there is nothing that the same line would add."""
+        if self.watch is not None and self.watch.owes(self.kept):
+            return False
+        return self.kept == self.num_draws or self.ended == "converged"
 
     def _steps_to(self, count: int) -> int:
         """Return the steps of this run up to its draw `count`."""
@@ -548,7 +554,7 @@ class Run:
         return Draws(
             positions=positions,
             stats=stats,
-            complete=self.kept == self.num_draws or self.ended == "converged",
+            complete=self._is_complete(),
             state=state,
             settings=self._settings(),
             predictive=predictive,
