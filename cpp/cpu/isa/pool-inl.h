@@ -82,7 +82,7 @@ static void max_pool(const T* x, const Window& w, T* y) {
   const std::int64_t ahead = kPoolSitesAhead * w.stride_width * pixel;
   each_site(w, [&](std::int64_t site, std::int64_t, const auto& cells) {
     each_run<T>(pixel, [&](std::int64_t e, auto count) __attribute__((always_inline)) {
-      Vec<T> most[count.value];
+      Vec<T> most[count.value] = {};
       bool first = true;
       cells([&](std::int64_t cell) __attribute__((always_inline)) {
         const T* in = x + cell + e;
