@@ -78,13 +78,6 @@ RIBBIT_INLINE void convolve_tile(const T* w, const T* init, const T* x, T* y,
   }
 }
 
-// Asks for n scalars.
-template <bool kWrite, class T>
-RIBBIT_INLINE void touch(const T* at, std::int64_t n) {
-  constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < n; i += kLine) __builtin_prefetch(at + i, kWrite ? 1 : 0);
-}
-
 // The sites of one row for one tile of outputs. w, init, y: of the tile. far: the image does not
 // stay in cache; step: scalars of it to ask for with every product, 0: another tile does.
 template <class T, int kOutputs>
@@ -95,12 +88,13 @@ static void convolve_row(const T* w, const T* init, const T* source, T* y, const
   const std::int64_t w_tap = p.channels * kOutputs, w_row = p.taps_width * w_tap;
   const bool side_by_side = p.spread_width == 1 && p.pixel == p.channels;
   constexpr int kVectors = tile_vectors(kOutputs, 1), kRows = kVectors * kLanes<T>;
+  constexpr int kLine = 64 / sizeof(T);
   const T* lowest = source + (top + (taps.end - 1) * p.spread_height) * p.width * pixel;
   for (std::int64_t j = 0; j < p.columns; ++j) {
     const std::int64_t left = j * p.step_width - p.pad_width;
     const Span across(left, p.taps_width, p.width, p.spread_width);
-    if (far)
-      touch<true>(y + (j + kSitesAhead) * p.column * p.out_pixel * kPanel, kOutputs * kPanel);
+    const T* later = y + (j + kSitesAhead) * p.column * p.out_pixel * kPanel;  // to be written
+    for (int i = 0; far && i < kOutputs * kPanel; i += kLine) __builtin_prefetch(later + i, 1);
     const std::int64_t stretches = across.size() > 0 ? taps.size() : 0;
     const T* x = source + top * p.width * pixel + taps.begin * row +
                  (left + across.begin * p.spread_width) * pixel;
