@@ -72,6 +72,7 @@ struct Wish final : Poll {
 
 struct Problem {
   std::int64_t rows, hidden, dim;
+  double step_size = 0.01;
   Values x, y;
   LogDensity<float> density;
 
@@ -94,7 +95,7 @@ struct Problem {
     for (std::size_t c = 0; c < likelihood.size(); ++c) {
       at.terms.push_back(likelihood[c]);
       at.terms.push_back(prior[c]);
-      at.step_size.push_back(0.01 + 0.002 * static_cast<double>(c));
+      at.step_size.push_back(step_size + 0.002 * static_cast<double>(c));
       at.num_steps.push_back(6);
     }
     return at;
@@ -185,18 +186,30 @@ void check_small() {
   }
 }
 
-// Chains have several threads each, of which some leave.
+// Chains have several threads each, of which some leave: members that are twins, and members that
+// share what they move (two chunks of theta); four shards, taken by two or four.
 void check_teams() {
-  const Problem problem(1500, 120);
+  Problem twins(1500, 120), shared(1500, 420);
   constexpr std::int64_t kCount = 3;
-  for (const std::int64_t chains : {1, 3}) {
-    set_num_threads(1);
-    const State single = problem.run(chains, kCount, 1, kForever);
-    set_num_threads(6);
-    CHECK(problem.run(chains, kCount, kCount, kForever) == single);
-    halve_teams(11);
-    CHECK(problem.run(chains, kCount, kCount, kForever) == single);
-    CHECK(halve_teams(0) > 0);
+  CHECK(twins.density.evaluator().may_be_twins(4));
+  CHECK(!shared.density.evaluator().may_be_twins(4));
+  for (Problem* problem : {&twins, &shared}) {
+    for (const double step_size : {0.01, 1e12}) {  // the second: every trajectory is lost
+      problem->step_size = step_size;
+      for (const std::int64_t chains : {1, 3}) {
+        set_num_threads(1);
+        const State single = problem->run(chains, kCount, 1, kForever);
+        CHECK(std::all_of(single.energy_error.begin(), single.energy_error.end(),
+                          [&](double e) { return std::isfinite(e) == (step_size < 1.0); }));
+        for (const int threads : {2, 6}) {
+          set_num_threads(threads);
+          CHECK(problem->run(chains, kCount, kCount, kForever) == single);
+          halve_teams(11);
+          CHECK(problem->run(chains, kCount, kCount, kForever) == single);
+          CHECK(halve_teams(0) > 0 || step_size > 1.0 || (threads == 2 && chains == 3));
+        }
+      }
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "cpu/system/large_blocks.h"
 #include "cpu/system/peak.h"
+#include "cpu/system/pieces.h"
 #include "cpu/system/shards.h"
 #include "cpu/system/team_limit.h"
 #include "cpu/system/threads.h"
@@ -92,6 +93,45 @@ void check_late_thread() {
   late_thread(50, std::chrono::microseconds(0), made);
   CHECK(made == 50);
   CHECK(halve_teams(0) == 0);
+}
+
+// Jobs of 16 pieces, of which those of one member take it longer. Every piece is done once, a
+// member's own in order and before those of others; the rest do what the late one has not begun.
+void check_pieces(int wanted, std::chrono::microseconds late) {
+  constexpr std::int64_t kPieces = 16;
+  constexpr int kJobs = 20;
+  Crew crew(wanted);
+  const int members = crew.size();
+  Pieces pieces;
+  pieces.clear(members);
+  Cancel cancel(nullptr);
+  std::vector<std::atomic<int>> done(static_cast<std::size_t>(kPieces * kJobs));
+  std::atomic<int> by_late{0}, out_of_order{0};
+  for_each_chain(crew, 1, cancel, [&](Team& team, int member, int, std::int64_t, int) {
+    const std::int64_t first = kPieces * member / members, end = kPieces * (member + 1) / members;
+    for (int job = 0; job < kJobs; ++job) {
+      pieces.own(member, first, end);
+      if (!team.gather()) return false;
+      std::int64_t next = first;
+      bool others = false;
+      for (std::int64_t piece; (piece = pieces.take(member, members)) >= 0;) {
+        const bool own = first <= piece && piece < end;
+        if (own && (others || piece != next++)) out_of_order.fetch_add(1);
+        others = others || !own;
+        done[static_cast<std::size_t>(job * kPieces + piece)].fetch_add(1);
+        if (late.count() == 0) continue;
+        if (member == members - 1) by_late.fetch_add(1);
+        std::this_thread::sleep_for(member == members - 1 ? late : late / 20);
+      }
+      if (!team.gather()) return false;
+    }
+    return true;
+  });
+  for (auto& times : done) CHECK(times.load() == 1);
+  CHECK(out_of_order.load() == 0);
+  if (members == 1 || members == kPieces || late.count() == 0) return;
+  const auto own = static_cast<int>(kPieces - kPieces * (members - 1) / members);
+  CHECK(by_late.load() >= 1 && by_late.load() < kJobs * own);  // its own are kJobs * own
 }
 
 void check_waits() {
@@ -235,6 +275,9 @@ int main(int argc, char** argv) {
   check_handover();
   check_team_limit();
   check_late_thread();  // first: no other team has been late
+  for (const int members : {1, 2, 3, 16}) {
+    for (const int late : {0, 2000}) check_pieces(members, std::chrono::microseconds(late));
+  }
   for (const int threads : {1, 2, 3, 5}) {
     for (const std::int64_t chains : {1, 2, 3, 7}) check_chains(threads, chains);
   }

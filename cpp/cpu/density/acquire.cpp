@@ -53,7 +53,9 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
   for (int t = 0; t < threads; ++t) {
     if (!leads_team(t, threads, chains)) continue;
     TeamSpace<T>& team = *space->teams[static_cast<std::size_t>(t)];
-    team.packed.resize(packed);
+    const bool twins = has_team(threads, chains) && may_be_twins(shards);
+    team.packed.resize(twins ? threads * packed : packed);
+    team.pieces.clear(threads);
     team.chunk_prior.resize(static_cast<std::size_t>(chunk_count()));
     if (scaled()) {
       team.weights.resize(dim_);
@@ -61,7 +63,7 @@ std::unique_ptr<CallSpace<T>> Evaluator<T>::acquire(int threads, std::int64_t ch
       team.scale_sums.resize(static_cast<std::size_t>(scales_->sums()));
     }
     if (row_noise) continue;
-    team.shard_grads.resize(shards * dim_);
+    team.shard_grads.resize((twins ? 2 : 1) * shards * dim_);
     team.marks.resize(shards * touched_.marks());
     if (group_ != nullptr && !team.exchange) {
       team.exchange = std::make_unique<GradientExchange<T>>(*group_, dim_);

@@ -200,7 +200,7 @@ void Evaluator<T>::run_shard(const Member<T>& m, const T* theta, std::int64_t sh
   } else if (wanted.gradient) {
     std::fill(grad, grad + dim_, T(0));
   }
-  const T* packed = packs(m) ? m.shared.packed.data() : nullptr;
+  const T* packed = packs(m) ? packed_of(m) : nullptr;
   pass_->run_shard(
       {m.batch.x, m.first_panel(shard), m.last_panel(shard), theta, packed, m.masks, grad, marks},
       m.own, likelihood, m.team.cancel());
@@ -234,7 +234,11 @@ Part Evaluator<T>::part(const Member<T>& m) const {
 // cancelled.
 template <class T>
 bool Evaluator<T>::pack_weights(const Member<T>& m, const T* theta, bool backward) const {
-  T* packed = m.shared.packed.data();
+  T* packed = packed_of(m);
+  if (m.twin) {
+    pass_->pack(theta, backward, Part{}, packed);
+    return true;
+  }
   if (chunk_count() == 1) {
     // Member<T> 0 owns all of theta: packing the little there is costs less than another barrier.
     if (m.index == 0) pass_->pack(theta, backward, Part{}, packed);
@@ -281,12 +285,12 @@ bool Evaluator<T>::run_weights(const Member<T>& m, const T* theta, Wanted wanted
     run_shard(m, theta, 0, wanted);
     return !m.team.cancel().cancelled();
   }
+  m.own_pieces(m.own_shards());
   if (!pack_weights(m, theta, wanted.gradient)) return false;
   if (m.splits()) return split_shard(m, theta, wanted);
-  const std::int64_t shards = m.own_shards();
-  for (std::int64_t s = m.first(shards); s < m.last(shards); ++s) {
-    if (m.team.cancel().cancelled()) return false;
-    run_shard(m, theta, m.first_shard() + s, wanted);
+  if (!m.each_piece(m.own_shards(),
+                    [&](std::int64_t s) { run_shard(m, theta, m.first_shard() + s, wanted); })) {
+    return false;
   }
   return m.group != nullptr ? share(m, theta, wanted) : m.barrier();
 }

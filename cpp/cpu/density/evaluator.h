@@ -178,6 +178,15 @@ class Evaluator {
                  const Body& body, const Prepare& prepare = {},
                  const std::int64_t* order = nullptr) const;
 
+  // Whether the members of a team may be twins: each moves its own copy of the few parameters,
+  // packs it, and adds up the shards of all, so that they meet once for a gradient and what one of
+  // them has written is not fetched by the others but for the shards' sums. For that run_shards()
+  // and combine() need grad, theta and a turn of the member itself, a new turn for every gradient.
+  bool may_be_twins(std::int64_t shards) const {
+    return chunk_count() == 1 && shards > 1 && group_ == nullptr && scales_ == nullptr && !last_ &&
+           !concrete_ && touched_.empty();
+  }
+
   // By all members of a team, in this order: fills the team's shards (theta may have been written
   // by its owner just before; ends with a barrier, false when cancelled),
   bool run_shards(const Member<T>& m, const T* theta, Wanted wanted) const;
@@ -217,7 +226,7 @@ class Evaluator {
   }
   // Elements [begin, end) of m.grad from several shards, all of them here.
   void add_shards(const Member<T>& m, std::int64_t begin, std::int64_t end) const {
-    const T* shard_grads = m.shared.shard_grads.data();
+    const T* shard_grads = m.shard_grads(dim_);
     if (!touched_.empty()) {
       touched_.sum(shard_grads, dim_, m.shards, m.shared.marks.data(), begin, end, m.grad);
       return;
@@ -227,6 +236,10 @@ class Evaluator {
   bool split_shard(const Member<T>& m, const T* theta, Wanted wanted) const;
   void prepare_split(TeamSpace<T>& space, std::int64_t rows, int members) const;
   bool packs(const Member<T>& m) const;
+  // Where the member finds the packed weights.
+  T* packed_of(const Member<T>& m) const {
+    return m.shared.packed.data() + (m.twin ? m.index * pass_->packed_size() : 0);
+  }
   bool pack_weights(const Member<T>& m, const T* theta, bool backward) const;
   // Of a last layer that is integrated out.
   LastLayerNoise last_layer_noise(const T* theta) const;
@@ -329,7 +342,7 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
   const KernelTable<T>& k = kernels<T>();
   T* grad = m.grad;
   T away[kChunk];  // from the centre
-  for (std::int64_t c = m.first(chunk_count()); c < m.last(chunk_count()); ++c) {
+  for (std::int64_t c = m.first_chunk(chunk_count()); c < m.last_chunk(chunk_count()); ++c) {
     const std::int64_t begin = c * kChunk, end = std::min(dim_, begin + kChunk);
     if (wanted.gradient && scales_ != nullptr) {
       scales_->gather(m.shared.scale_sums.data(), c, grad);
@@ -352,7 +365,7 @@ void Evaluator<T>::combine(const Member<T>& m, const T* theta, Wanted wanted,
                       wanted.values && keep == 1.0 ? &logp : nullptr,
                       wanted.gradient ? grad + b : nullptr);
     }
-    m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
+    if (!m.twin || m.index == 0) m.shared.chunk_prior[static_cast<std::size_t>(c)] = logp;
     next(begin, end);
   }
 }

@@ -101,6 +101,7 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
     k.fill_normal(s.noise.data() + begin, end - begin, static_cast<std::uint64_t>(begin),
                   steps.seed, c1, c2, c3);
   }
+  if (!split) m.own_pieces(m.shards);
   k.product(scale + begin, (local ? scale : s.noise.data()) + begin, end - begin,
             s.second.data() + begin);
   if (!m.barrier()) return false;
@@ -115,11 +116,8 @@ bool row_noise_gradient(const Evaluator<T>& evaluator, const Member<T>& m, bool 
                                    steps.seed,
                                    step,
                                    c2};
-  if (split && !split_row_noise(evaluator, m, weights)) return false;
-  for (std::int64_t shard = m.first(m.shards); !split && shard < m.last(m.shards); ++shard) {
-    if (m.team.cancel().cancelled()) return false;
-    row_noise_shard(evaluator, m, weights, shard);
-  }
+  const auto run = [&](std::int64_t shard) { row_noise_shard(evaluator, m, weights, shard); };
+  if (split ? !split_row_noise(evaluator, m, weights) : !m.each_piece(m.shards, run)) return false;
   if (!m.barrier()) return false;
   const double prior = steps.closed ? 0.0 : steps.kl_weight[i];
   const bool learned = evaluator.traits().learns_noise;

@@ -10,6 +10,7 @@
 #include "cpu/layers/row_blocks.h"
 #include "cpu/network/mlp_row_noise.h"
 #include "cpu/network/network_pass.h"
+#include "cpu/system/pieces.h"
 #include "cpu/system/threads.h"
 
 namespace ribbit::cpu {
@@ -55,6 +56,7 @@ struct TeamSpace {
   Buffer<T> shard_grads;       // (shards, dim); of a group its own shards
   Buffer<std::uint8_t> marks;  // (shards, touched_.marks()), where rows of large tables are marked
   double shard_ll[kMostShards];
+  Pieces pieces;                    // shards that are not begun
   std::vector<double> chunk_prior;  // (chunks of theta,)
 
   std::unique_ptr<GradientExchange<T>> exchange;  // of a group
@@ -120,6 +122,8 @@ struct Member {
   const Masks* masks = nullptr;
   const RowGroup* group = nullptr;  // null: all rows of the batch are here
   const WishPoll* wish = nullptr;   // of a group
+  bool twin = false;  // all members move the same theta, each a copy (Evaluator::may_be_twins)
+  int turn = 0;       // of twins: which half of shard_grads
 
   // The panels [first, last) of a shard.
   std::int64_t first_panel(std::int64_t shard) const {
@@ -128,9 +132,10 @@ struct Member {
   }
   std::int64_t last_panel(std::int64_t shard) const { return first_panel(shard + 1); }
 
+  T* shard_grads(std::int64_t dim) const { return shared.shard_grads.data() + turn * shards * dim; }
   // Where a shard adds up its gradient: a single shard needs no sum behind it.
   T* shard_grad(std::int64_t shard, std::int64_t dim) const {
-    return shards == 1 ? grad : shared.shard_grads.data() + (shard - first_shard()) * dim;
+    return shards == 1 ? grad : shard_grads(dim) + (shard - first_shard()) * dim;
   }
   // The shards whose rows are here: first_shard(), .. , of own_shards().
   std::int64_t first_shard() const { return group != nullptr ? group->own_first() : 0; }
@@ -143,6 +148,27 @@ struct Member {
   // The member's share [first, last) of count pieces of work.
   std::int64_t first(std::int64_t count) const { return part(count, index); }
   std::int64_t last(std::int64_t count) const { return part(count, index + 1); }
+  // Pieces of work that each give their own result: a share of them, before a barrier,
+  void own_pieces(std::int64_t count) const {
+    if (count > team.size()) shared.pieces.own(index, first(count), last(count));
+  }
+  // and body(piece) on those of the share and, where others are late, on some of theirs. False when
+  // cancelled.
+  template <class Body>
+  bool each_piece(std::int64_t count, const Body& body) const {
+    if (count <= team.size()) {  // nobody has one that is not begun
+      if (first(count) < last(count)) body(first(count));
+      return !team.cancel().cancelled();
+    }
+    for (std::int64_t piece; (piece = shared.pieces.take(index, team.size())) >= 0;) {
+      if (team.cancel().cancelled()) return false;
+      body(piece);
+    }
+    return true;
+  }
+  // The chunks of theta that it moves.
+  std::int64_t first_chunk(std::int64_t count) const { return twin ? 0 : first(count); }
+  std::int64_t last_chunk(std::int64_t count) const { return twin ? count : last(count); }
   // Rounded up, so that a single piece falls to member 0.
   std::int64_t part(std::int64_t count, std::int64_t i) const {
     return (count * i + team.size() - 1) / team.size();
