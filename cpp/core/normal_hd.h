@@ -12,6 +12,25 @@
 
 namespace ribbit {
 
+// What is done beside a formula, a part at each call, so that the latencies of one hide in the
+// other: nothing.
+struct NothingBeside {
+  RIBBIT_HD_METHOD void operator()() const {}
+};
+
+// horner_exact (math_hd.h) with a part of it after every other step.
+template <class T, class Beside>
+RIBBIT_HD T horner_beside(Beside&, T, double c0) {
+  return Ops<T>::set(c0);
+}
+template <class T, class Beside, class... Rest>
+RIBBIT_HD T horner_beside(Beside& beside, T x, double c0, Rest... rest) {
+  const T p = horner_beside<T>(beside, x, rest...);
+  const T sum = Ops<T>::fma(p, x, Ops<T>::set(c0));
+  if constexpr (sizeof...(rest) % 2 == 0) beside();
+  return sum;
+}
+
 // The low 32 bits of each lane as a signed number, rounded to T.
 template <class T>
 RIBBIT_HD T signed_word(typename Ops<T>::Bits w) {
@@ -44,10 +63,11 @@ RIBBIT_HD T root_of_radius(T x) {
 // 2^32, so that neither end of (0, 1) loses bits. a = 2^e m, m in [1/2, 1), f = m - 1 (or f = a, e
 // = 0); -2 ln u1 = f Q(f) - 2 e ln 2, Q(f) = -2 log1p(f) / f on [-1/2, 0], minimax relative
 // error 3.7e-9 (float), 1.1e-18 (double).
-template <class T>
-RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
+template <class T, class Beside>
+RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0, Beside& beside) {
   using O = Ops<T>;
   const T a = O::fma(signed_word<T>(w0), O::set(0x1p-32), O::set(0x1p-33));
+  beside();
   const auto upper = a < O::set(0.0);
   T m;
   if constexpr (sizeof(typename O::Scalar) == 4) {
@@ -59,21 +79,25 @@ RIBBIT_HD T box_muller_radius(typename Ops<T>::Bits w0) {
   const T f = O::select(upper, a, m - O::set(1.0));
   const T step = O::set(-1.3862943611198906);  // -2 ln 2; e = exponent + 1
   const T tail = O::select(upper, O::set(0.0), O::fma(O::exponent(a), step, step));
+  beside();
   T q;
   if constexpr (sizeof(typename O::Scalar) == 4) {
-    q = horner_exact<T>(f, -2.0, 1.0000017881393433, -0.6665242910385132, 0.5037771463394165,
-                        -0.3513795733451843, 0.6820980310440063, 1.1907473802566528,
-                        3.953453540802002, 4.964673042297363, 3.4919002056121826);
+    q = horner_beside<T>(beside, f, -2.0, 1.0000017881393433, -0.6665242910385132,
+                         0.5037771463394165, -0.3513795733451843, 0.6820980310440063,
+                         1.1907473802566528, 3.953453540802002, 4.964673042297363,
+                         3.4919002056121826);
   } else {
-    q = horner_exact<T>(f, -2.0, 1.0000000000000027, -0.6666666666656236, 0.5000000001418994,
-                        -0.39999999013508547, 0.3333337467205335, -0.2857028159068697,
-                        0.25022372922647435, -0.21902668402708486, 0.2343893609975765,
-                        0.10270268511362654, 2.001638409852147, 9.152128638875366,
-                        37.41002332559913, 117.67939566413934, 292.6019429082457, 563.6807060803703,
-                        827.562530447455, 894.6328775269691, 673.7325702564189, 316.5731936121436,
-                        70.67144295668827);
+    q = horner_beside<T>(beside, f, -2.0, 1.0000000000000027, -0.6666666666656236,
+                         0.5000000001418994, -0.39999999013508547, 0.3333337467205335,
+                         -0.2857028159068697, 0.25022372922647435, -0.21902668402708486,
+                         0.2343893609975765, 0.10270268511362654, 2.001638409852147,
+                         9.152128638875366, 37.41002332559913, 117.67939566413934,
+                         292.6019429082457, 563.6807060803703, 827.562530447455, 894.6328775269691,
+                         673.7325702564189, 316.5731936121436, 70.67144295668827);
   }
-  return root_of_radius<T>(O::fma(f, q, tail));
+  const T root = root_of_radius<T>(O::fma(f, q, tail));
+  beside();
+  return root;
 }
 
 // Whether bit 30 is set, of each lane. On a device one instruction, where the compiler's own way
@@ -92,13 +116,16 @@ RIBBIT_HD auto bit_30(typename Ops<T>::Bits w) {
 
 // cos and sin of 2 pi (w1 + 1/2) / 2^32: the quadrant is taken off in integers, the rest is
 // pi/2 y with y in [-1/2, 1/2].
-template <class T>
-RIBBIT_HD void box_muller_angle(typename Ops<T>::Bits w1, T& cosine, T& sine) {
+template <class T, class Beside>
+RIBBIT_HD void box_muller_angle(typename Ops<T>::Bits w1, T& cosine, T& sine, Beside& beside) {
   using O = Ops<T>;
   constexpr bool kFloat = sizeof(typename O::Scalar) == 4;
+  beside();
   const T y = O::fma(signed_word<T>(w1 << 2), O::set(0x1p-32), O::set(0x1p-31));
+  beside();
   T c, s;
   sincos_quarter<T, true>(y, c, s);
+  beside();
   const auto quadrant = w1 + O::set_bits(1u << 29);  // bits 30, 31
   const auto odd = bit_30<T>(quadrant);
   const auto sign = O::set_bits(kFloat ? 0x80000000ull : 0x8000000000000000ull);
@@ -109,11 +136,12 @@ RIBBIT_HD void box_muller_angle(typename Ops<T>::Bits w1, T& cosine, T& sine) {
   sine = O::from_bits(sine_bits ^ ((quadrant << kToSign) & sign));
 }
 
-template <class T>
-RIBBIT_HD void box_muller(typename Ops<T>::Bits w0, typename Ops<T>::Bits w1, T& z0, T& z1) {
-  const T radius = box_muller_radius<T>(w0);
+template <class T, class Beside = const NothingBeside>
+RIBBIT_HD void box_muller(typename Ops<T>::Bits w0, typename Ops<T>::Bits w1, T& z0, T& z1,
+                          Beside& beside = Beside{}) {
+  const T radius = box_muller_radius<T>(w0, beside);
   T c, s;
-  box_muller_angle<T>(w1, c, s);
+  box_muller_angle<T>(w1, c, s, beside);
   z0 = radius * c;
   z1 = radius * s;
 }

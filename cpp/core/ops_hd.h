@@ -6,12 +6,15 @@
 // not static: NVRTC would warn of each function that a program does not use
 #define RIBBIT_HD __device__ __forceinline__
 #define RIBBIT_HD_MEMBER static __device__ __forceinline__
+#define RIBBIT_HD_METHOD __device__ __forceinline__
 #elif defined(__CUDACC__)
 #define RIBBIT_HD static __device__ __host__ __forceinline__
 #define RIBBIT_HD_MEMBER static __device__ __host__ __forceinline__
+#define RIBBIT_HD_METHOD __device__ __host__ __forceinline__
 #else
 #define RIBBIT_HD static inline __attribute__((always_inline))
 #define RIBBIT_HD_MEMBER static inline __attribute__((always_inline))
+#define RIBBIT_HD_METHOD inline __attribute__((always_inline))
 #endif
 
 #if defined(__clang__)

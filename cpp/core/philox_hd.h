@@ -73,11 +73,29 @@ RIBBIT_HD double uniform_of(Word high, Word low) {
   return u < most ? u : most;
 }
 
-// Ten rounds on N independent counters c[i][0..3], interleaved for instruction-level parallelism.
+// One round on N independent counters c[i][0..3], interleaved for instruction-level parallelism.
 // L: 64-bit lanes with one word each in the low half; high halves of the result hold rubbish.
 template <int N, class L>
-RIBBIT_HD void philox4x32(L (&c)[N][4], Word64 key) {
+RIBBIT_HD void philox_round(L (&c)[N][4], Word& key0, Word& key1) {
   using O = Lanes64<L>;
+  const L k0 = O::set(key0);
+  const L k1 = O::set(key1);
+  for (int i = 0; i < N; ++i) {
+    const L product0 = O::multiply_low32(c[i][0], 0xD2511F53u);
+    const L product1 = O::multiply_low32(c[i][2], 0xCD9E8D57u);
+    c[i][0] = O::xor3(O::high(product1), c[i][1], k0);
+    c[i][2] = O::xor3(O::high_too(product0), c[i][3], k1);
+    c[i][1] = product1;
+    c[i][3] = product0;
+  }
+  key0 += 0x9E3779B9u;
+  key1 += 0xBB67AE85u;
+}
+
+// Ten of them.
+constexpr int kPhiloxRounds = 10;
+template <int N, class L>
+RIBBIT_HD void philox4x32(L (&c)[N][4], Word64 key) {
   Word key0 = static_cast<Word>(key);
   Word key1 = static_cast<Word>(key >> 32);
 #if defined(__GNUC__) && !defined(__CUDACC__)
@@ -85,20 +103,7 @@ RIBBIT_HD void philox4x32(L (&c)[N][4], Word64 key) {
 #else
 #pragma unroll
 #endif
-  for (int round = 0; round < 10; ++round) {
-    const L k0 = O::set(key0);
-    const L k1 = O::set(key1);
-    for (int i = 0; i < N; ++i) {
-      const L product0 = O::multiply_low32(c[i][0], 0xD2511F53u);
-      const L product1 = O::multiply_low32(c[i][2], 0xCD9E8D57u);
-      c[i][0] = O::xor3(O::high(product1), c[i][1], k0);
-      c[i][2] = O::xor3(O::high_too(product0), c[i][3], k1);
-      c[i][1] = product1;
-      c[i][3] = product0;
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
+  for (int round = 0; round < kPhiloxRounds; ++round) philox_round<N>(c, key0, key1);
 }
 
 }  // namespace ribbit

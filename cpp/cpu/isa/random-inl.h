@@ -10,7 +10,13 @@ namespace ribbit::cpu {
 namespace {
 
 constexpr int kCounters = kLanes<double>;  // per vector
-constexpr int kStreams = 4;                // vectors of counters in flight
+constexpr int kStreams = 4;                // vectors of counters in flight, of words
+// Whether the words of the next block are made beside the normals of this one, of two vectors then;
+// doubles have no registers left for that (measured).
+template <class T>
+constexpr bool kWordsBeside = sizeof(T) == 4;
+template <class T>
+constexpr int kNormalStreams = kWordsBeside<T> ? 2 : kStreams;
 constexpr int kBlockElements = 4 * kCounters * kStreams;
 
 // Lane 2j holds counter j and lane 2j + 1 counter W/2 + j, so that interleaving within 128-bit
@@ -97,37 +103,44 @@ RIBBIT_INLINE VecF64 lanes128_second(VecF64 x, VecF64 y) {
 #endif
 }
 
-// Box and Muller on kStreams vectors of words at once.
-template <class T>
-RIBBIT_INLINE void box_muller_streams(const Vec<T> (&w0)[kStreams], const Vec<T> (&w1)[kStreams],
-                                      Vec<T> (&z0)[kStreams], Vec<T> (&z1)[kStreams]) {
-  using G = typename GroupOf<Vec<T>, kStreams>::type;
+// Box and Muller on S vectors of words at once.
+template <class T, int S, class Beside>
+RIBBIT_INLINE void box_muller_streams(const Vec<T> (&w0)[S], const Vec<T> (&w1)[S], Vec<T> (&z0)[S],
+                                      Vec<T> (&z1)[S], Beside& beside) {
+  using G = typename GroupOf<Vec<T>, S>::type;
   G first, second;
-  box_muller<G>(Ops<G>::bits(group(w0)), Ops<G>::bits(group(w1)), first, second);
+  box_muller<G>(Ops<G>::bits(group(w0)), Ops<G>::bits(group(w1)), first, second, beside);
   ungroup(first, z0);
   ungroup(second, z1);
 }
 
-// The normals of kStreams vectors of counters in memory order: out[stream][..].
-RIBBIT_INLINE void ordered_normals(const VecU64 (&w)[kStreams][4], VecF32 (&out)[kStreams][2]) {
-  VecF32 u0[kStreams], u1[kStreams], cosines[kStreams], sines[kStreams];
-  for (int s = 0; s < kStreams; ++s) {
+// The normals of S vectors of counters in memory order: out[stream][..]. begin() is called when
+// their words are read, and then `beside` now and then.
+template <int S, class Begin, class Beside>
+RIBBIT_INLINE void ordered_normals(const VecU64 (&w)[S][4], VecF32 (&out)[S][2], const Begin& begin,
+                                   Beside& beside) {
+  VecF32 u0[S], u1[S], cosines[S], sines[S];
+  for (int s = 0; s < S; ++s) {
     u0[s] = reinterpret_cast<VecF32>(word_pair(w[s][0], w[s][2]));
     u1[s] = reinterpret_cast<VecF32>(word_pair(w[s][1], w[s][3]));
   }
-  box_muller_streams<float>(u0, u1, cosines, sines);  // (z0, z2) and (z1, z3) of each counter
-  for (int s = 0; s < kStreams; ++s) {
+  begin();
+  box_muller_streams<float>(u0, u1, cosines, sines, beside);  // (z0, z2), (z1, z3) of each counter
+  for (int s = 0; s < S; ++s) {
     out[s][0] = interleave_low(cosines[s], sines[s]);
     out[s][1] = interleave_high(cosines[s], sines[s]);
   }
 }
-RIBBIT_INLINE void ordered_normals(const VecU64 (&w)[kStreams][4], VecF64 (&out)[kStreams][4]) {
-  VecF64 u[4][kStreams], z[4][kStreams];
-  for (int s = 0; s < kStreams; ++s)
+template <int S, class Begin, class Beside>
+RIBBIT_INLINE void ordered_normals(const VecU64 (&w)[S][4], VecF64 (&out)[S][4], const Begin& begin,
+                                   Beside& beside) {
+  VecF64 u[4][S], z[4][S];
+  for (int s = 0; s < S; ++s)
     for (int k = 0; k < 4; ++k) u[k][s] = reinterpret_cast<VecF64>(w[s][k]);
-  box_muller_streams<double>(u[0], u[1], z[0], z[1]);
-  box_muller_streams<double>(u[2], u[3], z[2], z[3]);
-  for (int s = 0; s < kStreams; ++s) {
+  begin();
+  box_muller_streams<double>(u[0], u[1], z[0], z[1], beside);
+  box_muller_streams<double>(u[2], u[3], z[2], z[3], beside);
+  for (int s = 0; s < S; ++s) {
     // 128-bit lane j of an interleaved vector: (z0, z1) of counter j (low) or W/2 + j (high)
     const VecF64 low01 = interleave_low(z[0][s], z[1][s]), low23 = interleave_low(z[2][s], z[3][s]);
     const VecF64 high01 = interleave_high(z[0][s], z[1][s]);
@@ -145,40 +158,69 @@ struct StreamAddress {
   Word c1, c2, c3;
 };
 
-// Words of kStreams vectors of counters from block on.
-RIBBIT_INLINE void philox_words(const StreamAddress& a, Word64 block, VecU64 (&c)[kStreams][4]) {
-  for (int i = 0; i < kStreams; ++i) {
+// S vectors of counters from block on.
+template <int S>
+RIBBIT_INLINE void counters_from(const StreamAddress& a, Word64 block, VecU64 (&c)[S][4]) {
+  for (int i = 0; i < S; ++i) {
     c[i][0] = (block + static_cast<Word64>(i * kCounters)) + counter_lanes();
     c[i][1] = a.c1 - VecU64{};
     c[i][2] = a.c2 - VecU64{};
     c[i][3] = a.c3 - VecU64{};
   }
-  philox4x32<kStreams>(c, a.key);
 }
 
+// The rounds of philox4x32, one at each call; nothing where all are done.
+template <int S>
+struct Rounds {
+  VecU64 (&c)[S][4];
+  Word key0, key1;
+  int left = kPhiloxRounds;
+  RIBBIT_INLINE_MEMBER void operator()() {
+    if (left == 0) return;
+    --left;
+    philox_round<S>(c, key0, key1);
+  }
+};
+
 // sink(index, normals) for each vector of normals; the last, incomplete block goes through a buffer
-// to sink_one(index, normal).
+// to sink_one(index, normal). Words keep the units of integers busy and normals those of
+// multiply-adds, whose latencies are longer than a core looks ahead: hence rounds of the next words
+// between the steps of normals.
 template <class T, class Sink>
 RIBBIT_INLINE void for_normals(std::int64_t n, const StreamAddress& a, const Sink& sink) {
-  constexpr int kL = kLanes<T>;
+  constexpr int kS = kNormalStreams<T>, kL = kLanes<T>;
   constexpr int kVectors = 4 * kCounters / kL;  // per stream
+  constexpr std::int64_t kBlock = kVectors * kL * kS;
+  const NothingBeside nothing;
   std::int64_t i = 0;
   Word64 block = a.block;
-  for (; i + kBlockElements <= n; i += kBlockElements, block += kCounters * kStreams) {
-    VecU64 c[kStreams][4];
-    philox_words(a, block, c);
-    Vec<T> z[kStreams][kVectors];
-    ordered_normals(c, z);
-    for (int s = 0; s < kStreams; ++s)
+  VecU64 c[kS][4];
+  Vec<T> z[kS][kVectors];
+  const auto begin = [&] { counters_from(a, block, c); };
+  const auto words = [&] {
+    begin();
+    philox4x32<kS>(c, a.key);
+  };
+  if constexpr (kWordsBeside<T>) words();
+  for (; i + kBlock <= n; i += kBlock) {
+    if constexpr (kWordsBeside<T>) {
+      block += kCounters * kS;
+      Rounds<kS> round{c, static_cast<Word>(a.key), static_cast<Word>(a.key >> 32)};
+      ordered_normals<kS>(c, z, begin, round);
+      while (round.left > 0) round();
+    } else {
+      words();
+      ordered_normals<kS>(c, z, nothing, nothing);
+      block += kCounters * kS;
+    }
+    for (int s = 0; s < kS; ++s)
       for (int j = 0; j < kVectors; ++j) sink.vector(i + (s * kVectors + j) * kL, z[s][j]);
   }
   if (i < n) {
-    alignas(64) T buffer[kBlockElements];
-    VecU64 c[kStreams][4];
-    philox_words(a, block, c);
-    Vec<T> z[kStreams][kVectors];
-    ordered_normals(c, z);
-    for (int s = 0; s < kStreams; ++s)
+    alignas(64) T buffer[kBlock];
+    if constexpr (!kWordsBeside<T>) words();
+    ordered_normals<kS>(c, z, nothing, nothing);
+    for (int s = 0; s < kS; ++s)
       for (int j = 0; j < kVectors; ++j) store(buffer + (s * kVectors + j) * kL, z[s][j]);
     for (std::int64_t k = i; k < n; k += kL) {
       const std::int64_t rest = n - k < kL ? n - k : kL;
@@ -237,7 +279,8 @@ static void fill_words(std::uint32_t* out, std::int64_t n, std::uint64_t first_e
     const bool whole = i + kBlockElements <= n;
     std::uint32_t* target = whole ? out + i : buffer;
     VecU64 c[kStreams][4];
-    philox_words(a, block, c);
+    counters_from(a, block, c);
+    philox4x32<kStreams>(c, a.key);
     for (int s = 0; s < kStreams; ++s) {
       const VecF64 low = reinterpret_cast<VecF64>(word_pair(c[s][0], c[s][1]));
       const VecF64 high = reinterpret_cast<VecF64>(word_pair(c[s][2], c[s][3]));
