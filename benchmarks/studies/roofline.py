@@ -55,8 +55,8 @@ handing out fresh pages.
 
 A hand-over is the time until one thread sees what another has written, measured before every round:
 some 30 ns where their cores share a cache and 160 where they do not. Where a system moves its
-virtual cores, the same workload has two times: one chain of a small network is 17.9 or 21.4 us, a
-step of SGLD 0.91 or 1.37 ms.
+virtual cores, the same workload has two times: one chain of a small network is 18.3 or 22 us, a
+step of SGLD 0.92 or 1.38 ms.
 
 What the time is made of follows from the same profile, each kernel being of one part by its name
 (`benchmarks/studies/roofline_parts.py`). "at" is the share of the peak at which the part runs: the
@@ -71,9 +71,15 @@ cache holds: 154 MB of lines fetched, written and read again, 10 ms of a panel's
 copy bandwidth, of which the products hide some. Measured by itself, a convolution of 16 channels on
 32 x 32 pixels runs at 96 % of the peak on one image, in cache, and on 24 images in turn, in memory,
 at 84 % where it does not ask ahead and at 94 % where it does. hmc-synthreg: 120 rows are eight
-vectors of 16, the last one half empty, which is 7 % of its time; the floor counts 120. sgld: one
-thread waits for the other in 9 to 19 % of the samples of five runs, its steps being under a
-millisecond and a half.
+vectors of 16, the last one half empty, which is 7 % of its time; the floor counts 120. sgld: a
+line of memory that one thread writes and the other has read before takes 7 to 9 ns where their
+cores share a cache and 27 to 36 where they do not (512 KiB written and read in turn), and a step
+has 14,700 of them for each thread, 0.67 MB of packed weights and 0.27 of values and deltas: 0.1 or
+0.4 to 0.5 ms of it; reading them is no slower than one's own. reparam and normals: the mix of one
+multiply-add, one integer multiply, one shift and one logic operation of AVX-512 was measured to
+take 2 cycles, by which the 430 operations of 128 normals take 215, where the floor says 228 and
+ribbit needs 273; a random word by itself takes 15 slots so, not 12.5. On AVX2 the floor is the same (118 GFLOP/s here), though
+its multiply-adds of half the width need twice the loads and have half the registers.
 
 Whole public calls are timed as a user makes them, all they do around gradients included: checks,
 records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would

@@ -15,7 +15,7 @@ from ribbit.samplers.mcmc.chees import Moves
 from ribbit.samplers.mcmc.hamiltonian_run import advance_together, goes_together
 from ribbit.samplers.mcmc.options import mass_of_default
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
-from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
+from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -179,7 +179,7 @@ class HMC(Sampler):
         )
         # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
         self._adopted: tuple[Any, Any, Any] = (None, None, None)
-        self._known: Array | None = None  # terms of the last state that this sampler made
+        self._evaluated = Evaluated()
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
             "trajectory_length": "adapt" if tuning.adapts_length else tuning.length,
@@ -258,8 +258,7 @@ class HMC(Sampler):
             guard=guard,
         )
         self._adopted = tuned["num_steps"], tuned["step_size"], tuned["inverse_mass"]
-        self._known = terms
-        return State(
+        state = State(
             position=q,
             logdensity=logdensity,
             grad=grad,
@@ -271,6 +270,8 @@ class HMC(Sampler):
             target=density.fingerprint,
             **tuned,
         )
+        self._evaluated.add(state)
+        return state
 
     def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
         """Make `num_steps` transitions.
@@ -298,7 +299,7 @@ class HMC(Sampler):
     ) -> tuple[State, dict[str, Array]]:
         for _ in range(num_steps):
             state, info = self._transition(state, guard)
-        self._known = state.terms
+        self._evaluated.add(state)
         return state, info
 
     @property
@@ -326,7 +327,7 @@ class HMC(Sampler):
             seconds=self.call_seconds,
             guard=guard,
         )
-        self._known = state.terms
+        self._evaluated.add(state)
         return state, info
 
     def _transition(
@@ -457,20 +458,20 @@ class HMC(Sampler):
             state.num_steps is num_steps
             and state.step_size is step_size
             and state.inverse_mass is mass
-            and state.terms is self._known
+            and state in self._evaluated
         ):
             return state  # `step` again and again: nothing has changed
         density = self._density
         options.same_kind(function, density, state.position)
         options.same_target(function, density, state.target)
         changes: dict[str, Any] = {}
-        if state.terms is not self._known:
-            # The state may come from another target, such as another temperature.
+        if state not in self._evaluated:
+            # Of another sampler, or from a file. On the same target the same bits come out.
             changes |= evaluate_again(function, density, state, guard)
         if state.step < state.warmup:
             self._tuning.check_chains(function, state.chains.shape[0])
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
-        self._known = adopted.terms
+        self._evaluated.add(adopted)
         self._adopted = adopted.num_steps, adopted.step_size, adopted.inverse_mass
         return adopted

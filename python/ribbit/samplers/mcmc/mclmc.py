@@ -15,6 +15,7 @@ from ribbit.samplers.mcmc.energy_tuning import EnergyTuning
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
 from ribbit.samplers.mcmc.options import inverse_mass
+from ribbit.samplers.mcmc.starting import Evaluated
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
 from ribbit.samplers.run.interrupt import InterruptGuard
@@ -159,7 +160,7 @@ class MCLMC(Sampler):
         self.chunked = self._moves.chunked  # type: ignore[misc]
         self.default_warmup = self._moves.default_warmup
         self.default_thin = self._moves.default_thin
-        self._known: Array | None = None  # terms of the last state that this sampler made
+        self._evaluated = Evaluated()
         self.settings = {
             "adjusted": self._adjusted,
             "energy_variance": list(variance),
@@ -258,7 +259,7 @@ class MCLMC(Sampler):
         state = dataclasses.replace(state, **self._moves.start(state, guard))
         if warmup:
             state = dataclasses.replace(state, adaptation=self._adaptation(state))
-        self._known = terms
+        self._evaluated.add(state)
         return state
 
     def step(
@@ -289,7 +290,7 @@ class MCLMC(Sampler):
         self, state: Any, num_steps: int, guard: InterruptGuard | None
     ) -> tuple[MicrocanonicalState, dict[str, Array]]:
         state, info = self._moves.advance(state, num_steps, guard)
-        self._known = state.terms
+        self._evaluated.add(state)
         return state, info
 
     def _adaptation(self, state: MicrocanonicalState) -> Any:
@@ -317,14 +318,13 @@ class MCLMC(Sampler):
             )
         tuning, count = self._moves.tuning, len(state.chains)
         changes: dict[str, Any] = {"target": density.fingerprint}
-        if state.terms is not self._known:
-            # The state may come from another target. On the same one the same bits come out.
+        if state not in self._evaluated:
+            # Of another sampler, or from a file. On the same target the same bits come out.
             terms, grad = density.terms_and_grad(state.position, guard)
             with errstate(xp):
                 logdensity = total(terms)
             _finite(function, "log density", state.chains, to_host(logdensity)[:, None])
             changes |= {"terms": terms, "grad": grad, "logdensity": logdensity}
-            self._known = terms
         if tuning.step_size is not None:
             changes["step_size"] = np.full(count, tuning.step_size)
         if tuning.length is not None:
@@ -334,6 +334,7 @@ class MCLMC(Sampler):
         adopted: MicrocanonicalState = dataclasses.replace(state, **changes)
         if adopted.step < adopted.warmup:
             adopted = dataclasses.replace(adopted, adaptation=self._adaptation(adopted))
+        self._evaluated.add(adopted)
         return adopted
 
 

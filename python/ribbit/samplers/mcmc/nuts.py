@@ -17,7 +17,7 @@ from ribbit.samplers.mcmc.adaptation import windows
 from ribbit.samplers.mcmc.no_u_turn import no_u_turn
 from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.mcmc.precision_probe import warn_of_precision
-from ribbit.samplers.mcmc.starting import evaluate_again, evaluate_start
+from ribbit.samplers.mcmc.starting import Evaluated, evaluate_again, evaluate_start
 from ribbit.samplers.mcmc.tuning import Tuning
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -162,7 +162,7 @@ class NUTS(Sampler):
             tuning.inverse_mass = inverse_mass(density, "prior", "NUTS")
         # Tuning arrays of the state adopted last, by identity; a cache, not state of the chains.
         self._adopted: tuple[Any, Any] = (None, None)
-        self._known: Array | None = None  # terms of the last state that this sampler made
+        self._evaluated = Evaluated()
         self.settings = {
             "step_size": "auto" if tuning.step_size is None else tuning.step_size.tolist(),
             "max_tree_depth": self._depth,
@@ -233,8 +233,7 @@ class NUTS(Sampler):
             guard=guard,
         )
         self._adopted = tuned["step_size"], tuned["inverse_mass"]
-        self._known = terms
-        return State(
+        state = State(
             position=q,
             logdensity=logdensity,
             grad=grad,
@@ -246,6 +245,8 @@ class NUTS(Sampler):
             target=density.fingerprint,
             **tuned,
         )
+        self._evaluated.add(state)
+        return state
 
     def step(self, state: State, *, num_steps: int = 1) -> tuple[State, dict[str, Array]]:
         """Make `num_steps` transitions.
@@ -274,7 +275,7 @@ class NUTS(Sampler):
     ) -> tuple[State, dict[str, Array]]:
         for _ in range(num_steps):
             state, info = self._transition(state, guard)
-        self._known = state.terms
+        self._evaluated.add(state)
         return state, info
 
     def _transition(
@@ -350,21 +351,17 @@ class NUTS(Sampler):
         if not isinstance(state, State):
             raise TypeError(f"[{function}] expected a State, got {checks.summary(state)}")
         step_size, mass = self._adopted
-        if (
-            state.step_size is step_size
-            and state.inverse_mass is mass
-            and state.terms is self._known
-        ):
+        if state.step_size is step_size and state.inverse_mass is mass and state in self._evaluated:
             return state  # `step` again and again: nothing has changed
         density = self._density
         options.same_kind(function, density, state.position)
         options.same_target(function, density, state.target)
         changes: dict[str, Any] = {}
-        if state.terms is not self._known:
+        if state not in self._evaluated:
             changes |= evaluate_again(function, density, state, guard)
         changes |= {"target": density.fingerprint, **self._tuning.adopt(state)}
         adopted: State = dataclasses.replace(state, **changes)
-        self._known = adopted.terms
+        self._evaluated.add(adopted)
         self._adopted = adopted.step_size, adopted.inverse_mass
         return adopted
 

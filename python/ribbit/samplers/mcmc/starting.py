@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ribbit.samplers.run.target import Density, total
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["evaluate_again", "evaluate_start"]
+__all__ = ["Evaluated", "evaluate_again", "evaluate_start"]
 
 
 def evaluate_start(
@@ -47,10 +49,45 @@ def evaluate_start(
     return terms, grad, logdensity
 
 
+class Evaluated:
+    """The states at which a sampler knows its density: all that it made and that are still there.
+
+    A state is known by its position, terms and gradient, the arrays themselves: one that was read
+    from a file, or got another position, is not. Of arrays that cannot be referred to weakly those
+    of the last state alone are kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], ...]] = {}
+        self._last: tuple[Any, ...] = ()
+
+    def __reduce__(self) -> tuple[type[Evaluated], tuple[()]]:
+        return Evaluated, ()
+
+    def add(self, state: Any) -> None:
+        """Know a state whose terms and gradient are those of the density at its position."""
+        arrays, known, key = _arrays_of(state), self._known, id(state.terms)
+        try:
+            last = weakref.ref(arrays[0], lambda _: known.pop(key, None))
+            known[key] = (last, *(weakref.ref(array) for array in arrays[1:]))
+        except TypeError:
+            self._last = arrays
+
+    def __contains__(self, state: Any) -> bool:
+        arrays = _arrays_of(state)
+        known = self._known.get(id(state.terms))
+        kept = self._last if known is None else tuple(one() for one in known)
+        return bool(kept) and all(a is b for a, b in zip(arrays, kept, strict=True))
+
+
+def _arrays_of(state: Any) -> tuple[Any, ...]:
+    return state.terms, state.position, state.grad
+
+
 def evaluate_again(
     function: str, density: Density, state: State, guard: InterruptGuard | None
 ) -> dict[str, Array]:
-    """Return terms, grad and logdensity of a state that may come from another target.
+    """Return terms, grad and logdensity of a state that another sampler made, or that was read.
 
     On the same target the same bits come out.
     """
