@@ -78,8 +78,9 @@ has 14,700 of them for each thread, 0.67 MB of packed weights and 0.27 of values
 0.4 to 0.5 ms of it; reading them is no slower than one's own. reparam and normals: the mix of one
 multiply-add, one integer multiply, one shift and one logic operation of AVX-512 was measured to
 take 2 cycles, by which the 430 operations of 128 normals take 215, where the floor says 228 and
-ribbit needs 273; a random word by itself takes 15 slots so, not 12.5. On AVX2 the floor is the same (118 GFLOP/s here), though
-its multiply-adds of half the width need twice the loads and have half the registers.
+ribbit needs 273; a random word by itself takes 15 slots so, not 12.5. On AVX2 the floor is the
+same (118 GFLOP/s here), though its multiply-adds of half the width need twice the loads and have
+half the registers.
 
 Whole public calls are timed as a user makes them, all they do around gradients included: checks,
 records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would
