@@ -15,6 +15,7 @@ namespace ribbit {
 // What is done beside a formula, a part at each call, so that the latencies of one hide in the
 // other: nothing.
 struct NothingBeside {
+  static constexpr bool kNothing = true;
   RIBBIT_HD_METHOD void operator()() const {}
 };
 
@@ -139,9 +140,11 @@ RIBBIT_HD void box_muller_angle(typename Ops<T>::Bits w1, T& cosine, T& sine, Be
 template <class T, class Beside = const NothingBeside>
 RIBBIT_HD void box_muller(typename Ops<T>::Bits w0, typename Ops<T>::Bits w1, T& z0, T& z1,
                           Beside& beside = Beside{}) {
-  const T radius = box_muller_radius<T>(w0, beside);
+  // The order changes no bits: with work beside the angle first is faster, alone the radius.
   T c, s;
-  box_muller_angle<T>(w1, c, s, beside);
+  if constexpr (!Beside::kNothing) box_muller_angle<T>(w1, c, s, beside);
+  const T radius = box_muller_radius<T>(w0, beside);
+  if constexpr (Beside::kNothing) box_muller_angle<T>(w1, c, s, beside);
   z0 = radius * c;
   z1 = radius * s;
 }

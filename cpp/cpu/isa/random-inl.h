@@ -172,6 +172,7 @@ RIBBIT_INLINE void counters_from(const StreamAddress& a, Word64 block, VecU64 (&
 // The rounds of philox4x32, one at each call; nothing where all are done.
 template <int S>
 struct Rounds {
+  static constexpr bool kNothing = false;
   VecU64 (&c)[S][4];
   Word key0, key1;
   int left = kPhiloxRounds;
@@ -183,9 +184,9 @@ struct Rounds {
 };
 
 // sink(index, normals) for each vector of normals; the last, incomplete block goes through a buffer
-// to sink_one(index, normal). Words keep the units of integers busy and normals those of
-// multiply-adds, whose latencies are longer than a core looks ahead: hence rounds of the next words
-// between the steps of normals.
+// to sink.part(index, normals, how many). Words keep the units of integers busy and normals those
+// of multiply-adds, whose latencies are longer than a core looks ahead: hence rounds of the next
+// words between the steps of normals.
 template <class T, class Sink>
 RIBBIT_INLINE void for_normals(std::int64_t n, const StreamAddress& a, const Sink& sink) {
   constexpr int kS = kNormalStreams<T>, kL = kLanes<T>;
