@@ -272,10 +272,10 @@ def test_parts_of_a_time() -> None:
     costs = [("multiply", 0.5), ("activation_loop", 0.2), ("Team::meet", 0.2), ("libpython3", 0.1)]
     found = roofline_parts.parts(costs, 0.5)
     assert found == roofline_parts.Parts(0.25, 0.1, pytest.approx(0.6), 0.05)
-    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8), costs=costs, running=1.0)
-    row.peaks = [1e10]
+    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8), peaks=[1e10])
+    times = roofline.Times([1.0], costs, running=1.0)
     # 4e9 flops are 0.2 s of two threads at 1e10, in a quarter of 1 s; 5e8 slots 0.05 s in a tenth.
-    assert roofline.part_cells(row, 1.0) == ["25%", "80%", "10%", "50%", "60%", "5%"]
+    assert roofline.part_cells(row, times) == ["25%", "80%", "10%", "50%", "60%", "5%"]
 
 
 def test_kernels_of_the_parts_are_in_the_core() -> None:

@@ -27,7 +27,7 @@ from benchmarks.harness.compare import Process
 from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
 from benchmarks.harness.stopping import until_stopped
-from benchmarks.rivals import FRAMEWORKS
+from benchmarks.rivals import FRAMEWORKS, OURS_AVX2
 from benchmarks.studies.roofline_counts import COUNTS, Count
 from benchmarks.studies.roofline_parts import parts
 from benchmarks.workloads.calls import CALLS
@@ -91,17 +91,30 @@ around one place at new rows.
 
 
 @dataclass
+class Times:
+    """Of one process: seconds per run, one a round, and its profile."""
+
+    seconds: list[float] = field(default_factory=list)
+    costs: list[tuple[str, float]] = field(default_factory=list)
+    running: float = 0.0  # threads, on average, while the profile was taken
+
+    @property
+    def median(self) -> float:
+        """Seconds per run."""
+        return statistics.median(self.seconds)
+
+
+@dataclass
 class Row:
-    """What was found of one workload; seconds are per run."""
+    """What was found of one workload, by the widest vectors and, in turns with them, by AVX2."""
 
     workload: Any
     threads: int
     count: Count
-    seconds: list[float] = field(default_factory=list)
+    widest: Times = field(default_factory=Times)
+    avx2: Times = field(default_factory=Times)  # empty where it was not measured
     peaks: list[float] = field(default_factory=list)
     handovers: list[float] = field(default_factory=list)  # ns
-    costs: list[tuple[str, float]] = field(default_factory=list)
-    running: float = 0.0  # threads, on average, while the profile was taken
     failure: str = ""
 
     def floor(self, bandwidth: float) -> tuple[float, str]:
@@ -158,35 +171,52 @@ def measure(
     `most_threads` and `processor` are those of `benchmarks.harness.compare.compare`.
     """
     available = min(len(machine.cores()), most_threads or len(machine.cores()))
-    processes: dict[int, Process] = {}
+    processes: dict[tuple[str, int], Process] = {}
     try:
         for name in names:
             workload = ALL[name]
             threads = min(workload.threads, available)
             row = Row(workload, threads, COUNTS[workload.kind](workload))
-            if threads not in processes:
-                processes[threads] = Process(FRAMEWORKS[OURS], threads)
-            process = processes[threads]
+            turns = [(FRAMEWORKS[OURS], row.widest)]
+            if machine.vector_sets() == "AVX-512" and workload.kind != "call":
+                turns.append((OURS_AVX2, row.avx2))
             say(f"{name}: reference and answer")
-            reply = process.prepare(workload)
-            if "error" in reply:
-                row.failure = reply["error"]
-                yield row
-                continue
-            for number in range(rounds):
-                say(f"{name}: round {number + 1} of {rounds}")
-                found = process.ask("peak", seconds=0.1)
-                row.peaks.append(found["flops"])
-                row.handovers.append(found["handover"])
-                timed = process.ask("time", seconds=seconds, processor=processor)
-                row.seconds.append(statistics.median(timed["seconds"]))
-            if watch:
-                busy = functools.partial(process.ask, "time", seconds=0.2)
-                row.costs, row.running = profiles.profile(process.pid, watch, busy)
+            pairs = []
+            for framework, times in turns:
+                key = (framework.name, threads)
+                if key not in processes:
+                    processes[key] = Process(framework, threads)
+                pairs.append((processes[key], times))
+                row.failure = row.failure or processes[key].prepare(workload).get("error", "")
+            if not row.failure:
+                _take_turns(row, pairs, rounds, seconds, watch, say, processor)
             yield row
     finally:
         for process in processes.values():
             process.close()
+
+
+def _take_turns(
+    row: Row,
+    pairs: list[tuple[Process, Times]],
+    rounds: int,
+    seconds: float,
+    watch: float,
+    say: Any,
+    processor: bool,
+) -> None:
+    """Fill `row`: rounds of peak and times, then a profile of each process."""
+    for number in range(rounds):
+        say(f"{row.workload.name}: round {number + 1} of {rounds}")
+        found = pairs[0][0].ask("peak", seconds=0.1)
+        row.peaks.append(found["flops"])
+        row.handovers.append(found["handover"])
+        for process, times in pairs:
+            timed = process.ask("time", seconds=seconds, processor=processor)
+            times.seconds.append(statistics.median(timed["seconds"]))
+    for process, times in pairs if watch else []:
+        busy = functools.partial(process.ask, "time", seconds=0.2)
+        times.costs, times.running = profiles.profile(process.pid, watch, busy)
 
 
 def amount(number: float) -> str:
@@ -199,41 +229,45 @@ def amount(number: float) -> str:
 
 def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
     """Floors and shares, profiles."""
-    floors, calls, costs, made_of = [], [], [], []
+    floors, calls, costs, made_of, narrow = [], [], [], [], []
     for row in rows:
         name, units = row.workload.name, row.workload.units
-        listed = calls if row.workload.kind == "call" else floors
+        whole_call = row.workload.kind == "call"
+        listed = calls if whole_call else floors
         if row.failure:
             listed.append([name, *["-"] * 10, f"FAILED {row.failure}"])
             continue
         floor, by = row.floor(bandwidth)
-        time_taken = statistics.median(row.seconds)
-        listed.append(
-            [
-                name,
-                row.workload.unit,
-                str(row.threads),
-                handover_cell(row),
-                amount(row.count.flops / units) + "flop",
-                amount(row.count.slots / units).strip(),
-                amount(row.count.bytes / units) + "B",
-                "memory" if row.count.working_set > last_level_cache() else "cache",
-                duration(floor / units),
-                by,
-                duration(time_taken / units),
-                f"{floor / time_taken:.0%}",
-            ]
-        )
-        top = [f"{symbol} {share:.0%}" for symbol, share in row.costs[:3]]
+        cells = [
+            name,
+            row.workload.unit,
+            str(row.threads),
+            handover_cell(row),
+            amount(row.count.flops / units) + "flop",
+            amount(row.count.slots / units).strip(),
+            amount(row.count.bytes / units) + "B",
+            "memory" if row.count.working_set > last_level_cache() else "cache",
+            duration(floor / units),
+            by,
+        ]
+        for times in [row.widest] if whole_call else [row.widest, row.avx2]:
+            known = bool(times.seconds)
+            cells.append(duration(times.median / units) if known else "-")
+            cells.append(f"{floor / times.median:.0%}" if known else "-")
+        listed.append(cells)
+        top = [f"{symbol} {share:.0%}" for symbol, share in row.widest.costs[:3]]
         costs.append([name, *(top or [without, "", ""])])
-        if row.costs:
-            made_of.append([name, f"{floor / time_taken:.0%}", *part_cells(row, time_taken)])
+        for times, parted in ((row.widest, made_of), (row.avx2, narrow)):
+            if times.costs:
+                parted.append([name, f"{floor / times.median:.0%}", *part_cells(row, times)])
     head = ["workload", "per", "threads", "hand-over", "products", "slots", "bytes", "they lie in"]
     head += ["floor", "set by", "ribbit", "share"]
+    made_of_head = ["workload", "share", *PARTS]
     return [
-        ("Floors", head, floors),
+        ("Floors", [*head, "on AVX2", "share"], floors),
         ("Whole public calls", ["call", *head[1:]], calls),
-        ("What the time is made of", ["workload", "share", *PARTS], made_of),
+        ("What the time is made of", made_of_head, made_of),
+        ("What the time is made of, on AVX2", made_of_head, narrow),
         ("Largest costs, of the samples of a profile", ["workload", "1", "2", "3"], costs),
     ]
 
@@ -244,16 +278,16 @@ def handover_cell(row: Row) -> str:
     return f"{found:.0f} ns" if row.threads > 1 and found > 0 else "-"
 
 
-def part_cells(row: Row, time_taken: float) -> list[str]:
+def part_cells(row: Row, times: Times) -> list[str]:
     """Shares of the time of the parts; of products and elementwise work also that of the peak."""
-    found = parts(row.costs, min(1.0, row.running / row.threads))
+    found = parts(times.costs, min(1.0, times.running / row.threads))
     peak = statistics.median(row.peaks) * row.threads
     cells = []
     for share, flops in (
         (found.products, row.count.flops),
         (found.elementwise, 2 * row.count.slots),
     ):
-        at = flops / peak / (share * time_taken) if share >= 0.02 and flops else float("nan")
+        at = flops / peak / (share * times.median) if share >= 0.02 and flops else float("nan")
         cells += [f"{share:.0%}", "-" if math.isnan(at) else f"{at:.0%}"]
     return [*cells, f"{found.waiting:.0%}", f"{found.rest:.0%}"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 # Patterns of names in the core; `benchmarks/test_verdicts.py` looks for a function of each.
 KERNELS = {
-    "products": r"multiply\w*|outer_columns|lanes_columns|convolve\w*|convolution_\w+"
+    "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|convolve\w*|convolution_\w+"
     r"|narrow_accumulate|gram_panel|add_product|block_gradient",
     "elementwise": r"activation_\w+|response_\w+|\w+_pool|\w+_pool_backward|\w*likelihood_panel"
-    r"|gaussian_residuals|location_scale_panel|concrete_panel|mask_panel|moments_panel|sign_panel"
+    r"|gaussian_residuals|location_scale_panel|concrete_panel|mask_panel|mask_units|moments_panel|sign_panel"
     r"|prior_segment|kick_drift|isokinetic_\w+|fill_\w+|reparameterize|softplus_array|update_loop"
     r"|variational_update|lstm_step|lstm_layer_backward|layer_norm\w*|embedding_\w+|dropout_\w+"
     r"|add_squares|dot_weighted",

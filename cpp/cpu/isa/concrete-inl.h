@@ -34,12 +34,12 @@ static void concrete_panel(const MaskStream& s, T logit, const std::int64_t* row
   using V = Vec<T>;
   constexpr double kSharpness = 10.0;  // 1 / temperature
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 3) / 4;
-  const PanelBlocks at(s, rows, first, n, blocks);
+  const PanelBlocks at(rows, first, n, blocks);
   const V p = sigmoid<V>(broadcast(logit)), sharp = broadcast(static_cast<T>(kSharpness));
   const V keep = broadcast(T(1)) / (broadcast(T(1)) - p);
   for (std::int64_t u = 0; u < units; u += 4) {
     alignas(64) std::uint32_t words[4][kPanel];
-    mask_words(s, at.place, at.sample, static_cast<std::uint64_t>(u / 4), words);
+    mask_words(s, at.places, OneSample{s.c2}, static_cast<std::uint64_t>(u / 4), words);
     const int some = units - u < 4 ? static_cast<int>(units - u) : 4;
     for (int j = 0; j < some; ++j) {
       for (int r = 0; r < kPanel; r += kLanes<T>) {

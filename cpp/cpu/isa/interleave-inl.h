@@ -155,7 +155,7 @@ struct Ops<cpu::Interleaved<V>> {
   using Scalar = typename One::Scalar;
   using Int = cpu::Interleaved<typename One::Int>;
   using Bits = cpu::Interleaved<typename One::Bits>;
-  static constexpr bool kFastScale = One::kFastScale;
+  static constexpr bool kFastScale = One::kFastScale, kEighths = One::kEighths;
   static constexpr bool kFused = One::kFused;
   RIBBIT_INLINE T set(double c) { return {One::set(c), One::set(c)}; }
   RIBBIT_INLINE Int set_int(long long c) { return {One::set_int(c), One::set_int(c)}; }
@@ -185,6 +185,7 @@ struct Ops<cpu::Interleaved<V>> {
   RIBBIT_INTERLEAVED_1(T, exponent, T)
   RIBBIT_INTERLEAVED_1(T, exp_table, T)
   RIBBIT_INTERLEAVED_1(T, half_exp_table, T)
+  RIBBIT_INTERLEAVED_1(T, eighths, T)
   RIBBIT_INTERLEAVED_1(Bits, bits, T)
   RIBBIT_INTERLEAVED_1(T, from_bits, Bits)
   RIBBIT_INTERLEAVED_1(Int, to_int, Bits)

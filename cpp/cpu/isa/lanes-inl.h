@@ -36,11 +36,13 @@ static void draw_lanes(const T* mean, const T* scale, std::int64_t first, std::i
                        const std::uint64_t* samples, T* out) {
   using O = Ops<Vec<T>>;
   const MaskStream stream{key, c1, 0, c3, 0, 1.0, false};
-  std::uint64_t places[kPanel] = {}, lanes[kPanel];
-  __builtin_memcpy(lanes, samples, sizeof lanes);
+  const std::uint64_t places[kPanel] = {};
+  std::uint64_t lanes[kPanel];
+  for (int r = 0; r < kPanel; ++r) lanes[counter_of_row(r)] = samples[r];
   for (std::int64_t i = 0; i < count; i += 4) {
     alignas(64) std::uint32_t words[4][kPanel];
-    mask_words(stream, places, lanes, static_cast<std::uint64_t>((first + i) / 4), words);
+    mask_words(stream, places, SampleOfEach{lanes}, static_cast<std::uint64_t>((first + i) / 4),
+               words);
     const int some = limit - (first + i) < 4 ? static_cast<int>(limit - (first + i)) : 4;
     for (int r = 0; r < kPanel; r += kLanes<T>) {
       Vec<T> z[4];

@@ -27,6 +27,10 @@ alignas(64) constexpr float kPowersOfTwo[32] = {
     0x1.ae89fap+0f, 0x1.b7f77p+0f,  0x1.c199bep+0f, 0x1.cb720ep+0f, 0x1.d5818ep+0f, 0x1.dfc974p+0f,
     0x1.ea4afap+0f, 0x1.f50766p+0f,
 };
+#elif RIBBIT_VEC_BYTES == 32 || RIBBIT_NEON
+// The bits of 2^(j/8), less j 2^20.
+alignas(32) constexpr int kEighthPowersOfTwo[8] = {0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
+                                                   0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7};
 #endif
 
 }  // namespace
@@ -63,7 +67,7 @@ struct Ops<cpu::VecF32> {
   RIBBIT_INLINE Int to_int(Bits a) { return reinterpret_cast<Int>(a); }
   RIBBIT_INLINE Bits to_bits(Int a) { return reinterpret_cast<Bits>(a); }
 #if RIBBIT_VEC_BYTES == 64
-  static constexpr bool kFastScale = true;
+  static constexpr bool kFastScale = true, kEighths = false;
   RIBBIT_INLINE T exponent(T a) {
     return __builtin_ia32_getexpps512_mask(a, T{}, static_cast<unsigned short>(-1), 4);
   }
@@ -83,7 +87,23 @@ struct Ops<cpu::VecF32> {
 #endif
   }
 #else
-  static constexpr bool kFastScale = false;
+  static constexpr bool kFastScale = false, kEighths = RIBBIT_VEC_BYTES == 32 || RIBBIT_NEON;
+#if RIBBIT_VEC_BYTES == 32
+  RIBBIT_INLINE T eighths(T t) {
+    Int table;
+    __builtin_memcpy(&table, cpu::kEighthPowersOfTwo, sizeof table);
+    const Int power = __builtin_ia32_permvarsi256(table, reinterpret_cast<Int>(t));
+    return from_bits((bits(t) << 20) + to_bits(power));
+  }
+#elif RIBBIT_NEON
+  RIBBIT_INLINE T eighths(T t) {
+    uint8x16x2_t table;
+    __builtin_memcpy(&table, cpu::kEighthPowersOfTwo, sizeof table);
+    const Bits bytes = (bits(t) & 7u) * 0x04040404u + 0x03020100u;  // of the eighth's power
+    const auto power = vqtbl2q_u8(table, reinterpret_cast<uint8x16_t>(bytes));
+    return from_bits((bits(t) << 20) + reinterpret_cast<Bits>(power));
+  }
+#endif
   RIBBIT_INLINE T exponent(T a) { return to_float(to_int(bits(a) >> 23) - 127); }
 #endif
 };
@@ -121,7 +141,7 @@ struct Ops<cpu::VecF64> {
   RIBBIT_INLINE Int to_int(Bits a) { return reinterpret_cast<Int>(a); }
   RIBBIT_INLINE Bits to_bits(Int a) { return reinterpret_cast<Bits>(a); }
 #if RIBBIT_VEC_BYTES == 64
-  static constexpr bool kFastScale = true;
+  static constexpr bool kFastScale = true, kEighths = false;
   RIBBIT_INLINE T exponent(T a) {
     return __builtin_ia32_getexppd512_mask(a, T{}, static_cast<unsigned char>(-1), 4);
   }
@@ -129,7 +149,7 @@ struct Ops<cpu::VecF64> {
     return __builtin_ia32_scalefpd512_mask(a, n, T{}, static_cast<unsigned char>(-1), 4);
   }
 #else
-  static constexpr bool kFastScale = false;
+  static constexpr bool kFastScale = false, kEighths = false;
   RIBBIT_INLINE T exponent(T a) { return to_float(to_int(bits(a) >> 52) - 1023); }
 #endif
 };
@@ -147,7 +167,7 @@ struct Lanes64<cpu::VecU64> {
         reinterpret_cast<cpu::VecI64>(a), reinterpret_cast<cpu::VecI64>(b),
         reinterpret_cast<cpu::VecI64>(c), 0x96, static_cast<unsigned char>(-1)));
 #else
-    return a ^ b ^ c;
+    return a ^ (b ^ c);  // b ^ c does not wait for a
 #endif
   }
 };

@@ -9,19 +9,20 @@
 namespace ribbit::cpu {
 namespace {
 
-// First blocks of the panel's rows, and the sample for each.
+// First blocks of the panel's rows, by counter.
 struct PanelBlocks {
-  std::uint64_t place[kPanel], sample[kPanel];
-  RIBBIT_INLINE_MEMBER PanelBlocks(const MaskStream& s, const std::int64_t* rows,
-                                   std::int64_t first, int n, std::uint64_t blocks) {
+  std::uint64_t places[kPanel];
+  RIBBIT_INLINE_MEMBER PanelBlocks(const std::int64_t* rows, std::int64_t first, int n,
+                                   std::uint64_t blocks) {
     for (int r = 0; r < kPanel; ++r) {
       const std::int64_t last = r < n ? r : n - 1;
       const std::int64_t row = rows != nullptr ? rows[last] : first + last;
-      place[r] = static_cast<std::uint64_t>(row) * blocks;
-      sample[r] = s.c2;
+      places[counter_of_row(r)] = static_cast<std::uint64_t>(row) * blocks;
     }
   }
 };
+
+using VecWords = std::uint32_t __attribute__((vector_size(sizeof(VecU64) / 2)));
 
 RIBBIT_INLINE VecF32 word_lanes(const std::uint32_t* words, float) {
   VecF32 v;
@@ -40,11 +41,11 @@ static void local_noise(const MaskStream& s, const std::int64_t* rows, std::int6
                         std::int64_t units, T* z, T* c) {
   using O = Ops<Vec<T>>;
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 3) / 4;
-  const PanelBlocks at(s, rows, first, n, blocks);
+  const PanelBlocks at(rows, first, n, blocks);
   const Vec<T> zero{}, half = O::set(0.5);
   for (std::int64_t u = 0; u < units; u += 4) {
     alignas(64) std::uint32_t words[4][kPanel];
-    mask_words(s, at.place, at.sample, static_cast<std::uint64_t>(u / 4), words);
+    mask_words(s, at.places, OneSample{s.c2}, static_cast<std::uint64_t>(u / 4), words);
     const int some = units - u < 4 ? static_cast<int>(units - u) : 4;
     for (int r = 0; r < kPanel; r += kLanes<T>) {
       Vec<T> e[4];
@@ -70,10 +71,10 @@ template <class T>
 static void sign_panel(const MaskStream& s, const std::int64_t* rows, std::int64_t first, int n,
                        std::int64_t units, T* out) {
   const std::uint64_t blocks = static_cast<std::uint64_t>(units + 127) / 128;
-  const PanelBlocks at(s, rows, first, n, blocks);
+  const PanelBlocks at(rows, first, n, blocks);
   for (std::int64_t u = 0; u < units; u += 128) {
-    std::uint32_t words[4][kPanel];
-    mask_words(s, at.place, at.sample, static_cast<std::uint64_t>(u / 128), words);
+    alignas(64) std::uint32_t words[4][kPanel];
+    mask_words(s, at.places, OneSample{s.c2}, static_cast<std::uint64_t>(u / 128), words);
     const std::int64_t some = units - u < 128 ? units - u : 128;
     for (std::int64_t j = 0; j < some; ++j) {
       T* to = out + (u + j) * kPanel;
