@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 # Patterns of names in the core; `benchmarks/test_verdicts.py` looks for a function of each.
 KERNELS = {
-    "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|convolve\w*|convolution_\w+"
+    "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|inner_columns|convolve\w*|convolution_\w+"
     r"|narrow_accumulate|gram_panel|add_product|block_gradient",
     "elementwise": r"activation_\w+|response_\w+|\w+_pool|\w+_pool_backward|\w*likelihood_panel"
     r"|gaussian_residuals|location_scale_panel|concrete_panel|mask_panel|mask_units|moments_panel|sign_panel"

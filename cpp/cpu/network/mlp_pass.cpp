@@ -8,16 +8,16 @@ namespace ribbit::cpu {
 template <class T>
 Workspace<T>::Workspace(const MlpPlan& plan, bool backward)
     : block_(plan.block_panels(sizeof(T))), group_(kGroupPanels) {
-  allocate(plan, backward);
+  allocate(plan, backward, true);
 }
 
 template <class T>
 Workspace<T>::Workspace(const MlpPlan& plan, std::int64_t panels) : block_(panels), group_(panels) {
-  allocate(plan, true);
+  allocate(plan, true, false);
 }
 
 template <class T>
-void Workspace<T>::allocate(const MlpPlan& plan, bool backward) {
+void Workspace<T>::allocate(const MlpPlan& plan, bool backward, bool share) {
   constexpr std::int64_t kAlign = 64 / sizeof(T);
   std::int64_t size = 0;
   const auto take = [&](std::int64_t scalars) {
@@ -26,17 +26,31 @@ void Workspace<T>::allocate(const MlpPlan& plan, bool backward) {
     return offset;
   };
   values_.push_back(-1);  // the input lies elsewhere
+  // Forwards alone a layer's values are wanted by the next one only: two buffers take turns, whose
+  // lines stay in the first-level cache.
+  const std::size_t own = backward ? plan.value_width.size() : std::size_t{3};
   for (std::size_t v = 1; v < plan.value_width.size(); ++v) {
-    values_.push_back(take(block_ * plan.value_width[v] * kPanel));
+    std::int64_t widest = plan.value_width[v];
+    for (std::size_t u = v; u < plan.value_width.size(); u += 2) {
+      if (!backward) widest = std::max(widest, plan.value_width[u]);
+    }
+    values_.push_back(v < own ? take(block_ * widest * kPanel) : values_[v - 2]);
   }
   if (backward) {
-    for (const std::int64_t width : plan.derivative_width) {
-      derivatives_.push_back(take(group_ * width * kPanel));
-    }
     std::int64_t widest = 0;
     for (const std::int64_t width : plan.delta_width) {
       deltas_.push_back(take(block_ * width * kPanel));
       widest = std::max(widest, width);
+    }
+    derivatives_.assign(plan.derivative_width.size(), {-1, true});
+    for (const Stage& stage : plan.stages) {
+      if (!share || stage.layer.op != Op::kDense || stage.scale_below < 0) continue;
+      derivatives_[static_cast<std::size_t>(stage.scale_below)].offset =
+          deltas_[static_cast<std::size_t>(stage.delta - 1)];
+    }
+    for (std::size_t d = 0; d < derivatives_.size(); ++d) {
+      if (derivatives_[d].offset >= 0) continue;
+      derivatives_[d] = {take(group_ * plan.derivative_width[d] * kPanel), group_ == block_};
     }
     const std::int64_t lanes = kernels<T>().lanes;
     narrow_ = take(plan.narrow_size * lanes);
@@ -100,7 +114,7 @@ const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, con
     const std::int64_t width = stage.layer.out_size * kPanel;
     T* out = space.value(stage.out_value) + at * width;
     T* derivative = derivatives && stage.derivative >= 0
-                        ? space.derivative(stage.derivative) + space.derivative_place(at) * width
+                        ? space.derivative(stage.derivative, at, stage.layer.out_size)
                         : nullptr;
     if (stage.layer.op == Op::kDense) {
       // Where no derivative is wanted a ReLU costs nothing on the way out of the multiplication.
@@ -111,7 +125,7 @@ const T* forward_group(const MlpPlan& plan, const T* theta, const T* packed, con
       if (relu) ++s;
     } else if (stage.layer.op == Op::kDropout) {
       T* ratio = derivatives && stage.ratio >= 0
-                     ? space.derivative(stage.ratio) + space.derivative_place(at) * width
+                     ? space.derivative(stage.ratio, at, stage.layer.out_size)
                      : nullptr;
       mask_group(stage, theta + masks->logits, *masks, first, rows, current, out, derivative, ratio,
                  panels);
@@ -134,9 +148,7 @@ void backward_group(const MlpPlan& plan, const T* theta, const T* packed, const 
                     std::int64_t at, std::int64_t panels, bool narrow, Workspace<T>& space,
                     double* rates, Cancel* cancel) {
   const KernelTable<T>& k = kernels<T>();
-  const auto derivative = [&](int d, std::int64_t size) {
-    return space.derivative(d) + space.derivative_place(at) * size * kPanel;
-  };
+  const auto derivative = [&](int d, std::int64_t size) { return space.derivative(d, at, size); };
   T* delta = output_delta(plan, at, space);
   for (std::size_t s = plan.stages.size(); s-- > 0 && !stops(cancel);) {
     const Stage& stage = plan.stages[s];

@@ -75,7 +75,7 @@ const T* row_noise_forward(const MlpPlan& plan, const RowNoiseWeights<T>& weight
     T* out = space.first.value(stage.out_value) + place;
     if (layer.op != Op::kDense) {
       T* derivative =
-          stage.derivative >= 0 ? space.first.derivative(stage.derivative) + place : nullptr;
+          stage.derivative >= 0 ? space.first.derivative(stage.derivative, at, outs) : nullptr;
       activation_forward(stage, current, panels * outs * kPanel, out, derivative);
       current = out;
       continue;
@@ -124,7 +124,8 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
     const std::int64_t in_place = at * ins * kPanel, place = at * outs * kPanel;
     if (stage.layer.op != Op::kDense) {
       if (stage.derivative >= 0 && !stage.applied_above) {
-        activation_backward(w.derivative(stage.derivative) + place, panels * outs * kPanel, delta);
+        activation_backward(w.derivative(stage.derivative, at, outs), panels * outs * kPanel,
+                            delta);
       }
       continue;
     }
@@ -134,7 +135,7 @@ void row_noise_backward(const MlpPlan& plan, const RowNoiseWeights<T>& weights, 
     if (!stage.needs_input_delta) return;
     const T* x = w.value(stage.in_value) + in_place;
     T *below = w.delta(stage.delta - 1) + in_place, *path = space.below(at);
-    const T* scale = stage.scale_below >= 0 ? w.derivative(stage.scale_below) + in_place : nullptr;
+    const T* scale = stage.scale_below >= 0 ? w.derivative(stage.scale_below, at, ins) : nullptr;
     dense_backward(stage, weights.packed_first, delta, static_cast<const T*>(nullptr), kFinishPlain,
                    panels, below);
     dense_backward(stage, weights.packed_second, along, static_cast<const T*>(nullptr),
