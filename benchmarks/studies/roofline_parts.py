@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 # Patterns of names in the core; `benchmarks/test_verdicts.py` looks for a function of each.
 KERNELS = {
-    "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|inner_columns|convolve\w*|convolution_\w+"
-    r"|narrow_accumulate|gram_panel|add_product|block_gradient",
+    "products": r"multiply\w*|outer_columns|lanes_columns|lanes_threes|inner_columns|convolve\w*"
+    r"|convolution_\w+|narrow_accumulate|gram_panel|add_product|block_gradient",
     "elementwise": r"activation_\w+|response_\w+|\w+_pool|\w+_pool_backward|\w*likelihood_panel"
     r"|gaussian_residuals|location_scale_panel|concrete_panel|mask_panel|mask_units|moments_panel|sign_panel"
     r"|prior_segment|kick_drift|isokinetic_\w+|fill_\w+|reparameterize|softplus_array|update_loop"
