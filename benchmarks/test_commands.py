@@ -136,6 +136,7 @@ def test_roofline(tmp_path: Path) -> None:
     arguments = ["--quick", "--threads", "1", "--write", str(page)]
     assert run("roofline", "--workloads", *names, *arguments) == 0
     text = page.read_text()
+    assert "| ribbit | share | on AVX2 | share |" in text
     assert "| normals | normal | 1 | - | 0 flop | 28.5 |" in text
     assert (
         "| mlp SGLD.sample | draw and chain | 1 | - | 243 kflop |"
