@@ -86,8 +86,8 @@ using Word64 = unsigned long long;  // 64 bits
 //   kFastScale             the hardware scales by 2^floor(n): scale(a, n); and has a small table of
 //                          powers of two: exp_table(t) picks 2^(j/32), j the low 5 bits of t
 //                          (float)
-//   kEighths               the hardware has a table of eight: eighths(t) is 2^n for a float t = 1.5 *
-//                          2^20 + n, n a multiple of 1/8 in [-126, 127]
+//   kEighths               the hardware has a table of eight: eighths(t) is 2^n for t = 1.5 * 2^20
+//                          + n (float), n a multiple of 1/8 in [-126, 127]
 //   to_float(Int)          conversion of the integer lanes (double: |i| < 2^51)
 template <class T>
 struct Ops;
