@@ -55,7 +55,7 @@ handing out fresh pages.
 
 A hand-over is the time until one thread sees what another has written, measured before every round:
 some 30 ns where their cores share a cache and 160 where they do not. Where a system moves its
-virtual cores, the same workload has two times: one chain of a small network is 18.3 or 22 us, a
+virtual cores, the same workload has two times: one chain of a small network is 18 or 22 us, a
 step of SGLD 0.92 or 1.38 ms.
 
 What the time is made of follows from the same profile, each kernel being of one part by its name
@@ -86,10 +86,11 @@ cache, a layer of 8 inputs and 50 outputs runs at 82 % of the peak, and at 95 wi
 
 On AVX2 the floor is the same (118 GFLOP/s here, as a 512-bit operation takes two cycles), though
 its multiply-adds of half the width need twice the loads and have half the registers, and its stores
-cost nothing (8 multiply-adds of 256 bits take 4.3 cycles, and 4.5 with four stores). Where it is
-more than ten points behind: normals, and reparam, which is made of them. It has no exclusive or of
-three and no selection by a mask, so that 32 normals are 251 operations of 256 bits, 63 cycles of
-its four units, where AVX-512 needs half as many as 215, 54 cycles; 0.79 ns a normal are 93 cycles.
+cost next to nothing (8 multiply-adds of 256 bits take 4.3 cycles, and 4.5 with four stores). Why
+normals, and reparam, which is made of them, are furthest behind: it has no exclusive or of three
+and no selection by a mask, so that 32 normals are 251 operations of 256 bits, 63 cycles of its four
+units, where AVX-512 needs half as many as 215, 54 cycles; 0.79 ns a normal are 93 cycles. Of
+cnn-lstm, some ten points behind, nothing was counted.
 Of the loop's 325 instructions for 32 normals 56 store what 16 registers do not hold, or load it
 again, and a core that looks ahead over 320 instructions has one such block in sight.
 
@@ -198,7 +199,9 @@ def measure(
                 if key not in processes:
                     processes[key] = Process(framework, threads)
                 pairs.append((processes[key], times))
-                row.failure = row.failure or processes[key].prepare(workload).get("error", "")
+                error = processes[key].prepare(workload).get("error", "")
+                if error and not row.failure:
+                    row.failure = f"{framework.name}: {error}"
             if not row.failure:
                 _take_turns(row, pairs, rounds, seconds, watch, say, processor)
             yield row
@@ -246,7 +249,7 @@ def tables(rows: list[Row], bandwidth: float, without: str) -> list[Table]:
         whole_call = row.workload.kind == "call"
         listed = calls if whole_call else floors
         if row.failure:
-            listed.append([name, *["-"] * 10, f"FAILED {row.failure}"])
+            listed.append([name, *["-"] * (10 if whole_call else 12), f"FAILED {row.failure}"])
             continue
         floor, by = row.floor(bandwidth)
         cells = [

@@ -28,13 +28,13 @@ void Workspace<T>::allocate(const MlpPlan& plan, bool backward, bool share) {
   values_.push_back(-1);  // the input lies elsewhere
   // Forwards alone a layer's values are wanted by the next one only: two buffers take turns, whose
   // lines stay in the first-level cache.
-  const std::size_t own = backward ? plan.value_width.size() : std::size_t{3};
+  std::int64_t widest_value = 0;
   for (std::size_t v = 1; v < plan.value_width.size(); ++v) {
-    std::int64_t widest = plan.value_width[v];
-    for (std::size_t u = v; u < plan.value_width.size(); u += 2) {
-      if (!backward) widest = std::max(widest, plan.value_width[u]);
-    }
-    values_.push_back(v < own ? take(block_ * widest * kPanel) : values_[v - 2]);
+    widest_value = std::max(widest_value, plan.value_width[v]);
+  }
+  for (std::size_t v = 1; v < plan.value_width.size(); ++v) {
+    const std::int64_t width = backward ? plan.value_width[v] : widest_value;
+    values_.push_back(backward || v < 3 ? take(block_ * width * kPanel) : values_[v - 2]);
   }
   if (backward) {
     std::int64_t widest = 0;
