@@ -97,11 +97,25 @@ def sgld_sample(target: rb.Posterior, start: np.ndarray, leapfrogs: int) -> Run:
     return lambda: sampler.sample(draws, warmup=0, thin=thin, init=start, progress=False)
 
 
+def bbb_fit(target: rb.Posterior, start: np.ndarray, leapfrogs: int) -> Run:
+    """Epochs of one step on all rows, a fit for each start."""
+    sampler = rb.BBB(target, learning_rate=1e-4)
+    fits = [rb.MeanField(position, np.full_like(position, 0.01)) for position in start]
+    epochs = max(1, leapfrogs // len(fits))
+
+    def run() -> None:
+        for fit in fits:
+            sampler.fit(epochs, init=fit, progress=False)
+
+    return run
+
+
 CALLS = {
     "HMC.sample": hmc_sample,
     "HMC.step": hmc_step,
     "MCLMC.sample": mclmc_sample,
     "SGLD.sample": sgld_sample,
+    "BBB.fit": bbb_fit,
 }
 
 

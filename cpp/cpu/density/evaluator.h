@@ -29,8 +29,8 @@ namespace ribbit::cpu {
 // Parameters are combined in chunks of this size; sums over the prior add chunks in order.
 inline constexpr std::int64_t kChunk = 2048;
 static_assert(kChunk == kScaleChunk);
-// Flops that pay for a thread's barriers, also where the threads share their cores with others (30
-// us of work).
+// Flops that pay for a thread's barriers where it takes part in a single shard, also where the
+// threads share their cores with others (30 us of work).
 inline constexpr double kWorthThread = 4e6;
 
 // A run of parameters under one prior (kinds and constants of core/prior_hd.h).

@@ -54,7 +54,8 @@ double largest_size(const T* g, std::int64_t n) {
   return largest < 0 ? std::numeric_limits<double>::infinity() : largest;
 }
 
-// How minibatches of one size are worked on, decided by shapes alone.
+// How minibatches of one size are worked on, decided by shapes alone. Several shards are as many
+// pieces, as they are of HMC: a team that waits longer than it works gets smaller by itself.
 struct Pass {
   std::int64_t rows, shards, pieces;
   bool all;         // the batch is all of the data
@@ -69,7 +70,6 @@ struct Pass {
         all(batch_rows == evaluator.rows()) {
     const double each = evaluator.gradient_flops(rows);
     const double flops = each * static_cast<double>(gradients * chains);
-    pieces = std::min(pieces, 1 + static_cast<std::int64_t>(each / kWorthThread));
     threads = crew_size(flops, chains, pieces);
   }
 };
