@@ -64,10 +64,8 @@ py::array_t<std::int64_t> epoch_rows(std::int64_t rows, std::uint64_t seed, std:
   }
   py::array_t<std::int64_t> out = empty<std::int64_t>({count});
   const Permutation order = make_permutation(static_cast<Word64>(rows), seed, chain, epoch);
-  for (std::int64_t i = 0; i < count; ++i) {
-    out.mutable_data()[i] =
-        static_cast<std::int64_t>(permute(order, static_cast<Word64>(begin + i)));
-  }
+  cpu::instruction_set().permute_rows(order, static_cast<std::uint64_t>(begin), count,
+                                      out.mutable_data());
   return out;
 }
 

@@ -112,9 +112,7 @@ bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& ep
   if (evaluator.group() != nullptr) {
     if (!m.barrier()) return false;
     if (m.index == 0) {
-      for (std::int64_t r = 0; r < count; ++r) {
-        s.rows[static_cast<std::size_t>(r)] = epoch.row(begin + r);
-      }
+      epoch.rows(begin, count, s.rows.data());
       if (!fetch_rows(evaluator, s.rows.data(), count, m.wish->wished(), s.fetched)) {
         m.team.cancel().cancel();
       }
@@ -125,12 +123,13 @@ bool take_batch(const Evaluator<T>& evaluator, const Member<T>& m, EpochRows& ep
     if (weights != nullptr) weights = s.fetched.weights.data();
     constants = s.fetched.constants.data();
     numbers = nullptr;
+  } else if (m.first(panels) < m.last(panels)) {
+    const std::int64_t first = m.first(panels) * kPanel;
+    epoch.rows(begin + first, std::min(count, m.last(panels) * kPanel) - first,
+               s.rows.data() + first);
   }
   for (std::int64_t p = m.first(panels); p < m.last(panels); ++p) {
     const std::int64_t first = p * kPanel, last = std::min(count, first + kPanel);
-    for (std::int64_t r = first; r < last && numbers != nullptr; ++r) {
-      s.rows[static_cast<std::size_t>(r)] = epoch.row(begin + r);
-    }
     const int n = static_cast<int>(last - first);
     x.pack(features, numbers, first, n, s.batch.x.buffer.data() + p * features * kPanel);
     k.pack_panel(y, evaluator.targets(), numbers, first, n,

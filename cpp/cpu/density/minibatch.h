@@ -8,26 +8,31 @@
 
 #include "core/permutation_hd.h"
 #include "cpu/density/evaluator.h"
+#include "cpu/system/dispatch.h"
 
 namespace ribbit::cpu {
 
 // Which rows a step of a chain takes.
 class EpochRows {
  public:
-  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t rows, std::int64_t batch,
+  EpochRows(std::uint64_t seed, std::uint32_t chain, std::int64_t size, std::int64_t batch,
             bool and_back = false)
-      : seed_(seed), chain_(chain), rows_(rows), batch_(batch), and_back_(and_back) {}
+      : seed_(seed), chain_(chain), size_(size), batch_(batch), and_back_(and_back) {}
 
-  // Places of the step's batch in its epoch, whose order row() then gives.
+  // Places of the step's batch in its epoch, whose order rows() and row() then give.
   BatchPlaces take(std::uint64_t step) {
-    const auto batches = static_cast<std::uint64_t>((rows_ + batch_ - 1) / batch_);
+    const auto batches = static_cast<std::uint64_t>((size_ + batch_ - 1) / batch_);
     const BatchTurn turn = batch_turn(step, batches, and_back_);
     if (!known_ || turn.epoch != epoch_) {
       epoch_ = turn.epoch;
-      order_ = make_permutation(static_cast<Word64>(rows_), seed_, chain_, epoch_);
+      order_ = make_permutation(static_cast<Word64>(size_), seed_, chain_, epoch_);
       known_ = true;
     }
-    return batch_places(static_cast<Word64>(rows_), batches, turn.number);
+    return batch_places(static_cast<Word64>(size_), batches, turn.number);
+  }
+  // Of places begin, begin + 1, ...: (count,).
+  void rows(std::int64_t begin, std::int64_t count, std::int64_t* out) const {
+    instruction_set().permute_rows(order_, static_cast<Word64>(begin), count, out);
   }
   std::int64_t row(std::int64_t place) const {
     return static_cast<std::int64_t>(permute(order_, static_cast<Word64>(place)));
@@ -36,7 +41,7 @@ class EpochRows {
  private:
   std::uint64_t seed_;
   std::uint32_t chain_;
-  std::int64_t rows_, batch_;
+  std::int64_t size_, batch_;
   bool and_back_;
   bool known_ = false;
   std::uint64_t epoch_ = 0;

@@ -12,6 +12,7 @@ enum class LikelihoodKind : int;  // core/likelihood_hd.h
 struct LikelihoodConstants;       // as well
 struct PriorConstants;            // of core/prior_hd.h
 enum class PriorKind : int;       // core/prior_hd.h
+struct Permutation;               // core/permutation_hd.h
 }  // namespace ribbit
 
 namespace ribbit::cpu {
@@ -343,6 +344,9 @@ struct InstructionSet {
   const KernelTable<double>* f64;
   void (*fill_words)(std::uint32_t* out, std::int64_t n, std::uint64_t first_element,
                      std::uint64_t key, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3);
+  // rows (count,): where the rows begin, begin + 1, ... of an epoch go.
+  void (*permute_rows)(const Permutation& order, std::uint64_t begin, std::int64_t count,
+                       std::int64_t* rows);
 };
 
 extern const InstructionSet instruction_set_baseline;

@@ -14,6 +14,7 @@
 #include "cpu/isa/moments-inl.h"
 #include "cpu/isa/no_u_turn-inl.h"
 #include "cpu/isa/norm-inl.h"
+#include "cpu/isa/permutation-inl.h"
 #include "cpu/isa/pool-inl.h"
 #include "cpu/isa/prior-inl.h"
 #include "cpu/isa/random-inl.h"
@@ -116,6 +117,7 @@ const InstructionSet RIBBIT_JOIN(instruction_set_, RIBBIT_ISA) = {
     .f32 = &kTable<float>,
     .f64 = &kTable<double>,
     .fill_words = fill_words,
+    .permute_rows = permute_rows,
 };
 
 }  // namespace ribbit::cpu
