@@ -77,6 +77,20 @@ def test_images_large_enough_for_several_tiles(dtype):
     check_gradient(made, dtype)
 
 
+@DTYPES
+@pytest.mark.parametrize(
+    ("image", "layer"),
+    [
+        ((71, 64), rb.Conv1D(64, 5)),  # blocks of 24 float32 columns, of 12 float64 ones
+        ((90, 50), rb.Conv1D(33, 4, stride=2, padding="same")),
+        ((2, 60, 80), rb.Conv2D(17, (2, 3), padding="same")),
+    ],
+)
+def test_rows_of_sites_that_no_cache_holds_are_cut(image, layer, dtype):
+    made = problem(net(image, layer, TANH), num_rows=3)
+    check_gradient(made, dtype)
+
+
 @pytest.mark.parametrize("name", [*NAMED, *CONVS])
 def test_gradients_are_derivatives_of_the_value(name):
     model = {**NAMED, **CONVS}[name]

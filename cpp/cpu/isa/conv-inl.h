@@ -169,15 +169,24 @@ static void convolve(const T* packed, const T* init, const T* source, T* destina
   }
 }
 
-// Rows of sites whose transposed deltas and inputs stay in the second-level cache together.
+// Sites whose transposed deltas and inputs stay in the second-level cache together: rows of them,
+constexpr std::int64_t kSitesBytes = 384 << 10;
 template <class T>
 static std::int64_t convolution_block(const Window& w) {
-  constexpr std::int64_t kCacheBytes = 384 << 10;
   const std::int64_t out_row = w.out_width * w.out_channels;
   const std::int64_t in_row = w.width * w.channels * w.stride_height;
   const std::int64_t bytes = (out_row + in_row) * kPanel * static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t rows = kCacheBytes / bytes;
+  const std::int64_t rows = kSitesBytes / bytes;
   return rows < 1 ? 1 : rows < w.out_height ? rows : w.out_height;
+}
+
+// and columns of a row that by itself does not.
+template <class T>
+static std::int64_t convolution_columns(const Window& w) {
+  const std::int64_t bytes = (w.out_channels + w.channels * w.stride_width) * kPanel *
+                             static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t columns = kSitesBytes / bytes;
+  return columns < 1 ? 1 : columns;
 }
 
 template <class T>
@@ -218,6 +227,7 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
   if (inner > w.out_width) inner = w.out_width;
   if (outer > w.out_width) outer = w.out_width;
   if (outer < inner) outer = inner;
+  const std::int64_t most = convolution_columns<T>(w);
   const T* deltas = d + y0 * w.out_width * w.out_channels * kPanel;
   const std::int64_t sites_here = (y1 - y0) * w.out_width;
   if (bias != nullptr) bias_gradient<T>(deltas, sites_here, w.out_channels, outs, bias);
@@ -232,7 +242,8 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
     const T* image = x + (first * w.stride_height + down) * row;
     const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
     for (std::int64_t j = 0; j < w.out_width;) {
-      const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
+      const std::int64_t columns =
+          j >= inner && j < outer ? (outer - j < most ? outer - j : most) : 1;
       const std::int64_t left = j * w.stride_width - w.pad_left;
       const Span taps(left, w.kernel_width, w.width, w.dilation_width);
       Sites sites{last - first,           columns,     w.stride_height * row,
