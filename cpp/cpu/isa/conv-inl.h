@@ -231,7 +231,8 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
   const T* deltas = d + y0 * w.out_width * w.out_channels * kPanel;
   const std::int64_t sites_here = (y1 - y0) * w.out_width;
   if (bias != nullptr) bias_gradient<T>(deltas, sites_here, w.out_channels, outs, bias);
-  if (width > 0) transpose_delta<T>(deltas, sites_here, w.out_channels, outs, width, scratch);
+  const Tiling groups = output_groups<T>(width);
+  if (width > 0) transpose_delta<T>(deltas, sites_here, w.out_channels, outs, groups, scratch);
   for (std::int64_t r = 0; r < w.kernel_height; ++r) {
     // Rows of sites y of the block whose tap r lies on the image.
     const std::int64_t down = r * w.dilation_height - w.pad_top;
@@ -240,7 +241,6 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
     while (last > first && (last - 1) * w.stride_height + down >= w.height) --last;
     if (first == last) continue;
     const T* image = x + (first * w.stride_height + down) * row;
-    const T* dt = scratch + (first - y0) * w.out_width * kPanel * width;
     for (std::int64_t j = 0; j < w.out_width;) {
       const std::int64_t columns =
           j >= inner && j < outer ? (outer - j < most ? outer - j : most) : 1;
@@ -256,8 +256,8 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
       // Neighbouring taps together, or one after the other.
       const std::int64_t together = side_by_side && taps.size() > 0 ? taps.size() : 1;
       for (std::int64_t s = taps.begin; width > 0 && s < taps.end; s += together) {
-        outer_gradient<T>(image + (left + s * w.dilation_width) * pixel, dt + j * kPanel * width,
-                          sites, together * ins, outs, width,
+        outer_gradient<T>(image + (left + s * w.dilation_width) * pixel, scratch, sites_here,
+                          (first - y0) * w.out_width + j, sites, together * ins, outs, groups,
                           grad + (r * w.kernel_width + s) * ins * outs);
       }
       if (width >= outs) {

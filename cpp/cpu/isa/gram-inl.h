@@ -33,7 +33,7 @@ static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
   for (int r = 0; ones && r < kPanel; ++r) row[r] = 1.0;
   if (ones) row += kPanel;
   for (std::int64_t j = 0; j < targets; ++j, row += kPanel) widen_row(y + j * kPanel, row);
-  transpose_delta<double>(z, 1, columns, columns, width, transposed);
+  transpose_delta<double>(z, 1, columns, columns, output_groups<double>(width, 1), transposed);
   for (std::int64_t i = 0; weights != nullptr && i < columns; ++i) {
     double* column = z + i * kPanel;
     for (int r = 0; r < kPanel; ++r) column[r] *= static_cast<double>(weights[r]);
@@ -42,8 +42,8 @@ static void gram_panel(const T* f, std::int64_t features, bool ones, const T* y,
   // Of each vector of columns the rows down to the diagonal.
   for (std::int64_t first = 0; first < width; first += lanes) {
     const std::int64_t end = first + lanes;
-    outer_columns<double, 1>(z, transposed, sites, end < columns ? end : columns, width, width,
-                             first, gram);
+    outer_columns<double, 1>(z, transposed + first * kPanel, sites, end < columns ? end : columns,
+                             width, first, gram);
   }
 }
 

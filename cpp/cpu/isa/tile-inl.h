@@ -31,7 +31,9 @@ constexpr int tile_vectors(int outputs, int splits) {
 struct Tiling {
   std::int64_t count, base, extra;
   explicit Tiling(std::int64_t outs, std::int64_t most = kTileOutputs)
-      : count((outs + most - 1) / most), base(outs / count), extra(outs - base * count) {}
+      : count((outs + most - 1) / most),
+        base(count > 0 ? outs / count : 0),
+        extra(outs - base * count) {}
   std::int64_t begin(std::int64_t t) const { return t * base + (t < extra ? t : extra); }
   int width(std::int64_t t) const { return static_cast<int>(base + (t < extra ? 1 : 0)); }
 };

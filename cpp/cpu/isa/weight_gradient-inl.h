@@ -169,31 +169,44 @@ static void bias_gradient(const T* d, std::int64_t panels, std::int64_t outs, st
   }
 }
 
-// delta panels (panels, pixel, kPanel) -> (panels * kPanel, width): the first width of outs
-// outputs, zeros behind the last one. width: a multiple of the lanes.
+// How many vectors of outputs a pass over the rows takes together.
+constexpr int kMostVectors = kRegisters == 32 ? 4 : 2;
+
+// Outputs by passes: `width` of them, a multiple of the lanes.
+template <class T>
+static Tiling output_groups(std::int64_t width, int most = kMostVectors) {
+  return Tiling(width / kLanes<T>, most);
+}
+
+// delta panels (panels, pixel, kPanel) -> (panels * kPanel, its width) for each group of vectors of
+// outputs after the other, so that a pass reads what lies side by side; zeros behind the last of
+// outs outputs.
 template <class T>
 static void transpose_delta(const T* d, std::int64_t panels, std::int64_t pixel, std::int64_t outs,
-                            std::int64_t width, T* transposed) {
+                            const Tiling& groups, T* transposed) {
   constexpr int lanes = kLanes<T>;
   for (std::int64_t p = 0; p < panels; ++p) {
     for (int lane = 0; lane < kPanel; lane += lanes) {
-      for (std::int64_t o = 0; o < width; o += lanes) {
-        Vec<T> v[lanes];
-        RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
-          v[i] = o + i < outs ? load<T>(d + (p * pixel + o + i) * kPanel + lane) : Vec<T>{};
+      for (std::int64_t g = 0; g < groups.count; ++g) {
+        const std::int64_t o0 = groups.begin(g) * lanes, width = groups.width(g) * lanes;
+        T* out = transposed + o0 * panels * kPanel + (p * kPanel + lane) * width;
+        for (std::int64_t o = o0; o < o0 + width; o += lanes, out += lanes) {
+          Vec<T> v[lanes];
+          RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) {
+            v[i] = o + i < outs ? load<T>(d + (p * pixel + o + i) * kPanel + lane) : Vec<T>{};
+          }
+          transpose_square<T>(v);
+          RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) store<T>(out + i * width, v[i]);
         }
-        transpose_square<T>(v);
-        T* out = transposed + (p * kPanel + lane) * width + o;
-        RIBBIT_UNROLL for (int i = 0; i < lanes; ++i) store<T>(out + i * width, v[i]);
       }
     }
   }
 }
 
 // Panels that a sum runs over, rows x columns of them: how far apart they lie, in scalars of the
-// activations and in transposed panels (kPanel, width) of the deltas. Of the last column's panels
-// only the first `valid` rows. Of each panel of activations `ahead` scalars that lie `next` further
-// on are asked for: what will be needed, and comes from memory.
+// activations and in transposed panels (kPanel, its width) of the deltas. Of the last column's
+// panels only the first `valid` rows. Of each panel of activations `ahead` scalars that lie `next`
+// further on are asked for: what will be needed, and comes from memory.
 struct Sites {
   std::int64_t rows, columns;
   std::int64_t row, column;
@@ -206,9 +219,8 @@ struct Sites {
 // asks for.
 template <class T, int kIns, int kVectors>
 RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::int64_t next,
-                              std::int64_t some, std::int64_t outs, std::int64_t width,
-                              std::int64_t o0, T* grad) {
-  constexpr int lanes = kLanes<T>;
+                              std::int64_t some, std::int64_t outs, std::int64_t o0, T* grad) {
+  constexpr int lanes = kLanes<T>, width = kVectors * lanes;
   constexpr std::int64_t kLine = 64 / sizeof(T);
   using V = Vec<T>;
   V sum[kIns][kVectors];
@@ -219,8 +231,7 @@ RIBBIT_INLINE void outer_tile(const T* a, const T* dt, const Sites& sites, std::
   for (std::int64_t row = 0; row < sites.rows; ++row) {
     for (std::int64_t column = 0; column < sites.columns; ++column) {
       const T* x = a + row * sites.row + column * sites.column;
-      const T* delta =
-          dt + (row * sites.delta_row + column * sites.delta_column) * kPanel * width + o0;
+      const T* delta = dt + (row * sites.delta_row + column * sites.delta_column) * kPanel * width;
       const int valid = column + 1 < sites.columns ? kPanel : sites.valid;
       for (std::int64_t f = 0; f < some; f += kLine) __builtin_prefetch(x + next + f, 0, 2);
       for (int r = 0; r < valid; ++r) {
@@ -264,18 +275,18 @@ constexpr int outer_inputs() {
 template <class T, int kVectors, int kIns>
 RIBBIT_INLINE void outer_tile_of(int size, const T* a, const T* dt, const Sites& sites,
                                  std::int64_t next, std::int64_t some, std::int64_t outs,
-                                 std::int64_t width, std::int64_t o0, T* grad) {
+                                 std::int64_t o0, T* grad) {
   if (size == kIns) {
-    outer_tile<T, kIns, kVectors>(a, dt, sites, next, some, outs, width, o0, grad);
+    outer_tile<T, kIns, kVectors>(a, dt, sites, next, some, outs, o0, grad);
   } else if constexpr (kIns > 1) {
-    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, next, some, outs, width, o0, grad);
+    outer_tile_of<T, kVectors, kIns - 1>(size, a, dt, sites, next, some, outs, o0, grad);
   }
 }
 
-// ins inputs from a on; grad: (ins, outs).
+// ins inputs from a on and a group's outputs from o0 on; dt: of the group. grad: (ins, outs).
 template <class T, int kVectors>
 static void outer_columns(const T* a, const T* dt, const Sites& sites, std::int64_t ins,
-                          std::int64_t outs, std::int64_t width, std::int64_t o0, T* grad) {
+                          std::int64_t outs, std::int64_t o0, T* grad) {
   constexpr int kMost = outer_inputs<kVectors>();
   const Tiling tiling(ins, kMost);
   // Each tile asks for its part.
@@ -283,34 +294,36 @@ static void outer_columns(const T* a, const T* dt, const Sites& sites, std::int6
   for (std::int64_t t = 0; t < tiling.count; ++t) {
     const std::int64_t i0 = tiling.begin(t);
     outer_tile_of<T, kVectors, kMost>(tiling.width(t), a + i0 * kPanel, dt, sites,
-                                      sites.next + t * part - i0 * kPanel, part, outs, width, o0,
+                                      sites.next + t * part - i0 * kPanel, part, outs, o0,
                                       grad + i0 * outs);
   }
 }
 
-// All whole vectors of outputs: dt has `width` of them, a multiple of the lanes.
+// All groups of outputs: dt has `panels` panels, of which the sites' first is number `first`.
 template <class T>
-static void outer_gradient(const T* a, const T* dt, const Sites& sites, std::int64_t ins,
-                           std::int64_t outs, std::int64_t width, T* grad) {
+static void outer_gradient(const T* a, const T* dt, std::int64_t panels, std::int64_t first,
+                           const Sites& sites, std::int64_t ins, std::int64_t outs,
+                           const Tiling& groups, T* grad) {
   constexpr int lanes = kLanes<T>;
-  constexpr int kMostVectors = kRegisters == 32 ? 4 : 2;
-  const Tiling groups(width / lanes, kMostVectors);
   for (std::int64_t g = 0; g < groups.count; ++g) {
     const std::int64_t o0 = groups.begin(g) * lanes;
+    const T* group = dt + (o0 * panels + first * groups.width(g) * lanes) * kPanel;
     switch (groups.width(g)) {
       case 1:
-        outer_columns<T, 1>(a, dt, sites, ins, outs, width, o0, grad);
+        outer_columns<T, 1>(a, group, sites, ins, outs, o0, grad);
         break;
       case 2:
-        outer_columns<T, 2>(a, dt, sites, ins, outs, width, o0, grad);
+        outer_columns<T, 2>(a, group, sites, ins, outs, o0, grad);
         break;
       case 3:
-        if constexpr (kMostVectors >= 3)
-          outer_columns<T, 3>(a, dt, sites, ins, outs, width, o0, grad);
+        if constexpr (kMostVectors >= 3) {
+          outer_columns<T, 3>(a, group, sites, ins, outs, o0, grad);
+        }
         break;
       case 4:
-        if constexpr (kMostVectors >= 4)
-          outer_columns<T, 4>(a, dt, sites, ins, outs, width, o0, grad);
+        if constexpr (kMostVectors >= 4) {
+          outer_columns<T, 4>(a, group, sites, ins, outs, o0, grad);
+        }
         break;
       default:
         __builtin_unreachable();
@@ -432,10 +445,11 @@ static void weight_gradient(const T* a, const T* d, std::int64_t rows, std::int6
   const std::int64_t width = !outer ? 0 : outs - whole > 4 ? whole + lanes : whole;
   if (width > 0) {
     if (bias != nullptr) bias_gradient<T>(d, panels, outs, width < outs ? width : outs, bias);
-    transpose_delta<T>(d, panels, outs, outs, width, scratch);
+    const Tiling groups = output_groups<T>(width);
+    transpose_delta<T>(d, panels, outs, outs, groups, scratch);
     const int valid = static_cast<int>(rows - (panels - 1) * kPanel);
     const Sites sites{1, panels, 0, ins * kPanel, 0, 1, valid};
-    outer_gradient<T>(a + first * kPanel, scratch, sites, last - first, outs, width,
+    outer_gradient<T>(a + first * kPanel, scratch, panels, 0, sites, last - first, outs, groups,
                       grad + first * outs);
   }
   if (width < outs)
