@@ -89,10 +89,13 @@ its multiply-adds of half the width need twice the loads and have half the regis
 cost next to nothing (8 multiply-adds of 256 bits take 4.3 cycles, and 4.5 with four stores). Why
 normals, and reparam, which is made of them, are furthest behind: it has no exclusive or of three
 and no selection by a mask, so that 32 normals are 251 operations of 256 bits, 63 cycles of its four
-units, where AVX-512 needs half as many as 215, 54 cycles; 0.79 ns a normal are 93 cycles. Of
-cnn-lstm, some ten points behind, nothing was counted.
-Of the loop's 325 instructions for 32 normals 56 store what 16 registers do not hold, or load it
-again, and a core that looks ahead over 320 instructions has one such block in sight.
+units, where AVX-512 needs half as many as 215, 54 cycles; 0.79 ns a normal are 93 cycles. Of the
+loop's 325 instructions for 32 normals 56 store what 16 registers do not hold, or load it again, and
+a core that looks ahead over 320 instructions has one such block in sight. Why hmc-small-8 is some
+ten points behind: SiLU with its slope takes 102 instructions for 32 numbers, where AVX-512 has 81
+of twice the width for 64, and 7.0 cycles for eight numbers, not 5.4, which is 1.7 of the 2.3 us
+between the two. Exact division is not what it waits for: an estimate of 12 bits and one Newton step
+take as long, and would differ between makers of processors.
 
 Whole public calls are timed as a user makes them, all they do around gradients included: checks,
 records of every draw, convergence at the end. Steps and lengths are given by hand (defaults would
