@@ -84,6 +84,7 @@ def test_images_large_enough_for_several_tiles(dtype):
         ((71, 64), rb.Conv1D(64, 5)),  # blocks of 24 float32 columns, of 12 float64 ones
         ((90, 50), rb.Conv1D(33, 4, stride=2, padding="same")),
         ((2, 60, 80), rb.Conv2D(17, (2, 3), padding="same")),
+        ((61, 128), rb.Conv1D(96, 3, groups=2, dilation=4)),
     ],
 )
 def test_rows_of_sites_that_no_cache_holds_are_cut(image, layer, dtype):

@@ -180,10 +180,10 @@ static std::int64_t convolution_block(const Window& w) {
   return rows < 1 ? 1 : rows < w.out_height ? rows : w.out_height;
 }
 
-// and columns of a row that by itself does not.
+// and columns of a row of a group that by itself does not.
 template <class T>
 static std::int64_t convolution_columns(const Window& w) {
-  const std::int64_t bytes = (w.out_channels + w.channels * w.stride_width) * kPanel *
+  const std::int64_t bytes = (w.group_outs() + w.group_channels() * w.stride_width) * kPanel *
                              static_cast<std::int64_t>(sizeof(T));
   const std::int64_t columns = kSitesBytes / bytes;
   return columns < 1 ? 1 : columns;
@@ -242,8 +242,7 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
     if (first == last) continue;
     const T* image = x + (first * w.stride_height + down) * row;
     for (std::int64_t j = 0; j < w.out_width;) {
-      const std::int64_t columns =
-          j >= inner && j < outer ? (outer - j < most ? outer - j : most) : 1;
+      const std::int64_t columns = j == inner && outer > inner ? outer - inner : 1;
       const std::int64_t left = j * w.stride_width - w.pad_left;
       const Span taps(left, w.kernel_width, w.width, w.dilation_width);
       Sites sites{last - first,           columns,     w.stride_height * row,
@@ -255,15 +254,21 @@ static void group_gradient(const T* x, const T* d, const Window& w, std::int64_t
       }
       // Neighbouring taps together, or one after the other.
       const std::int64_t together = side_by_side && taps.size() > 0 ? taps.size() : 1;
-      for (std::int64_t s = taps.begin; width > 0 && s < taps.end; s += together) {
-        outer_gradient<T>(image + (left + s * w.dilation_width) * pixel, scratch, sites_here,
-                          (first - y0) * w.out_width + j, sites, together * ins, outs, groups,
-                          grad + (r * w.kernel_width + s) * ins * outs);
+      const Tiling cut(columns, most);
+      for (std::int64_t t = 0; width > 0 && t < cut.count; ++t) {
+        const std::int64_t some = cut.begin(t), cell = left + some * w.stride_width;
+        sites.columns = cut.width(t);
+        for (std::int64_t s = taps.begin; s < taps.end; s += together) {
+          outer_gradient<T>(image + (cell + s * w.dilation_width) * pixel, scratch, sites_here,
+                            (first - y0) * w.out_width + j + some, sites, together * ins, outs,
+                            groups, grad + (r * w.kernel_width + s) * ins * outs);
+        }
       }
       if (width >= outs) {
         j += columns;
         continue;
       }
+      sites.columns = columns;
       // Of a group of one channel taps are inputs, however far apart.
       const bool alike = side_by_side || ins == 1;
       const std::int64_t step = ins == 1 ? w.dilation_width * pixel : kPanel;

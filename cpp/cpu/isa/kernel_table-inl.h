@@ -136,7 +136,8 @@ struct KernelTable {
 
   // grad[i, o] += sum over rows of a[i] d[o]; a: (panels, ins, kPanel), d: (panels, outs, kPanel),
   // zeros behind the last row; grad: (ins, outs); inputs first..last-1 only. bias[o] += sum over
-  // rows of d[o] when first = 0; null: none. scratch: transpose_scratch(outs, panels) scalars.
+  // rows of d[o] when first = 0; null: none. scratch: (panels, outs rounded up to whole vectors,
+  // kPanel).
   void (*weight_gradient)(const T* a, const T* d, std::int64_t rows, std::int64_t ins,
                           std::int64_t outs, std::int64_t first, std::int64_t last, T* scratch,
                           T* grad, T* bias);

@@ -1,8 +1,6 @@
 // The order of an epoch's rows: as permute() in core/permutation_hd.h, many rows at once.
 #pragma once
 
-#include <cstring>
-
 #include "core/permutation_hd.h"
 #include "cpu/isa/vec-inl.h"
 
@@ -16,7 +14,7 @@ RIBBIT_INLINE void permutation_rounds(const Permutation& p, Word64* numbers) {
   VecU64 left[N], right[N];
   for (int v = 0; v < N; ++v) {
     VecU64 i;
-    std::memcpy(&i, numbers + v * kL, sizeof i);
+    __builtin_memcpy(&i, numbers + v * kL, sizeof i);
     left[v] = i >> p.half_bits;
     right[v] = i & p.mask;
   }
@@ -32,7 +30,7 @@ RIBBIT_INLINE void permutation_rounds(const Permutation& p, Word64* numbers) {
   }
   for (int v = 0; v < N; ++v) {
     const VecU64 i = left[v] << p.half_bits | right[v];
-    std::memcpy(numbers + v * kL, &i, sizeof i);
+    __builtin_memcpy(numbers + v * kL, &i, sizeof i);
   }
 }
 
