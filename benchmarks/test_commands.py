@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -137,10 +138,10 @@ def test_roofline(tmp_path: Path) -> None:
     assert run("roofline", "--workloads", *names, *arguments) == 0
     text = page.read_text()
     assert "| ribbit | share | on AVX2 | share |" in text
-    assert "| normals | normal | 1 | - | 0 flop | 28.5 |" in text
-    assert (
-        "| mlp SGLD.sample | draw and chain | 1 | - | 243 kflop |"
-        in text.split("## Whole public")[1]
+    assert re.search(r"\| normals \| normal \| 1 \| [012] of 2 \| - \| 0 flop \| 28.5 \|", text)
+    assert re.search(
+        r"\| mlp SGLD.sample \| draw and chain \| 1 \| [012] of 2 \| - \| 243 kflop \|",
+        text.split("## Whole public")[1],
     )
 
 

@@ -268,6 +268,36 @@ def test_profile_is_read() -> None:
     ]
 
 
+class _Child:
+    """A process whose loop takes the times given, and whose work takes ten times as long."""
+
+    def __init__(self, calm: list[float]) -> None:
+        self.calm, self.last = calm, 0.0
+
+    def ask(self, what: str, **how: float) -> dict[str, Any]:
+        if what == "calm":
+            self.last = self.calm.pop(0)
+            return {"seconds": self.last}
+        return {"flops": 1e10, "handover": 30.0, "seconds": [10.0 * self.last]}
+
+
+@pytest.mark.parametrize(
+    ("calm", "seconds", "anew", "kept"),
+    [
+        ([1.0, 1.01, 1.1, 1.0, 1.02, 1.0], [10.0, 10.2], 1, 0),  # the second round does not count
+        ([1.0, 1.01, 1.0, 1.1, 1.0, 1.2, *[1.3, 1.3] * 3], [10.0, 10.0], 4, 1),  # nor better ones
+    ],
+)
+def test_rounds_beside_others_are_made_anew(
+    calm: list[float], seconds: list[float], anew: int, kept: int
+) -> None:
+    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8))
+    pairs: Any = [(_Child(calm), row.widest)]
+    roofline._take_turns(row, pairs, 2, 0.1, 0.0, lambda _: None, False, [])
+    assert (row.widest.seconds, row.anew, row.kept) == (seconds, anew, kept)
+    assert not calm
+
+
 def test_parts_of_a_time() -> None:
     costs = [("multiply", 0.5), ("activation_loop", 0.2), ("Team::meet", 0.2), ("libpython3", 0.1)]
     found = roofline_parts.parts(costs, 0.5)

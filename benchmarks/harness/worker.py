@@ -3,7 +3,7 @@
 ``python -m benchmarks.harness.worker FRAMEWORK THREADS``, FRAMEWORK in JSON, confines itself to
 THREADS cores before the framework is imported, then answers one JSON line per JSON line: {"do":
 "prepare", "file"} (a workload as `benchmarks.harness.workload.save` writes it), {"do": "time",
-"seconds"}, {"do": "peak", "seconds"}. It ends with its input.
+"seconds"}, {"do": "peak", "seconds"}, {"do": "calm"}. It ends with its input.
 """
 
 from __future__ import annotations
@@ -76,6 +76,10 @@ class Worker:
         """Flop/s of float32 multiply-adds of a core, ns of a hand-over (Ribbit's process only)."""
         ours = self.framework.load()
         return {"flops": ours.fma_peak(request["seconds"]), "handover": ours.handover()}
+
+    def calm(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Seconds of a loop that neighbours on the same cores disturb (Ribbit's process only)."""
+        return {"seconds": self.framework.load().calm()}
 
 
 def main(framework: str, threads: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from importlib import metadata
 from typing import Any
 
@@ -93,6 +95,28 @@ def fma_peak(seconds: float) -> float:
 def handover() -> float:
     """Nanoseconds until one thread sees what another has written; 0: they never ran at once."""
     return float(_core.handover_ns())
+
+
+def calm() -> float:
+    """Seconds of a block of normals on the slowest core: longer beside others on the same core.
+
+    They wait for what a core can look ahead, of which a neighbour takes half; multiply-adds do not.
+    """
+    out, chains = np.empty((1, 1 << 14), np.float32), np.zeros(1, np.uint32)
+
+    def once() -> float:
+        begin = time.perf_counter()
+        _core.fill_normal(out, 1, 0, chains, _PURPOSE, 0)
+        return time.perf_counter() - begin
+
+    if not hasattr(os, "sched_setaffinity"):
+        return min(once() for _ in range(20))
+    before, found = os.sched_getaffinity(0), []
+    for core in before:
+        os.sched_setaffinity(0, [core])  # of this thread alone
+        found.append(min(once() for _ in range(20)))
+    os.sched_setaffinity(0, before)
+    return max(found)
 
 
 def bbb(workload: BayesByBackprop) -> Prepared:
