@@ -202,8 +202,10 @@ bool Team::meet(bool counts, bool settles) {
     return !cancel_->check();
   }
   const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase; };
+  // A wait counts from its beginning: of threads that share a core, which the system leaves so for
+  // a while where a stranger has the other, each spins first while the other could work.
+  const Clock::time_point begin = Clock::now();
   if (!spin_until(passed, kSpins)) {
-    const Clock::time_point begin = Clock::now();
     do {
       if (cancel_->check()) return false;
       std::this_thread::yield();
