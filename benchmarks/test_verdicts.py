@@ -25,6 +25,7 @@ from benchmarks.studies import (
     report,
     roofline,
     roofline_parts,
+    roofline_rounds,
     scaling,
     scaling_counts,
     shapes,
@@ -291,9 +292,9 @@ class _Child:
 def test_rounds_beside_others_are_made_anew(
     calm: list[float], seconds: list[float], anew: int, kept: int
 ) -> None:
-    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8))
+    row = roofline_rounds.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8))
     pairs: Any = [(_Child(calm), row.widest)]
-    roofline._take_turns(row, pairs, 2, 0.1, 0.0, lambda _: None, False, [])
+    roofline_rounds.take_turns(row, pairs, 2, 0.1, 0.0, lambda _: None, False, [])
     assert (row.widest.seconds, row.anew, row.kept) == (seconds, anew, kept)
     assert not calm
 
@@ -302,8 +303,8 @@ def test_parts_of_a_time() -> None:
     costs = [("multiply", 0.5), ("activation_loop", 0.2), ("Team::meet", 0.2), ("libpython3", 0.1)]
     found = roofline_parts.parts(costs, 0.5)
     assert found == roofline_parts.Parts(0.25, 0.1, pytest.approx(0.6), 0.05)
-    row = roofline.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8), peaks=[1e10])
-    times = roofline.Times([1.0], costs, running=1.0)
+    row = roofline_rounds.Row(WORKLOADS["sgld"], 2, Count(flops=4e9, slots=5e8), peaks=[1e10])
+    times = roofline_rounds.Times([1.0], costs, running=1.0)
     # 4e9 flops are 0.2 s of two threads at 1e10, in a quarter of 1 s; 5e8 slots 0.05 s in a tenth.
     assert roofline.part_cells(row, times) == ["25%", "80%", "10%", "50%", "60%", "5%"]
 

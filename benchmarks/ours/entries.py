@@ -112,10 +112,12 @@ def calm() -> float:
     if not hasattr(os, "sched_setaffinity"):
         return min(once() for _ in range(20))
     before, found = os.sched_getaffinity(0), []
-    for core in before:
-        os.sched_setaffinity(0, [core])  # of this thread alone
-        found.append(min(once() for _ in range(20)))
-    os.sched_setaffinity(0, before)
+    try:
+        for core in before:
+            os.sched_setaffinity(0, [core])  # of this thread alone
+            found.append(min(once() for _ in range(20)))
+    finally:
+        os.sched_setaffinity(0, before)
     return max(found)
 
 

@@ -2,7 +2,8 @@
 
 Counts what a workload must do (`benchmarks.studies.roofline_counts`), measures the FMA peak, the
 copy bandwidth and Ribbit's time in turns, and profiles the process with ``perf`` where it is
-installed. ``--write`` also writes docs/roofline.md. Rivals are not needed. About ten minutes.
+installed. ``--write`` also writes docs/roofline.md. Rivals are not needed. Ten minutes, and up to
+twice that beside others on the same cores.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from benchmarks.harness.framework import OURS
 from benchmarks.harness.pages import Table, duration, facts, markdown, print_table
 from benchmarks.harness.stopping import until_stopped
 from benchmarks.rivals import FRAMEWORKS, OURS_AVX2
-from benchmarks.studies.roofline_counts import COUNTS, Count
+from benchmarks.studies.roofline_counts import COUNTS
 from benchmarks.studies.roofline_parts import parts
+from benchmarks.studies.roofline_rounds import Row, Times, last_level_cache, take_turns
 from benchmarks.workloads.calls import CALLS
 from benchmarks.workloads.table import WORKLOADS
 
@@ -38,7 +39,6 @@ ALL: dict[str, Any] = {
     name: workload for name, workload in (WORKLOADS | CALLS).items() if workload.kind in COUNTS
 }
 NAMES = list(ALL)
-DISTURBED, ANEW = 0.03, 2
 PARTS = ["products", "at", "elementwise", "at", "waiting", "rest"]
 PREAMBLE = """
 Written by `python -m benchmarks.roofline --write`. The floor of a workload is the time in which
@@ -83,7 +83,8 @@ ribbit needs 273; a random word by itself takes 15 slots so, not 12.5. Small net
 bbb-seed, mc-forward) and lenet5: 8 multiply-adds of 512 bits take 8 cycles here, with one store
 among them 8.5 to 9.2, with two 10.3 to 11.3, and every value and every delta is stored once: in
 cache, a layer of 8 inputs and 50 outputs runs at 82 % of the peak, and at 95 without its stores, of
-20 and 20 at 93 and 98, of 50 and 50 at 96 and 99.
+20 and 20 at 93 and 98, of 50 and 50 at 96 and 99. hmc-deep-4 reaches 90 % where nobody works
+beside it (5 of 5 rounds undisturbed).
 
 On AVX2 the floor is the same (118 GFLOP/s here, as a 512-bit operation takes two cycles), though
 its multiply-adds of half the width need twice the loads and have half the registers, and its stores
@@ -109,50 +110,6 @@ tune them, and no floor could count the gradients); every call is held to as man
 floor has. SGLD takes batches of 128 rows, a draw of MCLMC is 25 steps, predictions are of draws
 around one place at new rows.
 """
-
-
-@dataclass
-class Times:
-    """Of one process: seconds per run, one a round, and its profile."""
-
-    seconds: list[float] = field(default_factory=list)
-    costs: list[tuple[str, float]] = field(default_factory=list)
-    running: float = 0.0  # threads, on average, while the profile was taken
-
-    @property
-    def median(self) -> float:
-        """Seconds per run."""
-        return statistics.median(self.seconds)
-
-
-@dataclass
-class Row:
-    """What was found of one workload, by the widest vectors and, in turns with them, by AVX2."""
-
-    workload: Any
-    threads: int
-    count: Count
-    widest: Times = field(default_factory=Times)
-    avx2: Times = field(default_factory=Times)  # empty where it was not measured
-    peaks: list[float] = field(default_factory=list)
-    handovers: list[float] = field(default_factory=list)  # ns
-    anew: int = 0  # rounds that do not count, as others worked on the same cores
-    kept: int = 0  # of those that count, how many were disturbed, too
-    failure: str = ""
-
-    def floor(self, bandwidth: float) -> tuple[float, str]:
-        """Least seconds of a run and what sets them."""
-        peak = statistics.median(self.peaks) * self.threads
-        return self.count.floor(peak, bandwidth, last_level_cache())
-
-
-def last_level_cache() -> float:
-    """Bytes of the largest cache of core 0, or 32 MiB where the system does not say."""
-    sizes = [32 << 20]
-    folder = Path("/sys/devices/system/cpu/cpu0/cache")
-    found = [p.read_text().strip() for p in folder.glob("index*/size")]
-    sizes = [int(s[:-1]) << {"K": 10, "M": 20}[s[-1]] for s in found] or sizes
-    return float(max(sizes))
 
 
 def copy_bandwidth(threads: int, processor: bool = False, seconds: float = 0.3) -> float:
@@ -215,76 +172,13 @@ def measure(
                 if error and not row.failure:
                     row.failure = f"{framework.name}: {error}"
             if not row.failure:
-                _take_turns(
+                take_turns(
                     row, pairs, rounds, seconds, watch, say, processor, calm.setdefault(threads, [])
                 )
             yield row
     finally:
         for process in processes.values():
             process.close()
-
-
-@dataclass(frozen=True)
-class Round:
-    """A peak (flop/s), a hand-over (ns), and the median seconds of each process."""
-
-    disturbed: float  # how much longer than at best the loop of `calm` took, before or behind
-    peak: float
-    handover: float
-    seconds: list[float]
-
-
-def _round(pairs: list[tuple[Process, Times]], calm: list[float], **how: Any) -> Round:
-    first = pairs[0][0]
-
-    def look() -> float:
-        calm.append(first.ask("calm")["seconds"])
-        return calm[-1]
-
-    before = look()
-    found = first.ask("peak", seconds=0.1)
-    timed = [process.ask("time", **how)["seconds"] for process, _ in pairs]
-    slowest = max(before, look())
-    return Round(
-        slowest / min(calm) - 1.0,
-        found["flops"],
-        found["handover"],
-        [statistics.median(seconds) for seconds in timed],
-    )
-
-
-def _take_turns(
-    row: Row,
-    pairs: list[tuple[Process, Times]],
-    rounds: int,
-    seconds: float,
-    watch: float,
-    say: Any,
-    processor: bool,
-    calm: list[float],
-) -> None:
-    """Fill `row`: rounds of peak and times, then a profile of each process.
-
-    A round is made anew, up to `ANEW` times as many, where others worked on the same cores; what
-    counts are the least disturbed ones. `calm`: what its loop has taken so far.
-    """
-    made: list[Round] = []
-    while len(made) < (1 + ANEW) * rounds:
-        quiet = sum(one.disturbed <= DISTURBED for one in made)
-        if quiet >= rounds:
-            break
-        say(f"{row.workload.name}: round {len(made) + 1}, {quiet} of {rounds} undisturbed")
-        made.append(_round(pairs, calm, seconds=seconds, processor=processor))
-    best = sorted(made, key=lambda one: one.disturbed)[:rounds]
-    row.anew = len(made) - len(best)
-    row.kept = sum(one.disturbed > DISTURBED for one in best)
-    row.peaks = [one.peak for one in best]
-    row.handovers = [one.handover for one in best]
-    for i, (_, times) in enumerate(pairs):
-        times.seconds = [one.seconds[i] for one in best]
-    for process, times in pairs if watch else []:
-        busy = functools.partial(process.ask, "time", seconds=0.2)
-        times.costs, times.running = profiles.profile(process.pid, watch, busy)
 
 
 def amount(number: float) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 
 import ribbit as rb
 from benchmarks.harness import machine
-from benchmarks.studies.roofline import last_level_cache
+from benchmarks.studies.roofline_rounds import last_level_cache
 from benchmarks.studies.scaling_counts import copy_bandwidths, counted_seconds
 from ribbit import _core
 

@@ -52,12 +52,14 @@ RIBBIT_HD BatchTurn batch_turn(Word64 step, Word64 batches, bool and_back) {
   return {step / length, place < batches ? place : length - 1 - place};
 }
 
-// Two rounds of multiply and fold: every bit of the half and of the key reaches every bit.
-RIBBIT_HD Word mix_half(Word half, Word key) {
-  Word64 h = (static_cast<Word64>(half) ^ key) * 0x9E3779B97F4A7C15ull;
+// Two rounds of multiply and fold: every bit of the half and of the key reaches every bit. L:
+// 64-bit lanes with a half in the low word each.
+template <class L>
+RIBBIT_HD L mix_half(L half, Word key) {
+  L h = (half ^ key) * 0x9E3779B97F4A7C15ull;
   h ^= h >> 32;
   h *= 0xD1342543DE82EF95ull;
-  return static_cast<Word>(h >> 32);
+  return h >> 32;
 }
 
 // Where row number i < size goes; each result occurs once.
@@ -65,7 +67,7 @@ RIBBIT_HD Word64 permute(const Permutation& p, Word64 i) {
   do {
     Word left = static_cast<Word>(i >> p.half_bits), right = static_cast<Word>(i) & p.mask;
     for (int round = 0; round < Permutation::kRounds; ++round) {
-      const Word next = left ^ (mix_half(right, p.keys[round]) & p.mask);
+      const Word next = left ^ (static_cast<Word>(mix_half<Word64>(right, p.keys[round])) & p.mask);
       left = right;
       right = next;
     }

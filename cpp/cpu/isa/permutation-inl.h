@@ -20,10 +20,7 @@ RIBBIT_INLINE void permutation_rounds(const Permutation& p, Word64* numbers) {
   }
   for (const Word key : p.keys) {
     for (int v = 0; v < N; ++v) {
-      VecU64 h = (right[v] ^ key) * 0x9E3779B97F4A7C15ull;
-      h ^= h >> 32;
-      h *= 0xD1342543DE82EF95ull;
-      const VecU64 next = left[v] ^ (h >> 32 & p.mask);
+      const VecU64 next = left[v] ^ (mix_half(right[v], key) & p.mask);
       left[v] = right[v];
       right[v] = next;
     }
