@@ -154,6 +154,9 @@ class LogDensity(Protocol):
     ``prior_sd``
         (P,) marginal sd of the prior of each parameter at temperature 1; the prior's scale where
         that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
+    ``parameter_groups``
+        (K,) ints, ascending from 0: where in a position each array of parameters begins, those of a
+        layer's weights, of its biases and so on. MCLMC has one scale for each of them.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.

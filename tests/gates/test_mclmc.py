@@ -141,7 +141,8 @@ WIDTHS = np.geomspace(0.3, 3.0, 40)
 CHAINS = 16
 # Energy variance at the end of warmup (the first is the shipped default): what the ratio of the
 # found variance to the true one may be, of the narrowest direction and of the widest.
-BIAS = {0.1: (2.6, 0.8), 0.01: (1.5, 0.9), 0.0005: (1.2, 0.94)}
+SHIPPED = 0.02
+BIAS = {SHIPPED: (1.7, 0.88), 0.1: (2.6, 0.8), 0.01: (1.5, 0.9), 0.0005: (1.2, 0.94)}
 
 
 def gaussian(sd):
@@ -159,7 +160,7 @@ def gaussian(sd):
 @functools.cache
 def variances(variance):
     """Found / true variances (40,) of a Gaussian, and the energy variance of every chain."""
-    options = {} if variance == 0.1 else {"energy_variance": (0.5, variance)}
+    options = {} if variance == SHIPPED else {"energy_variance": (0.5, variance)}
     start = np.random.default_rng(2).normal(size=(CHAINS, 40)) * WIDTHS
     draws = MCLMC(gaussian(WIDTHS), **options).sample(500, init=start, seed=6, progress=False)
     found = (draws.positions.astype(float) / WIDTHS) ** 2
@@ -178,7 +179,7 @@ def test_the_bias_of_variances_is_as_stated(variance):
 
 def test_the_bias_falls_with_the_energy_variance():
     """As its cube root: errors of a step are of third order, those of the law of second."""
-    narrow = [variances(v)[0][:5].mean() - 1.0 for v in BIAS]
+    narrow = [variances(v)[0][:5].mean() - 1.0 for v in (0.1, 0.01, 0.0005)]
     assert narrow[0] > 2.0 * narrow[1] > 3.0 * narrow[2] > 0.0
     order = math.log(narrow[1] / narrow[2]) / math.log(0.01 / 0.0005)
     assert 0.2 < order < 0.5

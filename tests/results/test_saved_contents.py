@@ -36,6 +36,10 @@ def files(tmp_path_factory):
     mclmc = rb.MCLMC(posterior(), inverse_mass_matrix="adapt")
     with pytest.warns(RuntimeWarning, match="max_seconds"):
         mclmc.sample(5, warmup=10**6, max_seconds=0.05, **run).save(folder / "mclmc")
+    with pytest.warns(RuntimeWarning, match="max_seconds"):
+        rb.MCLMC(posterior()).sample(5, warmup=10**6, max_seconds=0.05, **run).save(
+            folder / "layers"
+        )
     model = rb.Model([rb.Dense(3), rb.Dropout(0.2), rb.Dense(1)], input_shape=(3,))
     target = rb.Posterior(
         model, x, x[:, 0], prior=rb.Normal(1.0), likelihood=rb.Gaussian(1.0), dtype=np.float64
@@ -104,6 +108,9 @@ CASES = {
     "negative energies": ("mclmc", array("state/energy_squares", put(0, -1.0))),
     "negative sums of errors": ("mclmc", array("errors/needed", put(0, -1.0))),
     "weights of errors that are NaN": ("mclmc", array("errors/weight", put(0, np.nan))),
+    "negative squares of gradients": ("layers", array("gradients/sums", put(0, -1.0))),
+    "squares of gradients less": ("layers", array("gradients/sums", lambda a: a[:1])),
+    "gradients counted by halves": ("layers", entry("adaptation", "gradients", 0.5)),
     "a step size of 0": ("mclmc", array("state/step_size", put(0, 0.0))),
     "positions of strings": ("hmc", array("positions", cast("U5"))),
     "positions of bytes": ("hmc", array("positions", cast(np.uint8))),

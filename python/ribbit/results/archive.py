@@ -25,6 +25,7 @@ from ribbit.results.state import (
     AnyState,
     DualAveraging,
     EnergyErrors,
+    GradientSquares,
     Lengths,
     MicrocanonicalState,
     State,
@@ -229,6 +230,9 @@ def put_state(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any], state
     if adaptation.errors is not None:
         arrays["errors/needed"] = adaptation.errors.needed
         arrays["errors/weight"] = adaptation.errors.weight
+    if adaptation.gradients is not None:
+        counts["gradients"] = adaptation.gradients.count
+        arrays["gradients/sums"] = adaptation.gradients.sums
     if adaptation.lengths is not None:
         counts["lengths"] = adaptation.lengths.count
         counts["lengths_kept"] = adaptation.lengths.kept
@@ -260,7 +264,7 @@ def state_of(
     fields["target"] = _fingerprint(counters.get("target"))
     counts = header.get("adaptation")
     if counts is not None:
-        dual = welford = errors = lengths = None
+        dual = welford = errors = lengths = gradients = None
         if "dual" in counts:
             count = whole("dual/count", counts["dual"], below=_STEPS)
             # A file of an earlier build has none that are settled.
@@ -274,12 +278,15 @@ def state_of(
             welford = Welford(arrays["welford/mean"], arrays["welford/squares"], count)
         if "errors/needed" in arrays:
             errors = EnergyErrors(arrays["errors/needed"], arrays["errors/weight"])
+        if "gradients" in counts:
+            count = whole("gradients/count", counts["gradients"], below=_STEPS)
+            gradients = GradientSquares(arrays["gradients/sums"], count)
         if "lengths" in counts:
             count = whole("lengths/count", counts["lengths"], below=_STEPS)
             kept = whole("lengths/kept", counts["lengths_kept"], below=count + 1)
             logs = {n: float(arrays[f"lengths/{n}"]) for n in _LENGTHS}
             lengths = Lengths(**logs, count=count, kept=kept)
-        fields["adaptation"] = Adaptation(dual, welford, errors, lengths)
+        fields["adaptation"] = Adaptation(dual, welford, errors, lengths, gradients)
     return make(**fields)
 
 

@@ -39,6 +39,7 @@ _TUNING: dict[str, tuple[str | tuple[str, ...], str, str]] = {
     "dual/log_settled": ("float64", "C", "finite"),
     "errors/needed": ("float64", "C", "not negative"),
     "errors/weight": ("float64", "C", "not negative"),
+    "gradients/sums": ("float64", "CK", "not negative"),
     "lengths/log_length": ("float64", "", "finite"),
     "lengths/log_average": ("float64", "", "finite"),
     "lengths/square": ("float64", "", "not negative"),
@@ -106,7 +107,7 @@ def check_tuning(
 ) -> None:
     """Raise unless a state's arrays fit the positions (C, D, P) and a run can have left them."""
     chains, _, dim = positions.shape
-    lengths = {"C": chains, "P": dim, "M": None}
+    lengths = {"C": chains, "P": dim, "M": None, "K": None}
     for name, (dtypes, letters, holds) in _TUNING.items():
         if name in arrays:
             shape = tuple(lengths[letter] for letter in letters)

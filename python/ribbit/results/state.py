@@ -21,6 +21,7 @@ __all__ = [
     "AnyState",
     "DualAveraging",
     "EnergyErrors",
+    "GradientSquares",
     "Lengths",
     "MicrocanonicalState",
     "State",
@@ -375,6 +376,22 @@ class EnergyErrors:
         return EnergyErrors(np.zeros(chains), np.zeros(chains))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientSquares:
+    """Squared gradients that chains have met, by array of parameters.
+
+    Attributes
+    ----------
+    sums : (C, K) float64
+        Sum over positions of the mean square within each of K arrays.
+    count : int
+        Positions.
+    """
+
+    sums: HostArray
+    count: int
+
+
 _RATE, _FORGETS = 0.05, 0.95  # Adam's
 
 
@@ -427,3 +444,4 @@ class Adaptation:
     welford: Welford | None
     errors: EnergyErrors | None = None
     lengths: Lengths | None = None
+    gradients: GradientSquares | None = None

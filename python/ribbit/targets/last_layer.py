@@ -64,6 +64,13 @@ class IntegratedSpec(DensitySpec):
         """Number of parameters R that are left, a learned noise included."""
         return self.whole.dim - self.layer.mean.size
 
+    @property
+    def parameter_groups(self) -> npt.NDArray[np.int64]:
+        """Place (K,) of the first number of each array that is left, ascending."""
+        starts = self.whole.parameter_groups
+        left: npt.NDArray[np.int64] = starts[starts < self.below]
+        return np.append(left, self.below) if self.below < self.dim else left
+
     def density(self, **options: Any) -> Any:
         """Return the native log density; no option of `DensitySpec.density` fits here."""
         if options:

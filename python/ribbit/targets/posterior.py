@@ -378,6 +378,11 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         """Place of "log_noise" in a position, where the noise is learned."""
         return self.model.dim
 
+    @functools.cached_property
+    def parameter_groups(self) -> npt.NDArray[np.int64]:
+        """Place (K,) in a position where each array of weights, biases or the like begins."""
+        return self._spec.parameter_groups
+
     @property
     def flat(self) -> bool:
         """Whether y was (N,), so that predictions of a single output are (N,) and not (N, 1)."""

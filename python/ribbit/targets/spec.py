@@ -225,6 +225,16 @@ class DensitySpec:
         return int(self.table.mean.size)
 
     @property
+    def parameter_groups(self) -> npt.NDArray[np.int64]:
+        """Place (K,) of the first number of each array of parameters, ascending."""
+        starts = [parameter.offset for parameter in self.model.parameters]
+        starts += [self.model.dim] if self.likelihood.learns_noise else []
+        scales = self.table.scales
+        if scales is not None:
+            starts += [self.dim - scales.count + array.first for array in scales.arrays]
+        return np.array(starts, np.int64)
+
+    @property
     def own_rows(self) -> int:
         """Number of data rows that are here."""
         return int(self.x.shape[0])

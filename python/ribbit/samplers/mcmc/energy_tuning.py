@@ -1,4 +1,4 @@
-"""Warmup of MCLMC: the step by the variance of the energy errors, then how far a direction lasts.
+"""Warmup of MCLMC: the step by the variance of the energy errors, scales, and a direction's length.
 
 Every chain on its own, and by the numbers of its steps alone: warmup is cut into blocks that end at
 fixed steps, so that no chunk of a run, resumed or not, changes anything.
@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ribbit._arrays.namespace import to_host
+from ribbit._arrays.namespace import from_host, to_host
 from ribbit.protocols import Array
-from ribbit.results.state import Adaptation, EnergyErrors, MicrocanonicalState, Welford
+from ribbit.results.state import (
+    Adaptation,
+    EnergyErrors,
+    GradientSquares,
+    MicrocanonicalState,
+    Welford,
+)
+from ribbit.samplers.mcmc.layer_scales import LayerScales
 from ribbit.samplers.run.target import Density
 
 if TYPE_CHECKING:
@@ -28,9 +36,14 @@ HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
 LEAST = 100  # steps of a warmup that finds anything
 
-# Shares of warmup: a first window of positions gives a rough length (and the mass), a second one
-# the length. The step is adapted to the end, its wanted variance annealed before.
-_ROUGH, _FINE = (0.1, 0.3), (0.5, 0.8)
+# Windows as shares of warmup. Each ends with a length from its positions, all but the last with
+# scales. From positions a first one gives a rough length and the mass; gradients say more, and
+# sooner: chains from an ensemble come into the narrows in the first steps. The step is adapted to
+# the end, its wanted variance annealed before.
+Shares: TypeAlias = tuple[tuple[float, float], ...]
+OF_POSITIONS: Shares = ((0.1, 0.3), (0.5, 0.8))
+_ENDS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+OF_GRADIENTS: Shares = tuple(itertools.pairwise(_ENDS))
 _ANNEALED = 0.7
 _BLOCK = 16
 _MEMORY = 50.0  # steps that the mean over steps remembers: later all since the annealing
@@ -75,18 +88,18 @@ class Scales:
 
 
 @functools.lru_cache(maxsize=32)
-def _ends(warmup: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Windows (first step, last step) rough and fine, and the steps of a block."""
-    rough, fine = ((int(a * warmup), int(b * warmup)) for a, b in (_ROUGH, _FINE))
-    return rough, fine, max(1, min(_BLOCK, warmup // 128))
+def _windows(shares: Shares, warmup: int) -> tuple[tuple[int, int], ...]:
+    """Return the steps (first, last] of each window."""
+    return tuple((int(a * warmup), int(b * warmup)) for a, b in shares)
 
 
-def block_end(step: int, warmup: int) -> int:
+def block_end(step: int, warmup: int, shares: Shares = OF_POSITIONS) -> int:
     """Return the end of the block that `step` of warmup lies in: longer and longer, then even."""
-    rough, fine, block = _ends(warmup)
+    block = max(1, min(_BLOCK, warmup // 128))
     doubled = 1 << step.bit_length()
     end = doubled if doubled <= block else step + block - step % block
-    return min(end, *(mark for mark in (*rough, *fine, warmup) if mark > step))
+    marks = itertools.chain.from_iterable(_windows(shares, warmup))
+    return min(end, *(mark for mark in (*marks, warmup) if mark > step))
 
 
 def spread_of(variance: Array, inverse_mass: Array | None, xp: Any) -> HostArray:
@@ -107,7 +120,9 @@ class EnergyTuning:
         Of the energy error of a step, per parameter, at the beginning and at the end of warmup.
     step_size, length : float or None
         None: adapted.
-    adapts_mass : bool
+    mass : {"adapt", "layers"} or None
+        What scales come from: the variances of positions, the gradients of each layer; None: they
+        are fixed.
     """
 
     def __init__(
@@ -117,10 +132,16 @@ class EnergyTuning:
         variance: tuple[float, float],
         step_size: float | None,
         length: float | None,
-        adapts_mass: bool,
+        mass: str | None,
     ) -> None:
         self._density, self._variance = density, variance
-        self.step_size, self.length, self.adapts_mass = step_size, length, adapts_mass
+        self.step_size, self.length, self.adapts_mass = step_size, length, mass is not None
+        self.layers = LayerScales(density) if mass == "layers" else None
+        self._shares = OF_POSITIONS if self.layers is None else OF_GRADIENTS
+
+    def block_end(self, step: int, warmup: int) -> int:
+        """Return the end of the block that `step` of warmup lies in."""
+        return block_end(step, warmup, self._shares)
 
     @property
     def adapts(self) -> bool:
@@ -136,14 +157,18 @@ class EnergyTuning:
         """Return running sums of what is adapted, going on from those of before."""
         if not self.adapts:
             return None
-        errors = welford = None
+        errors = welford = gradients = None
         if self.step_size is None:
             errors = None if before is None else before.errors
             errors = EnergyErrors.start(shape[0]) if errors is None else errors
         if self.length is None or self.adapts_mass:
             welford = None if before is None else before.welford
             welford = Welford.start(self._density.xp, shape) if welford is None else welford
-        return Adaptation(None, welford, errors)
+        if self.layers is not None:
+            gradients = None if before is None else before.gradients
+            gradients = self.layers.start(shape[0]) if gradients is None else gradients
+            self.layers.check(gradients, shape[0])
+        return Adaptation(None, welford, errors, gradients=gradients)
 
     def observe(self, state: MicrocanonicalState, errors: HostArray, first: int) -> Adaptation:
         """Take energy errors (C, n) of steps first, first + 1, .. of a block into account."""
@@ -173,24 +198,25 @@ class EnergyTuning:
 
     def close(self, state: MicrocanonicalState) -> MicrocanonicalState:
         """Put what a block found to use; `state.step` is its end."""
-        xp, step, warmup = self._density.xp, state.step, state.warmup
+        xp, step = self._density.xp, state.step
         adaptation = state.adaptation
         assert adaptation is not None
-        rough, fine, _ = _ends(warmup)
         changes: dict[str, Any] = {}
         errors, welford = adaptation.errors, adaptation.welford
-        step_size = state.step_size
+        gradients, step_size = adaptation.gradients, state.step_size
         if errors is not None:
-            step_size, errors = self._step_size(errors, step_size, self._wanted(step, warmup))
-        if welford is not None:
-            if rough[0] < step <= rough[1] or fine[0] < step <= fine[1]:
-                welford = welford.update(xp, state.position)
-            if step in (rough[1], fine[1]) and welford.count > 1:
+            step_size, errors = self._step_size(errors, step_size, self._wanted(step, state.warmup))
+        windows = _windows(self._shares, state.warmup)
+        if welford is not None and any(first < step <= last for first, last in windows):
+            welford = welford.update(xp, state.position)
+            if self.layers is not None and gradients is not None:
+                gradients = self.layers.update(xp, gradients, state.grad)
+            if any(step == last for _, last in windows) and welford.count > 1:
                 mass = state.inverse_mass
-                if self.adapts_mass and step == rough[1]:
-                    mass = xp.astype(welford.variance(), state.position.dtype)
+                if self.adapts_mass and step < windows[-1][1]:
+                    mass = self.inverse_mass(welford, gradients, state.position.dtype)
                     changes["inverse_mass"] = mass
-                    step_size, errors = self._whitened(step_size, errors, mass)
+                    step_size, errors = self._whitened(step_size, errors, state.inverse_mass, mass)
                 if self.length is None:
                     variance = welford.squares / (welford.count - 1.0)
                     length = spread_of(variance, mass, xp)
@@ -199,9 +225,23 @@ class EnergyTuning:
                         np.isfinite(length) & (length > 0.0), length, state.decoherence_length
                     )
                 welford = Welford.start(xp, state.position.shape)
-        last = step >= warmup
-        changes["adaptation"] = None if last else Adaptation(None, welford, errors)
+                if self.layers is not None:
+                    gradients = self.layers.start(len(step_size))
+        last = step >= state.warmup
+        changes["adaptation"] = (
+            None if last else Adaptation(None, welford, errors, gradients=gradients)
+        )
         return dataclasses.replace(state, step_size=step_size, **changes)
+
+    def inverse_mass(
+        self, welford: Welford, gradients: GradientSquares | None, dtype: Any
+    ) -> Array:
+        """Return (C, P) of the positions or the gradients of a window."""
+        xp = self._density.xp
+        if self.layers is None or gradients is None:
+            return xp.astype(welford.variance(), dtype)
+        found = self.layers.inverse_mass(xp, welford.squares / (welford.count - 1.0), gradients)
+        return xp.astype(from_host(xp, found), dtype)
 
     def _step_size(
         self, errors: EnergyErrors, step_size: HostArray, wanted: float
@@ -217,10 +257,16 @@ class EnergyTuning:
         return np.clip(found, 1e-12, 1e7), EnergyErrors(needed, weight)
 
     def _whitened(
-        self, step_size: HostArray, errors: EnergyErrors | None, mass: Array
+        self,
+        step_size: HostArray,
+        errors: EnergyErrors | None,
+        before: Array | None,
+        mass: Array,
     ) -> tuple[HostArray, EnergyErrors | None]:
         """Step size in new coordinates, no longer than before in any, and sums that begin again."""
         if errors is None:
             return step_size, None
-        widest = np.sqrt(to_host(mass).astype(np.float64).max(axis=1))
-        return step_size / widest, EnergyErrors.start(len(step_size))
+        squares = to_host(mass).astype(np.float64)
+        if before is not None:
+            squares = squares / to_host(before).astype(np.float64)
+        return step_size / np.sqrt(squares.max(axis=1)), EnergyErrors.start(len(step_size))

@@ -19,7 +19,6 @@ from ribbit.samplers.mcmc.energy_tuning import (
     LEAST,
     EnergyTuning,
     Scales,
-    block_end,
     spread_of,
 )
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics, Path
@@ -112,7 +111,7 @@ class Unadjusted:
             many = min(left, _MOST_STEPS)
             end = 0
             if state.step < state.warmup:
-                end = block_end(state.step, state.warmup)
+                end = self.tuning.block_end(state.step, state.warmup)
                 many = min(many, end - state.step)
             state, info = self._steps(state, many, guard)
             if state.step == end and state.adaptation is not None:
@@ -238,7 +237,8 @@ class Adjusted:
         if found is None or self.tuning.step_size is not None:
             return found
         dual = None if before is None else before.dual
-        return Adaptation(DualAveraging.start(step_size) if dual is None else dual, found.welford)
+        dual = DualAveraging.start(step_size) if dual is None else dual
+        return dataclasses.replace(found, dual=dual)
 
     def advance(
         self, state: MicrocanonicalState, num_steps: int, guard: InterruptGuard | None
@@ -339,16 +339,19 @@ class Adjusted:
         xp, step, warmup, tuning = self._density.xp, state.step, state.warmup, self.tuning
         assert state.adaptation is not None
         dual, welford = state.adaptation.dual, state.adaptation.welford
+        gradients, layers = state.adaptation.gradients, tuning.layers
         changes: dict[str, Any] = {}
         if dual is not None:
             dual = dual.update(acceptance, self._target_acceptance)
         first, middle, end = int(0.1 * warmup), int(0.3 * warmup), int(0.6 * warmup)
         if welford is not None and first < step <= end:
             welford = welford.update(xp, state.position)
+            if layers is not None and gradients is not None:
+                gradients = layers.update(xp, gradients, state.grad)
             if step in (middle, end) and welford.count > 1:
                 mass = state.inverse_mass
                 if tuning.adapts_mass:
-                    mass = xp.astype(welford.variance(), state.position.dtype)
+                    mass = tuning.inverse_mass(welford, gradients, state.position.dtype)
                     changes["inverse_mass"] = mass
                 if tuning.length is None:
                     spread = spread_of(welford.squares / (welford.count - 1.0), mass, xp)
@@ -357,6 +360,8 @@ class Adjusted:
                         np.isfinite(spread) & (spread > 0.0), spread, state.decoherence_length
                     )
                 welford = Welford.start(xp, state.position.shape)
+                if layers is not None:
+                    gradients = layers.start(len(acceptance))
                 if dual is not None and tuning.adapts_mass:  # a new metric, a new step
                     moved = dataclasses.replace(state, **changes)
                     found = self._search(moved, np.full(len(acceptance), 0.01), guard)
@@ -364,7 +369,7 @@ class Adjusted:
         last = step >= warmup
         if dual is not None:
             changes["step_size"] = dual.average() if last else dual.step_size()
-        changes["adaptation"] = None if last else Adaptation(dual, welford)
+        changes["adaptation"] = None if last else Adaptation(dual, welford, gradients=gradients)
         state = dataclasses.replace(state, **changes)
         if last or step == math.ceil(_SHORT_SHARE * warmup):  # from here on they are long
             self._warn_unmoving(state)

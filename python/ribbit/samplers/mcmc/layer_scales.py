@@ -1,0 +1,98 @@
+"""One scale for each array of a network's parameters, from where a chain goes and its gradients.
+
+The mean square of a component of the gradient over the posterior is the mean curvature in its
+direction (Fisher's identity, where the density falls to 0 at its ends). Weights of one layer have
+about the same, those of different layers do not: that of the last layer is often a hundred times
+that of the others, and one step for all is then as small as the last layer needs it.
+
+With v the mean variance of an array's positions and r^2 the mean square of its gradients the scale
+s by which it is divided is s^4 = v / r^2: of all scales those come nearest to a standard normal, by
+the distance between gradients (Seyboldt, Carlson and Carpenter 2026, for each parameter by itself).
+Of a Gaussian that is its sd. Here one scale for each parameter follows units that take each other's
+place, and is out of date before long: energy errors of single chains grow a thousandfold. A layer's
+stays. Scales nearer to 1 / r make longer steps, of which more is bias.
+
+Shapes: C chains, P parameters, K arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ribbit._arrays.namespace import to_host
+from ribbit.protocols import Array
+from ribbit.results.state import GradientSquares
+from ribbit.samplers.run.target import Density
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["LayerScales"]
+
+HostArray: TypeAlias = "npt.NDArray[np.float64]"
+
+# Numbers that a mean is drawn to that of all parameters by: few of a single log noise are known.
+_DOUBT = 5.0
+
+
+class LayerScales:
+    """Inverse mass of chains, the same within each array of parameters.
+
+    Parameters
+    ----------
+    density : Density
+        Of a target with ``parameter_groups``; see :class:`ribbit.protocols.LogDensity`.
+    """
+
+    def __init__(self, density: Density) -> None:
+        starts = np.asarray(density.target.parameter_groups, np.int64)
+        self._bounds = [*starts.tolist(), density.dim]
+        self._sizes = np.diff(self._bounds)
+
+    @staticmethod
+    def fit(target: Any) -> bool:
+        """Whether a target has arrays of parameters."""
+        return getattr(target, "parameter_groups", None) is not None
+
+    def start(self, chains: int) -> GradientSquares:
+        """Nothing seen yet."""
+        return GradientSquares(np.zeros((chains, len(self._sizes))), 0)
+
+    def check(self, found: GradientSquares, chains: int) -> None:
+        """Raise ValueError for sums of other arrays, or other chains."""
+        wanted = chains, len(self._sizes)
+        if found.sums.shape != wanted:
+            raise ValueError(
+                f"[MCLMC] expected sums of squared gradients {wanted} in the state's adaptation, "
+                f"got {found.sums.shape}"
+            )
+
+    def update(self, xp: ModuleType, before: GradientSquares, grad: Array) -> GradientSquares:
+        """Take the gradient (C, P) of one more position into account."""
+        wide = xp.astype(grad, xp.float64)
+        means = to_host(self._means(xp, wide * wide))
+        return GradientSquares(before.sums + means, before.count + 1)
+
+    def inverse_mass(self, xp: ModuleType, variance: Array, found: GradientSquares) -> HostArray:
+        """Return s^2 (C, P) of the variances (C, P) of positions and the squares of gradients."""
+        weight = self._sizes * float(found.count)
+        squares = self._doubted(found.sums / found.count, weight)
+        spread = self._doubted(to_host(self._means(xp, variance)), weight)
+        known = np.isfinite(squares) & (squares > 0.0) & np.isfinite(spread) & (spread > 0.0)
+        squares, spread = np.where(known, squares, 1.0), np.where(known, spread, 1.0)
+        return np.repeat(np.sqrt(spread / squares), self._sizes, axis=1)
+
+    def _means(self, xp: ModuleType, values: Array) -> Array:
+        """Mean (C, K) of values (C, P) over each array."""
+        bounds = itertools.pairwise(self._bounds)
+        return xp.stack([xp.mean(values[:, a:b], axis=1) for a, b in bounds], axis=1)
+
+    def _doubted(self, mean: HostArray, weight: npt.NDArray[np.float64]) -> HostArray:
+        """Means (C, K) of `weight` (K,) numbers, drawn to the mean of all."""
+        overall = mean @ self._sizes / self._sizes.sum()
+        drawn: HostArray = (weight * mean + _DOUBT * overall[:, None]) / (weight + _DOUBT)
+        return drawn

@@ -1,0 +1,183 @@
+"""Scales of MCLMC for each array of parameters: the formula, what warmup finds, what it saves."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import ribbit as rb
+from ribbit.results.state import GradientSquares
+from ribbit.samplers import MCLMC
+from ribbit.samplers.mcmc.energy_tuning import OF_GRADIENTS, block_end
+from ribbit.samplers.mcmc.layer_scales import LayerScales
+from ribbit.samplers.run.target import Density
+from tests.support.targets import Gaussian, equal, posterior, same
+
+pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
+
+
+class Grouped(Gaussian):
+    """Independent normals that say which parameters belong together."""
+
+    def __init__(self, sd, starts, **options):
+        super().__init__(sd, **options)
+        self.parameter_groups = np.array(starts)
+
+
+def slow(variance, gradients, starts):
+    """Inverse mass (C, P) of variances (C, P) and gradients (S, C, P), one array at a time."""
+    steps, chains, dim = gradients.shape
+    bounds = [*starts, dim]
+    out = np.zeros((chains, dim))
+    for c in range(chains):
+        overall = [np.mean(variance[c]), np.mean(gradients[:, c] ** 2)]
+        for a, b in itertools.pairwise(bounds):
+            seen = (b - a) * steps
+            v, g = np.mean(variance[c, a:b]), np.mean(gradients[:, c, a:b] ** 2)
+            v, g = (
+                (seen * x + 5.0 * y) / (seen + 5.0) for x, y in zip((v, g), overall, strict=True)
+            )
+            out[c, a:b] = np.sqrt(v / g)
+    return out
+
+
+def test_scales_are_those_of_the_formula():
+    rng = np.random.default_rng(3)
+    starts, dim = [0, 7, 8], 12
+    gradients = rng.normal(size=(9, 2, dim)) * np.geomspace(0.1, 100.0, dim)
+    variance = rng.uniform(0.01, 3.0, size=(2, dim))
+    scales = LayerScales(Density(Grouped(np.ones(dim), starts), function="test"))
+    found = scales.start(2)
+    for one in gradients:
+        found = scales.update(np, found, one)
+    expected = slow(variance, gradients, starts)
+    np.testing.assert_allclose(scales.inverse_mass(np, variance, found), expected, rtol=1e-12)
+    assert len(np.unique(expected)) == 6
+
+
+@pytest.mark.parametrize("bad", [0.0, np.inf, np.nan])
+def test_what_says_nothing_has_scale_one(bad):
+    scales = LayerScales(Density(Grouped(np.ones(3), [0, 2]), function="test"))
+    found = GradientSquares(np.full((2, 2), bad), 4)
+    np.testing.assert_array_equal(scales.inverse_mass(np, np.ones((2, 3)), found), np.ones((2, 3)))
+
+
+def test_of_a_gaussian_scales_are_the_sds_of_each_group():
+    sd = np.repeat([0.02, 1.0, 0.3], [10, 60, 20])
+    target = Grouped(sd, [0, 10, 70])
+    options = {"init": np.zeros(90), "chains": 3, "seed": 1, "progress": False}
+    layers = MCLMC(target).sample(40, warmup=8000, **options)
+    assert layers.settings["inverse_mass_matrix"] == "layers"
+    found = layers.state.inverse_mass
+    assert found.shape == (3, 90)
+    np.testing.assert_allclose(np.sqrt(found), np.broadcast_to(sd, found.shape), rtol=0.5)
+    # whitened coordinates are round: their norm is that of a standard normal
+    np.testing.assert_allclose(layers.state.decoherence_length, np.sqrt(90), rtol=0.35)
+    # the control: with one step for all a direction lasts many times as many steps
+    ones = MCLMC(target, inverse_mass_matrix=None).sample(40, warmup=8000, **options)
+    assert ones.state.inverse_mass is None
+
+    def steps(draws):
+        return draws.state.decoherence_length / draws.state.step_size
+
+    assert np.all(steps(ones) > 3.0 * steps(layers))
+
+
+def test_a_network_has_a_scale_for_each_array():
+    target = posterior()
+    draws = MCLMC(target).sample(5, warmup=400, chains=2, progress=False)
+    groups = target.parameter_groups.tolist()
+    assert groups == [p.offset for p in target.model.parameters] + (
+        [target.model.dim] if target.likelihood.learns_noise else []
+    )
+    mass = draws.state.inverse_mass
+    for chain in mass:
+        values = [np.unique(part) for part in np.split(chain, groups[1:])]
+        assert all(part.size == 1 for part in values)
+        assert len(np.unique(np.concatenate(values))) == len(groups)
+
+
+def test_groups_of_learned_noise_of_learned_scales_and_of_an_integrated_layer():
+    x = np.linspace(-1, 1, 30)[:, None]
+    model = rb.mlp(1, (3, 2), 1)
+    ends = [0, 3, 6, 12, 14, 16]  # weights and biases of three layers: 3 + 3 + 6 + 2 + 2 + 1
+    learned = rb.Posterior(model, x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    assert learned.parameter_groups.tolist() == [*ends, 17]
+    known = rb.Posterior(model, x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(0.1))
+    assert known.parameter_groups.tolist() == ends
+    scaled = rb.Posterior(
+        model, x, x, prior=rb.Normal(rb.HalfNormal(1.0)), likelihood=rb.Gaussian(0.1)
+    )
+    logs = len([name for name in scaled.unravel(scaled.init(seed=0)) if name.startswith("log_sc")])
+    assert logs > 0
+    assert scaled.parameter_groups.tolist()[:6] == ends
+    assert scaled.parameter_groups.size == 6 + logs
+    whole = rb.Posterior(
+        model, x, x, prior=rb.Normal(1.0), likelihood=rb.Gaussian(), marginalize="last_layer"
+    )
+    assert whole.integrated
+    assert whole.parameter_groups.tolist() == [0, 3, 6, 12, 14]
+    assert whole.dim == 15
+
+
+def test_nothing_is_whitened_where_a_step_or_a_length_is_given():
+    target = posterior()
+    for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}):
+        assert MCLMC(target, **options).settings["inverse_mass_matrix"] is None
+        said = MCLMC(target, inverse_mass_matrix="layers", **options)
+        assert said.settings["inverse_mass_matrix"] == "layers"
+    assert MCLMC(Gaussian(np.ones(3))).settings["inverse_mass_matrix"] is None
+    with pytest.raises(ValueError, match=r"\[MCLMC\] expected a target with parameter_groups"):
+        MCLMC(Gaussian(np.ones(3)), inverse_mass_matrix="layers")
+
+
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_a_run_cut_in_warmup_is_the_same(adjusted):
+    target = posterior()
+    warmup, cuts = (400, (3, 30, 333)) if not adjusted else (40, (3, 9, 33))
+    options = {"warmup": warmup, "seed": 5, "progress": False, "thin": 1}
+    whole = MCLMC(target, adjusted=adjusted).sample(6, chains=3, **options)
+    for cut in cuts:
+        sampler = MCLMC(target, adjusted=adjusted)
+        state = sampler.init(target.init(seed=5, chains=3), seed=5, warmup=warmup)
+        state, _ = sampler.step(state, num_steps=cut)
+        assert state.adaptation.gradients is not None
+        state, _ = sampler.step(state, num_steps=warmup - cut)
+        assert state.adaptation is None
+        assert same(state.inverse_mass, whole.state.inverse_mass)
+        state, _ = sampler.step(state, num_steps=6)
+        assert same(state.position, whole.state.position)
+    # a chain alone
+    alone = MCLMC(target, adjusted=adjusted).sample(6, chains=[2], **options)
+    equal(whole, alone, chains=slice(2, 3))
+
+
+@pytest.mark.parametrize("adjusted", [False, True])
+def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
+    sampler = MCLMC(posterior(), adjusted=adjusted)
+    options = {"warmup": 20_000 if not adjusted else 200, "seed": 5, "chains": 3, "progress": False}
+    with pytest.warns(RuntimeWarning, match="max_seconds"):
+        first = sampler.sample(4, max_seconds=1e-9, **options)
+    assert first.state.adaptation.gradients.count > 0 or first.state.step < 0.1 * 200
+    first.save(tmp_path / "draws")
+    found = rb.load_draws(tmp_path / "draws")
+    assert same(found.state.adaptation.gradients.sums, first.state.adaptation.gradients.sums)
+    assert found.state.adaptation.gradients.count == first.state.adaptation.gradients.count
+    whole, rest = sampler.sample(4, **options), sampler.sample(4, resume=found, progress=False)
+    equal(whole, rest)
+    assert same(whole.state.inverse_mass, rest.state.inverse_mass)
+
+
+def test_sums_of_another_network_are_refused():
+    sampler = MCLMC(posterior())
+    state = sampler.init(posterior().init(seed=1, chains=2), warmup=400)
+    other = dataclasses.replace(state.adaptation, gradients=GradientSquares(np.ones((2, 3)), 1))
+    with pytest.raises(ValueError, match=r"\[MCLMC\] expected sums of squared gradients \(2, "):
+        sampler.step(dataclasses.replace(state, adaptation=other))
+
+
+@pytest.mark.parametrize("warmup", [100, 500, 4097])
+def test_windows_end_where_blocks_do(warmup):
+    ends = {block_end(step, warmup, OF_GRADIENTS) for step in range(warmup)}
+    assert all(int(last * warmup) in ends | {0} for _, last in OF_GRADIENTS)
