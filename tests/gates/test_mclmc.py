@@ -102,6 +102,7 @@ def test_a_wrong_target_moves_it():
 
 ADJUSTED = {
     "defaults": {},
+    "scales of layers": {"inverse_mass_matrix": "layers"},
     "minimal norm, adapted mass": {"integrator": "minimal_norm", "inverse_mass_matrix": "adapt"},
 }
 

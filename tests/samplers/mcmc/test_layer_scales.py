@@ -121,9 +121,10 @@ def test_groups_of_learned_noise_of_learned_scales_and_of_an_integrated_layer():
     assert whole.dim == 15
 
 
-def test_nothing_is_whitened_where_a_step_or_a_length_is_given():
+def test_layers_are_the_default_where_step_and_length_are_found():
     target = posterior()
-    for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}):
+    assert MCLMC(target).settings["inverse_mass_matrix"] == "layers"
+    for options in ({"step_size": 0.01}, {"decoherence_length": 1.0}, {"adjusted": True}):
         assert MCLMC(target, **options).settings["inverse_mass_matrix"] is None
         said = MCLMC(target, inverse_mass_matrix="layers", **options)
         assert said.settings["inverse_mass_matrix"] == "layers"
@@ -137,9 +138,11 @@ def test_a_run_cut_in_warmup_is_the_same(adjusted):
     target = posterior()
     warmup, cuts = (400, (3, 30, 333)) if not adjusted else (40, (3, 9, 33))
     options = {"warmup": warmup, "seed": 5, "progress": False, "thin": 1}
-    whole = MCLMC(target, adjusted=adjusted).sample(6, chains=3, **options)
+    whole = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers").sample(
+        6, chains=3, **options
+    )
     for cut in cuts:
-        sampler = MCLMC(target, adjusted=adjusted)
+        sampler = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers")
         state = sampler.init(target.init(seed=5, chains=3), seed=5, warmup=warmup)
         state, _ = sampler.step(state, num_steps=cut)
         assert state.adaptation.gradients is not None
@@ -149,13 +152,15 @@ def test_a_run_cut_in_warmup_is_the_same(adjusted):
         state, _ = sampler.step(state, num_steps=6)
         assert same(state.position, whole.state.position)
     # a chain alone
-    alone = MCLMC(target, adjusted=adjusted).sample(6, chains=[2], **options)
+    alone = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers").sample(
+        6, chains=[2], **options
+    )
     equal(whole, alone, chains=slice(2, 3))
 
 
 @pytest.mark.parametrize("adjusted", [False, True])
 def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
-    sampler = MCLMC(posterior(), adjusted=adjusted)
+    sampler = MCLMC(posterior(), adjusted=adjusted, inverse_mass_matrix="layers")
     options = {"warmup": 20_000 if not adjusted else 200, "seed": 5, "chains": 3, "progress": False}
     with pytest.warns(RuntimeWarning, match="max_seconds"):
         first = sampler.sample(4, max_seconds=1e-9, **options)
