@@ -64,6 +64,15 @@ def test_law_of_a_linear_module(name):
     assert np.abs(scores(draws, wrong, narrow)).max() > BOUND
 
 
+def test_arrays_of_a_module_each_have_a_scale():
+    target, _, _ = linear()
+    assert target.parameter_groups.tolist() == [p.offset for p in target.parameters] == [0, 3]
+    draws = rb.MCLMC(target).sample(2, warmup=400, thin=1, chains=2, seed=1, progress=False)
+    mass = draws.state.inverse_mass
+    assert (mass[:, :3] == mass[:, :1]).all()
+    assert (mass[:, 3] != mass[:, 0]).all()
+
+
 def losses(outputs, y):
     """A likelihood of one's own: what samples and does not predict."""
     return 0.5 * (outputs[:, 0] - y) ** 2 / 0.04

@@ -136,6 +136,8 @@ class ModuleDensity(Evaluation):
         self.dim = int(table.mean.size)
         self.prior_mean, self.prior_sd = table.mean, table.spread
         self.shared_prior_sd = table.shared
+        starts = [p.offset for p in self.parameters] + [self.noise_at] * learns
+        self.parameter_groups = np.array(starts, np.int64)
         self.normal_prior = bool((table.rows[:, 2] == Normal.kind).all())
         self._table = table
         self._log_prior = NativePrior(table, dtype, temperature)

@@ -13,9 +13,8 @@ from ribbit.protocols import Array
 from ribbit.results.state import MicrocanonicalState
 from ribbit.samplers.mcmc.energy_tuning import EnergyTuning
 from ribbit.samplers.mcmc.isokinetic import GRADIENTS, Dynamics
-from ribbit.samplers.mcmc.layer_scales import LayerScales
+from ribbit.samplers.mcmc.layer_scales import scales_of
 from ribbit.samplers.mcmc.microcanonical import Adjusted, Unadjusted
-from ribbit.samplers.mcmc.options import inverse_mass
 from ribbit.samplers.mcmc.starting import Evaluated
 from ribbit.samplers.run import options
 from ribbit.samplers.run.base import Sampler
@@ -138,7 +137,9 @@ class MCLMC(Sampler):
         step = _auto("step_size", step_size)
         length = _auto("decoherence_length", decoherence_length)
         stated = step is not None or length is not None
-        mass, self._mass = _mass(density, inverse_mass_matrix, auto=not (stated or self._adjusted))
+        mass, self._mass = scales_of(
+            density, inverse_mass_matrix, auto=not (stated or self._adjusted)
+        )
         tuning = EnergyTuning(
             density,
             variance=variance,
@@ -357,30 +358,6 @@ def _variance(value: Any) -> tuple[float, float]:
         return begin, end
     both = checks.positive("MCLMC", name, value)
     return both, both
-
-
-def _mass(
-    density: Density, matrix: Array | str | None, *, auto: bool
-) -> tuple[str | None, Array | None]:
-    """Return where scales come from, "given" for an array, and what is fixed of them.
-
-    auto: whether "auto" may be "layers": nobody has stated a step or a length in coordinates of his
-    own. Adjusted chains of NumPyro's small network need 15 % more gradients with it.
-    """
-    name, has_layers = "inverse_mass_matrix", LayerScales.fit(density.target)
-    if isinstance(matrix, str):
-        checks.choice("MCLMC", name, matrix, ("auto", "prior", "adapt", "layers"))
-        if matrix == "auto":
-            return ("layers" if auto and has_layers else None), None
-        if matrix == "layers":
-            if not has_layers:
-                raise ValueError(
-                    f"[MCLMC] expected a target with parameter_groups for {name}='layers', got "
-                    f"{type(density.target).__name__} without them"
-                )
-            return matrix, None
-        return matrix, inverse_mass(density, matrix, "MCLMC")
-    return (None if matrix is None else "given"), inverse_mass(density, matrix, "MCLMC")
 
 
 def _auto(name: str, value: Any) -> float | None:
