@@ -56,6 +56,32 @@ def test_scales_are_those_of_the_formula():
     assert len(np.unique(expected)) == 6
 
 
+def test_scales_in_another_library_are_the_same():
+    strict = pytest.importorskip("array_api_strict")
+    rng = np.random.default_rng(4)
+    grad, variance = rng.normal(size=(3, 9)), rng.uniform(0.1, 1.0, size=(3, 9))
+    masses = []
+    for xp in (np, strict):
+        target = Grouped(np.ones(9), [0, 4], xp=xp)
+        scales = LayerScales(Density(target, function="test"))
+        found = scales.update(xp, scales.start(3), xp.asarray(grad))
+        masses.append(scales.inverse_mass(xp, xp.asarray(variance), found))
+        draws = MCLMC(target).sample(
+            2, warmup=200, thin=1, init=xp.zeros((2, 9)), chains=2, progress=False
+        )
+        assert draws.settings["inverse_mass_matrix"] == "layers"
+        assert draws.state.inverse_mass.shape == (2, 9)
+    np.testing.assert_array_equal(*masses)
+
+
+@pytest.mark.parametrize("starts", [[1, 2], [0, 2, 2], [0, 3], [0, 4], []])
+def test_groups_that_are_none_are_refused(starts):
+    with pytest.raises(
+        ValueError, match=r"\[MCLMC\] expected the target's parameter_groups to asc"
+    ):
+        MCLMC(Grouped(np.ones(3), starts))
+
+
 @pytest.mark.parametrize("bad", [0.0, np.inf, np.nan])
 def test_what_says_nothing_has_scale_one(bad):
     scales = LayerScales(Density(Grouped(np.ones(3), [0, 2]), function="test"))

@@ -8,9 +8,10 @@ that of the others, and one step for all is then as small as the last layer need
 With v the mean variance of an array's positions and r^2 the mean square of its gradients the scale
 s by which it is divided is s^4 = v / r^2: of all scales those come nearest to a standard normal, by
 the distance between gradients (Seyboldt, Carlson and Carpenter 2026, for each parameter by itself).
-Of a Gaussian that is its sd. Here one scale for each parameter follows units that take each other's
-place, and is out of date before long: energy errors of single chains grow a thousandfold. A layer's
-stays. Scales nearer to 1 / r make longer steps, of which more is bias.
+Of a Gaussian that is its sd. Scales nearer to 1 / r make longer steps, of which more is bias. One
+scale for each parameter (tried as 1 / r and as its power 3/4) follows units that take each other's
+place, and is out of date before long: energy errors of single chains then had variances of hundreds
+per parameter, where a tenth was wanted. A layer's scale stays.
 
 Shapes: C chains, P parameters, K arrays.
 """
@@ -48,12 +49,22 @@ class LayerScales:
     ----------
     density : Density
         Of a target with ``parameter_groups``; see :class:`ribbit.protocols.LogDensity`.
+
+    Raises
+    ------
+    ValueError
+        If these do not ascend from 0, or not below P.
     """
 
     def __init__(self, density: Density) -> None:
         starts = np.asarray(density.target.parameter_groups, np.int64)
         self._bounds = [*starts.tolist(), density.dim]
         self._sizes = np.diff(self._bounds)
+        if self._bounds[0] != 0 or (self._sizes <= 0).any():
+            raise ValueError(
+                "[MCLMC] expected the target's parameter_groups to ascend from 0, below P = "
+                f"{density.dim}, got {checks.summary(starts)}"
+            )
 
     @staticmethod
     def fit(target: Any) -> bool:
