@@ -156,7 +156,8 @@ class LogDensity(Protocol):
         that sd is infinite. Needed by ``inverse_mass_matrix="prior"``.
     ``parameter_groups``
         (K,) ints, ascending from 0: where in a position each array of parameters begins, those of a
-        layer's weights, of its biases and so on. MCLMC has one scale for each of them.
+        layer's weights, of its biases and so on. MCLMC has one scale for each of them
+        where its ``inverse_mass_matrix`` is "layers", as it is by default.
     ``shared_prior_sd``
         The one prior sd that all network weights share, or None (default). Gives HMC's default
         trajectory length.

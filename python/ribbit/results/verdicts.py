@@ -375,7 +375,7 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     if "energy_variance" in draws.stats:
         verdict += (
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
-            "variance (energy_variance=, step_size=); adjusted=True has no bias."
+            "variance (energy_variance=); adjusted=True has no bias."
         )
     elif converged and draws.settings.get("sampler") in _STOCHASTIC:
         verdict += (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.results.state import GradientSquares
+from ribbit.results.state import GradientSquares, Welford
 from ribbit.samplers import MCLMC
 from ribbit.samplers.mcmc.energy_tuning import OF_GRADIENTS, block_end
 from ribbit.samplers.mcmc.layer_scales import LayerScales
@@ -31,13 +31,11 @@ def slow(variance, gradients, starts):
     bounds = [*starts, dim]
     out = np.zeros((chains, dim))
     for c in range(chains):
-        overall = [np.mean(variance[c]), np.mean(gradients[:, c] ** 2)]
+        overall = np.mean(gradients[:, c] ** 2)
         for a, b in itertools.pairwise(bounds):
             seen = (b - a) * steps
             v, g = np.mean(variance[c, a:b]), np.mean(gradients[:, c, a:b] ** 2)
-            v, g = (
-                (seen * x + 5.0 * y) / (seen + 5.0) for x, y in zip((v, g), overall, strict=True)
-            )
+            g = (seen * g + 5.0 * overall) / (seen + 5.0)
             out[c, a:b] = np.sqrt(v / g)
     return out
 
@@ -83,10 +81,25 @@ def test_groups_that_are_none_are_refused(starts):
 
 
 @pytest.mark.parametrize("bad", [0.0, np.inf, np.nan])
-def test_what_says_nothing_has_scale_one(bad):
+def test_what_says_nothing_has_no_scale(bad):
     scales = LayerScales(Density(Grouped(np.ones(3), [0, 2]), function="test"))
     found = GradientSquares(np.full((2, 2), bad), 4)
-    np.testing.assert_array_equal(scales.inverse_mass(np, np.ones((2, 3)), found), np.ones((2, 3)))
+    assert np.isnan(scales.inverse_mass(np, np.ones((2, 3)), found)).all()
+    moved = scales.inverse_mass(
+        np, np.array([[0.0] * 3, [1.0] * 3]), GradientSquares(np.ones((2, 2)), 4)
+    )
+    assert np.isnan(moved[0]).all()
+    assert np.isfinite(moved[1]).all()
+
+
+def test_a_chain_that_does_not_move_keeps_its_scales():
+    sampler = MCLMC(Grouped(np.ones(3), [0, 2]))
+    state = sampler.init(np.zeros((2, 3)), warmup=400)
+    before = np.array([[4.0, 4.0, 9.0], [1.0, 1.0, 25.0]])
+    state = dataclasses.replace(state, inverse_mass=before)
+    still = Welford.start(np, (2, 3)).update(np, np.ones((2, 3))).update(np, np.ones((2, 3)))
+    found = sampler._moves.tuning.inverse_mass(still, GradientSquares(np.ones((2, 2)), 2), state)
+    np.testing.assert_array_equal(found, before)
 
 
 def test_of_a_gaussian_scales_are_the_sds_of_each_group():
@@ -159,9 +172,10 @@ def test_layers_are_the_default_where_step_and_length_are_found():
         MCLMC(Gaussian(np.ones(3)), inverse_mass_matrix="layers")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("adjusted", [False, True])
-def test_a_run_cut_in_warmup_is_the_same(adjusted):
-    target = posterior()
+def test_a_run_cut_in_warmup_is_the_same(adjusted, dtype):
+    target = posterior(dtype)
     warmup, cuts = (400, (3, 30, 333)) if not adjusted else (40, (3, 9, 33))
     options = {"warmup": warmup, "seed": 5, "progress": False, "thin": 1}
     whole = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers").sample(
@@ -177,27 +191,61 @@ def test_a_run_cut_in_warmup_is_the_same(adjusted):
         assert same(state.inverse_mass, whole.state.inverse_mass)
         state, _ = sampler.step(state, num_steps=6)
         assert same(state.position, whole.state.position)
-    # a chain alone
-    alone = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers").sample(
-        6, chains=[2], **options
-    )
-    equal(whole, alone, chains=slice(2, 3))
+    # chains alone
+    for chain in range(3):
+        alone = MCLMC(target, adjusted=adjusted, inverse_mass_matrix="layers").sample(
+            6, chains=[chain], **options
+        )
+        equal(whole, alone, chains=slice(chain, chain + 1))
+        assert same(whole.state.inverse_mass[chain : chain + 1], alone.state.inverse_mass)
+
+
+def test_scales_do_not_depend_on_the_chains_beside():
+    rng = np.random.default_rng(6)
+    scales = LayerScales(Density(Grouped(np.ones(60), range(0, 60, 5)), function="test"))
+    variance = rng.gamma(0.3, size=(40, 60))
+    found = GradientSquares(rng.gamma(0.3, size=(40, 12)), 7)
+    whole = scales.inverse_mass(np, variance, found)
+    for some in (slice(3, 4), slice(0, 2), slice(10, 37)):
+        part = GradientSquares(found.sums[some], 7)
+        np.testing.assert_array_equal(scales.inverse_mass(np, variance[some], part), whole[some])
 
 
 @pytest.mark.parametrize("adjusted", [False, True])
 def test_a_warmup_goes_on_from_a_file(adjusted, tmp_path):
     sampler = MCLMC(posterior(), adjusted=adjusted, inverse_mass_matrix="layers")
-    options = {"warmup": 20_000 if not adjusted else 200, "seed": 5, "chains": 3, "progress": False}
+    options = {"warmup": 20_000 if not adjusted else 200, "seed": 5, "progress": False}
+    start = posterior().init(seed=5, chains=3)
+    state = sampler.init(start, seed=5, warmup=options["warmup"])
+    state, _ = sampler.step(state, num_steps=5_000 if not adjusted else 30)
     with pytest.warns(RuntimeWarning, match="max_seconds"):
-        first = sampler.sample(4, max_seconds=1e-9, **options)
-    assert first.state.adaptation.gradients.count > 0 or first.state.step < 0.1 * 200
+        first = sampler.sample(4, resume=state, max_seconds=1e-9, progress=False)
+    assert first.state.adaptation.gradients.count > 0
     first.save(tmp_path / "draws")
     found = rb.load_draws(tmp_path / "draws")
     assert same(found.state.adaptation.gradients.sums, first.state.adaptation.gradients.sums)
     assert found.state.adaptation.gradients.count == first.state.adaptation.gradients.count
-    whole, rest = sampler.sample(4, **options), sampler.sample(4, resume=found, progress=False)
+    whole = sampler.sample(4, init=start, **options)
+    rest = sampler.sample(4, resume=found, progress=False)
     equal(whole, rest)
     assert same(whole.state.inverse_mass, rest.state.inverse_mass)
+
+
+def test_a_step_or_length_of_other_scales_is_refused():
+    target = posterior()
+    draws = MCLMC(target).sample(2, warmup=400, chains=2, progress=False)
+    for options in (
+        {"step_size": 0.01},
+        {"decoherence_length": 1.0},
+        {"inverse_mass_matrix": None},
+    ):
+        with pytest.raises(ValueError, match=r"\[MCLMC.sample\] expected a state whose step and"):
+            MCLMC(target, **options).sample(2, resume=draws)
+    both = MCLMC(target, step_size=0.01, decoherence_length=1.0)
+    assert both.sample(2, resume=draws, progress=False).state.inverse_mass is None
+    mine = MCLMC(target, inverse_mass_matrix=np.full(target.dim, 0.5))
+    again = mine.sample(2, warmup=400, chains=2, progress=False)
+    assert len(mine.sample(2, resume=again, progress=False)) == 2
 
 
 def test_sums_of_another_network_are_refused():

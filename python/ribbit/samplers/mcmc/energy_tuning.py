@@ -214,7 +214,7 @@ class EnergyTuning:
             if any(step == last for _, last in windows) and welford.count > 1:
                 mass = state.inverse_mass
                 if self.adapts_mass and step < windows[-1][1]:
-                    mass = self.inverse_mass(welford, gradients, state.position.dtype)
+                    mass = self.inverse_mass(welford, gradients, state)
                     changes["inverse_mass"] = mass
                     step_size, errors = self._whitened(step_size, errors, state.inverse_mass, mass)
                 if self.length is None:
@@ -234,13 +234,15 @@ class EnergyTuning:
         return dataclasses.replace(state, step_size=step_size, **changes)
 
     def inverse_mass(
-        self, welford: Welford, gradients: GradientSquares | None, dtype: Any
+        self, welford: Welford, gradients: GradientSquares | None, state: MicrocanonicalState
     ) -> Array:
-        """Return (C, P) of the positions or the gradients of a window."""
-        xp = self._density.xp
+        """Return (C, P) of the positions or the gradients of a window; that of before for NaN."""
+        xp, dtype = self._density.xp, state.position.dtype
         if self.layers is None or gradients is None:
             return xp.astype(welford.variance(), dtype)
         found = self.layers.inverse_mass(xp, welford.squares / (welford.count - 1.0), gradients)
+        before = 1.0 if state.inverse_mass is None else to_host(state.inverse_mass)
+        found = np.where(np.isnan(found), before, found)
         return xp.astype(from_host(xp, found), dtype)
 
     def _step_size(

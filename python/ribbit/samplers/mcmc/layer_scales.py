@@ -38,7 +38,8 @@ __all__ = ["LayerScales", "scales_of"]
 
 HostArray: TypeAlias = "npt.NDArray[np.float64]"
 
-# Numbers that a mean is drawn to that of all parameters by: few of a single log noise are known.
+# Numbers by which a mean square of gradients is drawn to that of all parameters, which is of the
+# steepest: few of a single log noise are known, and a scale that is too small does less harm.
 _DOUBT = 5.0
 
 
@@ -91,12 +92,14 @@ class LayerScales:
         return GradientSquares(before.sums + means, before.count + 1)
 
     def inverse_mass(self, xp: ModuleType, variance: Array, found: GradientSquares) -> HostArray:
-        """Return s^2 (C, P) of the variances (C, P) of positions and the squares of gradients."""
-        weight = self._sizes * float(found.count)
-        squares = self._doubted(found.sums / found.count, weight)
-        spread = self._doubted(to_host(self._means(xp, variance)), weight)
+        """Return s^2 (C, P) of the variances (C, P) of positions and the squares of gradients.
+
+        NaN where these say nothing, such as those of a chain that has not moved.
+        """
+        squares = self._doubted(found.sums / found.count, self._sizes * float(found.count))
+        spread = to_host(self._means(xp, variance))
         known = np.isfinite(squares) & (squares > 0.0) & np.isfinite(spread) & (spread > 0.0)
-        squares, spread = np.where(known, squares, 1.0), np.where(known, spread, 1.0)
+        squares, spread = np.where(known, squares, np.nan), np.where(known, spread, np.nan)
         return np.repeat(np.sqrt(spread / squares), self._sizes, axis=1)
 
     def _means(self, xp: ModuleType, values: Array) -> Array:
@@ -106,7 +109,8 @@ class LayerScales:
 
     def _doubted(self, mean: HostArray, weight: npt.NDArray[np.float64]) -> HostArray:
         """Means (C, K) of `weight` (K,) numbers, drawn to the mean of all."""
-        overall = mean @ self._sizes / self._sizes.sum()
+        # no matmul: BLAS rounds by the number of chains
+        overall = np.sum(mean * self._sizes, axis=1) / self._sizes.sum()
         drawn: HostArray = (weight * mean + _DOUBT * overall[:, None]) / (weight + _DOUBT)
         return drawn
 

@@ -351,7 +351,7 @@ class Adjusted:
             if step in (middle, end) and welford.count > 1:
                 mass = state.inverse_mass
                 if tuning.adapts_mass:
-                    mass = tuning.inverse_mass(welford, gradients, state.position.dtype)
+                    mass = tuning.inverse_mass(welford, gradients, state)
                     changes["inverse_mass"] = mass
                 if tuning.length is None:
                     spread = spread_of(welford.squares / (welford.count - 1.0), mass, xp)
