@@ -43,9 +43,10 @@ EPOCHS = 500  # of the deep ensemble on all rows, its learning rate falling from
 PREAMBLE = """
 Written by `python -m benchmarks.ensemble_starts --write`. Test negative log likelihood per row, y
 standardised by its training rows, of networks of four hidden layers of 16 tanh with an sd output
-and a prior `Normal(1.0)` on every weight. "starts" are the ten members that
-`sample(init="ensemble")` fits and the chains begin at, a tenth of the rows held out to stop them;
-"all rows" is `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
+and a prior `Normal(1.0)` on every weight. "starts" are the ten members of `rb.EnsembleStart()`, a
+tenth of the rows held out to stop them: HMC begins there, MCLMC behind 5,000 more steps on all
+rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
+`rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
 `rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit.errors import FitWarning
+from ribbit.errors import FitWarning, NonFiniteError
+from ribbit.samplers.sgmcmc.stepper import Stepper
+from tests.oracle.stochastic_reference import run
 from tests.support.targets import Gaussian
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(120, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=120)
 QUICK = rb.EnsembleStart(max_steps=150, every=25, patience=3)
+FINISHED = rb.EnsembleStart(max_steps=150, every=25, patience=3, finish=60)
 
 # runs of a few draws, whose starts are looked at
 pytestmark = pytest.mark.filterwarnings("ignore::ribbit.errors.ConvergenceWarning")
@@ -70,13 +73,87 @@ def test_the_name_means_the_defaults():
         hmc.sample(1, init="ensembles")
 
 
-def test_a_start_depends_on_its_own_chain_alone():
+def test_chains_of_mclmc_start_at_members_that_end_on_all_rows():
+    """What its warmup forgets; adjusted chains, given starts and other samplers have none."""
+    posterior = target(rows=40)
+    last = {"mclmc": {"finish": 5_000}, "adjusted": {}}
+    for name, how in last.items():
+        mclmc = rb.MCLMC(posterior, adjusted=name == "adjusted")
+        call = {"warmup": 100, "thin": 1, "chains": 2, "progress": False}
+        short = mclmc.sample(1, init="ensemble", **call)
+        long = mclmc.sample(1, init=rb.EnsembleStart(**how), **call)
+        np.testing.assert_array_equal(short.positions, long.positions)
+        assert short.settings["start"] == long.settings["start"]
+        assert short.settings["start"]["finish"] == how.get("finish", 0)
+
+
+@pytest.mark.parametrize("batch", [30, 500])
+def test_steps_on_all_rows_are_replayed(batch):
+    """Adam on the rows held out too, its rate a falling cosine, with an order of its own."""
+    posterior, steps = target(dtype=np.float64), 40
+    how = {"max_steps": 100, "every": 15, "batch_size": batch, "learning_rate": 0.01}
+    before = rb.EnsembleStart(**how).fit(posterior, [2, 7], seed=6, progress=False)
+    found = rb.EnsembleStart(**how, finish=steps).fit(posterior, [2, 7], seed=6, progress=False)
+    made = np.array(found.settings["steps"]) - before.settings["steps"]
+    assert made.tolist() == [steps, steps]
+    held = "held_out_log_likelihood"
+    assert found.settings[held] == before.settings[held]
+
+    def gradient(theta, rows):
+        part = posterior if len(rows) == 120 else posterior.subset(np.sort(rows))
+        own = part.value_and_grad(theta)[1] + theta  # without the prior
+        return 120 / len(rows) * own - theta
+
+    def replay(place, chain, rows=120):
+        factors = 0.5 * (1.0 + np.cos(np.pi * np.arange(steps) / steps))
+        key = (6 + 3 * 0x9E3779B97F4A7C15) % 2**64  # behind the three attempts of a seed
+        where = {"rows": rows, "batch": min(batch, rows), "seed": key, "chain": chain}
+        rule = {"kind": "adam", "step_size": 0.01, "decay1": 0.9, "decay2": 0.999, "epsilon": 1e-8}
+        theta, zero = before.theta[place], np.zeros(steps)
+        return run(gradient, theta, steps, **where, factors=factors, noises=zero, rule=rule)[-1]
+
+    for place, chain in enumerate((2, 7)):
+        np.testing.assert_allclose(found.theta[place], replay(place, chain), rtol=0, atol=1e-9)
+    assert np.abs(found.theta[0] - replay(0, 2, rows=90)).max() > 1e-4  # control: 90 of the rows
+
+
+def test_a_member_that_leaves_the_finite_numbers_at_the_end_stays_where_its_attempts_led(
+    monkeypatch,
+):
     posterior = target()
-    every = QUICK.fit(posterior, 6, seed=2, progress=False)
-    some = QUICK.fit(posterior, [4, 1], seed=2, progress=False)
+    before = QUICK.fit(posterior, 3, seed=2, progress=False)
+    fine = FINISHED.fit(posterior, 3, seed=2, progress=False)
+    right = Stepper.advance
+
+    def wrong(self, state, num_steps, guard):
+        if self.num_rows == 120 and 1 in state.chains and state.step >= 25:
+            where = {"chain": 1, "step": state.step, "step_size": 1.0, "largest_gradient": 1.0}
+            raise NonFiniteError("far out", state=state, **where)
+        return right(self, state, num_steps, guard)
+
+    monkeypatch.setattr(Stepper, "advance", wrong)
+    found = FINISHED.fit(posterior, 3, seed=2, progress=False)
+    np.testing.assert_array_equal(found.theta[[0, 2]], fine.theta[[0, 2]])
+    np.testing.assert_array_equal(found.theta[1], before.theta[1])
+    steps = np.array(found.settings["steps"]) - before.settings["steps"]
+    assert steps.tolist() == [60, 25, 60]
+
+
+def test_members_that_failed_make_no_steps_on_all_rows():
+    how = rb.EnsembleStart(learning_rate=1e30, max_steps=50, every=10, restarts=0, finish=40)
+    with pytest.warns(FitWarning, match="chain 0, 1 in 1 attempt"):
+        fit = how.fit(target(), 2, progress=False)
+    np.testing.assert_array_equal(fit.theta, target().init(seed=0, chains=2))
+
+
+@pytest.mark.parametrize("how", [QUICK, FINISHED], ids=["held out", "all rows"])
+def test_a_start_depends_on_its_own_chain_alone(how):
+    posterior = target()
+    every = how.fit(posterior, 6, seed=2, progress=False)
+    some = how.fit(posterior, [4, 1], seed=2, progress=False)
     np.testing.assert_array_equal(some.theta, every.theta[[4, 1]])
     assert some.settings["steps"] == [every.settings["steps"][c] for c in (4, 1)]
-    other = QUICK.fit(posterior, [4, 1], seed=3, progress=False)
+    other = how.fit(posterior, [4, 1], seed=3, progress=False)
     assert not (other.theta == some.theta).any(axis=1).any()
     assert np.unique(every.theta, axis=0).shape[0] == 6
 
@@ -86,7 +163,7 @@ def test_threads_change_no_bit():
     found = []
     for threads in (1, 2):
         rb.set_num_threads(threads)
-        found.append(QUICK.fit(posterior, 3, progress=False).theta)
+        found.append(FINISHED.fit(posterior, 3, progress=False).theta)
     rb.set_num_threads(2)
     np.testing.assert_array_equal(*found)
 

@@ -121,7 +121,7 @@ def test_a_member_that_runs_away_ends_the_fit_as_it_would_without_workers(worker
     assert alone.value.fit.state.step > 0
 
 
-STARTS = rb.EnsembleStart(max_steps=300, every=10, patience=2)
+STARTS = rb.EnsembleStart(max_steps=300, every=10, patience=2, finish=100)
 
 
 def test_starts_of_chains_are_found_by_workers():
@@ -141,11 +141,12 @@ def test_starts_of_chains_are_found_by_workers():
 def test_starts_do_not_depend_on_the_seconds_of_a_task(monkeypatch):
     """Cut after every round, and a worker lost in the middle."""
     alone = STARTS.fit(target(), 3)
-    monkeypatch.setattr("ribbit.samplers.fit.ensemble_start.SECONDS", 0.0)
+    monkeypatch.setattr("ribbit.samplers.fit.members.SECONDS", 0.0)
     lost = []
 
     def losing(work, task):
-        if len(lost) < 2 and task.state.now is not None:
+        climb = task.state
+        if climb.now is not None and (not lost or (climb.finish is not None and len(lost) < 2)):
             lost.append(task)
             raise concurrent.futures.CancelledError
         return work(task)

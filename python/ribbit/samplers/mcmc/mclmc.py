@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MCLMC"]
 
+_FINISH = 5_000  # steps of Adam: warmup unlearns what fits too well, but finds no better mode
+
 
 class MCLMC(Sampler):
     """Microcanonical Langevin Monte Carlo (Robnik, De Luca, Silverstein and Seljak 2023).
@@ -166,6 +168,7 @@ class MCLMC(Sampler):
             )
         else:
             self._moves = Unadjusted(density, dynamics, tuning)
+            self.ensemble_finish = _FINISH
         # Those of its class, as other samplers have them: here of the form.
         self.statistics = self._moves.statistics  # type: ignore[misc]
         self.chunked = self._moves.chunked  # type: ignore[misc]

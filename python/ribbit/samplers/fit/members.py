@@ -1,0 +1,362 @@
+"""Members of an ensemble on their way: attempts judged by rows held out, then steps on all rows.
+
+Shapes: C chains, P parameters, N rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ribbit import schedules
+from ribbit._arrays import random_numbers
+from ribbit._arrays.namespace import from_host, namespace, to_host
+from ribbit._arrays.threads import Interrupted
+from ribbit.errors import NonFiniteError
+from ribbit.protocols import Array
+from ribbit.results.state import StochasticState
+from ribbit.samplers.run.interrupt import InterruptGuard
+from ribbit.samplers.run.target import Density
+from ribbit.samplers.run.worker import SECONDS
+from ribbit.samplers.sgmcmc.rule import Rule
+from ribbit.samplers.sgmcmc.stepper import Stepper
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["Climb", "Members"]
+
+_HELD_OUT_EPOCH = 2**40 - 1  # whose order of the rows says which are held out; no fit is so long
+_FEWEST_HELD, _MOST_HELD = 50, 5_000  # rows, unless that is more than a quarter of them
+_FEWEST_ROWS = 20  # of which some can be held out
+_RATES = np.array([1.0, 0.2, 0.04])  # of Adam, one after the other, each until nothing improves
+_MOVED = "position", "first_moment", "second_moment"
+_ATTEMPT = 0x9E3779B97F4A7C15  # odd: attempts of a seed have seeds of their own
+
+
+class Settings(Protocol):
+    """What of :class:`ribbit.EnsembleStart` says how members are fitted."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def max_steps(self) -> int: ...
+    @property
+    def every(self) -> int: ...
+    @property
+    def patience(self) -> int: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def finish(self) -> int: ...
+
+
+@dataclass
+class _Attempt:
+    """Members on their way from one start.
+
+    Attributes
+    ----------
+    state : StochasticState
+        Of M members.
+    weights : (M, P) array
+        The best ones so far.
+    peak : (M,) array
+        Their log likelihood per row held out.
+    improved, broken : (M,) bool arrays
+        Whether they are better than the start; whether a member has left the finite numbers.
+    waits, rate : (M,) int64 arrays
+        Looks without improvement; which learning rate.
+    active : int array
+        Who makes steps.
+    """
+
+    state: StochasticState
+    weights: Array
+    peak: npt.NDArray[np.float64]
+    improved: npt.NDArray[np.bool_]
+    broken: npt.NDArray[np.bool_]
+    waits: npt.NDArray[np.int64]
+    rate: npt.NDArray[np.int64]
+    active: npt.NDArray[np.intp]
+
+    @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Who is nowhere better than at the start (M,)."""
+        return self.broken | ~self.improved
+
+
+@dataclass
+class Climb:
+    """Some members, in all attempts.
+
+    Attributes
+    ----------
+    ids : (C,) uint32 array
+    position : (C, P) array
+        The best weights of all attempts so far.
+    best : (C,) array
+        Their log likelihood per row held out; NaN: not known yet.
+    steps, attempts : (C,) int64 arrays
+        That each member made in all.
+    members : (M,) int array
+        Who takes part in this attempt.
+    number : int
+        Of the attempt, from 0.
+    now : _Attempt or None
+        None before its first round.
+    finish : _Attempt or None
+        All members on all rows, once no attempt follows.
+    done : bool
+        Nothing follows.
+    """
+
+    ids: npt.NDArray[np.uint32]
+    position: Array
+    best: npt.NDArray[np.float64]
+    steps: npt.NDArray[np.int64]
+    attempts: npt.NDArray[np.int64]
+    members: npt.NDArray[np.intp]
+    number: int = 0
+    now: _Attempt | None = None
+    finish: _Attempt | None = None
+    done: bool = False
+
+    def rates(self, learning_rate: float) -> npt.NDArray[np.float64]:
+        """Learning rate of each member now (C,), the falling one of the end at its beginning."""
+        rates = np.full(len(self.ids), learning_rate)
+        if self.finish is None and self.now is not None:
+            rates[self.members] *= _RATES[np.minimum(self.now.rate, len(_RATES) - 1)]
+        return rates
+
+
+class Members:
+    """How members are fitted: a function of (seed, chain) for each, in rounds.
+
+    It is a job of workers; see :class:`ribbit.samplers.run.worker.Job`.
+    """
+
+    def __init__(self, function: str, how: Settings, target: Any, seed: int) -> None:
+        self.function, self.how, self.seed = function, how, seed
+        self.train, self.held, self.held_rows = _shares(target, seed)
+        self.density = Density(self.train, function=function)
+        self.steppers = [self._stepper(self.density, factor, None) for factor in _RATES]
+        if how.finish:
+            whole = self.density if self.train is target else Density(target, function=function)
+            self.steppers.append(self._stepper(whole, 1.0, schedules.cosine(how.finish)))
+
+    def _stepper(
+        self, density: Density, factor: float, schedule: schedules.Schedule | None
+    ) -> Stepper:
+        return Stepper(
+            self.function,
+            density,
+            Rule("adam", prior=1.0),
+            step_size=self.how.learning_rate * factor,
+            batch_size=min(self.how.batch_size, int(density.target.num_rows)),
+            schedule=schedule,
+        )
+
+    @property
+    def xp(self) -> ModuleType:
+        """Library of the arrays."""
+        return self.density.xp
+
+    def begin(self, ids: npt.NDArray[np.uint32]) -> Climb:
+        """Return these members before their first step."""
+        count = len(ids)
+        return Climb(
+            ids=ids,
+            position=self.xp.zeros((count, self.density.dim), dtype=self.density._dtype),
+            best=np.full(count, np.nan),
+            steps=np.zeros(count, np.int64),
+            attempts=np.zeros(count, np.int64),
+            members=np.arange(count),
+        )
+
+    def make(self, state: Climb, stops: tuple[int, ...]) -> list[Climb]:
+        """Go on for a while: what a worker does. How long it is changes nothing."""
+        del stops
+        until = time.perf_counter() + SECONDS
+        while not state.done:
+            self.round(state, None)
+            if time.perf_counter() >= until:
+                break
+        return [state]
+
+    def round(self, climb: Climb, guard: InterruptGuard | None) -> None:
+        """Make the steps of the active members up to the next look, and look.
+
+        Phases: where they start; steps at each member's learning rate; who has improved, takes the
+        next rate, or ends; what becomes of the attempt. Behind the last one: steps on all rows.
+        """
+        how = self.how
+        if climb.finish is not None:
+            self._finish(climb, climb.finish, guard)
+            return
+        now = climb.now = self._start(climb, guard) if climb.now is None else climb.now
+        if now.active.size and now.state.step < how.max_steps:
+            steps = min(how.every, how.max_steps - now.state.step)
+            self._move(now, steps, guard)
+            now.active = now.active[~now.broken[now.active]]
+            if now.active.size:
+                climb.steps[climb.members[now.active]] += steps
+                self._look(now, guard)
+        if now.active.size and now.state.step < how.max_steps:
+            return
+        self.keep(climb, now)
+        if now.failed.any() and climb.number < how.restarts:
+            climb.members, climb.number = climb.members[now.failed], climb.number + 1
+            climb.now = None
+        elif how.finish:
+            climb.finish = self._begin_finish(climb, climb.members[now.failed], guard)
+        else:
+            climb.done = True
+
+    def _begin_finish(
+        self, climb: Climb, failed: npt.NDArray[np.intp], guard: InterruptGuard | None
+    ) -> _Attempt:
+        """Put members where their attempts have led, before steps on all rows of all but some."""
+        stepper, count = self.steppers[-1], len(climb.ids)
+        # Orders of the rows of their own, which no attempt has.
+        seed = (self.seed + (self.how.restarts + 1) * _ATTEMPT) % 2**64
+        weights = self.xp.asarray(climb.position, copy=True)
+        return _Attempt(
+            state=stepper.start(self.function, weights, seed, climb.ids, 0, guard),
+            weights=weights,
+            peak=climb.best,
+            improved=np.ones(count, np.bool_),
+            broken=np.zeros(count, np.bool_),
+            waits=np.zeros(count, np.int64),
+            rate=np.full(count, len(_RATES)),
+            active=np.setdiff1d(np.arange(count), failed),
+        )
+
+    def _finish(self, climb: Climb, last: _Attempt, guard: InterruptGuard | None) -> None:
+        """Make steps on all rows; who leaves the finite numbers stays where they began."""
+        if guard is not None and guard.requested:
+            raise Interrupted
+        steps = min(self.how.every, self.how.finish - last.state.step)
+        if last.active.size:
+            self._move(last, steps, guard)
+        last.active = last.active[~last.broken[last.active]]
+        climb.steps[last.active] += steps
+        if last.active.size and last.state.step < self.how.finish:
+            return
+        _put(climb.position, last.active, _rows(last.state.position, last.active))
+        climb.done = True
+
+    def _start(self, climb: Climb, guard: InterruptGuard | None) -> _Attempt:
+        """Put the members of an attempt on other weights than before."""
+        seed = (self.seed + climb.number * _ATTEMPT) % 2**64
+        ids, count = climb.ids[climb.members], len(climb.members)
+        start = self.train.init(seed=seed, chains=ids.tolist())
+        state = self.steppers[0].start(self.function, start, seed, ids, 0, guard)
+        now = _Attempt(
+            state=state,
+            weights=self.xp.asarray(state.position, copy=True),
+            peak=self._judge(state.position, guard),
+            improved=np.zeros(count, np.bool_),
+            broken=np.zeros(count, np.bool_),
+            waits=np.zeros(count, np.int64),
+            rate=np.zeros(count, np.int64),
+            active=np.arange(count),
+        )
+        self.keep(climb, now)
+        climb.attempts[climb.members] = climb.number + 1
+        return now
+
+    def _look(self, now: _Attempt, guard: InterruptGuard | None) -> None:
+        """See who has improved; who has not for long goes back, and on at the next rate."""
+        active, position = now.active, now.state.position
+        value = np.full(len(now.peak), -np.inf)
+        value[active] = self._judge(_rows(position, active), guard)
+        risen = np.flatnonzero(value > now.peak)
+        now.improved[risen] = True
+        now.peak[risen] = value[risen]
+        _put(now.weights, risen, _rows(position, risen))
+        now.waits = np.where(value > -np.inf, now.waits + 1, now.waits)
+        now.waits[risen] = 0
+        calm = active[now.waits[active] >= self.how.patience]
+        now.rate[calm] += 1
+        now.waits[calm] = 0
+        _put(position, calm, _rows(now.weights, calm))
+        now.active = active[now.rate[active] < len(_RATES)]
+
+    def _move(self, now: _Attempt, steps: int, guard: InterruptGuard | None) -> None:
+        """Make `steps` steps of the active members; marks those that left the finite numbers."""
+        state = now.state
+        made = dataclasses.replace(
+            state,
+            position=self.xp.asarray(state.position, copy=True),
+            first_moment=self.xp.asarray(state.first_moment, copy=True),
+            second_moment=self.xp.asarray(state.second_moment, copy=True),
+            step=state.step + steps,
+        )
+        for level in np.unique(now.rate[now.active]):
+            places = now.active[now.rate[now.active] == level]
+            while places.size:
+                try:
+                    part, _ = self.steppers[level].advance(_some(state, places), steps, guard)
+                except NonFiniteError as error:  # this one alone: the others make theirs again
+                    bad = state.chains[places] == error.chain
+                    now.broken[places[bad]] = True
+                    places = places[~bad]
+                    continue
+                for name in _MOVED:
+                    _put(getattr(made, name), places, getattr(part, name))
+                break
+        now.state = made
+
+    def keep(self, climb: Climb, now: _Attempt) -> None:
+        """Note the best weights of an attempt where they are better than those of earlier ones."""
+        better = np.flatnonzero(~(now.peak <= climb.best[climb.members]))
+        _put(climb.position, climb.members[better], _rows(now.weights, better))
+        climb.best[climb.members[better]] = now.peak[better]
+
+    def _judge(self, position: Array, guard: InterruptGuard | None) -> npt.NDArray[np.float64]:
+        """Log likelihood per row held out (C,); -inf where it is not a number."""
+        if guard is not None and guard.requested:
+            raise Interrupted
+        value = np.asarray(to_host(self.held.log_likelihood(position)), np.float64)
+        known: npt.NDArray[np.float64] = np.where(np.isnan(value), -np.inf, value)
+        return known / int(self.held.num_rows)
+
+
+def _some(state: StochasticState, rows: npt.NDArray[np.intp]) -> StochasticState:
+    """Return the chains `rows` of a state; a chain does not depend on the others."""
+    arrays = {name: _rows(getattr(state, name), rows) for name in ("logdensity", *_MOVED)}
+    return dataclasses.replace(state, chains=state.chains[rows], **arrays)
+
+
+def _rows(array: Array, rows: npt.NDArray[np.intp]) -> Array:
+    xp = namespace(array)
+    return xp.take(array, from_host(xp, rows), axis=0)
+
+
+def _put(array: Array, rows: npt.NDArray[np.intp], values: Array) -> None:
+    if rows.size:
+        array[from_host(namespace(array), rows), :] = values
+
+
+def _shares(target: Any, seed: int) -> tuple[Any, Any, int]:
+    """Return the target of the rows to train on, that of those held out, and their number.
+
+    Which rows depends on (seed, N) alone: all chains have the same. Of very few rows none is held
+    out; all judge then.
+    """
+    rows = int(target.num_rows)
+    if rows < _FEWEST_ROWS:
+        return target, target, 0
+    held = min(max(rows // 10, min(_FEWEST_HELD, rows // 4)), _MOST_HELD)
+    order = random_numbers.epoch_rows(
+        rows, seed=seed, chain=0, epoch=_HELD_OUT_EPOCH, begin=0, count=rows
+    )
+    return target.subset(np.sort(order[held:])), target.subset(np.sort(order[:held])), held
