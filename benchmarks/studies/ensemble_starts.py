@@ -2,8 +2,9 @@
 
 Every UCI set of the development data, its first splits: a network of four hidden layers of 16 tanh
 and an sd output, ten chains, ``rb.MCLMC(target).sample(1000, init="ensemble", chains=10)`` with
-nothing else set. Test NLL per row (y of sd 1) of the ensemble that the chains start at, of a deep
-ensemble of ten on all rows, of MCLMC, and (``--parts hmc``) of HMC with ten times its gradients.
+nothing else set. Test NLL per row (y of sd 1) of the ensemble that chains of HMC start at, of a
+deep ensemble of ten on all rows, of MCLMC, and (``--parts hmc``) of HMC with ten times its
+gradients.
 """
 
 from __future__ import annotations

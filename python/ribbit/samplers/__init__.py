@@ -44,4 +44,4 @@ __all__ = [
 ]
 
 # Samplers run chains and know no fit; here the two meet.
-STARTS["ensemble"] = lambda sampler: EnsembleStart(finish=sampler.ensemble_finish)
+STARTS["ensemble"] = EnsembleStart()

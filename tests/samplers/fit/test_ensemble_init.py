@@ -16,7 +16,7 @@ from tests.support.targets import Gaussian
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(120, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=120)
-QUICK = rb.EnsembleStart(max_steps=150, every=25, patience=3)
+QUICK = rb.EnsembleStart(max_steps=150, every=25, patience=3, finish=0)
 FINISHED = rb.EnsembleStart(max_steps=150, every=25, patience=3, finish=60)
 
 # runs of a few draws, whose starts are looked at
@@ -74,17 +74,20 @@ def test_the_name_means_the_defaults():
 
 
 def test_chains_of_mclmc_start_at_members_that_end_on_all_rows():
-    """What its warmup forgets; adjusted chains, given starts and other samplers have none."""
+    """What its warmup forgets; adjusted chains and other samplers have none."""
     posterior = target(rows=40)
-    last = {"mclmc": {"finish": 5_000}, "adjusted": {}}
-    for name, how in last.items():
-        mclmc = rb.MCLMC(posterior, adjusted=name == "adjusted")
+    for adjusted, last in ((False, 5_000), (True, 0)):
+        mclmc = rb.MCLMC(posterior, adjusted=adjusted)
         call = {"warmup": 100, "thin": 1, "chains": 2, "progress": False}
-        short = mclmc.sample(1, init="ensemble", **call)
-        long = mclmc.sample(1, init=rb.EnsembleStart(**how), **call)
-        np.testing.assert_array_equal(short.positions, long.positions)
-        assert short.settings["start"] == long.settings["start"]
-        assert short.settings["start"]["finish"] == how.get("finish", 0)
+        starts = "ensemble", rb.EnsembleStart(), rb.EnsembleStart(finish=last)
+        found = [mclmc.sample(1, init=start, **call) for start in starts]
+        for draws in found[1:]:
+            np.testing.assert_array_equal(draws.positions, found[0].positions)
+            assert draws.settings["start"] == found[0].settings["start"]
+        assert found[0].settings["start"]["finish"] == last
+        assert found[0].settings["start"]["finish_steps"] == [last, last]
+        other = mclmc.sample(1, init=rb.EnsembleStart(finish=10), **call)  # the control
+        assert (other.positions != found[0].positions).all()
 
 
 @pytest.mark.parametrize("batch", [30, 500])
@@ -94,10 +97,9 @@ def test_steps_on_all_rows_are_replayed(batch):
     how = {"max_steps": 100, "every": 15, "batch_size": batch, "learning_rate": 0.01}
     before = rb.EnsembleStart(**how).fit(posterior, [2, 7], seed=6, progress=False)
     found = rb.EnsembleStart(**how, finish=steps).fit(posterior, [2, 7], seed=6, progress=False)
-    made = np.array(found.settings["steps"]) - before.settings["steps"]
-    assert made.tolist() == [steps, steps]
-    held = "held_out_log_likelihood"
-    assert found.settings[held] == before.settings[held]
+    assert found.settings["finish_steps"] == [steps, steps]
+    for name in ("steps", "held_out_log_likelihood"):  # of the weights before
+        assert found.settings[name] == before.settings[name]
 
     def gradient(theta, rows):
         part = posterior if len(rows) == 120 else posterior.subset(np.sort(rows))
@@ -135,15 +137,12 @@ def test_a_member_that_leaves_the_finite_numbers_at_the_end_stays_where_its_atte
     found = FINISHED.fit(posterior, 3, seed=2, progress=False)
     np.testing.assert_array_equal(found.theta[[0, 2]], fine.theta[[0, 2]])
     np.testing.assert_array_equal(found.theta[1], before.theta[1])
-    steps = np.array(found.settings["steps"]) - before.settings["steps"]
-    assert steps.tolist() == [60, 25, 60]
-
-
-def test_members_that_failed_make_no_steps_on_all_rows():
-    how = rb.EnsembleStart(learning_rate=1e30, max_steps=50, every=10, restarts=0, finish=40)
+    assert found.settings["finish_steps"] == [60, 0, 60]
+    monkeypatch.undo()
+    none = rb.EnsembleStart(learning_rate=1e30, max_steps=50, every=10, restarts=0, finish=40)
     with pytest.warns(FitWarning, match="chain 0, 1 in 1 attempt"):
-        fit = how.fit(target(), 2, progress=False)
-    np.testing.assert_array_equal(fit.theta, target().init(seed=0, chains=2))
+        fit = none.fit(posterior, 2, progress=False)
+    np.testing.assert_array_equal(fit.theta, posterior.init(seed=0, chains=2))
 
 
 @pytest.mark.parametrize("how", [QUICK, FINISHED], ids=["held out", "all rows"])
@@ -183,8 +182,9 @@ def test_training_stops_early_and_takes_the_best_weights():
 
 
 def test_few_rows_judge_all_that_there_are():
-    fit = QUICK.fit(target(rows=12), 2, progress=False)
+    fit = FINISHED.fit(target(rows=12), 2, progress=False)
     assert fit.settings["rows_held_out"] == 0
+    assert fit.settings["finish_steps"] == [60, 60]
     assert np.isfinite(fit.theta).all()
 
 
@@ -199,6 +199,13 @@ def test_members_that_fail_start_again_and_are_named(monkeypatch):
             theta[np.asarray(chains) == 1, -1] = 1e17  # the output's bias
         return theta
 
+    def far(self, seed, chains):
+        theta = right(self, seed, chains)
+        for place, chain in enumerate(chains):
+            if (seed, chain) in places:
+                theta[place, -1] = 1e17
+        return theta
+
     bad = {5}
     fine = QUICK.fit(posterior, 3, seed=5, progress=False)
     monkeypatch.setattr(rb.Posterior, "init", wrong)
@@ -207,6 +214,19 @@ def test_members_that_fail_start_again_and_are_named(monkeypatch):
     np.testing.assert_array_equal(again.theta[[0, 2]], fine.theta[[0, 2]])
     assert (again.theta[1] != fine.theta[1]).any()
     assert posterior.log_likelihood(again.theta).min() > -5e3
+    # Chain 1 fails every time, chain 2 once: neither what failed nor its place is another's.
+    places = {(5, 1), ((5 + 0x9E3779B97F4A7C15) % 2**64, 1), (5, 2)}
+    monkeypatch.setattr(rb.Posterior, "init", far)
+    how = {"max_steps": 150, "every": 25, "patience": 3, "restarts": 1}
+    with pytest.warns(FitWarning, match="none for chain 1 in 2"):
+        before = rb.EnsembleStart(**how).fit(posterior, 4, seed=5, progress=False)
+    with pytest.warns(FitWarning, match="none for chain 1 in 2"):
+        found = rb.EnsembleStart(**how, finish=60).fit(posterior, 4, seed=5, progress=False)
+    monkeypatch.setattr(rb.Posterior, "init", wrong)
+    assert found.settings["attempts"] == [1, 2, 2, 1]
+    assert found.settings["finish_steps"] == [60, 0, 60, 60]
+    same = (found.theta == before.theta).all(axis=1)
+    assert same.tolist() == [False, True, False, False]
     once = rb.EnsembleStart(max_steps=100, every=25, restarts=0)
     with pytest.warns(FitWarning, match=r"none for chain 1 in 1 attempt:") as caught:
         once.fit(posterior, 3, seed=5, progress=False)
@@ -252,15 +272,19 @@ def test_progress_says_what_is_done():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_control_c_ends_the_fit():
+@pytest.mark.parametrize("phase", ["attempts", "all rows"])
+def test_control_c_ends_the_fit(phase):
     """It comes during the fit: there are no draws yet."""
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press(snapshot):
-        if snapshot["title"] == "ensemble start":
+        if snapshot["title"] == "ensemble start" and (phase == "attempts" or snapshot["done"] > 20):
             os.kill(os.getpid(), signal.SIGINT)
 
-    endless = rb.EnsembleStart(max_steps=10**8, patience=10**6, every=10)
+    endless = {
+        "attempts": rb.EnsembleStart(max_steps=10**8, patience=10**6, every=10),
+        "all rows": rb.EnsembleStart(max_steps=20, every=10, finish=2**31),
+    }[phase]
     try:
         with pytest.raises(KeyboardInterrupt):
             SAMPLERS["HMC"](target()).sample(3, chains=2, init=endless, progress=press)
@@ -279,6 +303,21 @@ def test_max_seconds_counts_the_fit():
     assert not draws.complete
     assert draws.settings["start"]["attempts"] == [1, 1]
     assert draws.seconds < 30.0  # a shared machine
+
+
+def test_steps_on_all_rows_that_the_time_cuts_off_are_given_up():
+    how = {"max_steps": 50, "every": 25, "patience": 1}
+    before = rb.EnsembleStart(**how).fit(target(), 2, progress=False)
+    endless = rb.EnsembleStart(**how, finish=2**31)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draws = SAMPLERS["HMC"](target()).sample(
+            10**6, warmup=0, chains=2, init=endless, max_seconds=0.5, progress=False
+        )
+    report = draws.settings["start"]
+    assert report["finish_steps"] == [0, 0]
+    assert report["steps"] == before.settings["steps"]
+    np.testing.assert_allclose(draws.positions[:, 0], before.theta, atol=0.05)
 
 
 def test_targets_without_rows_are_refused():
@@ -325,7 +364,14 @@ def test_a_layer_that_is_integrated_out_is_trained_too():
 
 @pytest.mark.parametrize(
     "options",
-    [{"learning_rate": 0.0}, {"every": 0}, {"restarts": -1}, {"patience": 1.5}, {"max_steps": 0}],
+    [
+        {"learning_rate": 0.0},
+        {"every": 0},
+        {"restarts": -1},
+        {"patience": 1.5},
+        {"max_steps": 0},
+        {"finish": -1},
+    ],
 )
 def test_bad_settings(options):
     with pytest.raises((TypeError, ValueError), match=next(iter(options))):
@@ -343,7 +389,7 @@ def test_on_arrays_of_a_device(device):
         likelihood=host.likelihood,
         dtype=np.float64,
     )
-    how = rb.EnsembleStart(max_steps=20, every=10)
+    how = rb.EnsembleStart(max_steps=20, every=10, finish=15)
     found = how.fit(on_device, 2, progress=False)
     wanted = how.fit(host, 2, progress=False)
     np.testing.assert_allclose(found.theta.get(), wanted.theta, rtol=1e-9, atol=1e-9)

@@ -146,7 +146,7 @@ def test_starts_do_not_depend_on_the_seconds_of_a_task(monkeypatch):
 
     def losing(work, task):
         climb = task.state
-        if climb.now is not None and (not lost or (climb.finish is not None and len(lost) < 2)):
+        if (climb.now is not None and not lost) or (climb.finish is not None and len(lost) == 1):
             lost.append(task)
             raise concurrent.futures.CancelledError
         return work(task)

@@ -294,6 +294,7 @@ FITTING: dict[str, Call] = {
             "every": count(3, 1, 2**31),
             "patience": count(3, 1, 2**31),
             "restarts": count(1, 0, 100),
+            "finish": count(3, 0, 2**31, none=True),
         },
     ),
     "EnsembleStart.fit": Call(

@@ -43,7 +43,9 @@ class EnsembleStart:
     start is a function of (seed, c) and the target alone. A member that leaves the finite numbers
     or never improves on its random weights starts again, from other ones. Then `finish` more steps
     fit all rows, those held out too, at a rate that falls to 0 as a cosine: for chains whose warmup
-    forgets where it began, as that of :class:`MCLMC` does, they lead to better modes.
+    forgets where it began, as that of :class:`MCLMC` does, they lead to better modes. A member that
+    leaves the finite numbers in them, or has not made them all when the time is over, stays where
+    they began.
 
     Parameters
     ----------
@@ -59,9 +61,10 @@ class EnsembleStart:
         Looks without improvement after which a member ends.
     restarts : int
         How often a failed member starts again.
-    finish : int
-        Steps on all rows at the end, for members that have not failed. ``init="ensemble"`` of
-        :class:`MCLMC` has 5,000 (without ``adjusted=True``), that of others none.
+    finish : int, optional
+        Steps on all rows at the end, for members that have not failed. Default: what the sampler
+        has, 5,000 for :class:`MCLMC` without ``adjusted=True``, whatever its warmup; 0 for others
+        and in :meth:`fit`.
 
     Raises
     ------
@@ -95,7 +98,7 @@ class EnsembleStart:
     every: int = 50
     patience: int = 20
     restarts: int = 2
-    finish: int = 0
+    finish: int | None = None
 
     def __post_init__(self) -> None:
         name = "EnsembleStart"
@@ -103,7 +106,8 @@ class EnsembleStart:
         for option in ("batch_size", "max_steps", "every", "patience"):
             checks.integer(name, option, getattr(self, option), minimum=1, maximum=2**31)
         checks.integer(name, "restarts", self.restarts, minimum=0, maximum=100)
-        checks.integer(name, "finish", self.finish, minimum=0, maximum=2**31)
+        if self.finish is not None:
+            checks.integer(name, "finish", self.finish, minimum=0, maximum=2**31)
 
     def fit(
         self,
@@ -114,7 +118,9 @@ class EnsembleStart:
         progress: ProgressOption = None,
         executor: Any = None,
     ) -> EnsembleFit:
-        """Fit the starts alone: what ``sample(init="ensemble")`` would begin at.
+        """Fit the starts alone: what ``sample(init="ensemble")`` of most samplers would begin at.
+
+        That of :class:`MCLMC` begins at those of ``finish=5_000``.
 
         Parameters
         ----------
@@ -132,8 +138,8 @@ class EnsembleStart:
         Returns
         -------
         EnsembleFit
-            A member for each chain; ``settings`` say how many steps and attempts each took, and
-            how good it is on the rows held out.
+            A member for each chain; ``settings`` say how many steps and attempts each took, how
+            good it was then on the rows held out, and its steps on all rows after that.
 
         Raises
         ------
@@ -180,6 +186,7 @@ class EnsembleStart:
         max_seconds: float | None,
         stacklevel: int = 5,
         executor: Any = None,
+        finish: int = 0,
     ) -> tuple[Array, dict[str, Any]]:
         """Fit a member for each chain.
 
@@ -197,11 +204,13 @@ class EnsembleStart:
         progress
             As for ``sample``.
         max_seconds : float or None
-            After which members stay where they are.
+            After which members stay where they are; where steps on all rows began, if any has.
         stacklevel : int
             Of the warning about failed members, that of ``sample`` unless told.
         executor : object with submit, or callable that makes one, optional
             Whose workers fit the members.
+        finish : int
+            Steps on all rows at the end, where these settings have no number.
 
         Returns
         -------
@@ -225,15 +234,16 @@ class EnsembleStart:
                 f"Posterior, got {checks.summary(target)}: give init as positions"
             )
         end = None if max_seconds is None else time.perf_counter() + max_seconds
-        fit = Members(function, self, target, seed)
+        how = self if self.finish is not None else dataclasses.replace(self, finish=finish)
+        fit = Members(function, how, target, seed)
         with open_progress(
             progress,
-            total=self.max_steps + self.finish,
+            total=self.max_steps + fit.last,
             chains=len(ids),
             title="ensemble start",
             fit=True,
         ) as reporter:
-            watch = _Watch(self, fit, reporter, end)
+            watch = _Watch(how, fit, reporter, end)
             if executor is None:
                 watch.run(ids, guard)
             else:
@@ -288,9 +298,9 @@ class _Watch:
         """Tell the display, and whether the time is."""
         how, climbs = self._how, self.climbs
         if self._reporter.wanted:
-            steps = np.concatenate([climb.steps for climb in climbs])
+            steps = np.concatenate([climb.made for climb in climbs])
             rates = np.concatenate([climb.rates(how.learning_rate) for climb in climbs])
-            done = min(how.max_steps + how.finish, int(steps.max()))
+            done = min(how.max_steps + self._fit.last, int(steps.max()))
             self._reporter.update(done, {"step_size": rates}, float(steps.sum()))
         return self._end is not None and time.perf_counter() >= self._end
 
@@ -303,7 +313,7 @@ class _Watch:
 
     @property
     def position(self) -> Array:
-        """The best weights (C, P) of every member."""
+        """The weights (C, P) of every member: its best, or those that its last steps led to."""
         found = [climb.position for climb in self.climbs]
         return found[0] if len(found) == 1 else self._fit.xp.concat(found, axis=0)
 
@@ -311,9 +321,7 @@ class _Watch:
         """Warn of members that have failed in every attempt."""
         if self.ended_early:
             return
-        chains = np.concatenate(
-            [climb.ids[climb.members[climb.now.failed]] for climb in self.climbs if climb.now]
-        )
+        chains = np.concatenate([climb.ids[climb.failed] for climb in self.climbs])
         if not chains.size:
             return
         attempts = self._how.restarts + 1
@@ -328,15 +336,16 @@ class _Watch:
 
     def report(self) -> dict[str, Any]:
         """Return what was done."""
-        steps, attempts, best = (
+        steps, finished, attempts, best = (
             np.concatenate([getattr(climb, name) for climb in self.climbs])
-            for name in ("steps", "attempts", "best")
+            for name in ("steps", "finished", "attempts", "best")
         )
         return {
             "kind": "ensemble",
             **dataclasses.asdict(self._how),
             "rows_held_out": self._fit.held_rows,
             "steps": steps.tolist(),
+            "finish_steps": finished.tolist(),
             "attempts": attempts.tolist(),
             "held_out_log_likelihood": [
                 float(value) if np.isfinite(value) else None for value in best

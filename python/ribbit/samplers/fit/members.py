@@ -55,37 +55,51 @@ class Settings(Protocol):
     @property
     def restarts(self) -> int: ...
     @property
-    def finish(self) -> int: ...
+    def finish(self) -> int | None: ...
 
 
 @dataclass
-class _Attempt:
-    """Members on their way from one start.
+class _Moving:
+    """Members on their way.
 
     Attributes
     ----------
     state : StochasticState
         Of M members.
-    weights : (M, P) array
-        The best ones so far.
-    peak : (M,) array
-        Their log likelihood per row held out.
-    improved, broken : (M,) bool arrays
-        Whether they are better than the start; whether a member has left the finite numbers.
-    waits, rate : (M,) int64 arrays
-        Looks without improvement; which learning rate.
+    rate : (M,) int64 array
+        Which stepper each has.
+    broken : (M,) bool array
+        Whether a member has left the finite numbers.
     active : int array
         Who makes steps.
     """
 
     state: StochasticState
+    rate: npt.NDArray[np.int64]
+    broken: npt.NDArray[np.bool_]
+    active: npt.NDArray[np.intp]
+
+
+@dataclass
+class _Attempt(_Moving):
+    """Members on their way from one start.
+
+    Attributes
+    ----------
+    weights : (M, P) array
+        The best ones so far.
+    peak : (M,) array
+        Their log likelihood per row held out.
+    improved : (M,) bool array
+        Whether they are better than the start.
+    waits : (M,) int64 array
+        Looks without improvement.
+    """
+
     weights: Array
     peak: npt.NDArray[np.float64]
     improved: npt.NDArray[np.bool_]
-    broken: npt.NDArray[np.bool_]
     waits: npt.NDArray[np.int64]
-    rate: npt.NDArray[np.int64]
-    active: npt.NDArray[np.intp]
 
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
@@ -101,19 +115,23 @@ class Climb:
     ----------
     ids : (C,) uint32 array
     position : (C, P) array
-        The best weights of all attempts so far.
+        The best weights of all attempts so far; at the end those that steps on all rows led to.
     best : (C,) array
-        Their log likelihood per row held out; NaN: not known yet.
+        Log likelihood per row held out of the best weights of attempts; NaN: not known yet.
     steps, attempts : (C,) int64 arrays
-        That each member made in all.
+        That each member made in all, without those on all rows.
+    finished : (C,) int64 array
+        Steps on all rows that `position` has behind it.
     members : (M,) int array
         Who takes part in this attempt.
     number : int
         Of the attempt, from 0.
     now : _Attempt or None
         None before its first round.
-    finish : _Attempt or None
-        All members on all rows, once no attempt follows.
+    failed : int array
+        Who is nowhere better than at the start of the last attempt, once no attempt follows.
+    finish : _Moving or None
+        Those who have not failed, on all rows, once no attempt follows.
     done : bool
         Nothing follows.
     """
@@ -123,16 +141,31 @@ class Climb:
     best: npt.NDArray[np.float64]
     steps: npt.NDArray[np.int64]
     attempts: npt.NDArray[np.int64]
+    finished: npt.NDArray[np.int64]
     members: npt.NDArray[np.intp]
+    failed: npt.NDArray[np.intp]
     number: int = 0
     now: _Attempt | None = None
-    finish: _Attempt | None = None
+    finish: _Moving | None = None
     done: bool = False
+
+    @property
+    def lasting(self) -> npt.NDArray[np.intp]:
+        """Who has not failed: the members of `finish`."""
+        return np.setdiff1d(np.arange(len(self.ids)), self.failed)
+
+    @property
+    def made(self) -> npt.NDArray[np.int64]:
+        """Steps of each member so far (C,), those on all rows too."""
+        made = self.steps + self.finished
+        if self.finish is not None:
+            made[self.lasting] += self.finish.state.step
+        return made
 
     def rates(self, learning_rate: float) -> npt.NDArray[np.float64]:
         """Learning rate of each member now (C,), the falling one of the end at its beginning."""
         rates = np.full(len(self.ids), learning_rate)
-        if self.finish is None and self.now is not None:
+        if self.now is not None:
             rates[self.members] *= _RATES[np.minimum(self.now.rate, len(_RATES) - 1)]
         return rates
 
@@ -148,9 +181,10 @@ class Members:
         self.train, self.held, self.held_rows = _shares(target, seed)
         self.density = Density(self.train, function=function)
         self.steppers = [self._stepper(self.density, factor, None) for factor in _RATES]
-        if how.finish:
+        self.last = how.finish or 0  # steps on all rows
+        if self.last:
             whole = self.density if self.train is target else Density(target, function=function)
-            self.steppers.append(self._stepper(whole, 1.0, schedules.cosine(how.finish)))
+            self.steppers.append(self._stepper(whole, 1.0, schedules.cosine(self.last)))
 
     def _stepper(
         self, density: Density, factor: float, schedule: schedules.Schedule | None
@@ -178,7 +212,9 @@ class Members:
             best=np.full(count, np.nan),
             steps=np.zeros(count, np.int64),
             attempts=np.zeros(count, np.int64),
+            finished=np.zeros(count, np.int64),
             members=np.arange(count),
+            failed=np.arange(0),
         )
 
     def make(self, state: Climb, stops: tuple[int, ...]) -> list[Climb]:
@@ -212,46 +248,40 @@ class Members:
         if now.active.size and now.state.step < how.max_steps:
             return
         self.keep(climb, now)
-        if now.failed.any() and climb.number < how.restarts:
-            climb.members, climb.number = climb.members[now.failed], climb.number + 1
-            climb.now = None
-        elif how.finish:
-            climb.finish = self._begin_finish(climb, climb.members[now.failed], guard)
-        else:
-            climb.done = True
+        failed, climb.now = climb.members[now.failed], None
+        if failed.size and climb.number < how.restarts:
+            climb.members, climb.number = failed, climb.number + 1
+            return
+        climb.failed = failed
+        climb.done = not self.last or failed.size == len(climb.ids)
+        if not climb.done:
+            climb.finish = self._begin_finish(climb, guard)
 
-    def _begin_finish(
-        self, climb: Climb, failed: npt.NDArray[np.intp], guard: InterruptGuard | None
-    ) -> _Attempt:
-        """Put members where their attempts have led, before steps on all rows of all but some."""
-        stepper, count = self.steppers[-1], len(climb.ids)
+    def _begin_finish(self, climb: Climb, guard: InterruptGuard | None) -> _Moving:
+        """Put who has not failed where attempts have led, before steps on all rows."""
         # Orders of the rows of their own, which no attempt has.
         seed = (self.seed + (self.how.restarts + 1) * _ATTEMPT) % 2**64
-        weights = self.xp.asarray(climb.position, copy=True)
-        return _Attempt(
-            state=stepper.start(self.function, weights, seed, climb.ids, 0, guard),
-            weights=weights,
-            peak=climb.best,
-            improved=np.ones(count, np.bool_),
-            broken=np.zeros(count, np.bool_),
-            waits=np.zeros(count, np.int64),
-            rate=np.full(count, len(_RATES)),
-            active=np.setdiff1d(np.arange(count), failed),
+        places = climb.lasting
+        start, ids = _rows(climb.position, places), climb.ids[places]
+        return _Moving(
+            state=self.steppers[-1].start(self.function, start, seed, ids, 0, guard),
+            rate=np.full(len(places), len(_RATES)),
+            broken=np.zeros(len(places), np.bool_),
+            active=np.arange(len(places)),
         )
 
-    def _finish(self, climb: Climb, last: _Attempt, guard: InterruptGuard | None) -> None:
+    def _finish(self, climb: Climb, last: _Moving, guard: InterruptGuard | None) -> None:
         """Make steps on all rows; who leaves the finite numbers stays where they began."""
         if guard is not None and guard.requested:
             raise Interrupted
-        steps = min(self.how.every, self.how.finish - last.state.step)
-        if last.active.size:
-            self._move(last, steps, guard)
+        self._move(last, min(self.how.every, self.last - last.state.step), guard)
         last.active = last.active[~last.broken[last.active]]
-        climb.steps[last.active] += steps
-        if last.active.size and last.state.step < self.how.finish:
+        if last.active.size and last.state.step < self.last:
             return
-        _put(climb.position, last.active, _rows(last.state.position, last.active))
-        climb.done = True
+        places = climb.lasting[last.active]
+        _put(climb.position, places, _rows(last.state.position, last.active))
+        climb.finished[places] = self.last
+        climb.done, climb.finish = True, None
 
     def _start(self, climb: Climb, guard: InterruptGuard | None) -> _Attempt:
         """Put the members of an attempt on other weights than before."""
@@ -290,7 +320,7 @@ class Members:
         _put(position, calm, _rows(now.weights, calm))
         now.active = active[now.rate[active] < len(_RATES)]
 
-    def _move(self, now: _Attempt, steps: int, guard: InterruptGuard | None) -> None:
+    def _move(self, now: _Moving, steps: int, guard: InterruptGuard | None) -> None:
         """Make `steps` steps of the active members; marks those that left the finite numbers."""
         state = now.state
         made = dataclasses.replace(

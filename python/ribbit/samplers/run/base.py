@@ -7,7 +7,7 @@ import inspect
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
@@ -46,8 +46,8 @@ Info: TypeAlias = dict[str, Array]
 
 _DEFAULT_CHAINS = 4
 
-# What `init` may be instead of positions, by name, for a sampler: rooms above this one fill it.
-STARTS: dict[str, Callable[[Any], Any]] = {}
+# What `init` may be instead of positions, by name: rooms above this one fill it.
+STARTS: dict[str, Any] = {}
 
 
 class Sampler(ABC):
@@ -70,7 +70,7 @@ class Sampler(ABC):
     chunked: ClassVar[bool] = True
     # Whether `_advance_several` makes steps of warmup too.
     several_in_warmup: ClassVar[bool] = False
-    # Steps on all rows that ``init="ensemble"`` ends with.
+    # Steps on all rows that an ensemble start ends with.
     ensemble_finish: int = 0
     # How long a call of several steps takes, about.
     call_seconds: ClassVar[float] = 0.1
@@ -185,11 +185,10 @@ class Sampler(ABC):
             64-bit key of all random numbers.
         init : (P,) or (C, P) array, a fit, or "ensemble", optional
             Start of all chains or of each. "ensemble": a network trained for each chain, with
-            nothing to set; :class:`EnsembleStart` is its long form, of :class:`MCLMC` with
-            ``finish=5_000``. A :class:`MeanField` gives a draw for each chain, a
-            :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member for each chain, a
-            :class:`SWAGFit` a draw of each member in turn, a :class:`LaplaceFit` a draw for each.
-            Default: ``target.init`` per chain.
+            nothing to set; :class:`EnsembleStart` is its long form. A :class:`MeanField` gives a
+            draw for each chain, a :class:`DropoutFit` its weights, an :class:`EnsembleFit` a member
+            for each chain, a :class:`SWAGFit` a draw of each member in turn, a
+            :class:`LaplaceFit` a draw for each. Default: ``target.init`` per chain.
             Where the target integrates a part out (``marginalize=``), P may leave it out or not:
             it is not looked at.
         resume : State or Draws, optional
@@ -532,14 +531,16 @@ class Sampler(ABC):
         if ids is not None and len(set(ids.tolist())) != ids.size:
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         if isinstance(init, str):
-            init = STARTS[checks.choice(name, "init", init, STARTS)](self)
+            init = STARTS[checks.choice(name, "init", init, STARTS)]
         starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
         if callable(starts):
             init = starts(ids, seed)
         elif callable(fitted):
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
             target = self._density.target
-            by = {} if executor is None else {"executor": executor}
+            by: dict[str, Any] = {"finish": self.ensemble_finish}
+            if executor is not None:
+                by["executor"] = executor
             init, origin = fitted(name, target, ids, seed, guard, progress, max_seconds, **by)
         if init is None:
             ids = np.arange(_DEFAULT_CHAINS, dtype=np.uint32) if ids is None else ids
