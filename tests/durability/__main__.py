@@ -61,7 +61,7 @@ def main() -> None:
         count = each_line(chosen(LINES), times, "full disks", lambda *one: fill_often(*one, seed))
         tell("full disk", count)
     if arguments.elsewhere:
-        kernels = "avx2" if _core.isa() != "avx2" else "x86-64-v2"
+        kernels = "avx2" if _core.isa() != "avx2" else "baseline"
         for name in chosen(LINES):
             with tempfile.TemporaryDirectory() as folder:
                 go_on_elsewhere(name, Path(folder), seed, kernels)

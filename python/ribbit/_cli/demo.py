@@ -212,18 +212,11 @@ def _sample(
         prior=Normal(0.5, fan_in=True),
         likelihood=Gaussian(),
     )
-    hmc = HMC(
-        target,
-        step_size="auto",
-        inverse_mass_matrix="prior",
-        jitter=0.1,
-        target_acceptance=0.7,
-    )
     begin = time.perf_counter()
     with quiet():
-        draws = hmc.sample(
-            60 if quick else 700,
-            warmup=60 if quick else 150,
+        draws = HMC(target).sample(  # nothing set
+            60 if quick else 1000,
+            warmup=60 if quick else None,
             chains=_CHAINS,
             seed=seed,
             progress=True,
