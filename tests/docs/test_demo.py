@@ -41,7 +41,7 @@ def is_picture(path):
 def test_the_whole_first_demo_converges(tmp_path, capsys, monkeypatch):
     """With nothing set: an acceptance of 0.7 and 150 draws of warmup left a worst R-hat of 1.10.
 
-    Worst ones of 1.003 to 1.007 were met, at four seeds with AVX2 and one without; the limit is 1.01.
+    Worst ones of 1.003 to 1.007 were met, at four seeds on AVX2 and one on baseline; at most 1.01.
     """
     monkeypatch.setattr(demo, "_methods", lambda *_, **__: SimpleNamespace(results={}))
     result = demo.run_demo(quick=False, out=tmp_path / "bands.png", seed=0)
