@@ -48,7 +48,8 @@ and a prior `Normal(1.0)` on every weight. "starts" are the ten members of `rb.E
 tenth of the rows held out to stop them: HMC begins there, MCLMC behind 5,000 more steps on all
 rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
 `rb.DeepEnsemble(members=10)` on all training rows; MCLMC is
-`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain.
+`rb.MCLMC(target).sample(1000, init="ensemble", chains=10)` and nothing else: 50,000 steps a chain;
+the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
 make ten times MCLMC's gradients, warmup included; with nothing set its steps are so small that its
@@ -215,6 +216,20 @@ def means(lines: dict[Key, Line]) -> Table:
     return "Means over the splits", [*head, "MCLMC - HMC"], rows
 
 
+def origins(lines: dict[Key, Line]) -> list[str]:
+    """Say of each part where, when and by which commits its rows were made."""
+    said = []
+    for part in PARTS:
+        own = [line for (_, _, at), line in lines.items() if at == part]
+        if own:
+            where = ", ".join(sorted({line["machine"] for line in own}))
+            dates = sorted({line["date"] for line in own})
+            when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
+            commits = ", ".join(sorted({line["commit"] for line in own}))
+            said.append(f"Rows of {part}: {len(own)}, {where}, {when}, commits {commits}")
+    return said
+
+
 def _order(key: Key) -> tuple[int, int]:
     return SETS.index(key[0]), key[1]
 
@@ -256,10 +271,9 @@ def main(arguments: list[str] | None = None) -> int:
     for row in summary[2]:
         print("  ".join(row))
     if given.write is not None:
-        last = list(lines.values())[-1]
         command = "python -m benchmarks.ensemble_starts --parts mclmc hmc --write"
         about = facts({"ribbit": rb.__version__, "numpy": np.__version__}, command)
-        about.append(f"Runs: {len(lines)}, the last of commit {last['commit']}")
+        about += origins(lines)
         given.write.write_text(
             markdown("Ensemble starts", PREAMBLE, [summary, table(lines)], about)
         )
