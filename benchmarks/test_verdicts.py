@@ -19,6 +19,7 @@ from benchmarks.studies import (
     digits,
     effective_lines,
     effective_page,
+    ensemble_starts,
     gpu,
     gpu_digest,
     gpu_rows,
@@ -401,3 +402,56 @@ def test_evidence_is_of_these_sources(tmp_path, monkeypatch):
     assert gpu_digest.verdicts() == ["A, 2026-01-01: verified at 0123456789"]
     source.write_text("2")
     assert gpu_digest.verdicts() == ["A, 2026-01-01: changed since 0123456789"]
+
+
+# --- ensemble starts ------------------------------------------------------------------------------
+
+
+def starts_lines(
+    nlls: dict[str, dict[int, list[float]]],
+) -> dict[ensemble_starts.Key, effective_lines.Line]:
+    """Lines of wine by the NLLs of each part, split and seed."""
+    return {
+        ("wine", split, part, seed): {
+            "starts": 1.0,
+            "everything": 2.0,
+            "nll": nll,
+            "seconds": 3.0,
+            "load": [0.0, 0.0],
+            "cores": 2,
+            "gradients": ensemble_starts.CHAINS * ensemble_starts.STEPS,
+            "far below": "",
+        }
+        for part, splits in nlls.items()
+        for split, found in splits.items()
+        for seed, nll in enumerate(found)
+    }
+
+
+def test_ensemble_starts_tells_the_error_over_seeds() -> None:
+    """By hand: variances of seeds 0.005 and 0.02, pooled, over two and one seed of two splits."""
+    lines = starts_lines(
+        {"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5, 0.6], 1: [1.0]}}
+    )
+    (row,) = ensemble_starts.means(lines)[2]
+    # (0.65 + 0.9) / 2 - (0.55 + 1.1) / 2
+    mclmc, hmc = 0.0125 * (1 / 2 + 1 / 2) / 4, 0.005 * (1 / 2 + 1 / 1) / 4
+    assert row[-1] == f"-0.050 +- {(mclmc + hmc) ** 0.5:.3f} (2 splits, seeds: 2 and 1-2)"
+    assert (row[1], row[4]) == ("2 splits, seeds: 2", "0.775")
+
+
+def test_ensemble_starts_has_no_error_of_one_seed() -> None:
+    """One seed of a part says nothing of its spread; splits of one part alone do not count."""
+    lines = starts_lines({"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5]}})
+    (row,) = ensemble_starts.means(lines)[2]
+    assert row[-1] == "+0.150 (1 split, seeds: 2 and 1)"
+    assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-1] == "-"
+
+
+def test_ensemble_starts_shows_every_line() -> None:
+    """A seed that one part alone has is in the table, since it is in the means."""
+    lines = starts_lines({"mclmc": {0: [0.6]}, "hmc": {0: [0.5, 0.4]}})
+    _, head, rows = ensemble_starts.table(lines)
+    assert [row[:3] for row in rows] == [["wine", "0", "0"], ["wine", "0", "1"]]
+    assert rows[1][3:10] == [*6 * ["-"], "0.400"]
+    assert {len(row) for row in rows} == {len(head)}

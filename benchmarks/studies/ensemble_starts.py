@@ -30,7 +30,7 @@ from benchmarks.workloads.digits import data_folder
 DOCUMENT = machine.ROOT / "docs" / "ensemble_starts.md"
 RESULTS = machine.ROOT / "benchmarks" / "results" / "ensemble_starts.jsonl"
 Line: TypeAlias = dict[str, Any]
-Key: TypeAlias = tuple[str, int, str]
+Key: TypeAlias = tuple[str, int, str, int]  # set, split, part, seed
 SETS = ("concrete", "energy", "yacht", "wine")
 HIDDEN, CHAINS, DRAWS = (16, 16, 16, 16), 10, 1000
 STEPS = 2 * 25 * DRAWS  # of a chain, by default: half of them warmup
@@ -54,6 +54,9 @@ Wine takes six values; its noise sd has the floor that the warning names. HMC, w
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
 make ten times MCLMC's gradients, warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns.
+
+Where there are several seeds a split counts by its mean over them, and "+-" of a difference is the
+standard error over seeds: of the means over these splits, not of other splits.
 """
 
 
@@ -166,26 +169,30 @@ def read(path: Path) -> dict[Key, Line]:
     if not path.is_file():
         return {}
     lines = [json.loads(text) for text in path.read_text().splitlines()]
-    return {(line["set"], line["split"], line["part"]): line for line in lines}
+    return {(line["set"], line["split"], line["part"], line["seed"]): line for line in lines}
 
 
 def table(lines: dict[Key, Line]) -> Table:
-    """One row per split."""
+    """One row per split and seed."""
     rows = []
-    for (name, split, part), line in sorted(lines.items(), key=lambda item: _order(item[0])):
-        if part != "mclmc":
-            continue
-        hmc = lines.get((name, split, "hmc"))
-        figures = (line["starts"], line["everything"], line["nll"], line["starts"] - line["nll"])
-        cells = [name, str(split), *(f"{value:.3f}" for value in figures)]
-        cells += [f"{line['seconds']:.1f}{_loaded(line)}", line["far below"] or "-"]
-        if hmc is None:
-            cells += ["-", "-", "-"]
+    places = {(name, split, seed) for name, split, _, seed in lines}
+    for name, split, seed in sorted(places, key=lambda place: (SETS.index(place[0]), *place[1:])):
+        own = lines.get((name, split, "mclmc", seed))
+        hmc = lines.get((name, split, "hmc", seed))
+        cells = [name, str(split), str(seed)]
+        if own is None:
+            cells += 6 * ["-"]
         else:
-            times = hmc["gradients"] / line["gradients"]
-            cells += [f"{hmc['nll']:.3f}", f"{times:.1f}x", f"{hmc['seconds']:.0f}{_loaded(hmc)}"]
+            figures = own["starts"], own["everything"], own["nll"], own["starts"] - own["nll"]
+            cells += [f"{value:.3f}" for value in figures]
+            cells += [f"{own['seconds']:.1f}{_loaded(own)}", own["far below"] or "-"]
+        if hmc is None:
+            cells += 3 * ["-"]
+        else:
+            cells += [f"{hmc['nll']:.3f}", f"{hmc['gradients'] / (CHAINS * STEPS):.1f}x"]
+            cells += [f"{hmc['seconds']:.0f}{_loaded(hmc)}"]
         rows.append(cells)
-    head = ["set", "split", "starts", "all rows", "MCLMC", "gain", "seconds", "far below"]
+    head = ["set", "split", "seed", "starts", "all rows", "MCLMC", "gain", "seconds", "far below"]
     return "Every split", [*head, "HMC", "its gradients", "its seconds"], rows
 
 
@@ -193,34 +200,75 @@ def means(lines: dict[Key, Line]) -> Table:
     """Means over the splits, and whether they are what was wanted."""
     rows = []
     for name in SETS:
-        own = [line for (at, _, part), line in lines.items() if (at, part) == (name, "mclmc")]
+        own = _by_split(lines, name, "mclmc")
         if not own:
             continue
-        gains = [line["starts"] - line["nll"] for line in own]
-        gain = float(np.mean(gains))
-        both = [
-            lines[name, split, "mclmc"]["nll"] - line["nll"]
-            for (at, split, part), line in lines.items()
-            if (at, part) == (name, "hmc") and (name, split, "mclmc") in lines
-        ]
-        cells = [name, str(len(own))]
-        cells += [
-            f"{np.mean([line[what] for line in own]):.3f}" for what in ("starts", "everything")
-        ]
-        cells += [f"{np.mean([line['nll'] for line in own]):.3f}"]
+        gains = [_mean([line["starts"] - line["nll"] for line in of]) for of in own.values()]
+        gain = _mean(gains)
+        cells = [name, _counted([own])]
+        for what in ("starts", "everything", "nll"):
+            found = _mean([_mean([line[what] for line in of]) for of in own.values()])
+            cells.append(f"{found:.3f}")
         cells += [f"{gain:.3f} +- {float(np.std(gains)):.3f}", f">= {WANTED[name]}"]
         cells += ["yes" if gain >= WANTED[name] else "no"]
-        cells += [f"{np.mean(both):+.3f} ({len(both)} splits)" if both else "-"]
+        cells += [difference(own, _by_split(lines, name, "hmc"))]
         rows.append(cells)
-    head = ["set", "splits", "starts", "all rows", "MCLMC", "gain", "wanted", "met"]
+    head = ["set", "of", "starts", "all rows", "MCLMC", "gain", "wanted", "met"]
     return "Means over the splits", [*head, "MCLMC - HMC"], rows
+
+
+def difference(own: dict[int, list[Line]], other: dict[int, list[Line]]) -> str:
+    """NLL of one part less another's on the splits of both, and its standard error over seeds."""
+    both = sorted(own.keys() & other.keys())
+    if not both:
+        return "-"
+    parts = [{split: [line["nll"] for line in of[split]] for split in both} for of in (own, other)]
+    means_of = [_mean([_mean(found) for found in part.values()]) for part in parts]
+    said = f"{means_of[0] - means_of[1]:+.3f}"
+    variance = sum(_variance_over_seeds(list(part.values())) for part in parts)
+    if np.isfinite(variance):
+        said += f" +- {variance**0.5:.3f}"
+    counted = _counted([{split: of[split] for split in both} for of in (own, other)])
+    return f"{said} ({counted})"
+
+
+def _variance_over_seeds(splits: list[list[float]]) -> float:
+    """Variance of the mean over splits of means over seeds; NaN where each has one seed.
+
+    The variance of a seed is taken to be the same on every split.
+    """
+    freedom = sum(len(found) - 1 for found in splits)
+    if freedom == 0:
+        return float("nan")
+    pooled = sum(float(np.var(found)) * len(found) for found in splits) / freedom
+    return pooled * sum(1.0 / len(found) for found in splits) / len(splits) ** 2
+
+
+def _by_split(lines: dict[Key, Line], name: str, part: str) -> dict[int, list[Line]]:
+    found: dict[int, list[Line]] = {}
+    for (at, split, of, _), line in sorted(lines.items()):
+        if (at, of) == (name, part):
+            found.setdefault(split, []).append(line)
+    return found
+
+
+def _counted(parts: list[dict[int, list[Line]]]) -> str:
+    """Say how many splits and seeds of each part there are."""
+    seeds = [sorted({len(of) for of in part.values()}) for part in parts]
+    each = " and ".join("-".join(map(str, dict.fromkeys([of[0], of[-1]]))) for of in seeds)
+    splits = len(parts[0])
+    return f"{splits} split{'s' * (splits != 1)}, seeds: {each}"
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values))
 
 
 def origins(lines: dict[Key, Line]) -> list[str]:
     """Say of each part where, when and by which commits its rows were made."""
     said = []
     for part in PARTS:
-        own = [line for (_, _, at), line in lines.items() if at == part]
+        own = [line for (_, _, at, _), line in lines.items() if at == part]
         if own:
             where = ", ".join(sorted({line["machine"] for line in own}))
             dates = sorted({line["date"] for line in own})
@@ -228,10 +276,6 @@ def origins(lines: dict[Key, Line]) -> list[str]:
             commits = ", ".join(sorted({line["commit"] for line in own}))
             said.append(f"Rows of {part}: {len(own)}, {where}, {when}, commits {commits}")
     return said
-
-
-def _order(key: Key) -> tuple[int, int]:
-    return SETS.index(key[0]), key[1]
 
 
 def _loaded(line: Line) -> str:
@@ -247,26 +291,26 @@ def main(arguments: list[str] | None = None) -> int:
         "--parts", nargs="+", choices=list(PARTS), default=["mclmc"], help="hmc takes ten times it"
     )
     parser.add_argument("--again", action="store_true", help="also what is there")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", type=Path, nargs="?", const=DOCUMENT)
     given = parser.parse_args(arguments)
     lines = read(given.results)
-    wanted = itertools.product(range(given.splits), given.sets, given.parts)
+    wanted = itertools.product(given.seeds, range(given.splits), given.sets, given.parts)
     with until_stopped() as stop:
-        for split, name, part in wanted:
-            if not given.again and (name, split, part) in lines:
+        for seed, split, name, part in wanted:
+            if not given.again and (name, split, part, seed) in lines:
                 continue
-            begin = lines_of.header(name, part, given.seed)
+            begin = lines_of.header(name, part, seed)
             with warnings.catch_warnings():
                 # Chains stay in their modes; a rate that has fallen to 0 ends the ensemble's fit.
                 warnings.simplefilter("ignore", rb.errors.RibbitWarning)
-                found = PARTS[part](name, split, given.seed)
+                found = PARTS[part](name, split, seed)
             line = {**begin, "set": name, "split": split, "part": part, **found}
             line["load"] = [begin["load"][0], lines_of.load()]
             lines_of.append(line, given.results)
-            lines[name, split, part] = line
-            print(name, split, part, json.dumps(found), flush=True)
+            lines[name, split, part, seed] = line
+            print(name, split, part, seed, json.dumps(found), flush=True)
     summary = means(lines)
     for row in summary[2]:
         print("  ".join(row))
