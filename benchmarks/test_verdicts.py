@@ -431,7 +431,7 @@ def starts_lines(
 def test_ensemble_starts_tells_the_error_over_seeds() -> None:
     """By hand: variances of seeds 0.005 and 0.02, pooled, over two and one seed of two splits."""
     lines = starts_lines(
-        {"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5, 0.6], 1: [1.0]}}
+        {"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5, 0.6], 1: [1.1]}}
     )
     (row,) = ensemble_starts.means(lines)[2]
     # (0.65 + 0.9) / 2 - (0.55 + 1.1) / 2

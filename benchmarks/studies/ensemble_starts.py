@@ -224,7 +224,7 @@ def difference(own: dict[int, list[Line]], other: dict[int, list[Line]]) -> str:
         return "-"
     parts = [{split: [line["nll"] for line in of[split]] for split in both} for of in (own, other)]
     means_of = [_mean([_mean(found) for found in part.values()]) for part in parts]
-    said = f"{means_of[0] - means_of[1]:+.3f}"
+    said = f"{round(means_of[0] - means_of[1], 3) + 0.0:+.3f}"  # no -0.000
     variance = sum(_variance_over_seeds(list(part.values())) for part in parts)
     if np.isfinite(variance):
         said += f" +- {variance**0.5:.3f}"
