@@ -134,10 +134,15 @@ def test_a_member_that_leaves_the_finite_numbers_at_the_end_stays_where_its_atte
         return right(self, state, num_steps, guard)
 
     monkeypatch.setattr(Stepper, "advance", wrong)
-    found = FINISHED.fit(posterior, 3, seed=2, progress=False)
+    with pytest.warns(FitWarning, match="finite numbers in the 60 steps .* for chain 1:") as caught:
+        found = FINISHED.fit(posterior, 3, seed=2, progress=False)
+    assert caught[0].filename == __file__
     np.testing.assert_array_equal(found.theta[[0, 2]], fine.theta[[0, 2]])
     np.testing.assert_array_equal(found.theta[1], before.theta[1])
     assert found.settings["finish_steps"] == [60, 0, 60]
+    with pytest.warns(FitWarning, match="for chain 1:"):  # alone, and nobody is left
+        alone = FINISHED.fit(posterior, [1], seed=2, progress=False)
+    np.testing.assert_array_equal(alone.theta[0], before.theta[1])
     monkeypatch.undo()
     none = rb.EnsembleStart(learning_rate=1e30, max_steps=50, every=10, restarts=0, finish=40)
     with pytest.warns(FitWarning, match="chain 0, 1 in 1 attempt"):

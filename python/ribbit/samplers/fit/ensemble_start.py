@@ -318,21 +318,34 @@ class _Watch:
         return found[0] if len(found) == 1 else self._fit.xp.concat(found, axis=0)
 
     def warn(self, stacklevel: int) -> None:
-        """Warn of members that have failed in every attempt."""
+        """Warn of members that have failed in every attempt, or were lost in the steps behind."""
         if self.ended_early:
             return
-        chains = np.concatenate([climb.ids[climb.failed] for climb in self.climbs])
-        if not chains.size:
-            return
-        attempts = self._how.restarts + 1
-        warn(
-            f"[{self._fit.function}] expected a trained network as the start of every chain, got "
-            f"none for chain {', '.join(str(i) for i in chains)} in "
-            f"{attempts} attempt{'s' if attempts > 1 else ''}: the best weights that were met "
-            "are the start. Is the target one that can be fitted?",
-            stacklevel=stacklevel,
-            category=FitWarning,
-        )
+        failed = self._chains([climb.failed for climb in self.climbs])
+        lost = self._chains([climb.lost for climb in self.climbs])
+        if failed:
+            attempts = self._how.restarts + 1
+            warn(
+                f"[{self._fit.function}] expected a trained network as the start of every chain, "
+                f"got none for chain {failed} in {attempts} attempt{'s' if attempts > 1 else ''}: "
+                "the best weights that were met are the start. Is the target one that can be "
+                "fitted?",
+                stacklevel=stacklevel,
+                category=FitWarning,
+            )
+        if lost:
+            warn(
+                f"[{self._fit.function}] expected finite numbers in the {self._fit.last:,} steps "
+                f"on all rows, got others for chain {lost}: it starts where those steps began. A "
+                "smaller learning_rate of rb.EnsembleStart may help, finish=0 leaves them out",
+                stacklevel=stacklevel,
+                category=FitWarning,
+            )
+
+    def _chains(self, places: list[npt.NDArray[np.intp]]) -> str:
+        """Say which chains lie at these places of each climb."""
+        found = [climb.ids[some] for climb, some in zip(self.climbs, places, strict=True)]
+        return ", ".join(str(i) for i in np.concatenate(found))
 
     def report(self) -> dict[str, Any]:
         """Return what was done."""

@@ -130,6 +130,8 @@ class Climb:
         None before its first round.
     failed : int array
         Who is nowhere better than at the start of the last attempt, once no attempt follows.
+    lost : int array
+        Who left the finite numbers in the steps on all rows, once these are over.
     finish : _Moving or None
         Those who have not failed, on all rows, once no attempt follows.
     done : bool
@@ -144,6 +146,7 @@ class Climb:
     finished: npt.NDArray[np.int64]
     members: npt.NDArray[np.intp]
     failed: npt.NDArray[np.intp]
+    lost: npt.NDArray[np.intp]
     number: int = 0
     now: _Attempt | None = None
     finish: _Moving | None = None
@@ -215,6 +218,7 @@ class Members:
             finished=np.zeros(count, np.int64),
             members=np.arange(count),
             failed=np.arange(0),
+            lost=np.arange(0),
         )
 
     def make(self, state: Climb, stops: tuple[int, ...]) -> list[Climb]:
@@ -278,6 +282,7 @@ class Members:
         last.active = last.active[~last.broken[last.active]]
         if last.active.size and last.state.step < self.last:
             return
+        climb.lost = climb.lasting[last.broken]
         places = climb.lasting[last.active]
         _put(climb.position, places, _rows(last.state.position, last.active))
         climb.finished[places] = self.last
