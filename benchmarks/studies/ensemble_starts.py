@@ -52,11 +52,13 @@ rows, which `init="ensemble"` has for it (`finish=5_000`). "all rows" is
 the 5,000 steps before are of 64 rows and are not counted.
 Wine takes six values; its noise sd has the floor that the warning names. HMC, where it was run, is
 `rb.HMC(target, num_leapfrog_steps=200).sample(init="ensemble", chains=10)` for as many draws as
-make ten times MCLMC's gradients, warmup included; with nothing set its steps are so small that its
+make about ten times MCLMC's gradients (the table has how many; the first fifty draws say how many
+are needed), warmup included; with nothing set its steps are so small that its
 trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns.
 
 Where there are several seeds a split counts by its mean over them, and "+-" of a difference is the
-standard error over seeds: of the means over these splits, not of other splits.
+standard error over seeds: of the means over these splits, not of other splits. That of a gain is
+the sd over splits.
 """
 
 
@@ -274,7 +276,9 @@ def origins(lines: dict[Key, Line]) -> list[str]:
             dates = sorted({line["date"] for line in own})
             when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
             commits = ", ".join(sorted({line["commit"] for line in own}))
-            said.append(f"Rows of {part}: {len(own)}, {where}, {when}, commits {commits}")
+            seeds = ", ".join(map(str, sorted({line["seed"] for line in own})))
+            about = f"seeds {seeds}, {where}, {when}, commits {commits}"
+            said.append(f"Rows of {part} (`--parts {part} --seeds`): {len(own)}, {about}")
     return said
 
 

@@ -336,8 +336,9 @@ class _Watch:
         if lost:
             warn(
                 f"[{self._fit.function}] expected finite numbers in the {self._fit.last:,} steps "
-                f"on all rows, got others for chain {lost}: it starts where those steps began. A "
-                "smaller learning_rate of rb.EnsembleStart may help, finish=0 leaves them out",
+                f"on all rows, got others for chain {lost}: the weights before those steps are the "
+                "start. A smaller learning_rate of rb.EnsembleStart may help, finish=0 leaves them "
+                "out",
                 stacklevel=stacklevel,
                 category=FitWarning,
             )
