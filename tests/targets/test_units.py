@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ribbit as rb
+from ribbit._arrays import columns
 from ribbit.errors import ScaleWarning
 
 RNG = np.random.default_rng(8)
@@ -194,9 +195,86 @@ def test_no_warning_without_a_reason():
     )
 
 
-def table(*columns):
+def test_a_rare_category_is_no_reason_to_warn():
+    x = np.zeros((20_000, 3))
+    x[:, 0] = np.linspace(-1.0, 1.0, len(x))
+    x[7, 1] = 1.0  # sd 0.007
+    x[:200, 2] = 0.06  # sd 0.006, 9.95 of them from its mean
+    y = np.sin(np.arange(len(x)))
+    with pytest.warns(ScaleWarning) as caught:
+        posterior(x, y)
+    assert "x column 2 with" in str(caught[0].message)
+    assert "column 1" not in str(caught[0].message)
+    x[0, 2] = 0.07
+    posterior(x, y)  # warnings are errors here
+
+
+# --- images and sequences ------------------------------------------------------------------------
+
+IMAGES = RNG.uniform(0.0, 1.0, (30, 4, 5, 2)) * np.array([1.0, 0.3]) + np.array([0.0, 2.0])
+IMAGES[:, 0] = 0.0, 2.0  # a margin, constant
+IMAGES[7, 0, 0, 0] = 1.0  # but for one pixel of one image
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 2), (20, 2)], ids=["images", "sequences"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_channel_has_one_mean_and_one_sd(shape, weighted):
+    x = IMAGES.reshape(30, *shape)
+    weights = RNG.integers(0, 3, 30) if weighted else np.ones(30, int)
+    rows = np.repeat(x, weights, axis=0).reshape(-1, 2)
+    mean, sd = columns.spread(x, weights.astype(float) if weighted else None)
+    assert mean.shape == sd.shape == shape
+    places = (0,) * (len(shape) - 1)
+    np.testing.assert_allclose(mean[places], rows.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(sd[places], rows.std(axis=0), rtol=1e-13)
+    assert (mean == mean[places]).all()
+    assert (sd == sd[places]).all()
+    if not weighted:
+        # the control: by pixels the lit one would be sqrt(29) sds from its mean, 3.5 times as far
+        assert x.std(axis=0)[places][0] < sd[places][0] / 1.5
+        scaler = rb.datasets.standardize(x)
+        assert np.abs(scaler.x).max() < 3.0
+        np.testing.assert_allclose(scaler.x.reshape(-1, 2).std(axis=0), 1.0, rtol=1e-12)
+
+
+def test_constant_channels_are_only_shifted():
+    x = IMAGES.copy()
+    x[..., 1] = 0.1 + 0.2
+    mean, sd = columns.spread(x)
+    assert (mean[..., 1] == 0.1 + 0.2).all()
+    assert (sd[..., 1] == 1.0).all()
+    x[:, 2, 2, 1] = 5.0  # constant at each place, but of two values
+    mean, sd = columns.spread(x)
+    assert (sd[..., 1] > 0.5).all()
+    assert (sd[..., 1] < 2.0).all()
+
+
+def test_dark_margins_of_images_are_no_reason_to_warn():
+    def target(x, **options):
+        return rb.Posterior(
+            rb.Model([rb.Flatten(), rb.Dense(3)], input_shape=(4, 5, 2)),
+            x,
+            np.arange(30) % 3,
+            prior=rb.Normal(1.0),
+            likelihood=rb.Categorical(),
+            **options,
+        )
+
+    dim = IMAGES.copy()
+    dim[:, 0] *= 1e-3  # columns of sd 2e-4, which of a table would be named
+    target(dim)  # warnings are errors here
+    with pytest.warns(
+        ScaleWarning, match=r"x channel 0 with mean [\d.]+ and sd [\d.]+, x channel 1"
+    ):
+        target(255.0 * IMAGES)
+    scaled = target(255.0 * IMAGES, standardize=True).x.reshape(-1, 2)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=1e-5)
+
+
+def table(*cells):
     """What NumPy makes of a table whose columns differ in kind."""
-    return np.array(list(zip(*columns, strict=True)), dtype=object)
+    return np.array(list(zip(*cells, strict=True)), dtype=object)
 
 
 @pytest.mark.parametrize(

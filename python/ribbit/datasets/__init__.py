@@ -44,11 +44,12 @@ class Scaler:
     Attributes
     ----------
     x : (N, ...) ndarray
-        Inputs with mean 0 and sd 1 in every column.
+        Inputs with mean 0 and sd 1 in every column, or channel of images and sequences.
     y : (N,) or (N, K) ndarray, or None
         Targets with mean 0 and sd 1 in every column.
     x_mean, x_scale : ndarray of shape x.shape[1:]
-        Mean and standard deviation (over N) of the inputs; 1 where a column is constant.
+        Mean and standard deviation of the inputs over N (and the places of a channel); 1 where a
+        column is constant.
     y_mean, y_scale : () or (K,) ndarray, or None
         The same of the targets, in their unit.
 
@@ -124,7 +125,8 @@ def standardize(x: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Scaler:
     Parameters
     ----------
     x : (N, ...) array_like
-        Inputs, usually the training rows.
+        Inputs, usually the training rows. Of images (N, H, W, C) and sequences (N, T, C) a column
+        is a channel, the same at all places.
     y : (N,) or (N, K) array_like, optional
         Real targets. Leave class labels out.
 

@@ -33,15 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Units", "warn_of_scale"]
 
-# Columns with a larger mean or sd, or with a smaller sd, are far from unit scale.
+# Columns with a larger mean or sd, or with a smaller sd, are far from unit scale. Not those that
+# seldom, but then do leave their mean: a rare category, a pixel of the margin of images.
 _LARGE, _SMALL = 10.0, 0.01
+_SELDOM = 10.0  # sds from the mean
 _FEW = 20  # rows, of which a small sd says little
 _ENOUGH = 1 << 20  # numbers of a file that say how wide its columns are
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Where the columns of the data lie and how wide they are.
+    """Where the columns of the data lie and how wide they are: of images and sequences, channels.
 
     Attributes
     ----------
@@ -173,7 +175,9 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
         return
     if isinstance(x, MappedRows):
         x = x.some(_ENOUGH)
-    found = _far("x", x) if has_scale(model, x) else []
+    found = []
+    if has_scale(model, x):
+        found = _far("x", namespace(x).reshape(x, (x.shape[0], *model.input_shape)))
     if likelihood.kind == "regression":
         found += _far("y", y)
     if found:
@@ -189,13 +193,17 @@ def warn_of_scale(model: Model, x: Any, y: Any, prior: Any, likelihood: Likeliho
 
 
 def _far(name: str, array: Any) -> list[str]:
-    means, sds = columns.moments(array)
+    means, sds = (np.atleast_1d(each) for each in columns.moments(array))
+    column = "column" if array.ndim == 2 else "channel"
     far = np.maximum(np.abs(means), sds) > _LARGE
-    if array.shape[0] >= _FEW:
-        far |= (sds > 0) & (sds < _SMALL)
+    small = (sds > 0) & (sds < _SMALL)
+    if array.shape[0] >= _FEW and small.any():
+        xp, rows = namespace(array), tuple(range(max(1, array.ndim - 1)))
+        top, bottom = (to_host(each(array, axis=rows)) for each in (xp.max, xp.min))
+        far |= small & (np.maximum(top - means, means - bottom) < _SELDOM * sds)
     single = name == "y" and far.size == 1
     return [
-        f"{name if single else f'{name} column {i}'} with mean {means[i]:.3g} and sd {sds[i]:.3g}"
+        f"{name if single else f'{name} {column} {i}'} with mean {means[i]:.3g} and sd {sds[i]:.3g}"
         for i in np.flatnonzero(far)
     ]
 
