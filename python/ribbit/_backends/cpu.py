@@ -17,8 +17,8 @@ from ribbit import _core
 from ribbit._arrays import checks
 from ribbit._arrays.mapped import MappedRows
 from ribbit._arrays.positions import host_position
+from ribbit._arrays.row_shapes import check_rows
 from ribbit._backends.density_table import DensityTable, LikelihoodTable, NetworkTable
-from ribbit.errors import ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,14 +55,9 @@ class Cpu:
         TypeError, ValueError
             For what is not an array of real numbers of that shape, or not finite.
         """
-        expected = ", ".join(["N", *map(str, network.input_shape)])
         stored = isinstance(x, MappedRows)
         array = x if stored else checks.numeric(function, "x", x)
-        if array.shape[1:] != network.input_shape or array.ndim == 0 or array.shape[0] == 0:
-            raise ShapeError(
-                f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
-                f"input_shape {network.input_shape}, got {checks.summary(array)}"
-            )
+        check_rows(function, array.shape, network.input_shape, checks.summary(array))
         if stored:
             return self._mapped(function, network, x)
         if array.dtype == np.uint8 and len(network.input_shape) == 3:

@@ -8,8 +8,9 @@ import numpy as np
 
 from ribbit._arrays import checks
 from ribbit._arrays.namespace import dtype_in, namespace, to_host
+from ribbit._arrays.row_shapes import check_rows
 from ribbit._backends.density_table import NetworkTable
-from ribbit.errors import DataError, DTypeError, ShapeError
+from ribbit.errors import DataError, DTypeError
 from ribbit.protocols import Array
 
 __all__ = ["device_rows"]
@@ -27,12 +28,7 @@ def device_rows(function: str, network: NetworkTable, x: Array, dtype: np.dtype[
     """
     xp = namespace(x, function=function)
     shape = network.input_shape
-    if x.ndim == 0 or x.shape[1:] != shape or x.shape[0] == 0:
-        expected = ", ".join(["N", *map(str, shape)])
-        raise ShapeError(
-            f"[{function}] expected x of shape ({expected}) with N >= 1 for a model with "
-            f"input_shape {shape}, got {x.shape}"
-        )
+    check_rows(function, tuple(x.shape), shape, str(x.shape))
     if not xp.isdtype(x.dtype, ("bool", "integral", "real floating")):
         raise DTypeError(f"[{function}] expected x as real numbers, got dtype {x.dtype}")
     count = x.shape[0]

@@ -532,6 +532,8 @@ class Sampler(ABC):
             raise ValueError(f"[{name}] expected distinct chain ids, got {ids.tolist()}")
         if isinstance(init, str):
             init = STARTS[checks.choice(name, "init", init, STARTS)]
+        if isinstance(init, type):
+            raise TypeError(f"[{name}] expected init as {init.__name__}(...), got the class itself")
         starts, fitted = getattr(init, "starts", None), getattr(init, "fitted", None)
         if callable(starts):
             init = starts(ids, seed)
