@@ -47,7 +47,13 @@ def test_the_call_that_is_named_makes_rows(shape, x, way):
 
 @pytest.mark.parametrize(
     ("shape", "x"),
-    [((3,), shaped(ROWS, 2)), (IMAGES, shaped(ROWS, 6, 3)), ((3,), shaped(0, 3)), ((3,), shaped())],
+    [
+        ((3,), shaped(ROWS, 2)),
+        (IMAGES, shaped(ROWS, 6, 3)),
+        ((3,), shaped(0, 3)),
+        ((3,), shaped()),
+        ((1,), shaped()),
+    ],
 )
 def test_nothing_is_named_where_nothing_helps(shape, x):
     text = re.escape(f"got float64 array of shape {x.shape}") if x.ndim else r"got .*"

@@ -160,6 +160,8 @@ def test_bad_data_are_named_as_without_it():
         posterior(bad, Y, standardize=True)
     with pytest.raises(ValueError, match="expected x of shape"):
         posterior(X[:, :2], Y, standardize=True)
+    with pytest.raises(ValueError, match="expected x of shape"):
+        posterior(np.zeros((ROWS, 0, 3)), Y, standardize=True)
     with pytest.raises(ValueError, match="y"):
         posterior(X, Y[:5], standardize=True)
     with pytest.raises(TypeError, match="standardize"):

@@ -29,7 +29,7 @@ def _way(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         return "a single row is x[None]"
     if len(wanted) == 3 and shape[1:] == (wanted[2], *wanted[:2]):
         return "channels stand last, np.moveaxis(x, 1, -1)"
-    if wanted[-1] == 1 and shape[1:] == wanted[:-1]:
+    if wanted[-1] == 1 and len(shape) == len(wanted) and shape[1:] == wanted[:-1]:
         return f"give x[..., None], of one {'channel' if len(wanted) > 1 else 'column'}"
     if len(wanted) > 1 and shape[1:] == (math.prod(wanted),):
         return f"give x.reshape{(-1, *wanted)}, if its rows are in that order"

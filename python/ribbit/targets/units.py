@@ -6,6 +6,7 @@ Shapes: N rows, J columns of y, S draws, K outputs.
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -220,7 +221,7 @@ def _mean_and_scale(
     function: str, name: str, value: Any, weights: Array64 | None
 ) -> tuple[Array64, Array64]:
     array = _array(function, name, value)
-    if array.ndim == 0 or array.shape[0] == 0:
+    if array.ndim == 0 or math.prod(array.shape) == 0:
         return np.zeros(()), np.ones(())  # an error of whoever reads the data
     if weights is not None and (weights.shape[0] != array.shape[0] or is_device_array(array)):
         weights = None  # refused by whoever checks them
