@@ -209,6 +209,12 @@ def test_a_rare_category_is_no_reason_to_warn():
     assert "column 1" not in str(caught[0].message)
     x[0, 2] = 0.07
     posterior(x, y)  # warnings are errors here
+    # targets, and channels, which one lit place does not make wide, are named
+    with pytest.warns(ScaleWarning, match="y with mean"):
+        posterior(x, x[:, 2])
+    model = rb.Model([rb.Flatten(), rb.Dense(1)], input_shape=(1, 3))
+    with pytest.warns(ScaleWarning, match="x channel 2 with mean"):
+        rb.Posterior(model, x[:, None], y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
 
 
 # --- images and sequences ------------------------------------------------------------------------

@@ -93,10 +93,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
     standardize : bool, default False
         Shift and scale every column of x (of images and sequences every channel, the same at all
         places), and of y for a regression, to mean 0 and sd 1 before the network sees it; images of
-        bytes, tokens, labels and counts stay. `predict` takes inputs and
-        gives means, intervals and log likelihoods in the units of the data passed here, also from
-        saved draws and fits. `prior`, `likelihood` and positions (a known noise sd, "log_noise")
-        are in the standardised units.
+        bytes, tokens, labels and counts stay. `predict` takes inputs and gives means, intervals and
+        log likelihoods in the units of the data passed here, also from saved draws and fits.
+        `prior`, `likelihood` and positions (a known noise sd, "log_noise") are in the standardised
+        units.
     group : Group, optional
         Processes that have the rows together, such as ``rb.distributed.from_mpi()``: every rank
         runs the same program and gives its own rows here, those of ``group.rows(N, shards)``. N

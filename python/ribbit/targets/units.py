@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Units", "warn_of_scale"]
 
-# Columns with a larger mean or sd, or with a smaller sd, are far from unit scale. Not those that
-# seldom, but then do leave their mean: a rare category, a pixel of the margin of images.
+# Columns with a larger mean or sd, or with a smaller sd, are far from unit scale. Not inputs of a
+# table that seldom, but then do leave their mean: a rare category, a pixel of the margin of a flat
+# image.
 _LARGE, _SMALL = 10.0, 0.01
 _SELDOM = 10.0  # sds from the mean
 _FEW = 20  # rows, of which a small sd says little
@@ -199,9 +200,11 @@ def _far(name: str, array: Any) -> list[str]:
     far = np.maximum(np.abs(means), sds) > _LARGE
     small = (sds > 0) & (sds < _SMALL)
     if array.shape[0] >= _FEW and small.any():
-        xp, rows = namespace(array), tuple(range(max(1, array.ndim - 1)))
-        top, bottom = (to_host(each(array, axis=rows)) for each in (xp.max, xp.min))
-        far |= small & (np.maximum(top - means, means - bottom) < _SELDOM * sds)
+        if name == "x" and array.ndim == 2:
+            xp = namespace(array)
+            top, bottom = (to_host(each(array, axis=0)) for each in (xp.max, xp.min))
+            small &= np.maximum(top - means, means - bottom) < _SELDOM * sds
+        far |= small
     single = name == "y" and far.size == 1
     return [
         f"{name if single else f'{name} {column} {i}'} with mean {means[i]:.3g} and sd {sds[i]:.3g}"
