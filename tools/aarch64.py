@@ -109,11 +109,12 @@ cmake -G Ninja -S . -B build/aarch64 --toolchain cmake/aarch64-linux-gnu.cmake \
 cmake --build build/aarch64 && ctest --test-dir build/aarch64 -j 2
 ```
 
-`.ci/run` does this. All native tests run; under an emulator `RIBBIT_TEST_REDUCTION` is 10, which
-makes grids, trials and numbers of rows smaller and leaves out no check, but for the one that forks
-a process with threads, which qemu-user 7 does not follow (the thread sanitizer neither). On a
-processor of its own `pip install .` builds what it builds on x86-64. What clang makes of the same
-sources, for musl and for macOS: [platforms of the wheels](platforms.md).
+`.ci/run` does this where the core is not the one that it last passed on (`tools/checked.py`). All
+native tests run; under an emulator `RIBBIT_TEST_REDUCTION` is 10, which makes grids, trials and
+numbers of rows smaller and leaves out no check, but for the one that forks a process with threads,
+which qemu-user 7 does not follow (the thread sanitizer neither). On a processor of its own
+`pip install .` builds what it builds on x86-64. What clang makes of the same sources, for musl and
+for macOS: [platforms of the wheels](platforms.md).
 """
 
 
