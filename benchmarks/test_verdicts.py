@@ -436,16 +436,18 @@ def test_ensemble_starts_tells_the_error_over_seeds() -> None:
     (row,) = ensemble_starts.means(lines)[2]
     # (0.65 + 0.9) / 2 - (0.55 + 1.1) / 2
     mclmc, hmc = 0.0125 * (1 / 2 + 1 / 2) / 4, 0.005 * (1 / 2 + 1 / 1) / 4
-    assert row[-1] == f"-0.050 +- {(mclmc + hmc) ** 0.5:.3f} (2 splits, seeds: 2 and 1-2)"
+    assert row[-2] == f"-0.050 +- {(mclmc + hmc) ** 0.5:.3f} (2 splits, seeds: 2 and 1-2)"
     assert (row[1], row[4]) == ("2 splits, seeds: 2", "0.775")
 
 
 def test_ensemble_starts_has_no_error_of_one_seed() -> None:
     """One seed of a part says nothing of its spread; splits of one part alone do not count."""
-    lines = starts_lines({"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5]}})
+    mclmc = {0: [0.6, 0.7], 1: [0.8, 1.0]}
+    lines = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "hmc-default": {1: [0.4]}})
     (row,) = ensemble_starts.means(lines)[2]
-    assert row[-1] == "+0.150 (1 split, seeds: 2 and 1)"
-    assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-1] == "-"
+    found = ["+0.150 (1 split, seeds: 2 and 1)", "+0.500 (1 split, seeds: 2 and 1)"]
+    assert row[-2:] == found
+    assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-2:] == ["-", "-"]
 
 
 def test_ensemble_starts_shows_every_line() -> None:
