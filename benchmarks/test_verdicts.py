@@ -416,6 +416,7 @@ def starts_lines(
             "starts": 1.0,
             "everything": 2.0,
             "nll": nll,
+            "seed": seed,
             "seconds": 3.0,
             "load": [0.0, 0.0],
             "cores": 2,
@@ -429,24 +430,25 @@ def starts_lines(
 
 
 def test_ensemble_starts_tells_the_error_over_seeds() -> None:
-    """By hand: variances of seeds 0.005 and 0.02, pooled, over two and one seed of two splits."""
+    """By hand: differences 0.1, 0.3 and 0.0, 0.2, 0.4; variances 0.02 and 0.04, pooled 0.1 / 3."""
     lines = starts_lines(
-        {"mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0]}, "hmc": {0: [0.5, 0.6], 1: [1.1]}}
+        {
+            "mclmc": {0: [0.6, 0.7], 1: [0.8, 1.0, 1.2]},
+            "hmc": {0: [0.5, 0.4, 0.1], 1: [0.8, 0.8, 0.8]},
+        }
     )
     (row,) = ensemble_starts.means(lines)[2]
-    # (0.65 + 0.9) / 2 - (0.55 + 1.1) / 2
-    mclmc, hmc = 0.0125 * (1 / 2 + 1 / 2) / 4, 0.005 * (1 / 2 + 1 / 1) / 4
-    assert row[-2] == f"-0.050 +- {(mclmc + hmc) ** 0.5:.3f} (2 splits, seeds: 2 and 1-2)"
-    assert (row[1], row[4]) == ("2 splits, seeds: 2", "0.775")
+    error = (0.1 / 3 * (1 / 2 + 1 / 3) / 4) ** 0.5  # the third seed of the first split has no pair
+    assert row[-2] == f"+0.200 +- {error:.3f} (2 splits, seeds: 2-3)"
+    assert (row[1], row[4]) == ("2 splits, seeds: 2-3", "0.825")
 
 
-def test_ensemble_starts_has_no_error_of_one_seed() -> None:
-    """One seed of a part says nothing of its spread; splits of one part alone do not count."""
+def test_ensemble_starts_compares_a_seed_with_itself() -> None:
+    """One seed says nothing of the spread; what the other part lacks does not count."""
     mclmc = {0: [0.6, 0.7], 1: [0.8, 1.0]}
     lines = starts_lines({"mclmc": mclmc, "hmc": {0: [0.5]}, "hmc-default": {1: [0.4]}})
     (row,) = ensemble_starts.means(lines)[2]
-    found = ["+0.150 (1 split, seeds: 2 and 1)", "+0.500 (1 split, seeds: 2 and 1)"]
-    assert row[-2:] == found
+    assert row[-2:] == ["+0.100 (1 split, seeds: 1)", "+0.400 (1 split, seeds: 1)"]
     assert ensemble_starts.means(starts_lines({"mclmc": {0: [0.6]}}))[2][0][-2:] == ["-", "-"]
 
 

@@ -29,7 +29,7 @@ from benchmarks.studies import effective_lines as lines_of
 from benchmarks.workloads.digits import data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sized
 
 DOCUMENT = machine.ROOT / "docs" / "ensemble_starts.md"
 RESULTS = machine.ROOT / "benchmarks" / "results" / "ensemble_starts.jsonl"
@@ -62,9 +62,9 @@ trajectories are cut to 1,024 leapfrogs on average, but on wine, as it warns. "H
 `rb.HMC(target).sample(init="ensemble", chains=10)` for as many gradients, on wine alone
 (`--parts hmc-default --sets wine`).
 
-Where there are several seeds a split counts by its mean over them, and "+-" of a difference is the
-standard error over seeds: of the means over these splits, not of other splits. That of a gain is
-the sd over splits.
+Where there are several seeds a split counts by its mean over them. A difference is of the splits
+and seeds that both have, each from the same members; its "+-" is the standard error over seeds: of
+the mean over these splits, not of other splits. That of a gain is the sd over splits.
 """
 
 
@@ -222,7 +222,7 @@ def means(lines: dict[Key, Line]) -> Table:
             continue
         gains = [_mean([line["starts"] - line["nll"] for line in of]) for of in own.values()]
         gain = _mean(gains)
-        cells = [name, _counted([own])]
+        cells = [name, _counted(own)]
         for what in ("starts", "everything", "nll"):
             found = _mean([_mean([line[what] for line in of]) for of in own.values()])
             cells.append(f"{found:.3f}")
@@ -236,30 +236,26 @@ def means(lines: dict[Key, Line]) -> Table:
 
 
 def difference(own: dict[int, list[Line]], other: dict[int, list[Line]]) -> str:
-    """NLL of one part less another's on the splits of both, and its standard error over seeds."""
-    both = sorted(own.keys() & other.keys())
-    if not both:
-        return "-"
-    parts = [{split: [line["nll"] for line in of[split]] for split in both} for of in (own, other)]
-    means_of = [_mean([_mean(found) for found in part.values()]) for part in parts]
-    said = f"{round(means_of[0] - means_of[1], 3) + 0.0:+.3f}"  # no -0.000
-    variance = sum(_variance_over_seeds(list(part.values())) for part in parts)
-    if np.isfinite(variance):
-        said += f" +- {variance**0.5:.3f}"
-    counted = _counted([{split: of[split] for split in both} for of in (own, other)])
-    return f"{said} ({counted})"
+    """NLL of one part less another's on the splits and seeds of both, and its standard error.
 
-
-def _variance_over_seeds(splits: list[list[float]]) -> float:
-    """Variance of the mean over splits of means over seeds; NaN where each has one seed.
-
-    The variance of a seed is taken to be the same on every split.
+    A seed has the same members in both, which is why it is compared with itself. The error is over
+    seeds; the variance of a seed's difference is taken to be the same on every split.
     """
-    freedom = sum(len(found) - 1 for found in splits)
-    if freedom == 0:
-        return float("nan")
-    pooled = sum(float(np.var(found)) * len(found) for found in splits) / freedom
-    return pooled * sum(1.0 / len(found) for found in splits) / len(splits) ** 2
+    pairs: dict[int, list[float]] = {}
+    for split in sorted(own.keys() & other.keys()):
+        by_seed = {line["seed"]: line["nll"] for line in other[split]}
+        both = [line for line in own[split] if line["seed"] in by_seed]
+        if both:
+            pairs[split] = [line["nll"] - by_seed[line["seed"]] for line in both]
+    if not pairs:
+        return "-"
+    said = f"{round(_mean([_mean(of) for of in pairs.values()]), 3) + 0.0:+.3f}"  # no -0.000
+    freedom = sum(len(of) - 1 for of in pairs.values())
+    if freedom > 0:
+        pooled = sum(float(np.var(of)) * len(of) for of in pairs.values()) / freedom
+        variance = pooled * sum(1.0 / len(of) for of in pairs.values()) / len(pairs) ** 2
+        said += f" +- {variance**0.5:.3f}"
+    return f"{said} ({_counted(pairs)})"
 
 
 def _by_split(lines: dict[Key, Line], name: str, part: str) -> dict[int, list[Line]]:
@@ -270,12 +266,11 @@ def _by_split(lines: dict[Key, Line], name: str, part: str) -> dict[int, list[Li
     return found
 
 
-def _counted(parts: list[dict[int, list[Line]]]) -> str:
-    """Say how many splits and seeds of each part there are."""
-    seeds = [sorted({len(of) for of in part.values()}) for part in parts]
-    each = " and ".join("-".join(map(str, dict.fromkeys([of[0], of[-1]]))) for of in seeds)
-    splits = len(parts[0])
-    return f"{splits} split{'s' * (splits != 1)}, seeds: {each}"
+def _counted(part: Mapping[int, Sized]) -> str:
+    """Say how many splits and seeds there are."""
+    seeds = sorted({len(of) for of in part.values()})
+    each = "-".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))
+    return f"{len(part)} split{'s' * (len(part) != 1)}, seeds: {each}"
 
 
 def _mean(values: list[float]) -> float:
