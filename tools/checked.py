@@ -23,14 +23,18 @@ __all__ = ["FILE", "SOURCES", "digest", "main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / ".ci" / "checked.json"
-# Files and folders that a check depends on. Compilers and Debian's packages are not among them.
+# What a check depends on: what is compiled, what compiles it, what says what runs and on which
+# problems. Compilers, Debian's packages and the rest of the package are not among it.
 NATIVE = (
     ".ci/native",
     "CMakeLists.txt",
     "cmake",
     "cpp",
+    "docs/c_abi.md",
+    "python/ribbit/_backends/codes.py",
     "tests/embedding",
     "tests/support/c_library.py",
+    "tests/support/paths.py",
 )
 SOURCES = {
     "native-avx2": NATIVE,
@@ -38,9 +42,13 @@ SOURCES = {
     "kernels": (
         "cpp/core",
         "cpp/cuda",
-        "python/ribbit/_backends/cuda",
+        "python/ribbit/_arrays",
+        "python/ribbit/_backends",
+        "python/ribbit/models",
+        "python/ribbit/targets",
         "tests/backends/cuda",
-        "tests/support/cuda",
+        "tests/oracle",
+        "tests/support",
     ),
 }
 
