@@ -6,7 +6,7 @@ something is wrong. Call 1 asks whether the kernels are right, call 2 how fast t
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import machine
-from benchmarks.studies import accept_answers, accept_toys, gpu, gpu_rows
+from benchmarks.studies import accept_answers, accept_kernels, accept_toys, gpu, gpu_rows
 
 __all__ = ["STEPS", "Skipped", "Step"]
 
@@ -229,14 +229,20 @@ def timed(xp: Any, row: gpu_rows.Row, *, small: bool, repeats: int) -> dict[str,
 
 
 def workload(name: str) -> Callable[[bool, Path], Numbers]:
-    """Return a row of the GPU table."""
+    """Return a row of the GPU table, or one beside it: its time, then that of each kernel."""
 
     def run(rehearse: bool, folder: Path) -> Numbers:
-        row = gpu_rows.ROWS[name]
+        row = _TIMED[name]
         yield {"target": row.target}
         xp = library(rehearse)
         found = timed(xp, row, small=rehearse, repeats=15)
         yield {"workload": gpu_rows.name_of(name, xp), **found}
+        if not rehearse and importlib.util.find_spec("torch") is not None:
+            call = row.prepare(xp, False)
+            try:
+                yield from accept_kernels.kernel_times(lambda: call(0), lambda: wait(xp))
+            except Exception as error:  # a profiler's: the time of the row stays
+                yield {"kernels": f"{type(error).__name__}: {error}"[:300]}
 
     return run
 
@@ -263,7 +269,7 @@ def first_gradient(rehearse: bool, folder: Path) -> Numbers:
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=machine.ROOT,
-            env=os.environ | {"CUPY_CACHE_DIR": cache},
+            env=os.environ | {"CUPY_CACHE_DIR": cache, "XDG_CACHE_HOME": cache},
             capture_output=True,
             text=True,
             check=False,
@@ -315,7 +321,9 @@ def profile(rehearse: bool, folder: Path) -> Numbers:
     metrics = "smsp__inst_executed.sum,dram__bytes.sum,gpu__time_duration.sum"
     metrics += ",lts__t_bytes.sum,sm__warps_active.avg.pct_of_peak_sustained_active"
     for name in ("hmc-58368-rows", "bbb-sampling", "hmc-1-chain"):
-        command = [program, "--csv", "--metrics", metrics, "--launch-count", "6", sys.executable]
+        # ribbit's kernels alone; the card's clocks stay as they are, and the row ends there
+        command = [program, "--csv", "--clock-control", "none", "--kernel-name", "regex:^run"]
+        command += ["--kill", "yes", "--metrics", metrics, "--launch-count", "6", sys.executable]
         command += ["-m", "benchmarks.studies.accept_child", f"row-{name}", str(folder)]
         done = subprocess.run(
             command, cwd=machine.ROOT, capture_output=True, text=True, check=False, timeout=60
@@ -327,6 +335,7 @@ def profile(rehearse: bool, folder: Path) -> Numbers:
 
 _ANSWERS = tuple(accept_answers.ANSWERS)
 _PARTS = (*_TESTS, "others")
+_TIMED = gpu_rows.ROWS | {name: gpu_rows.OTHERS[name] for name in ("hmc-wide", "sgld")}
 STEPS: tuple[Step, ...] = (
     Step("versions", "what is there", 1, 60, versions),
     *(
@@ -343,7 +352,7 @@ STEPS: tuple[Step, ...] = (
         for tool in ("memcheck", "racecheck", "synccheck", "initcheck")
     ),
     Step("constants", "what the model assumes", 2, 60, constants),
-    *(Step(f"row-{name}", "time of a unit", 2, 150, workload(name)) for name in gpu_rows.ROWS),
+    *(Step(f"row-{name}", "time of a unit", 2, 150, workload(name)) for name in _TIMED),
     Step("chains", "trajectories of 1 .. 1,024 chains", 2, 60, chains),
     Step("first-gradient", "cold and warm", 2, 90, first_gradient),
     Step("profile", "kernels of three rows under ncu", 2, 90, profile),

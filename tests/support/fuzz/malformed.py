@@ -65,7 +65,7 @@ OBJECTS: Values = [
     ("device", Device()),
     ("slotless", Slotless()),
     ("date", np.datetime64("2020-01-01")),
-    ("not a time", np.datetime64("NaT")),
+    ("not a time", np.datetime64("NaT", "s")),
     ("NumPy text", np.str_("3")),
     ("NumPy bytes", np.bytes_(b"3")),
     ("record", np.zeros((), [("a", "f4")])[()]),
