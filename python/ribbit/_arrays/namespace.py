@@ -28,7 +28,9 @@ __all__ = [
     "errstate",
     "from_device",
     "from_host",
+    "is_array",
     "is_device_array",
+    "library_of",
     "namespace",
     "refuse_device_array",
     "running_sum",
@@ -62,6 +64,23 @@ def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
     return _devices.get(name)
 
 
+def library_of(value: object) -> ModuleType | None:
+    """Return the library of an array by its type, None for what is no array.
+
+    Arrays of the standard say it themselves. CuPy's do not: its arrays have no
+    ``__array_namespace__``, so the package that the type is of says it.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return np
+    if isinstance(value, type):
+        return None
+    package = type(value).__module__.partition(".")[0]
+    if (package == "cupy" or package in _devices) and hasattr(value, "__cuda_array_interface__"):
+        return sys.modules[package]
+    get = getattr(value, "__array_namespace__", None)
+    return None if get is None else get()  # type: ignore[no-any-return]
+
+
 def is_device_array(value: object) -> bool:
     """Whether `value` lies in device memory, whatever library it belongs to."""
     return interfaces.in_device_memory(value)
@@ -80,8 +99,8 @@ def from_device(function: str, name: str, value: Any) -> Array:
     ImportError, RuntimeError
         When CuPy is not installed, and as for :func:`device_of`.
     """
-    get = getattr(value, "__array_namespace__", None)
-    if get is not None and not isinstance(value, type) and get().__name__ in _devices:
+    library = library_of(value)
+    if library is not None and library.__name__ in _devices:
         return value
     interface = interfaces.has_cuda_interface(value)
     wrong = interfaces.malformed(value) if interface else ""
@@ -132,19 +151,13 @@ def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") 
     """
     found: ModuleType | None = None
     for array in arrays:
-        if isinstance(array, np.ndarray | np.generic):
-            if type(array) is not np.ndarray:
-                checks.unmasked(function, name, array)
-            one: ModuleType = np
-        elif type(array).__module__.partition(".")[0] == "cupy":
-            one = sys.modules["cupy"]
-        else:
-            get = getattr(array, "__array_namespace__", None)
-            if get is None or isinstance(array, type):
-                got = checks.summary(array)
-                of = "" if name == "an array" else f"{name} as "
-                raise DTypeError(f"[{function}] expected {of}a NumPy or CuPy array, got {got}")
-            one = get()
+        one = library_of(array)
+        if one is None:
+            got = checks.summary(array)
+            of = "" if name == "an array" else f"{name} as "
+            raise DTypeError(f"[{function}] expected {of}a NumPy or CuPy array, got {got}")
+        if one is np and type(array) is not np.ndarray:
+            checks.unmasked(function, name, array)
         if found is not None and one is not found:
             raise DTypeError(
                 f"[{function}] expected arrays of one library, got {found.__name__} and "
@@ -156,9 +169,7 @@ def namespace(*arrays: Array, function: str = "ribbit", name: str = "an array") 
 
 def is_array(value: object) -> bool:
     """Whether `value` is an array of some library (and not a list or a number)."""
-    return isinstance(value, np.ndarray) or (
-        hasattr(value, "__array_namespace__") and not isinstance(value, type)
-    )
+    return library_of(value) is not None
 
 
 def to_host(array: Array) -> npt.NDArray[Any]:

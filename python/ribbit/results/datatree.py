@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ribbit._arrays import checks
-from ribbit._arrays.namespace import namespace, to_host
+from ribbit._arrays.namespace import library_of, namespace, to_host
 from ribbit.errors import MissingError
 from ribbit.protocols import Array
 from ribbit.results import observations
@@ -168,7 +168,7 @@ def _by_chain(draws: Any, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _host(values: Any) -> npt.NDArray[Any]:
     """Return data (N, ...) on the host."""
-    return to_host(values) if hasattr(values, "__array_namespace__") else np.asarray(values)
+    return to_host(values) if library_of(values) is not None else np.asarray(values)
 
 
 def _convert(from_dict: Any, draws: Any, groups: dict[str, Any], blocks: Blocks) -> Any:

@@ -1,9 +1,10 @@
 """A device made of the CPU: arrays that refuse NumPy, and kernels compiled by g++.
 
-The arrays behave as CuPy's do where it matters: they never become NumPy arrays silently, cannot be
-mixed with them, and memory that nobody wrote holds NaN. Kernels are the package's sources, run
-block by block and phase by phase in a shuffled order (``cuda_on_cpu.h``), or, slower and
-closer to the device, thread by thread from barrier to barrier (``cuda_on_fibers.h``).
+The arrays behave as CuPy's do where it matters: they have no ``__array_namespace__``, never become
+NumPy arrays silently, cannot be mixed with them, and memory that nobody wrote holds NaN. Kernels
+are the package's sources, run block by block and phase by phase in a shuffled order
+(``cuda_on_cpu.h``), or, slower and closer to the device, thread by thread from barrier to barrier
+(``cuda_on_fibers.h``).
 """
 
 import operator
@@ -42,9 +43,6 @@ class Array:
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
-
-    def __array_namespace__(self, api_version=None):
-        return NAMESPACE
 
     def get(self):
         """Copy to the host; waits for the device."""
@@ -158,7 +156,9 @@ class Namespace(ModuleType):
 
 
 NAMESPACE = Namespace("cpu_device")
-sys.modules.setdefault("cpu_device_arrays", NAMESPACE)
+# As CuPy's, arrays have no `__array_namespace__`: the package of their type is the library.
+Array.__module__ = NAMESPACE.__name__
+sys.modules.setdefault(NAMESPACE.__name__, NAMESPACE)
 
 
 def register():
