@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from benchmarks.harness.device_events import calls_of
+
 _Make = Callable[[str, bool], Callable[[], Any]]
 
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -19,18 +21,21 @@ torch.backends.cudnn.allow_tf32 = False
 
 
 def times(call: Callable[[], Any], repeats: int) -> list[float]:
-    """Seconds between device events, after a warm-up that compiles."""
+    """Seconds of a call between device events, several at a time, after a warm-up that compiles."""
     for _ in range(3):
         call()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found = []
-    for _ in range(repeats):
+
+    def seconds(many: int) -> float:
         begin.record()
-        call()
+        for _ in range(many):
+            call()
         end.record()
         end.synchronize()
-        found.append(1e-3 * begin.elapsed_time(end))
-    return found
+        return float(1e-3 * begin.elapsed_time(end))
+
+    many = calls_of(seconds(1))
+    return [seconds(many) / many for _ in range(repeats)]
 
 
 def prepare(name: str, device: str = "cuda", small: bool = False) -> Callable[[], Any] | None:
@@ -127,17 +132,30 @@ def _trajectories(chains: int, steps: int) -> Callable[[str, bool], Callable[[],
 
 
 def _rows(device: str, small: bool) -> Callable[[], Any]:
-    rows = 40 if small else 58_368
+    rows, number = (40, 2) if small else (58_368, 100)
     x, y = torch.randn(rows, 22, device=device), torch.randint(2, (rows, 1), device=device).float()
-    arrays = [torch.randn(s, device=device) * 0.1 for s in ((22, 40), (40,), (40, 1), (1,))]
+    q = [torch.randn(s, device=device) * 0.1 for s in ((22, 40), (40,), (40, 1), (1,))]
+    p = [torch.zeros_like(a) for a in q]
 
     def density(w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
         f = torch.addmm(b2, F.silu(torch.addmm(b1, x, w1)), w2)
         prior = sum((a * a).sum() for a in (w1, b1, w2, b2))
         return -F.binary_cross_entropy_with_logits(f, y, reduction="sum") - 0.5 * prior
 
-    grad = torch.compile(torch.func.grad(density, argnums=(0, 1, 2, 3)))
-    return lambda: grad(*arrays)
+    grad = torch.func.grad(density, argnums=(0, 1, 2, 3))
+
+    @torch.compile
+    def step(q: Any, p: Any) -> Any:
+        p = [a + 1e-4 * g for a, g in zip(p, grad(*q), strict=True)]
+        return [a + 1e-4 * b for a, b in zip(q, p, strict=True)], p
+
+    def run() -> Any:
+        a, b = q, p
+        for _ in range(number):
+            a, b = step(a, b)
+        return a
+
+    return run
 
 
 def _in_tf32(make: _Make) -> _Make:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import machine
+from benchmarks.harness.device_events import call_seconds, event_times, wait
 from benchmarks.studies import accept_answers, accept_kernels, accept_toys, gpu, gpu_rows
 
 __all__ = ["STEPS", "Skipped", "Step"]
@@ -199,31 +200,21 @@ def constants(rehearse: bool, folder: Path) -> Numbers:
     yield {"seconds_of_a_node": (time.perf_counter() - begun) / 100}
 
 
-def wait(xp: Any) -> None:
-    """Wait for the device, where there is one."""
-    if hasattr(xp, "cuda"):
-        xp.cuda.Device().synchronize()
-
-
 def timed(xp: Any, row: gpu_rows.Row, *, small: bool, repeats: int) -> dict[str, Any]:
-    """Seconds of one unit: the device's between events, and the host's until the call returns."""
+    """Seconds of one unit: between the device's events, and of a call alone with its wait."""
     call = row.prepare(xp, small)
     if not small:
         call(0)  # compiles
     wait(xp)
-    begun = time.perf_counter()
-    call(row.inputs - 1)
-    host = time.perf_counter() - begun
-    wait(xp)
-    wall = time.perf_counter() - begun
-    times = [wall]
-    if hasattr(xp, "cuda") and wall < _LONG:
-        # as many as fit into ten seconds, at least three
-        often = max(3, min(repeats, int(10.0 / max(wall, 1e-4))))
-        times = gpu_rows.event_times(xp, call, row.inputs, often)
+    alone = call_seconds(xp, lambda i: call(i % row.inputs), 1 if small else 5)
+    times = [alone]
+    if hasattr(xp, "cuda") and alone < _LONG:
+        # as many as fit into two seconds, at least three
+        often = max(3, min(repeats, int(2.0 / max(alone, 1e-4))))
+        times = event_times(xp, call, row.inputs, often)
     return {
         "seconds": statistics.median(times) / row.units,
-        "host_seconds": host / row.units,
+        "call_seconds": alone,
         "repeats": len(times),
     }
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 import ribbit as rb
-from benchmarks.harness.device_events import event_times
+from benchmarks.harness.device_events import call_seconds, event_times
 from ribbit.errors import PrecisionWarning
 from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
-RIVALS = ("torch_gpu",)  # modules of benchmarks.rivals, each with `prepare(row, xp)`
+RIVALS = ("torch_gpu", "jax_gpu")  # modules of benchmarks.rivals, each with `prepare(row, xp)`
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def gradient(
 def leapfrogs(
     model: Callable[[], rb.Model], rows: int, likelihood: Likelihood, steps: int
 ) -> Callable[[Any, bool], Call]:
-    """Trajectories of one chain, launch by launch; a unit is one of its gradients."""
+    """Trajectories of one chain; a unit is one of its gradients."""
 
     def prepare(xp: Any, small: bool) -> Call:
         target = posterior(xp, model(), 40 if small else rows, likelihood)
@@ -265,8 +265,8 @@ ROWS: dict[str, Row] = {
         Row(
             "hmc-58368-rows",
             "<= 14 us",
-            gradient(lambda: rb.mlp(22, (40,), 1), 58_368, rb.Bernoulli()),
-            inputs=2,
+            leapfrogs(lambda: rb.mlp(22, (40,), 1), 58_368, rb.Bernoulli(), 100),
+            units=100,
             flops=6.0 * 58_368 * (22 * 40 + 40),
         ),
         Row(
@@ -345,23 +345,26 @@ def measure(names: Iterable[str] | None, ceilings: Mapping[str, float]) -> list[
     found = []
     for name in names or ROWS:
         row = ROWS[name]
-        times = event_times(cupy, row.prepare(cupy, False), row.inputs, 15)
+        call = row.prepare(cupy, False)
+        times = event_times(cupy, call, row.inputs, 15)
         entry: dict[str, Any] = {
             "name": name,
             "target": row.target,
             "seconds": statistics.median(times) / row.units,
             "times": times,
             "floor": row.floor(ceilings),
+            # one call at a time, from the call to its end, what the host does included
+            "call_seconds": call_seconds(cupy, call, 5),
         }
         for module in RIVALS:
             try:
                 rival: Any = importlib.import_module(f"benchmarks.rivals.{module}")
             except ImportError:
                 continue
-            call = rival.prepare(name)
-            if call is None:
+            made = rival.prepare(name)
+            if made is None:
                 continue
-            seconds = statistics.median(rival.times(call, 10)) / row.units
+            seconds = statistics.median(rival.times(made, 10)) / row.units
             if "rival" not in entry or seconds < entry["rival"]["seconds"]:
                 entry["rival"] = {"name": module.removesuffix("_gpu"), "seconds": seconds}
         found.append(entry)

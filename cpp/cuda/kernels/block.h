@@ -98,6 +98,27 @@ RIBBIT_DEVICE void store_at_once(T* to, const T* from) {
 #endif
 }
 
+// The same, in memory that is read again. What is stored through a pointer the compiler may part.
+template <int N, class T>
+RIBBIT_DEVICE void put_at_once(T* to, const T* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (N == 1) {
+    to[0] = from[0];
+  } else if constexpr (sizeof(T) == 8) {
+    RIBBIT_UNROLL_ALL for (int i = 0; i < N; i += 2) {
+      __stwb(reinterpret_cast<double2*>(to + i), make_double2(from[i], from[i + 1]));
+    }
+  } else if constexpr (N == 2) {
+    __stwb(reinterpret_cast<float2*>(to), make_float2(from[0], from[1]));
+  } else {
+    __stwb(reinterpret_cast<float4*>(to), make_float4(from[0], from[1], from[2], from[3]));
+  }
+#else
+  expect_place(to, bytes_at_once<N, T>());
+  for (int i = 0; i < N; ++i) to[i] = from[i];
+#endif
+}
+
 // Four floats from and to a multiple of 16 bytes.
 RIBBIT_DEVICE void load4(float* to, const float* from) {
 #if defined(__CUDA_ARCH__)

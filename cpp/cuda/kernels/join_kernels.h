@@ -30,7 +30,9 @@ RIBBIT_DEVICE auto with_kind(Index kind, const Body& body) {
 }
 
 // Partial sums are added in double: up to kMany of them in order, of more those that are equal mod
-// kLanes in order, then these. So sums are a function of the number of their terms.
+// kLanes in order, then these. So sums are a function of the number of their terms. kAhead of them
+// are on their way to a thread at once; zeros in the place of those that are not there change no
+// sum, which is never -0.
 //
 // The first `totals` blocks of a chain, none or two, make its terms: log likelihood and log prior
 // at theta. Of the others each has the segment and the first of kEach or, of many partial sums,
@@ -38,7 +40,8 @@ RIBBIT_DEVICE auto with_kind(Index kind, const Body& body) {
 // segments that have a prior, -1: several. Grid: (totals + blocks, C).
 template <class T, int Kind>
 struct Join {
-  static constexpr int kBlock = kThreads, kLanes = 8, kMany = 64, kEach = 4 * kBlock;
+  static constexpr int kBlock = kThreads, kLanes = 8, kMany = 64, kAhead = 16;
+  static constexpr int kEach = 4 * kBlock;
   using Shared = BlockSum<kBlock>;
   const JoinSegment<T>* segments;
   Index num_segments;
@@ -140,11 +143,19 @@ struct Join {
       }
     } else {
       double sums[kOwn] = {};
-      for (Index s = 0; s < slices; ++s) {
-        RIBBIT_UNROLL_ALL for (int j = 0; j < kOwn; ++j) {
-          if (j * kBlock < left) sums[j] += static_cast<double>(from[j * kBlock]);
+      for (Index s = 0; s < slices; s += kAhead / kOwn) {
+        T part[kAhead / kOwn][kOwn];
+        RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead / kOwn; ++k) {
+          RIBBIT_UNROLL_ALL for (int j = 0; j < kOwn; ++j) {
+            part[k][j] = s + k < slices && j * kBlock < left ? from[j * kBlock] : T(0);
+          }
+          from += segment.slice_stride;
         }
-        from += segment.slice_stride;
+        RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead / kOwn; ++k) {
+          RIBBIT_UNROLL_ALL for (int j = 0; j < kOwn; ++j) {
+            sums[j] += static_cast<double>(part[k][j]);
+          }
+        }
       }
       RIBBIT_UNROLL_ALL for (int j = 0; j < kOwn; ++j) g[j] = static_cast<T>(sums[j]);
     }
@@ -157,11 +168,17 @@ struct Join {
     block.phase([&](int t) {
       const Index i = first + t % kAcross, lane = t / kAcross;
       const T* from = segment.partials + (chain * segment.chain_stride + i);
+      const Index slices = segment.slices, apart = kLanes * segment.slice_stride;
+      from += lane * segment.slice_stride;
       double own = 0.0;
       if (i < segment.size) {
-        RIBBIT_UNROLL(4)
-        for (Index s = lane; s < segment.slices; s += kLanes) {
-          own += static_cast<double>(from[s * segment.slice_stride]);
+        for (Index s = lane; s < slices; s += kAhead * kLanes) {
+          T part[kAhead];
+          RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead; ++k) {
+            part[k] = s + k * kLanes < slices ? *from : T(0);
+            from += apart;
+          }
+          RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead; ++k) own += static_cast<double>(part[k]);
         }
       }
       sum.value[t] = own;

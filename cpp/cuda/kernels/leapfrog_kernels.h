@@ -10,10 +10,12 @@ namespace ribbit::cuda {
 // p += kick g, then q += drift p, for chains 0 .. grid.y - 1: one pass over memory, 20 bytes per
 // float parameter. step_size (C,): kick = kick_factor * step, drift = drift_factor * step; products
 // and sums are rounded one by one, as on the CPU. inverse_mass: (P,) with stride 0, (C, P) with
-// stride P, or null. Grid: (any, C).
-template <class T>
+// stride P, or null. N: numbers moved at once, of which P is a multiple; a thread asks for those of
+// kAhead places before it computes, so that enough of them are on their way. Grid: (any, C).
+template <class T, int N>
 struct KickDrift {
   static constexpr int kBlock = kThreads;
+  static constexpr int kAhead = 8 / N;
   using Shared = Nothing;
   T* q;
   T* p;
@@ -30,10 +32,28 @@ struct KickDrift {
     const T kick = step * static_cast<T>(kick_factor), drift = step * static_cast<T>(drift_factor);
     const T* mass = inverse_mass != nullptr ? inverse_mass + block.y() * mass_stride : nullptr;
     block.last([&](int t) {
-      for (Index i = block.x() * kBlock + t; i < dim; i += block.width() * kBlock) {
-        const T momentum = p[at + i] + kick * grad[at + i];
-        p[at + i] = momentum;
-        q[at + i] += drift * (mass != nullptr ? mass[i] * momentum : momentum);
+      const Index places = dim / N, apart = block.width() * kBlock;
+      for (Index first = block.x() * kBlock + t; first < places; first += kAhead * apart) {
+        T position[kAhead][N], momentum[kAhead][N], force[kAhead][N], scale[kAhead][N];
+        RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead; ++k) {
+          const Index i = (first + k * apart) * N;
+          if (i >= dim) break;
+          load_at_once<N>(momentum[k], p + at + i);
+          load_at_once<N>(force[k], grad + at + i);
+          load_at_once<N>(position[k], q + at + i);
+          if (mass != nullptr) load_at_once<N>(scale[k], mass + i);
+        }
+        RIBBIT_UNROLL_ALL for (int k = 0; k < kAhead; ++k) {
+          const Index i = (first + k * apart) * N;
+          if (i >= dim) break;
+          RIBBIT_UNROLL_ALL for (int j = 0; j < N; ++j) {
+            const T moved = momentum[k][j] + kick * force[k][j];
+            momentum[k][j] = moved;
+            position[k][j] += drift * (mass != nullptr ? scale[k][j] * moved : moved);
+          }
+          put_at_once<N>(p + at + i, momentum[k]);
+          put_at_once<N>(q + at + i, position[k]);
+        }
       }
     });
   }

@@ -37,6 +37,10 @@ struct WideProduct {
   static constexpr bool kOnes = OfA::kOnes, kSkips = skips_steps<typename OfA::Inner>(0);
   static_assert(!kSkips || (!OfA::kStrided && !OfB::kStrided));  // these count their steps
   static_assert(!Sink::kJoins && kRows % kHeight == 0 && kColumns % kSide == 0);
+  // Whether every second row is gone through from its end. Registers lie in two banks, each of
+  // which gives one number a clock: the order decides how often a factor is still there, and
+  // whether factors and sums meet in one bank. It changes no sum.
+  static constexpr bool kTurns = kColumns <= 8;
   struct Shared {
     typename FeedA::Tile a[kWideStages];
     typename FeedB::Tile b[kWideStages];
@@ -129,7 +133,8 @@ struct WideProduct {
           load<kSide>(right + j, &tile_b.value[kk + c][j0 + kAcross * j]);
         }
         RIBBIT_UNROLL_ALL for (int i = 0; i < kRows; ++i) {
-          RIBBIT_UNROLL_ALL for (int j = 0; j < kColumns; ++j) {
+          RIBBIT_UNROLL_ALL for (int turn = 0; turn < kColumns; ++turn) {
+            const int j = kTurns && i % 2 != 0 ? kColumns - 1 - turn : turn;
             sum[i * kColumns + j] = Ops<float>::fma(left[c][i], right[j], sum[i * kColumns + j]);
           }
         }

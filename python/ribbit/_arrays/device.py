@@ -1,6 +1,6 @@
 """What the package asks of a device: kernels by name, memory, streams.
 
-A kernel is named by its C++ type, such as ``KickDrift<float>`` (``cpp/cuda``); its arguments are
+A kernel is named by its C++ type, such as ``FillNormal<float>`` (``cpp/cuda``); its arguments are
 the members of that type, 8 bytes each, packed in their order.
 """
 

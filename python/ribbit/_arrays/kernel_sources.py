@@ -97,7 +97,7 @@ def source(*headers: str) -> str:
 
 @cache
 def of_kernel(kernel: str) -> str:
-    """Return the text of the headers that a kernel such as ``KickDrift<float>`` needs."""
+    """Return the text of the headers that a kernel such as ``FillNormal<float>`` needs."""
     places = _places()
     needed = {places[word] for word in re.findall(r"\w+", kernel) if word in places}
     return source(*(header for header in HEADERS if header in needed))
@@ -114,7 +114,7 @@ def _places() -> dict[str, str]:
 
 
 def entry(kernel: str) -> str:
-    """Return the name expression of a kernel such as ``KickDrift<float>``."""
+    """Return the name expression of a kernel such as ``FillNormal<float>``."""
     run = "run_clusters" if kernel.startswith(_CLUSTERS) else "run"
     return f"ribbit::cuda::{run}<{kernel}>"
 

@@ -78,7 +78,7 @@ def library_of(value: object) -> ModuleType | None:
     if (package == "cupy" or package in _devices) and hasattr(value, "__cuda_array_interface__"):
         return sys.modules[package]
     get = getattr(value, "__array_namespace__", None)
-    return None if get is None else get()  # type: ignore[no-any-return]
+    return None if get is None else get()
 
 
 def is_device_array(value: object) -> bool:

@@ -11,7 +11,7 @@ from ribbit._arrays import kernel_compiler, kernel_sources
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler, cache_folder
 from tests.support.cuda import cpu_device, kernel_list, nvrtc
 
-NAMES = ("KickDrift<float>", "Accept", "FillNormal<double>")
+NAMES = ("KickDrift<float, 4>", "Accept", "FillNormal<double>")
 
 
 class Nvrtc:

@@ -275,8 +275,10 @@ def masses(rng, dtype, n):
 
 @SCALARS
 @pytest.mark.parametrize("mass", ["none", "shared", "each"])
-@pytest.mark.parametrize("n", SIZES)
-def test_leapfrog_step(rng, scalar, mass, n):
+@pytest.mark.parametrize(
+    ("n", "at_once"), [(n, k) for n in (*SIZES, 5_000) for k in (1, 2, 4) if n % k == 0]
+)
+def test_leapfrog_step(rng, scalar, mass, n, at_once):
     """Products and sums rounded one by one, as the CPU core rounds them."""
     dtype = DTYPES[scalar]
     q, p, g = (rng.normal(size=(3, n)).astype(dtype) for _ in range(3))
@@ -287,9 +289,8 @@ def test_leapfrog_step(rng, scalar, mass, n):
     def run(device):
         position, momentum = xp.asarray(q), xp.asarray(p)
         fields = (position, momentum, xp.asarray(g), None if m is None else xp.asarray(m), stride)
-        device.launch(
-            f"KickDrift<{scalar}>", (2, 3, 1), *fields, xp.asarray(step), half, whole, n
-        )  # fmt: skip
+        name = f"KickDrift<{scalar}, {at_once}>"
+        device.launch(name, (2, 3, 1), *fields, xp.asarray(step), half, whole, n)
         return position.get(), momentum.get()
 
     found_q, found_p = in_every_order(run)

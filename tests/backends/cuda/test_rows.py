@@ -4,11 +4,14 @@ Bounds as in test_gradients.py. What a device adds up has a shape that the rows 
 chains, orders of threads and panels change no bit.
 """
 
+from threading import Event
+
 import numpy as np
 import pytest
 
 import ribbit as rb
 from ribbit._arrays.namespace import device_of
+from ribbit._arrays.threads import Interrupted
 from ribbit._backends.cuda.layers import tail
 from ribbit._backends.cuda.programs import persistent, plan, rows
 from ribbit._backends.cuda.programs.gradient import Program
@@ -131,7 +134,7 @@ def test_a_step_is_a_gradient_and_a_kick(rng, prior, dtype):
             moving = program.trajectory
             moving.load(*arrays, step, given)
             if joins:
-                moving.step(3)
+                moving.steps(3, 1)
             else:
                 program.run(3, gradient=True, values=False)
                 moving._kick_drift(0, 3, 1.0, 1.0)
@@ -139,6 +142,30 @@ def test_a_step_is_a_gradient_and_a_kick(rng, prior, dtype):
         for a, b in zip(*found, strict=True):
             np.testing.assert_array_equal(a, b)
         assert (found[0][0] != theta).any()
+
+
+def test_steps_of_a_recording(rng, monkeypatch):
+    """The bits of single steps, whatever the number of steps; an interrupt ends them."""
+    target = problem(rng, "categorical", rows=300, hidden=(9,))
+    theta, p, found = starts(rng, target), starts(rng, target), {}
+    step = xp.asarray(np.array([0.01, 0.02, 0.003]))
+    for together in (16, 1):
+        monkeypatch.setattr(RowsProgram, "steps_together", together)
+        program = rows_program_of(target, 3)
+        moving = program.trajectory
+        for count in (3, 16, 37, 37):  # the last ones are replays alone
+            moving.load(*(xp.asarray(a) for a in (theta, p, np.zeros_like(p))), step, None)
+            program.run(3, gradient=True, values=False)
+            moving.steps(3, count)
+            parts = program.theta.get(), moving._momentum.get()
+            for a, b in zip(parts, found.setdefault(count, parts), strict=True):
+                np.testing.assert_array_equal(a, b)
+        assert set(moving._replays) == {(3, 1), (3, together)}
+    assert (found[37][0] != found[16][0]).any()
+    stop = Event()
+    stop.set()
+    with pytest.raises(Interrupted):
+        moving.steps(3, 1, stop)
 
 
 def reference(sums, slices, theta, momentum, step, precision):

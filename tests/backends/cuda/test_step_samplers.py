@@ -1,7 +1,5 @@
 """SGLD, SGHMC and deep ensembles on arrays of a device against the same on NumPy."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from ribbit._backends.cuda import density as cuda_density
 from ribbit.samplers.run import target
 from ribbit.samplers.sgmcmc import stepper
 from tests.backends.cuda.steps_problem import pair
+from tests.support.cuda.waits import allowed, no_waits
 
 SAMPLERS = {
     "sgld": (rb.SGLD, {"step_size": 1e-3, "schedule": schedules.polynomial(0.4, offset=5.0)}),
@@ -56,7 +55,7 @@ def test_a_call_waits_once(device, monkeypatch):
 
     def seen(array):
         asked.append(array.shape)
-        with waiting(device, True):
+        with allowed(device):
             return to_host(array)
 
     for make, options in SAMPLERS.values():
@@ -64,24 +63,14 @@ def test_a_call_waits_once(device, monkeypatch):
         state = sampler.init(sampler._density.target.init(chains=3), warmup=3)
         for count in (1, 40):
             state, _ = sampler.step(state, num_steps=count)  # compiles
-            with monkeypatch.context() as patch, waiting(device, False):
+            with monkeypatch.context() as patch:
                 for module in (cuda_density, stepper, target):
                     if hasattr(module, "to_host"):
                         patch.setattr(module, "to_host", seen)
-                before = getattr(device, "waits", None)
-                state, _ = sampler.step(state, num_steps=count)
+                with no_waits(device):
+                    state, _ = sampler.step(state, num_steps=count)
                 assert asked == [(3, 2)]
-                assert before is None or device.waits == before + 1
             asked.clear()
-
-
-def waiting(device, allowed):
-    """Whether CuPy may wait inside; a device made of the CPU counts."""
-    if device.__name__ != "cupy":
-        return contextlib.nullcontext()
-    from cupyx import allow_synchronize
-
-    return allow_synchronize(allowed)
 
 
 def test_ensembles(device):

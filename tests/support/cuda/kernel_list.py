@@ -204,7 +204,6 @@ OUTSIDE_POSTERIORS = (
         for scalar in ("float", "double")
         for name in (
             "FillNormal",
-            "KickDrift",
             "KineticEnergy",
             "FiniteRows",
             "Select",
@@ -213,6 +212,7 @@ OUTSIDE_POSTERIORS = (
             "VariationalUpdate",
         )
     ),
+    *(f"KickDrift<{scalar}, {n}>" for scalar in ("float", "double") for n in (1, 2, 4)),
     *(f"Update<{scalar}, {r}<{scalar}>>" for scalar in ("float", "double") for r in RULES),
     *(
         f"Advance<{scalar}, {r}<{scalar}>, {kind}>"
@@ -435,7 +435,7 @@ def names() -> tuple[str, ...]:
 
 
 def template(name: str) -> str:
-    """Name of the struct behind a kernel such as ``KickDrift<float>``."""
+    """Name of the struct behind a kernel such as ``FillNormal<float>``."""
     return name.partition("<")[0]
 
 

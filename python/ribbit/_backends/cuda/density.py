@@ -18,7 +18,6 @@ import numpy.typing as npt
 from ribbit._arrays import positions as positions_
 from ribbit._arrays.device import Device
 from ribbit._arrays.namespace import host_dtype, to_host
-from ribbit._arrays.threads import Interrupted
 from ribbit._backends.codes import RULES
 from ribbit._backends.cuda.programs import persistent
 from ribbit._backends.cuda.programs.gradient import (
@@ -429,10 +428,7 @@ def _run(program: Program, num_steps: npt.NDArray[np.int64], interrupt: Any) -> 
     done = 0
     while active:
         last = int(num_steps[active - 1])  # of the chains that end next
-        for _ in range(last - done - 1):
-            if interrupt is not None and interrupt.is_set():
-                raise Interrupted
-            trajectory.step(active)
+        trajectory.steps(active, last - done - 1, interrupt)
         done = last
         staying = int(np.count_nonzero(num_steps > last))
         trajectory.arrive(active, staying)

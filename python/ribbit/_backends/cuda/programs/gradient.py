@@ -79,6 +79,7 @@ class Program(Walk):
 
     _gradients = True
     _has_tail = True  # the last layer is a plain one
+    steps_together = 1  # see `trajectory.Trajectory`
 
     def __init__(
         self,

@@ -7,11 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, pack
+from ribbit._arrays.device import Device, Kernel, Launch, blocks_of, numbers_at_once, pack
+from ribbit._arrays.threads import Interrupted
 from ribbit._backends.cuda.programs.join import Step
 from ribbit.protocols import Array
 
 __all__ = ["Trajectory"]
+
+_OF_A_THREAD = 8  # numbers that it has on their way at once, see KickDrift
 
 
 class _Gradient(Protocol):
@@ -26,6 +29,11 @@ class _Gradient(Protocol):
         """Whether `run` makes steps, too."""
         ...
 
+    @property
+    def steps_together(self) -> int:
+        """Steps of a recording: more than one where its launches are shorter than a replay."""
+        ...
+
     def run(
         self, chains: int, *, gradient: bool, values: bool, step: Step | None = None
     ) -> None: ...
@@ -34,8 +42,8 @@ class _Gradient(Protocol):
 class Trajectory:
     """Positions, momenta and step sizes in buffers of their own, and the launches that move them.
 
-    One step is recorded once for a number of chains and then replayed: no launch of it costs the
-    host anything but the first.
+    A step is recorded once for a number of chains and then replayed: no launch of it costs the host
+    anything but the first. Steps of few short launches are recorded several at a time.
 
     Parameters
     ----------
@@ -53,8 +61,8 @@ class Trajectory:
         self._momentum = xp.empty((chains, dim), dtype=program.theta.dtype)
         self._step_size = xp.empty((chains,), dtype=xp.float64)
         self._mass: Array | None = None  # (P,) or (C, P)
-        self._kernel: Kernel | None = None
-        self._replays: dict[int, Callable[[], None]] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._replays: dict[tuple[int, int], Callable[[], None]] = {}  # by chains and steps
 
     def load(
         self,
@@ -85,12 +93,31 @@ class Trajectory:
         """Add half a kick and a drift of the first `active` chains."""
         self._kick_drift(0, active, 0.5, 1.0)
 
-    def step(self, active: int) -> None:
-        """Add a gradient, a kick and a drift for the first `active` chains."""
-        replay = self._replays.get(active)
+    def steps(self, active: int, count: int, interrupt: Any = None) -> None:
+        """Add a gradient, a kick and a drift for the first `active` chains, `count` times.
+
+        Raises
+        ------
+        Interrupted
+            Once the event `interrupt` is set.
+        """
+        while count:
+            if interrupt is not None and interrupt.is_set():
+                raise Interrupted
+            together = self._program.steps_together
+            many = together if count >= together else 1
+            self._replay(active, many)
+            count -= many
+
+    def _replay(self, active: int, many: int) -> None:
+        def move() -> None:
+            for _ in range(many):
+                self._move(active)
+
+        replay = self._replays.get((active, many))
         if replay is None:
-            self._move(active)  # compiles what is new, which a recording must not do
-            self._replays[active] = self._device.record(lambda: self._move(active))
+            move()  # compiles what is new, which a recording must not do
+            self._replays[active, many] = self._device.record(move)
             return
         replay()
 
@@ -126,11 +153,14 @@ class Trajectory:
 
     def _kick_drift(self, begin: int, end: int, kick: float, drift: float) -> None:
         dim = self._momentum.shape[1]
-        name = f"KickDrift<{self._scalar}>"
-        if self._kernel is None:
-            self._kernel = self._device.kernels([name])[name]
         at = begin * dim
         mass, stride = self._mass, 0
+        arrays = [self._program.theta, self._momentum, self._program.grad]
+        arrays += [] if mass is None else [mass]
+        at_once = numbers_at_once(self._device, dim, self._dtype.itemsize, *arrays)
+        name = f"KickDrift<{self._scalar}, {at_once}>"
+        if name not in self._kernels:
+            self._kernels |= self._device.kernels([name])
         if mass is not None and mass.ndim == 2:
             stride = dim
         fields: tuple[Any, ...] = (
@@ -144,8 +174,8 @@ class Trajectory:
             drift,
             dim,
         )
-        launch = Launch(name, fields, (blocks_of(dim), 1, 1))
-        self._kernel(launch.grid_of(end - begin), pack(self._device, fields))
+        launch = Launch(name, fields, (blocks_of(-(-dim // _OF_A_THREAD)), 1, 1))
+        self._kernels[name](launch.grid_of(end - begin), pack(self._device, fields))
 
     def _address(self, array: Array, elements: int) -> int:
         return self._device.pointer(array) + elements * np.dtype(str(array.dtype)).itemsize
