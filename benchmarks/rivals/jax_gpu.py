@@ -7,10 +7,12 @@ TF32 but where the row asks for it.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others are in this process, too
 import jax
 import jax.numpy as jnp
 
@@ -87,7 +89,6 @@ def _forward(precision: str) -> Callable[[bool], Call]:
 def _update(small: bool) -> Call:
     shape = (2, 1_000) if small else (100, 478_410)
 
-    @jax.jit
     def step(q: Any, p: Any, g: Any) -> Any:
         p = p + 1e-4 * g
         return q + 1e-4 * p, p

@@ -272,7 +272,7 @@ def first_gradient(rehearse: bool, folder: Path) -> Numbers:
 
 
 def rival(name: str) -> Callable[[bool, Path], Numbers]:
-    """Return the rival of a row: compiled, and replayed as a graph where it can be captured."""
+    """Return PyTorch's form of a row: compiled, as a graph where that can be captured."""
 
     def run(rehearse: bool, folder: Path) -> Numbers:
         try:
@@ -286,17 +286,8 @@ def rival(name: str) -> Callable[[bool, Path], Numbers]:
         call = module.prepare(name)
         if call is None:
             raise Skipped("no rival for this row")
-        units = gpu_rows.ROWS[name].units
-        plain = statistics.median(module.times(call, 10)) / units
-        yield {"rival": name, "compiled_seconds": plain}
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                call()
-        except Exception as error:  # what cannot be captured stays as it is
-            yield {"graph": f"{type(error).__name__}: {error}"[:300]}
-            return
-        yield {"graph_seconds": statistics.median(module.times(graph.replay, 10)) / units}
+        seconds = statistics.median(module.times(call, 10)) / gpu_rows.ROWS[name].units
+        yield {"rival": name, "seconds": seconds}
 
     return run
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import importlib.util
 import json
+import os
 import platform
 import re
 import statistics
@@ -82,6 +84,8 @@ def run_tests() -> dict[str, Any]:
         passed, or some were skipped for want of a device. No evidence is written then.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"]
+    if importlib.util.find_spec("xdist"):
+        command += ["-n", str(min(12, os.cpu_count() or 1))]
     done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     print(done.stdout[-2000:])
     print(done.stderr[-2000:], file=sys.stderr)
@@ -134,9 +138,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     head = "| workload | ribbit | floor | share of it | best rival | ratio | target |"
     lines = [head, "|" + "---|" * 7]
     for row in rows:
-        rival = row.get("rival")
-        ratio = "" if rival is None else f"{rival['seconds'] / row['seconds']:.2f}x"
-        name = "" if rival is None else f"{rival['name']} {1e3 * rival['seconds']:.3f} ms"
+        times = {k: v for k, v in row["rivals"].items() if isinstance(v, float)}
+        best = min(times, key=lambda name: times[name]) if times else None
+        ratio = "" if best is None else f"{times[best] / row['seconds']:.2f}x"
+        name = "" if best is None else f"{best} {1e3 * times[best]:.3f} ms"
         floor, share = row.get("floor"), ""
         if floor is not None:
             share = f"{floor / row['seconds']:.0%}"
@@ -146,6 +151,15 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['target']} |"
         )
     return "\n".join(lines)
+
+
+def write(evidence: dict[str, Any]) -> Path:
+    """Write what is known so far; return where."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", evidence["device"]["name"]).strip("-").lower()
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    path = EVIDENCE / f"{evidence['date'][:10]}-{name}.json"
+    path.write_text(json.dumps(evidence, indent=1) + "\n")
+    return path
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -181,12 +195,11 @@ def main(arguments: list[str] | None = None) -> int:
     if "ceilings" in stages:
         evidence["ceilings"] = ceilings()
         print({key: f"{value:.3g}" for key, value in evidence["ceilings"].items()})
+    path = write(evidence)
     if "rows" in stages:
-        evidence["rows"] = gpu_rows.measure(given.rows, evidence.get("ceilings", {}))
+        for rows in gpu_rows.measure(given.rows, evidence.get("ceilings", {})):
+            evidence["rows"] = rows
+            write(evidence)
         print(table(evidence["rows"]))
-    name = re.sub(r"[^A-Za-z0-9]+", "-", evidence["device"]["name"]).strip("-").lower()
-    EVIDENCE.mkdir(parents=True, exist_ok=True)
-    path = EVIDENCE / f"{evidence['date'][:10]}-{name}.json"
-    path.write_text(json.dumps(evidence, indent=1) + "\n")
     print(f"written: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return int(evidence.get("tests", {}).get("returncode", 0) != 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from ribbit.errors import PrecisionWarning
 from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
-RIVALS = ("torch_gpu", "jax_gpu")  # modules of benchmarks.rivals, each with `prepare(row, xp)`
+RIVALS = ("jax_gpu", "torch_gpu")  # modules of benchmarks.rivals, each with `prepare(row)` and `times`
 
 
 @dataclass(frozen=True)
@@ -338,11 +338,16 @@ def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:
     return found
 
 
-def measure(names: Iterable[str] | None, ceilings: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Time every row and its rivals on CuPy's device: seconds of one unit, medians."""
+def measure(
+    names: Iterable[str] | None, ceilings: Mapping[str, float]
+) -> Iterator[list[dict[str, Any]]]:
+    """Time every row, then its rivals, on CuPy's device: seconds of one unit, medians.
+
+    Yields what is known of all rows after each number: a lease may end at any of them.
+    """
     import cupy
 
-    found = []
+    found: list[dict[str, Any]] = []
     for name in names or ROWS:
         row = ROWS[name]
         call = row.prepare(cupy, False)
@@ -355,18 +360,29 @@ def measure(names: Iterable[str] | None, ceilings: Mapping[str, float]) -> list[
             "floor": row.floor(ceilings),
             # one call at a time, from the call to its end, what the host does included
             "call_seconds": call_seconds(cupy, call, 5),
+            "rivals": {},
         }
-        for module in RIVALS:
-            try:
-                rival: Any = importlib.import_module(f"benchmarks.rivals.{module}")
-            except ImportError:
-                continue
-            made = rival.prepare(name)
-            if made is None:
-                continue
-            seconds = statistics.median(rival.times(made, 10)) / row.units
-            if "rival" not in entry or seconds < entry["rival"]["seconds"]:
-                entry["rival"] = {"name": module.removesuffix("_gpu"), "seconds": seconds}
         found.append(entry)
         print(f"{name}: {1e3 * entry['seconds']:.4f} ms", flush=True)
-    return found
+        del call
+        cupy.get_default_memory_pool().free_all_blocks()
+        yield found
+    for module in RIVALS:
+        try:
+            rival: Any = importlib.import_module(f"benchmarks.rivals.{module}")
+        except ImportError as error:
+            print(f"{module}: {error}", flush=True)
+            continue
+        for entry in found:
+            name, library = entry["name"], module.removesuffix("_gpu")
+            try:
+                made = rival.prepare(name)
+                if made is None:
+                    continue
+                seconds = statistics.median(rival.times(made, 10)) / ROWS[name].units
+            except Exception as error:  # a rival's: what it says stands in its place
+                entry["rivals"][library] = f"{type(error).__name__}: {error}"[:200]
+            else:
+                entry["rivals"][library] = seconds
+            print(f"{name}, {library}: {entry['rivals'][library]}", flush=True)
+            yield found

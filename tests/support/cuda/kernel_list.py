@@ -51,9 +51,9 @@ WIDE_PRODUCTS = (
         f"WideProduct<{_ROWS}, {_ROWS}, ActivationSink<float, 1>, {tile}, {vectors}>"
         for tile, vectors in (
             ("256, 80", "1, 1, 1"),
-            ("256, 80", "4, 4, 4"),
-            ("128, 64", "4, 1, 4"),
-            ("64, 64", "4, 4, 4"),
+            ("256, 80", "1, 4, 4"),
+            ("128, 64", "1, 1, 4"),
+            ("128, 64", "4, 4, 4"),  # of four terms at once: right, and not chosen
             ("128, 32", "4, 1, 1"),
             ("128, 16", "4, 1, 1"),
             ("64, 16", "4, 1, 1"),

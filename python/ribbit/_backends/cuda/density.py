@@ -167,8 +167,8 @@ class DeviceDensity:
             program.run(count, gradient=True, values=True)
             terms.append(xp.asarray(program.terms[:count, :], copy=True))
             grads.append(xp.asarray(program.grad[:count, :], copy=True))
-        likelihood, prior = self._split(xp.concat(terms, axis=0), rows)
-        return likelihood, prior, xp.concat(grads, axis=0)
+        likelihood, prior = self._split(_joined(xp, terms), rows)
+        return likelihood, prior, _joined(xp, grads)
 
     @_alone
     def value(self, theta: Array, rows: npt.NDArray[np.int64] | None = None) -> tuple[Array, Array]:
@@ -180,7 +180,7 @@ class DeviceDensity:
             program.theta[:count, :] = theta[begin:end, :]
             program.run(count, gradient=False, values=True)
             terms.append(xp.asarray(program.terms[:count, :], copy=True))
-        return self._split(xp.concat(terms, axis=0), rows)
+        return self._split(_joined(xp, terms), rows)
 
     @_alone
     def leapfrog(
@@ -223,7 +223,7 @@ class DeviceDensity:
             )
             _run(program, num_steps[order[some]], interrupt)
             ends.append(program.trajectory.ends(end - begin))
-        q, p, terms, g = (xp.concat([e[i] for e in ends], axis=0) for i in range(4))
+        q, p, terms, g = (_joined(xp, [end[i] for end in ends]) for i in range(4))
         if not sorted_already:
             back = xp.asarray(np.argsort(order))
             q, p, terms, g = (xp.take(a, back, axis=0) for a in (q, p, terms, g))
@@ -285,7 +285,7 @@ class DeviceDensity:
             )
             ends.append((end, *moments, outcome))
         moved, *made, outcome = (
-            None if parts[0] is None else xp.concat(list(parts), axis=0)
+            None if parts[0] is None else _joined(xp, list(parts))
             for parts in zip(*ends, strict=True)
         )
         found = to_host(outcome)
@@ -433,6 +433,12 @@ def _run(program: Program, num_steps: npt.NDArray[np.int64], interrupt: Any) -> 
         staying = int(np.count_nonzero(num_steps > last))
         trajectory.arrive(active, staying)
         active = staying
+
+
+def _joined(xp: Any, parts: list[Array]) -> Array:
+    """Return new arrays of groups of chains as one; a single one is not copied once more."""
+    joined: Array = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+    return joined
 
 
 def _itemsize(array: Array) -> int:

@@ -45,11 +45,11 @@ _TILES = {
     (256, 80): (1910, 2),
     (128, 128): (1380, 2),
     (128, 64): (750, 2),
-    (128, 32): (469, 3),
-    (128, 16): (284, 3),
+    (128, 32): (447, 3),
+    (128, 16): (252, 3),
     (64, 64): (390, 4),
-    (64, 32): (291, 4),
-    (64, 16): (177, 4),
+    (64, 32): (282, 4),
+    (64, 16): (176, 4),
     (32, 32): (186, 4),
     (32, 16): (128, 4),
 }
@@ -295,10 +295,10 @@ def _wide_product(
         shape = tile_m, tile_n
     # Whether four terms, rows of A and columns of B begin at multiples of four.
     terms = k % 4 == 0 and (slices == 1 or length % 4 == 0)
-    # Rows as they lie go to shared memory one number at a time but for tensor cores: copied by four
-    # they would be read by four as well, neighbours in registers, and terms would take turns in the
-    # bank that all their products read: half of them a clock longer (WideProduct, on an H200).
-    as_it_lies = terms and passes > 0
+    # Rows as they lie go to wide tiles one number at a time: copied by four they would be read by
+    # four as well, neighbours in registers, so that all products of a term read one of the two
+    # banks, half of them a clock longer (issue of WideProduct on an H200: 66 %).
+    as_it_lies = terms and (passes > 0 or tile_n < 64)
     four_a = a.aligned and (a.found or (rows % 4 == 0 if a.transposed else as_it_lies))
     four_b = b.aligned and (terms if b.transposed else n % 4 == 0)
     if passes:
