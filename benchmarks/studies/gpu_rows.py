@@ -23,7 +23,10 @@ from ribbit.errors import PrecisionWarning
 from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
-RIVALS = ("jax_gpu", "torch_gpu")  # modules of benchmarks.rivals, each with `prepare(row)` and `times`
+RIVALS = ("jax_gpu", "torch_gpu")  # modules of benchmarks.rivals: `prepare(row)`, `times`
+    "jax_gpu",
+    "torch_gpu",
+)  # modules of benchmarks.rivals, each with `prepare(row)` and `times`
 
 
 @dataclass(frozen=True)
