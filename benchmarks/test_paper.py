@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -25,7 +24,7 @@ needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="needs nvidia-c
 COMMITTED = json.loads(paper.BUDGET.read_text())
 # Of the table at full size; the others record for a minute.
 QUICK = ("bbb-sampling", "leapfrog-update", "hmc-1000-chains", "hmc-58368-rows", "hmc-wide", "sgld")
-QUICK += ("mc-forward-tf32-library",)
+QUICK += ("mc-forward-tf32",)
 RAISE = "run: python -m benchmarks.paper --write, and say why in the commit"
 
 WALK = r"""
@@ -126,25 +125,6 @@ def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> Non
     # every input read and the output written, at least, and no byte beyond the three arrays
     assert 4 * m * n <= one.memory <= 4 * (m * k + k * n + m * n)
     assert one.issue > one.fma
-
-
-@needs_nvrtc
-def test_a_product_of_the_library_is_priced_by_its_operands() -> None:
-    """Three samples of 784-400-400-10 on 40 rows, which the samples of the first layer share."""
-    one = paper.count(gpu_rows.OTHERS["mc-forward-tf32-library"], small=True)
-    (first,) = (launch for launch in one.launches if launch.library)
-    assert first.times == 1
-    assert first.mma == 3 * 40 * 784 * 400
-    assert first.memory == 4 * (40 * 784 + 3 * (784 * 400 + 400 + 40 * 400))
-    assert len(one.launches) == 3  # and those of ribbit's own: the other layers, the moments
-    device = paper.paper_model.DEVICES["H100"]
-    seconds = one.model("H100").rows
-    rate = device.library * device.peak * device.multiprocessors * device.clock
-    large = dataclasses.replace(first, mma=1e12, memory=1.0, extents=())
-    modelled = paper.paper_model.model([large], device, 1)
-    assert modelled.device == pytest.approx(1e12 / rate + device.node + device.fill)
-    assert modelled.bound == "tensor"
-    assert len(seconds) == 3
 
 
 @pytest.mark.parametrize("name", ["bbb-sampling", "hmc-58368-rows", "hmc-1-chain"])

@@ -33,7 +33,6 @@ Numbers = Iterator[dict[str, Any]]
 _TESTS = {  # parts of ``pytest -m gpu``; the last takes what no other has
     "trajectories": ("trajectory", "precision", "input"),
     "steps": ("steps", "step_samplers", "step_failures"),
-    "library": ("library_products",),
     "samplers": ("hmc", "nuts", "mclmc"),
     "predictions": ("predictions", "dropout"),
     "variational": ("variational", "estimators"),
@@ -227,7 +226,7 @@ def workload(name: str) -> Callable[[bool, Path], Numbers]:
         yield {"target": row.target}
         xp = library(rehearse)
         found = timed(xp, row, small=rehearse, repeats=15)
-        yield {"workload": gpu_rows.name_of(name, xp), **found}
+        yield {"workload": name, **found}
         if not rehearse and importlib.util.find_spec("torch") is not None:
             call = row.prepare(xp, False)
             try:

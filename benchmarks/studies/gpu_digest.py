@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "cpp/core/*_hd.h",
     "cpp/cuda/*/*",
-    "python/ribbit/_arrays/cublaslt.py",
     "python/ribbit/_arrays/cupy.py",
     "python/ribbit/_arrays/device.py",
     "python/ribbit/_arrays/device_kernels.py",

@@ -47,8 +47,6 @@ class Row:
         Of one unit, read plus written, and multiplications plus additions.
     rate : {"float32", "tf32"}
         Of the products that the floor is counted with.
-    library : bool
-        It is another row where cuBLASLt is installed, which makes some of its products.
     """
 
     name: str
@@ -59,7 +57,6 @@ class Row:
     bytes: float = 0.0
     flops: float = 0.0
     rate: str = "float32"
-    library: bool = False
 
     def floor(self, ceilings: Mapping[str, float]) -> float | None:
         """Return the seconds of one unit that the device cannot do without."""
@@ -296,14 +293,6 @@ OTHERS: dict[str, Row] = {  # not of the table: what is counted beside it
     row.name: row
     for row in (
         Row(
-            "mc-forward-tf32-library",
-            ">= 70 % of cuBLAS at the same precision",
-            forward("tf32"),
-            flops=2.0 * 1_000 * 10_000 * _MLP,
-            rate="tf32",
-            library=True,
-        ),
-        Row(
             "hmc-wide",
             "the products' share",
             leapfrogs(lambda: rb.mlp(784, (256, 256), 10), 8_192, rb.Categorical(), 20),
@@ -319,14 +308,6 @@ OTHERS: dict[str, Row] = {  # not of the table: what is counted beside it
         ),
     )
 }
-
-
-def name_of(name: str, xp: Any) -> str:
-    """Return the row that a row of the table is where it runs: another one with cuBLASLt."""
-    from ribbit._arrays.namespace import device_of
-
-    device, other = device_of(xp), f"{name}-library"
-    return other if other in OTHERS and device is not None and device.products else name
 
 
 def rehearse(names: Iterable[str] | None) -> list[dict[str, Any]]:

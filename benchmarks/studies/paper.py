@@ -38,7 +38,6 @@ REACHABLE: dict[str, tuple[int | None, float]] = {
     "bbb-sampling": (1, 0.71),
     "mc-forward": (160, 264.0),
     "mc-forward-3xtf32": (160, 140.0),
-    "mc-forward-tf32-library": (160, 32.0),
     "leapfrog-update": (1, 0.32),
     "hmc-1000-chains": (None, 0.34),
     "hmc-1-chain": (None, 0.0055),
@@ -102,7 +101,7 @@ def count(row: gpu_rows.Row, *, small: bool = False) -> Counts:
     """
 
     def launches(**device: Any) -> list[Counted]:
-        with recording(_FREE["H100"], library=row.library, **device) as (xp, record):
+        with recording(_FREE["H100"], **device) as (xp, record):
             call = row.prepare(xp, small)
             call(0)
             record.launches.clear()
@@ -177,18 +176,12 @@ def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[
             f"`{name if len(name) <= 64 else f'{name[:36]}...{name[-25:]}'}`"
             f"{'' if launch.paired else ' *'}",
             number(launch.times / units),
-            "" if launch.library else f"{launch.blocks:,}",
-            *(
-                ("", "", "", "", "")
-                if launch.library
-                else (
-                    str(held),
-                    str(launch.registers),
-                    f"{launch.shared:,}",
-                    str(launch.spilled),
-                    f"{launch.issue:,.0f}{'' if not launch.guesses else ' ?'}",
-                )
-            ),
+            f"{launch.blocks:,}",
+            str(held),
+            str(launch.registers),
+            f"{launch.shared:,}",
+            str(launch.spilled),
+            f"{launch.issue:,.0f}{'' if not launch.guesses else ' ?'}",
             f"{launch.fma:,.0f}" if not launch.mma else f"{launch.mma / launch.warps:,.0f} mma",
             f"{launch.barriers:,.0f}",
             quantity(launch.read + launch.written),
@@ -236,7 +229,7 @@ def page(found: Sequence[Counts]) -> str:
         "addresses depend on are run for a few threads of each launch, which says how often each "
         f"loop runs; and {source}: instructions of each loop, for the A100 too (`LastLayers` has "
         "more there, about twice as many in its loop: sm_80 has no instruction that rounds to "
-        "TF32, which makes mc-forward-tf32-library some 88 ms on an A100). Bytes asked for: "
+        "TF32, which adds some 7 ms to mc-forward-tf32 on an A100). Bytes asked for: "
         "by all lanes of all warps, caches or not; of memory: no more than lies between the first "
         "and the last byte that a launch touches of an allocation. Model: "
         "`benchmarks/studies/paper_model.py`, a launch is 1.5 us as the node of a graph and 5 us "
@@ -251,10 +244,6 @@ def page(found: Sequence[Counts]) -> str:
         "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`, "
         "`FewRowsProduct`; `Trajectory` and `RowGradient`, "
         "but for the last of an odd number of rows of tiles, which is counted as the others). "
-        "`LibraryProduct<columns, terms, ReLU, bias>`: of cuBLASLt, whose instructions nobody "
-        f"counts here; assumed is {paper_model.DEVICES['H100'].library:.0%} of the tensor cores' "
-        "peak, the traffic inside L2 with it, or memory where that is slower: every operand read "
-        "once, the value written once. "
         "Floor: bytes "
         "over a device's copy bandwidth or operations over the peak of the data sheet.",
         "",
@@ -263,8 +252,7 @@ def page(found: Sequence[Counts]) -> str:
         "a lane for each multiply-add that the floor counts, in float32. `?`: branches on numbers "
         "that nobody computed were guessed. `*`: not every loop of the PTX has "
         "one of the machine code; such a loop takes the ratio of the whole kernel. "
-        "Beside the rows of the table: mc-forward-tf32-library, with cuBLASLt installed; hmc-wide, "
-        "sgld, of 784-256-256-10.",
+        "Beside the rows of the table: hmc-wide, sgld, of 784-256-256-10.",
         "",
         "## By count, not measured",
         "",

@@ -12,19 +12,16 @@ from __future__ import annotations
 import bisect
 import ctypes
 import itertools
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.studies.paper_kernels import Kernel, kernels
-from ribbit._arrays.device import PRODUCT_LAYOUT, is_product
 from tests.support.cuda.recorder import Record
 
 __all__ = ["Counted", "counted"]
 
 _LANES = 32
-_DECISIVE = range(0, struct.calcsize(PRODUCT_LAYOUT), 8)  # members of a library's product: all
 # Blocks whose tiles have the cells that a window with strides of two meets by other taps, in turn.
 _DIFFER = {"OrderedDeltaPatches<": 4}
 # Whose warps have tiles of different layers, or of which some alone copy the last columns.
@@ -66,9 +63,6 @@ class Counted:
         Whether loops of PTX and machine code were paired.
     extents : tuple of (int, int, int)
         Allocation, first and last byte touched.
-    library : bool
-        A vendor's product, of which nothing but its operands is known: one block with all of its
-        multiply-adds, every number of an operand read or written once.
     """
 
     name: str
@@ -90,7 +84,6 @@ class Counted:
     guesses: int
     paired: bool
     extents: tuple[tuple[int, int, int], ...]
-    library: bool = False
 
     @property
     def warps(self) -> int:
@@ -124,11 +117,10 @@ class _Memory:
 
 def counted(record: Record) -> list[Counted]:
     """Return what the launches of a record count, most instructions first."""
-    own = tuple(name for name in record.names if not is_product(name))
-    memory, made = _Memory(record), kernels(own)
+    memory, made = _Memory(record), kernels(record.names)
     groups: dict[Any, list[Any]] = {}
     for (name, grid, arguments, shared, replayed), times in record.launches.items():
-        decisive = made[name].function.decisive if name in made else _DECISIVE
+        decisive = made[name].function.decisive
         words = [int.from_bytes(arguments[at : at + 8], "little") for at in decisive]
         places = [memory.place(word) for word in words]
         path = tuple(
@@ -139,55 +131,9 @@ def counted(record: Record) -> list[Counted]:
         group[2] += times if replayed else 0
     found = []
     for (name, grid, shared, _), (arguments, times, replayed) in groups.items():
-        if name in made:
-            one = _count(made[name], grid, arguments, shared, memory)
-        else:
-            one = _product(name, grid, arguments, memory)
+        one = _count(made[name], grid, arguments, shared, memory)
         found.append(replace(one, times=times, replayed=replayed))
-    return sorted(found, key=lambda one: -one.times * (one.instructions or one.mma))
-
-
-def _product(name: str, grid: tuple[int, int, int], arguments: bytes, memory: _Memory) -> Counted:
-    """Count a product of a library by its operands."""
-    n, k, _, biased = map(int, name.partition("<")[2][:-1].split(","))
-    a, a_stride, b, b_stride, bias, bias_stride, value, value_stride, rows, *_ = struct.unpack(
-        PRODUCT_LAYOUT, arguments
-    )
-    batches = grid[2]
-    moved, extents = [], []
-    for at, stride, size in (
-        (a, a_stride, rows * k),
-        (b, b_stride, k * n),
-        (bias, bias_stride, n * biased),
-        (value, value_stride, rows * n),
-    ):
-        often = batches if stride else 1
-        moved.append(4 * often * size)
-        place = memory.place(at) if size else None
-        if place is not None:
-            extents.append((place, at, at + 4 * ((often - 1) * stride + size)))
-    return Counted(
-        name=name,
-        times=0,
-        replayed=0,
-        blocks=1,
-        threads=32,
-        registers=0,
-        shared=0,
-        spilled=0,
-        issue=0.0,
-        fma=0.0,
-        waves=0.0,
-        mma=float(batches * rows * n * k),
-        barriers=0.0,
-        read=float(sum(moved[:-1])),
-        written=float(moved[-1]),
-        memory=float(sum(moved)),
-        guesses=0,
-        paired=True,
-        extents=tuple(extents),
-        library=True,
-    )
+    return sorted(found, key=lambda one: -one.times * one.instructions)
 
 
 def _ends(warps: int, differ: bool) -> list[tuple[int, int]]:

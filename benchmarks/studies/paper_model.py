@@ -43,8 +43,6 @@ class Chip:
         Seconds of a barrier of a block; assumed.
     clusters : bool
         Whether blocks can run as clusters.
-    library : float
-        Share of `peak` that the vendor's products have; assumed, the traffic inside L2 with it.
     """
 
     multiprocessors: int
@@ -61,7 +59,6 @@ class Chip:
     launch: float = 5e-6
     block: float = 17e-9
     clusters: bool = True
-    library: float = 0.75
 
     @property
     def ceilings(self) -> dict[str, float]:
@@ -168,12 +165,6 @@ def _launch(one: Counted, chip: Chip, cached: bool) -> tuple[float, dict[str, fl
 
     cached: all that the workload touches stays in L2.
     """
-    if one.library:
-        bounds = {
-            "tensor": one.mma / (chip.library * chip.peak * chip.multiprocessors * chip.clock),
-            "memory": 0.0 if cached else one.memory / chip.copy,
-        }
-        return chip.node + chip.fill + max(bounds.values()), bounds, 1
     held = resident(one, chip)
     busiest = math.ceil(one.blocks / chip.multiprocessors)
     active = min(held, busiest)

@@ -10,7 +10,7 @@ import pytest
 import ribbit as rb
 from ribbit import _core
 from ribbit.__main__ import main
-from ribbit._arrays import cublaslt, cupy
+from ribbit._arrays import cupy
 from ribbit._cli import doctor
 from ribbit._cli import versions as _versions
 from ribbit._cli.versions import device_status, show_versions, versions
@@ -164,27 +164,6 @@ def test_what_is_missing_comes_in_the_order_to_mend_it(machine, monkeypatch):
     machine.versions.clear()
     assert device_status() == "no driver; no CuPy"
     assert versions()["cuda"] == "no driver, devices not looked for (no CuPy)"
-
-
-def test_the_extra_for_tf32_is_named(machine, monkeypatch):
-    """Where its library is missing, with what installs it; nothing is wrong without it.
-
-    One that does not load is said to be wrong.
-    """
-    monkeypatch.setattr(cublaslt, "find", lambda: None)
-    assert versions()["cublaslt"].startswith("not found (no libcublasLt); optional, for")
-    assert 'pip install ".[cuda13-tf32]"' in versions()["cublaslt"]
-    assert device_status() == ""
-
-    def broken():
-        raise RuntimeError("[ribbit] expected cuBLASLt to load,\n got nothing")
-
-    monkeypatch.setattr(cublaslt, "find", broken)
-    assert versions()["cublaslt"] == "expected cuBLASLt to load, got nothing"
-    monkeypatch.setattr(cublaslt, "version", lambda: "13.1.0")
-    assert versions()["cublaslt"] == "13.1.0"
-    machine.versions.clear()
-    assert versions()["cublaslt"] == "not looked for (no CuPy)"
 
 
 def test_cupy_of_conda_is_found(monkeypatch):

@@ -43,7 +43,6 @@ NATIVE = {"_core": {"_arrays", "_backends", "_cli"}}
 # Beside the standard library; all but NumPy are optional and imported where they are used.
 OUTSIDE = {"numpy", "cupy", "cupyx", "matplotlib", "rich", "arviz_base", "arviz_stats", "sklearn"}
 OUTSIDE |= {
-    "cuda",
     "torch",
     "zarr",
     "google_crc32c",

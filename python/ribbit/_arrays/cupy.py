@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ribbit._arrays import cublaslt, kernel_sources
-from ribbit._arrays.device import Kernel, TogetherRefused, is_product
+from ribbit._arrays import kernel_sources
+from ribbit._arrays.device import Kernel, TogetherRefused
 from ribbit._arrays.kernel_compiler import Code, KernelCompiler
 from ribbit.protocols import Array
 
@@ -123,7 +123,6 @@ class CupyDevice:
         self._cupy: Any = cupy
         self._compilers: dict[int, KernelCompiler] = {}  # by capability
         self._compiled: dict[tuple[int, str], Kernel] = {}  # by device and name
-        self._products: dict[int, cublaslt.CublasLt | None] = {}  # by device
 
     @property
     def number(self) -> int:
@@ -155,21 +154,9 @@ class CupyDevice:
         """Multiprocessors of the current device."""
         return int(self._cupy.cuda.Device().attributes["MultiProcessorCount"])
 
-    @property
-    def products(self) -> cublaslt.CublasLt | None:
-        """CuBLASLt on the current device, loaded when it is first asked for."""
-        device = self.number
-        if device not in self._products:
-            path = cublaslt.find()
-            self._products[device] = None if path is None else cublaslt.CublasLt(path, self.xp)
-        return self._products[device]
-
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
         """Compile kernels with NVRTC, those that no file holds."""
         device = self.number
-        for name in names:
-            if is_product(name) and (device, name) not in self._compiled:
-                self._compiled[device, name] = self._library(name)
         missing = [name for name in names if (device, name) not in self._compiled]
         if missing:
             capability = int(self._cupy.cuda.Device().compute_capability)
@@ -179,15 +166,6 @@ class CupyDevice:
             for name, code in self._compilers[capability](missing).items():
                 self._compiled[device, name] = self._launcher(name, code)
         return {name: self._compiled[device, name] for name in names}
-
-    def _library(self, name: str) -> Kernel:
-        products = self.products
-        assert products is not None  # who took the product
-
-        def launch(grid: tuple[int, int, int], arguments: bytes, shared: int = 0) -> None:
-            products.put(name, grid, arguments, self.stream())
-
-        return launch
 
     def _launcher(self, name: str, code: Code) -> Kernel:
         from cupy.cuda import driver, get_current_stream

@@ -18,13 +18,10 @@ __all__ = [
     "Device",
     "Kernel",
     "Launch",
-    "Products",
     "TogetherRefused",
     "blocks_of",
-    "is_product",
     "numbers_at_once",
     "pack",
-    "product_name",
 ]
 
 Field: TypeAlias = Any  # int, float, an array or None
@@ -34,11 +31,6 @@ THREADS = 256
 STATIC_SHARED = 48 * 1024
 MOST_ALONG_Y = 65535  # blocks along the second axis of a grid
 _MOST_BLOCKS = 4096  # of a loop over elements, per row of the grid
-# Of a product by a library: address and batch stride of A, B, bias and value; rows; address and
-# bytes of its workspace.
-PRODUCT_LAYOUT = "=QqQqQqQqqQq"
-WORKSPACE_BYTES = 32 << 20  # what cuBLAS advises for compute capability 9.0
-_PRODUCT = "LibraryProduct<"
 
 
 class TogetherRefused(RuntimeError):
@@ -53,32 +45,6 @@ class Kernel(Protocol):
 
         Raises `TogetherRefused` for more blocks of a cluster, or of a launch whose blocks wait for
         each other, than the device runs.
-        """
-        ...
-
-
-class Products(Protocol):
-    """TF32 products of a vendor's library, of one device.
-
-    Attributes
-    ----------
-    version : int
-    """
-
-    version: int
-
-    def takes(
-        self,
-        name: str,
-        rows: Sequence[int],
-        batches: Sequence[int],
-        strides: tuple[int, int, int],
-    ) -> bool:
-        """Whether it makes a product of `product_name` as ribbit's own kernels do.
-
-        With one algorithm for each of these numbers of rows and of chains (batches): float32 sums
-        in one piece, of which a bias and a ReLU that lets NaN pass are the end. strides: of A, B
-        and value from chain to chain. Not while a graph is recorded.
         """
         ...
 
@@ -118,16 +84,8 @@ class Device(Protocol):
         """Multiprocessors: how many blocks run at once, at least."""
         ...
 
-    @property
-    def products(self) -> Products | None:
-        """A library for TF32 products on the current device, None where none is installed."""
-        ...
-
     def kernels(self, names: Sequence[str]) -> dict[str, Kernel]:
-        """Compile kernels; those compiled before come from memory.
-
-        Of `products`, those that it takes.
-        """
+        """Compile kernels; those compiled before come from memory."""
         ...
 
     def pointer(self, array: Array) -> int:
@@ -201,19 +159,6 @@ class Launch:
         if self.chains_along == 1:
             return x, y * chains, z
         return x, y, z * chains if self.chains_along == 2 else z
-
-
-def product_name(n: int, k: int, *, relu: bool, bias: bool) -> str:
-    """Return the name of (rows, k) times (k, n), for as many chains as its grid has along z.
-
-    Its members are those of `PRODUCT_LAYOUT`, its matrices by rows without gaps.
-    """
-    return f"{_PRODUCT}{n}, {k}, {int(relu)}, {int(bias)}>"
-
-
-def is_product(name: str) -> bool:
-    """Whether a kernel's name is one of `product_name`."""
-    return name.startswith(_PRODUCT)
 
 
 def blocks_of(count: int) -> int:

@@ -36,7 +36,6 @@ def versions() -> dict[str, str]:
         "compiler": str(info.get("compiler", "unknown")),
         "cuda": _cuda(),
         "nvrtc": _nvrtc(),
-        "cublaslt": _cublaslt(),
         "cupy": _cupy(),
     }
     for name in _requirements():
@@ -156,19 +155,3 @@ def _nvrtc() -> str:
         return nvrtc_version()
     except ImportError as error:
         return f"not found ({' '.join(str(error).split())})"
-
-
-def _cublaslt() -> str:
-    if _cupy() == "not installed":
-        return "not looked for (no CuPy)"
-    from ribbit._arrays.cublaslt import version
-
-    try:
-        return version()
-    except ImportError as error:
-        return (
-            f"not found ({' '.join(str(error).split())}); optional, for precision='tf32': "
-            'pip install ".[cuda13-tf32]", from the root of ribbit'
-        )
-    except RuntimeError as error:  # one that does not load
-        return " ".join(str(error).removeprefix("[ribbit] ").split())

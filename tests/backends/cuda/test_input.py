@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import ribbit as rb
-from ribbit._arrays import cublaslt, interfaces
+from ribbit._arrays import interfaces
 from ribbit._arrays import namespace as namespace_module
-from ribbit._arrays.device import product_name
 from ribbit._arrays.namespace import device_of, from_device, is_device_array
 from tests.support.rubbish import DIM, MODEL, ROWS, X, Y, target
 
@@ -204,38 +203,6 @@ def test_no_nvrtc(cupy):
     text = missing(ImportError)
     assert "libnvrtc.so.13: cannot open" in text
     assert 'pip install ".[cuda13]"' in text
-
-
-def test_a_library_is_loaded_when_it_is_asked_for(cupy, monkeypatch):
-    """cuBLASLt where it is found, one for each device, and its products on the current stream."""
-    found: list = []
-    cupy.device.id = 0
-    cupy.modules["cupy"].cuda.get_current_stream = lambda: SimpleNamespace(ptr=77)
-    monkeypatch.setattr(cublaslt, "find", lambda: found[0])
-    monkeypatch.setattr(cublaslt, "CublasLt", lambda path, xp: Library(path))
-
-    class Library:
-        def __init__(self, path):
-            if path == "broken":
-                raise RuntimeError(path)
-            self.path, self.put = path, lambda *given: calls.append(given)
-
-    calls: list = []
-    device = device_of(cupy.modules["cupy"], "f")
-    found.append(None)
-    assert device.products is None
-    cupy.device.id, found[0] = 1, "broken"
-    for _ in range(2):  # an error the second time, too
-        with pytest.raises(RuntimeError, match="broken"):
-            _ = device.products
-    found[0] = "libcublasLt.so.13"
-    assert device.products.path == "libcublasLt.so.13"
-    assert device.products is device.products
-    name = product_name(96, 100, relu=True, bias=False)
-    device.kernels([name])[name]((1, 1, 5), b"arguments")
-    assert calls == [(name, (1, 1, 5), b"arguments", 77)]
-    cupy.device.id = 0
-    assert device.products is None
 
 
 def test_nothing_missing(cupy):

@@ -275,9 +275,9 @@ def test_every_tile_fits():
 
 
 def test_the_rule_knows_no_rows():
-    """By count: not where the library's products of many terms are faster."""
-    assert last_layers.takes(400, 400, 10, library=True)
-    assert last_layers.takes(400, 784, 10, library=False)
-    assert not last_layers.takes(400, 784, 10, library=True)
+    """By count: not where wide products of many terms are faster."""
+    assert last_layers.takes(400, 400, 10)
+    assert last_layers.takes(400, 784, 10)
+    assert not last_layers.takes(400, 10_000, 10)
     for n, outputs in ((64, 10), (417, 10), (400, 17)):
-        assert not last_layers.takes(n, 400, outputs, library=False)
+        assert not last_layers.takes(n, 400, outputs)

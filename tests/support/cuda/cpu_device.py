@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ribbit._arrays.device import STATIC_SHARED, is_product, pack
+from ribbit._arrays.device import STATIC_SHARED, pack
 from ribbit._arrays.namespace import _devices
 from tests.support.cuda.compiler import Compiler
 
@@ -180,7 +180,6 @@ class CpuDevice:
     clusters = True
     cooperative = True
     processors, block_shared = 132, 227 * 1024  # of an H100
-    products = None  # a library for TF32 products: tests set `cublaslt.stand_in()`
 
     def __init__(self, compiler=None):
         self.compiler = compiler or _compiler()
@@ -190,23 +189,7 @@ class CpuDevice:
         self.current, self.orders = 1, []  # a stream, and pairs of one that waits for another
 
     def kernels(self, names):
-        entries = self.compiler([name for name in names if not is_product(name)])
-
-        def library(name):
-            products = self.products
-
-            def launch(grid, arguments, shared=0):
-                assert (grid[:2], shared) == ((1, 1), 0)
-                if self._recorded is None:
-                    run(grid, arguments)
-                else:
-                    self._recorded.append((run, grid, arguments))
-
-            def run(grid, arguments):
-                self.launches += 1
-                products.put(name, grid, arguments, self.stream())
-
-            return launch
+        entries = self.compiler(names)
 
         def bound(name):
             entry = entries[name]
@@ -234,7 +217,7 @@ class CpuDevice:
 
             return launch
 
-        return {name: library(name) if is_product(name) else bound(name) for name in names}
+        return {name: bound(name) for name in names}
 
     def launch(self, name, grid, *fields):
         """Run one kernel."""

@@ -52,19 +52,11 @@ class Record:
         return tuple(dict.fromkeys(name for name, *_ in self.launches))
 
 
-class _Anything:
-    """A library that takes every product."""
-
-    def takes(self, name, rows, batches, strides):
-        return True
-
-
 class Recorder(CpuDevice):
     """A device that writes down what it is asked to launch."""
 
-    def __init__(self, record: Record, library: bool, attributes: dict[str, Any]) -> None:
+    def __init__(self, record: Record, attributes: dict[str, Any]) -> None:
         super().__init__(compiler=lambda names: dict.fromkeys(names))
-        self.products = _Anything() if library else None
         self.record_ = record
         self.__dict__.update(attributes)
 
@@ -102,13 +94,10 @@ class Recorder(CpuDevice):
 
 
 @contextlib.contextmanager
-def recording(
-    free: int = 70 << 30, *, library: bool = False, **attributes: Any
-) -> Iterator[tuple[Any, Record]]:
+def recording(free: int = 70 << 30, **attributes: Any) -> Iterator[tuple[Any, Record]]:
     """Let arrays of `cpu_device` live on a `Recorder`; yield their namespace and the record.
 
-    library: the device has one for TF32 products. attributes: of the device, where they are not
-    those of `CpuDevice`.
+    attributes: of the device, where they are not those of `CpuDevice`.
     """
     record = Record(free=free)
     before = _devices.get(NAMESPACE.__name__)
@@ -120,7 +109,7 @@ def recording(
             return Array(np.empty(value.shape, dtype or value.dtype))
         return upload(value, dtype, copy=copy)
 
-    _devices[NAMESPACE.__name__] = Recorder(record, library, attributes)
+    _devices[NAMESPACE.__name__] = Recorder(record, attributes)
     cpu_device.NAMESPACE.empty = lambda shape, dtype=np.float64: Array(np.empty(shape, dtype))
     cpu_device.NAMESPACE.asarray = asarray
     try:

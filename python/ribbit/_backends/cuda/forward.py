@@ -6,14 +6,14 @@ Shapes: S samples, P parameters, N rows, R rows of a panel, K outputs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ribbit._arrays.device import WORKSPACE_BYTES, Device, Launch, pack
+from ribbit._arrays.device import Device, Launch, pack
 from ribbit._backends.cuda.layers import op_table
-from ribbit._backends.cuda.layers.panel import Library, Masks, Row
+from ribbit._backends.cuda.layers.panel import Masks, Row
 from ribbit._backends.cuda.programs.plan import Walk, rows_of, run_rows, scalars_of
 from ribbit._backends.cuda.samples import Masked, Samples
 from ribbit._backends.density_table import LikelihoodTable
@@ -106,11 +106,8 @@ class Forward(Walk):
         self._output = cells[-1]
         # First row and rows of each panel, and its launches: those of all samples, and the others.
         self._panels: list[tuple[int, int, list[Launch], list[Launch]]] = []
-        panels = [(b, min(self.rows, self.count - b)) for b in range(0, self.count, self.rows)]
-        self._library = self._library_for(
-            {some for _, some in panels}, {end - begin for begin, end in self.groups(0, samples)}
-        )
-        for first, some in panels:
+        for first in range(0, self.count, self.rows):
+            some = min(self.rows, self.count - first)
             panel = self._panel_at(cells, {}, first, some)
             self._write_forward(panel)
             shared = [launch for launch in panel.forward if launch.chains_along < 0]
@@ -158,19 +155,6 @@ class Forward(Walk):
                 self._launch(shared, 1)
                 self._launch(others, end - begin)
                 yield begin, end, row, rows, outputs[: end - begin, :]
-
-    def _library_for(self, rows: Collection[int], batches: Collection[int]) -> Library | None:
-        """Return what makes products in plain TF32 where the device has a library for them.
-
-        Of predictions alone: nobody promises that its bits do not depend on how many chains there
-        are, and a force must be a function of the position. rows: of panels. batches: samples of
-        passes.
-        """
-        products = self._device.products if self._product_passes.forward == 1 else None
-        if products is None:
-            return None
-        space = self._address(self._buffer((WORKSPACE_BYTES,), np.uint8))
-        return Library(products, space, sorted(rows), sorted(batches))
 
     def last_weights(self) -> int:
         """Return the address of the last weight of the first sample."""

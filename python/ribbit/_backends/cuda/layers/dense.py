@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ribbit._arrays.device import Launch
-from ribbit._backends.cuda.layers import few_rows, last_layers, library, products
+from ribbit._backends.cuda.layers import few_rows, last_layers, products
 from ribbit._backends.cuda.layers.op import Op
 from ribbit._backends.cuda.layers.panel import Backward, Panel, Row
 from ribbit._backends.cuda.layers.products import Operand
@@ -32,12 +32,8 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     x = products.matrix(scalar, source.value, source.chain_stride, inputs)
     stride = dim if panel.chains > 1 else 0  # of one chain nothing lies behind
     w = products.matrix(scalar, weight, stride, outputs)
-    passes, code, added = panel.passes, panel.codes[number], (panel.theta(bias), dim)
-    launch = library.product(panel, code, x, w, added, out, n=outputs, k=inputs)
-    both = _with_last(panel, number, row, x, w, library=launch is not None)
-    if both is not None:
-        launch = both
-    elif launch is None:
+    passes, launch = panel.passes, _with_last(panel, number, row, x, w)
+    if launch is None:
         launch = _product(panel, x, w, sink, count, outputs, inputs, passes.forward)
     panel.forward.append(launch)
 
@@ -55,16 +51,14 @@ def write(panel: Panel, number: int, row: Row) -> Backward:
     return backward
 
 
-def _with_last(
-    panel: Panel, number: int, row: Row, x: Operand, w: Operand, *, library: bool
-) -> Launch | None:
+def _with_last(panel: Panel, number: int, row: Row, x: Operand, w: Operand) -> Launch | None:
     """Return the launch of a layer and of the last one, None where they are not made together."""
     scalar, dim, sizes = panel.scalar, panel.dim, (row["out_size"], row["in_size"])
     if number not in panel.last or scalar != "float" or panel.passes.forward != 1:
         return None
     behind, its_row = panel.last[number]
     out, outputs = panel.cells[behind + 1], its_row["out_size"]
-    if not last_layers.takes(*sizes, outputs, library=library):
+    if not last_layers.takes(*sizes, outputs):
         return None
     sink = products.activation_sink(
         scalar,

@@ -1,7 +1,7 @@
 """The last two dense layers of predictions in TF32 as one launch (``last_layers_kernels.h``).
 
-Where it pays is decided by shapes and by who else would make the wide product, never by how many
-rows or samples there are, or how much memory a block has: the order of its additions is its own.
+Where it pays is decided by shapes alone, never by how many rows or samples there are, or how much
+memory a block has: the order of its additions is its own.
 """
 
 from __future__ import annotations
@@ -27,27 +27,20 @@ _COLUMNS = (128, 192, 256, 320, 416)  # of a block: all that there are, and what
 _ROWS = (32, 64, 128, 256)
 _MOST_FRAGMENTS = 52  # of a warp, of 16 rows by 8 columns: what its registers hold
 _MANY = 4096  # rows of each multiprocessor, for which it is decided
-# Of an H100, for each multiprocessor and clock, assumed: multiply-adds of the library, bytes of
-# device memory.
-_LIBRARY_RATE, _MEMORY_RATE = 768, 13
+_MEMORY_RATE = 13  # bytes of an H100's device memory for each multiprocessor and clock, assumed
 
 
-def takes(n: int, k: int, outputs: int, *, library: bool) -> bool:
+def takes(n: int, k: int, outputs: int) -> bool:
     """Whether one launch is faster than a wide product and a narrow one, for many rows.
 
     n, k : int
         Columns and terms of the wide product.
-    library : bool
-        It would be the library's.
     """
     if not _LEAST <= n <= _COLUMNS[-1] or outputs > _MOST_OUTPUTS:
         return False
     copies = PROCESSORS
     one = min(_time(rows, _MANY, n, k, outputs, copies) for rows in _ROWS)
-    if library:
-        wide = _MANY * n * k / _LIBRARY_RATE
-    else:
-        wide = -(-k // DEPTH) * tensor_time(_MANY, n, 1, copies)
+    wide = -(-k // DEPTH) * tensor_time(_MANY, n, 1, copies)
     moved = 4 * _MANY / _MEMORY_RATE
     return one < max(wide, (k + n) * moved) + n * moved
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ribbit._arrays.device import Launch, Products
+from ribbit._arrays.device import Launch
 from ribbit._backends.precision import Passes
 from ribbit.protocols import Array
 
@@ -20,7 +20,6 @@ __all__ = [
     "Backward",
     "Cell",
     "LearnedRate",
-    "Library",
     "Masks",
     "Norms",
     "Panel",
@@ -178,27 +177,6 @@ class Norms:
     before: Mapping[int, tuple[int, Row]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Library:
-    """What products of a program ask of a library.
-
-    Attributes
-    ----------
-    products : Products
-    workspace : int
-        Address of `WORKSPACE_BYTES`, of the program's own.
-    rows : sequence of int
-        Of each panel.
-    batches : sequence of int
-        Samples of each pass.
-    """
-
-    products: Products
-    workspace: int
-    rows: Sequence[int]
-    batches: Sequence[int]
-
-
 @dataclass
 class Panel:
     """What layers write their launches with.
@@ -262,8 +240,6 @@ class Panel:
     made, undone : set of int
         Rows whose way forward, or back, is part of another's launch: norms of a convolution's, the
         last layer of that before it.
-    library : Library or None
-        What makes some of the products.
     """
 
     scalar: str
@@ -298,7 +274,6 @@ class Panel:
     backward: list[Launch]
     made: set[int] = field(default_factory=set)
     undone: set[int] = field(default_factory=set)
-    library: Library | None = None
 
     def theta(self, offset: int) -> int | None:
         """Address of a parameter of the first chain, None for an offset below zero."""

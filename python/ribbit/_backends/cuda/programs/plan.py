@@ -21,7 +21,6 @@ from ribbit._backends.cuda.layers.panel import (
     Backward,
     Cell,
     LearnedRate,
-    Library,
     Masks,
     Panel,
     Partials,
@@ -81,7 +80,6 @@ class Walk:
     _learned: Mapping[int, LearnedRate] = MappingProxyType({})
     _dropping: Masks | None = None
     _gradients = False  # of a log density
-    _library: Library | None = None  # for products
     _last: Mapping[int, tuple[int, Row]] = MappingProxyType({})  # of `op_table.last_layers`
     _stepping = -1  # a row whose reader knows slopes by the values
 
@@ -236,7 +234,6 @@ class Walk:
             gradients=self._gradients,
             forward=[],
             backward=[],
-            library=self._library,
         )
         if self._gathers:
             kind = "unsigned char" if str(self._x.dtype) == "uint8" else scalar
