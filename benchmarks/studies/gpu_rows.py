@@ -24,9 +24,6 @@ from ribbit.targets.likelihoods import Likelihood
 
 Call = Callable[[int], Any]
 RIVALS = ("jax_gpu", "torch_gpu")  # modules of benchmarks.rivals: `prepare(row)`, `times`
-    "jax_gpu",
-    "torch_gpu",
-)  # modules of benchmarks.rivals, each with `prepare(row)` and `times`
 
 
 @dataclass(frozen=True)
