@@ -220,8 +220,10 @@ def page(found: Sequence[Counts]) -> str:
     lines = [
         "# The device's workloads, by count",
         "",
-        "Written by `python -m benchmarks.paper --write`. **By count, not measured: no device has "
-        "run this code.** A time in these tables is a model's.",
+        "Written by `python -m benchmarks.paper --write`. **By count, not measured.** A time in "
+        "these tables is a model's; what an H200 took is in [Arrays in device memory]"
+        "(gpu.md#measured-on-an-h200). The model knows nothing of the two banks of registers, which "
+        "make float32 products there a quarter slower than it says.",
         "",
         "How it is counted. Launches: of the present host code, on a device that writes down name, "
         "grid and arguments and runs nothing (`tests/support/cuda/recorder`). Instructions: PTX of "

@@ -61,7 +61,7 @@ HEADERS = (
 OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "-default-device")
 """Options of NVRTC. Products and sums are rounded one by one, as on the CPU; what is to be fused
 says so. Float32 numbers below 1.2e-38 count as 0, as in kernels that CuPy makes. Lambdas are the
-device's: to NVRTC before 13.1 those without a word for it are the host's, and an error."""
+device's: to NVRTC before 13.2 those without a word for it are the host's, and an error."""
 
 _CLUSTERS = ("ClusterTrajectory<",)  # names of kernels that have a `kCluster`, the last argument
 _TOGETHER = ("GridTrajectory<",)  # of kernels whose blocks have to run at once
