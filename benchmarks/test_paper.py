@@ -125,6 +125,24 @@ def test_a_product_multiplies_what_its_tiles_hold(m: int, n: int, k: int) -> Non
     # every input read and the output written, at least, and no byte beyond the three arrays
     assert 4 * m * n <= one.memory <= 4 * (m * k + k * n + m * n)
     assert one.issue > one.fma
+    assert one.issue <= one.clocks < 2.0 * one.issue
+
+
+def test_clocks_of_registers() -> None:
+    """Two that are read of one bank take two clocks; what is still there is not read again."""
+    code = [
+        "FFMA.FTZ R102, R33, R8.reuse, R102",  # odd, even, even
+        "FFMA.FTZ R103, R33, R8, R103",  # R8 is there: two odd ones
+        "@!P0 FFMA R9, R8, R6, R4",  # three even ones
+        "FFMA R9, R8, R8, R5",  # one even, one odd
+        "FFMA R9, R8.reuse, 0.5, R5",
+        "FMUL R1, R6, R8",  # it was kept in another place
+        "LDS.128 R8, [R4+UR6+0x10]",
+        "BRA `(.L_x_7)",
+    ]
+    assert paper_kernels.clocks_of(code) == [2, 2, 3, 1, 1, 2, 1, 1]
+    between = ["FFMA R0, R1.reuse, R2, R3", "LDS R9, [R4]", "FFMA R0, R1, R2, R5"]
+    assert paper_kernels.clocks_of(between) == [2, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["bbb-sampling", "hmc-58368-rows", "hmc-1-chain"])

@@ -166,8 +166,8 @@ def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[
     lines = [f"{device}, by count: {parts}; on the host {milliseconds(modelled.host)}.", ""]
     lines += [
         "| kernel | launches | blocks | per SM | registers | shared | spilled | instructions of a "
-        "warp | multiply-adds | barriers | bytes asked for | us each | bound |",
-        "|" + "---|" * 13,
+        "warp | clocks | multiply-adds | barriers | bytes asked for | us each | bound |",
+        "|" + "---|" * 14,
     ]
     for launch, seconds, bound, held in sorted(modelled.rows, key=lambda row: -row[1])[:6]:
         each = 1e6 * seconds * units / launch.times
@@ -182,6 +182,7 @@ def _costliest(modelled: paper_model.Modelled, device: str, units: int) -> list[
             f"{launch.shared:,}",
             str(launch.spilled),
             f"{launch.issue:,.0f}{'' if not launch.guesses else ' ?'}",
+            f"{launch.clocks:,.0f}",
             f"{launch.fma:,.0f}" if not launch.mma else f"{launch.mma / launch.warps:,.0f} mma",
             f"{launch.barriers:,.0f}",
             quantity(launch.read + launch.written),
@@ -222,8 +223,7 @@ def page(found: Sequence[Counts]) -> str:
         "",
         "Written by `python -m benchmarks.paper --write`. **By count, not measured.** A time in "
         "these tables is a model's; what an H200 took is in [Arrays in device memory]"
-        "(gpu.md#measured-on-an-h200). The model knows nothing of the two banks of registers, which "
-        "make float32 products there a quarter slower than it says.",
+        "(gpu.md#measured-on-an-h200).",
         "",
         "How it is counted. Launches: of the present host code, on a device that writes down name, "
         "grid and arguments and runs nothing (`tests/support/cuda/recorder`). Instructions: PTX of "
@@ -241,7 +241,9 @@ def page(found: Sequence[Counts]) -> str:
         "measure 1 to 1.5 us there); "
         "and the slowest of issue, float32 lanes, shared memory, tensor cores, memory and L2; its "
         "efficiency of "
-        "issue, barriers, L2 and the two costs of a launch are assumed. Where all that a workload "
+        "issue, barriers, L2 and the two costs of a launch are assumed. `clocks`: in which a "
+        "scheduler issues the instructions of a warp, more than one for an instruction that reads "
+        "several registers of one bank (`paper_kernels.clocks_of`). Where all that a workload "
         "touches fits into L2, memory counts nothing. Reads of 16 bytes of shared memory take four "
         "wavefronts, two where pairs of lanes have equal addresses (`WideProduct`, `TapGradient`, "
         "`FewRowsProduct`; `Trajectory` and `RowGradient`, "

@@ -41,8 +41,8 @@ class Counted:
         Launches, and how many of them are of a graph.
     blocks, threads, registers, shared, spilled : int
         Of the grid, of a block, of a thread, bytes of a block, bytes of a thread.
-    issue : float
-        Instructions of an average warp.
+    issue, clocks : float
+        Instructions of an average warp, and clocks in which they are issued.
     fma : float
         Fused multiply-adds in float32 among them, by the PTX.
     waves : float
@@ -74,6 +74,7 @@ class Counted:
     shared: int
     spilled: int
     issue: float
+    clocks: float
     fma: float
     waves: float
     mma: float
@@ -211,6 +212,7 @@ def _count(
         shared=kernel.shared + shared,
         spilled=kernel.spilled,
         issue=average("issue"),
+        clocks=average("clocks"),
         fma=average("fma"),
         waves=average("waves"),
         mma=average("mma") * warps,

@@ -15,6 +15,7 @@ import math
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from ribbit._arrays import kernel_sources
 from tests.support.cuda import nvrtc
 from tests.support.cuda.compiler import kept
 
-__all__ = ["Kernel", "disassembler", "kernels"]
+__all__ = ["Kernel", "clocks_of", "disassembler", "kernels"]
 
 OPTIONS = (*kernel_sources.OPTIONS, "--ptxas-options=-v")
 ARCHITECTURE = "sm_90"
@@ -45,6 +46,7 @@ _PAIRED = (
 )
 _CLUSTER = 15  # barriers of a block that one of a cluster takes as long as; assumed, 0.25 us
 _GRID = 88  # and one through global memory, what counts the blocks that have come; assumed, 1.5 us
+_ARITHMETIC = ("FFMA", "FMUL", "FADD", "IMAD", "IADD3", "LOP3", "FSEL", "SHF")
 _MMA = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
 
 
@@ -62,6 +64,8 @@ class Kernel:
         Loops of the machine code, by places in `size_of`; None: nobody took it apart.
     machine_size : list of int
         Instructions outside of all loops, and inside each loop and no inner one.
+    machine_clocks : list of int
+        Clocks of a scheduler for the same, see `clocks_of`.
     """
 
     name: str
@@ -72,10 +76,19 @@ class Kernel:
     spilled: int
     machine: list[list[int]] | None
     machine_size: list[int]
+    machine_clocks: list[int]
 
     @cached_property
     def ratios(self) -> list[float]:
         """Machine instructions for each PTX instruction of each part."""
+        return self._ratios(self.machine_size)
+
+    @cached_property
+    def clock_ratios(self) -> list[float]:
+        """Clocks of issue for each PTX instruction of each part."""
+        return self._ratios(self.machine_clocks)
+
+    def _ratios(self, of_machine: list[int]) -> list[float]:
         parts = self.function.parts
         if self.machine is None:
             return [1.0] * len(parts)
@@ -84,11 +97,11 @@ class Kernel:
         sizes = [0] * (len(loops) + 1)
         for part, loop in zip(parts, owner, strict=True):
             sizes[loop + 1] += len(part)
-        whole = sum(self.machine_size) / max(1, sum(sizes))
+        whole = sum(of_machine) / max(1, sum(sizes))
         ratio = [whole] * len(sizes)
-        ratio[0] = self.machine_size[0] / max(1, sizes[0])
+        ratio[0] = of_machine[0] / max(1, sizes[0])
         for ours, theirs in self._pairs(sizes):
-            ratio[ours + 1] = self.machine_size[theirs + 1] / max(1, sizes[ours + 1])
+            ratio[ours + 1] = of_machine[theirs + 1] / max(1, sizes[ours + 1])
         return [ratio[loop + 1] for loop in owner]
 
     @property
@@ -126,13 +139,15 @@ class Kernel:
         return found
 
     def weights(self, kind: str) -> list[float]:
-        """Return what one run of each part costs: `kind` issue, fma, waves, mma or barriers.
+        """Return what one run of each part costs: `kind` issue, clocks, fma, waves, mma, barriers.
 
-        Instructions of a warp; fused multiply-adds in float32 among them; wavefronts of shared
-        memory, 4 bytes of a thread each; multiply-adds on tensor cores; barriers.
+        Instructions of a warp; clocks in which a scheduler issues them; fused multiply-adds in
+        float32 among them; wavefronts of shared memory, 4 bytes of a thread each; multiply-adds on
+        tensor cores; barriers.
         """
-        if kind == "issue":
-            parts = zip(self.function.parts, self.ratios, strict=True)
+        if kind in ("issue", "clocks"):
+            ratios = self.ratios if kind == "issue" else self.clock_ratios
+            parts = zip(self.function.parts, ratios, strict=True)
             return [ratio * len(part) for part, ratio in parts]
         paired = self.name.startswith(_PAIRED)
         found = [
@@ -190,7 +205,7 @@ def kernels(names: tuple[str, ...]) -> dict[str, Kernel]:
         facts["machine"] = None if tool is None else _machine(made.cubin, tool)
         path.write_text(json.dumps(facts))
 
-    ingredients = (text, nvrtc.version(), *names, *options, str(tool is None), "2")
+    ingredients = (text, nvrtc.version(), *names, *options, str(tool is None), "3")
     facts = json.loads(kept(".json", make, *ingredients).read_text())
     functions = paper_ptx.functions(facts["ptx"])
     threads = dict(re.findall(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)", facts["ptx"]))
@@ -204,6 +219,7 @@ def kernels(names: tuple[str, ...]) -> dict[str, Kernel]:
             *_usage(facts["log"], symbol),
             None if machine is None else machine["loops"],
             [] if machine is None else machine["size"],
+            [] if machine is None else machine["clocks"],
         )
     return found
 
@@ -255,7 +271,35 @@ def _loops(text: str) -> dict[str, Any]:
                 loops[begin] = max(loops.get(begin, 0), place)
     ordered = sorted(loops.items())
     owner = paper_ptx.regions(ordered, end)
-    size = [0] * (len(ordered) + 1)
-    for loop in owner:
+    size, clocks = ([0] * (len(ordered) + 1) for _ in range(2))
+    for loop, each in zip(owner, clocks_of(code[:end]), strict=True):
         size[loop + 1] += 1
-    return {"loops": ordered, "size": size}
+        clocks[loop + 1] += each
+    return {"loops": ordered, "size": size, "clocks": clocks}
+
+
+def clocks_of(code: Sequence[str]) -> list[int]:
+    """Return the clocks in which each instruction of a machine code is issued.
+
+    One; of arithmetic as many as registers that it reads lie in one of the two banks, even and odd
+    ones. What the instruction before read in the same place and marked ``.reuse`` is still there.
+    Of an H200 this says the 66 % of clocks with an instruction that its counters saw in products.
+    """
+    found, kept_before = [], dict[int, str]()
+    for line in code:
+        head, _, rest = re.sub(r"^@!?U?P\w+ ", "", line).partition(" ")
+        kept_now: dict[int, str] = {}
+        read: set[str] = set()
+        if head.startswith(_ARITHMETIC):
+            for place, operand in enumerate(rest.split(",")[1:4]):
+                register = re.search(r"\bR(\d+)(\.reuse)?", operand)
+                if register is None:
+                    continue
+                if kept_before.get(place) != register[1]:
+                    read.add(register[1])
+                if register[2]:
+                    kept_now[place] = register[1]
+        odd = sum(int(number) % 2 for number in read)
+        found.append(max(1, odd, len(read) - odd))
+        kept_before = kept_now
+    return found

@@ -1,10 +1,10 @@
 """Seconds of counted launches on a device that nobody has: a model, not a measurement.
 
 A launch takes node + fill + max(issue, lanes, shared, tensor, memory, L2) + barriers. Issue is what
-the busiest multiprocessor issues, blocks x warps x instructions over 4 eta clock, with
-eta = min(0.90, 0.45 + 0.15 w) for w resident warps per scheduler; lanes what its float32 units
-multiply and add. Launches that are not of a graph cost the host `launch` each, beside the device's
-time; the larger of the two counts.
+the busiest multiprocessor issues, blocks x warps x the larger of instructions / eta and of clocks
+over 4 clock, with eta = min(0.90, 0.45 + 0.15 w) for w resident warps per scheduler, and clocks
+those of the banks of registers; lanes what its float32 units multiply and add. Launches that are
+not of a graph cost the host `launch` each, beside the device's time; the larger of the two counts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Chip:
 _H100 = Chip(132, 1.755e9, 3.0e12, 5.5e12, 50 << 20, 227 << 10, 128, 635.0, 1024.0)
 DEVICES = {
     "H100": _H100,
-    "H200": replace(_H100, copy=4.3e12),
+    "H200": replace(_H100, clock=1.95e9, copy=4.15e12),  # measured, see docs/gpu.md
     "A100": Chip(
         108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 64, 435.0, 512.0, clusters=False
     ),
@@ -171,7 +171,7 @@ def _launch(one: Counted, chip: Chip, cached: bool) -> tuple[float, dict[str, fl
     eta = min(0.90, 0.45 + 0.15 * active * one.warps / 4)
     bounds = {
         "lanes": busiest * one.warps * 32 * one.fma / (chip.lanes * chip.clock),
-        "issue": busiest * one.warps * one.issue / (4 * eta * chip.clock),
+        "issue": busiest * one.warps * max(one.issue / eta, one.clocks) / (4 * chip.clock),
         "shared": busiest * one.warps * one.waves / chip.clock,
         "tensor": busiest * one.mma / (chip.mma * chip.clock),
         "memory": 0.0 if cached else one.memory / chip.copy,
