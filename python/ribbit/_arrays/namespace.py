@@ -42,6 +42,7 @@ _IGNORE: Any = contextlib.nullcontext()
 
 
 _devices: dict[str, Device] = {}  # by the name of the array library
+_SILENT = {"cupy"}  # packages whose arrays have no `__array_namespace__`
 
 
 def device_of(xp: ModuleType, function: str = "ribbit") -> Device | None:
@@ -75,7 +76,7 @@ def library_of(value: object) -> ModuleType | None:
     if isinstance(value, type):
         return None
     package = type(value).__module__.partition(".")[0]
-    if (package == "cupy" or package in _devices) and hasattr(value, "__cuda_array_interface__"):
+    if package in _SILENT and hasattr(value, "__cuda_array_interface__"):
         return sys.modules[package]
     get = getattr(value, "__array_namespace__", None)
     return None if get is None else get()

@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 
 from ribbit._arrays.device import STATIC_SHARED, pack
-from ribbit._arrays.namespace import _devices
+from ribbit._arrays.namespace import _SILENT, _devices
 from tests.support.cuda.compiler import Compiler
 
 
@@ -159,6 +159,7 @@ NAMESPACE = Namespace("cpu_device")
 # As CuPy's, arrays have no `__array_namespace__`: the package of their type is the library.
 Array.__module__ = NAMESPACE.__name__
 sys.modules.setdefault(NAMESPACE.__name__, NAMESPACE)
+_SILENT.add(NAMESPACE.__name__)
 
 
 def register():
