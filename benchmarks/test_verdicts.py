@@ -335,11 +335,13 @@ def test_floors():
 
 
 def test_table():
-    row = {"name": "x", "seconds": 2e-3, "floor": 1e-3, "target": "fast"}
-    rival = row | {"rival": {"name": "torch", "seconds": 8e-3}}
-    lines = gpu.table([row, rival]).splitlines()
+    row = {"name": "x", "seconds": 2e-3, "floor": 1e-3, "target": "fast", "rivals": {}}
+    failed = row | {"rivals": {"jax": "RuntimeError: no device"}}
+    both = row | {"rivals": {"jax": 9e-3, "torch": 8e-3}}
+    lines = gpu.table([row, failed, both]).splitlines()
     assert "50%" in lines[2]
-    assert "4.00x" in lines[3]
+    assert lines[3] == lines[2]
+    assert "| torch 8.000 ms | 4.00x |" in lines[4]
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,18 @@ def _seconds(call: Callable[[], Any], repeats: int) -> list[float]:
 
 def _replay(call: Callable[[], Any]) -> Callable[[], Any] | None:
     """Return what replays a call, None for one that cannot be captured."""
+    before, own, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        own.wait_stream(before)
+        with torch.cuda.stream(own):
+            call()  # what a stream needs once
+        with torch.cuda.graph(graph, stream=own):
             call()
     except RuntimeError:
         return None
+    finally:  # a capture that fails may leave its stream behind
+        torch.cuda.set_stream(before)
+        torch.cuda.synchronize()
     return graph.replay
 
 

@@ -1,9 +1,9 @@
 """Answers of a device that can be told right from wrong: against the CPU, and bit by bit.
 
 Each answer is a function of an array library: NumPy for the CPU's own code, a device's, or the
-stand-in that runs the device's kernels on the CPU. Device and stand-in must agree in every bit, and
-both with the CPU within what float32 rounds: a gradient is held against the CPU's in float64,
-beside which the CPU's own float32 errs as well.
+stand-in that runs the device's kernels on the CPU. Device and stand-in must agree in every bit, but
+for tensor cores, whose sums nobody documents, and both with the CPU within what float32 rounds: a
+gradient is held against the CPU's in float64, beside which the CPU's own float32 errs as well.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from typing import Any
 
 __all__ = ["kernel_times", "short"]
 
-_MOST = 60  # kernels of a row that are written down
+_MOST, _LONG = 60, 240  # kernels of a row that are written down, and letters of their names
 
 
 def short(name: str) -> str:
     """Return the kernel that `run` was made for, without namespaces; other names as they are."""
-    found = re.search(r"run(?:_clusters)?<(.*)>\(", name)
-    return re.sub(r"\bribbit::(?:cuda::)?", "", found[1] if found else name)[:160]
+    found = re.search(r"run(?:_clusters)?<(.*?)\s*>\(", name)
+    return re.sub(r"\bribbit::(?:cuda::)?", "", found[1] if found else name)
 
 
 def kernel_times(call: Callable[[], Any], wait: Callable[[], None]) -> Iterator[dict[str, Any]]:
@@ -38,4 +38,4 @@ def kernel_times(call: Callable[[], Any], wait: Callable[[], None]) -> Iterator[
     total = sum(map(sum, found.values()))
     yield {"device_seconds": total, "launches": sum(map(len, found.values()))}
     costly = sorted(found, key=lambda name: -sum(found[name]))[:_MOST]
-    yield {"kernels": {name: [len(found[name]), sum(found[name])] for name in costly}}
+    yield {"kernels": {name[:_LONG]: [len(found[name]), sum(found[name])] for name in costly}}

@@ -324,7 +324,7 @@ def measure(
 ) -> Iterator[list[dict[str, Any]]]:
     """Time every row, then its rivals, on CuPy's device: seconds of one unit, medians.
 
-    Yields what is known of all rows after each number: a lease may end at any of them.
+    Yields what is known of all rows after each number: a run may end at any of them.
     """
     import cupy
 

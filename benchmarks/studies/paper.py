@@ -231,7 +231,7 @@ def page(found: Sequence[Counts]) -> str:
         "addresses depend on are run for a few threads of each launch, which says how often each "
         f"loop runs; and {source}: instructions of each loop, for the A100 too (`LastLayers` has "
         "more there, about twice as many in its loop: sm_80 has no instruction that rounds to "
-        "TF32, which adds some 7 ms to mc-forward-tf32 on an A100). Bytes asked for: "
+        "TF32, which mc-forward-tf32 pays for on an A100). Bytes asked for: "
         "by all lanes of all warps, caches or not; of memory: no more than lies between the first "
         "and the last byte that a launch touches of an allocation. Model: "
         "`benchmarks/studies/paper_model.py`, a launch is 1.5 us as the node of a graph and 5 us "
@@ -249,10 +249,11 @@ def page(found: Sequence[Counts]) -> str:
         "`FewRowsProduct`; `Trajectory` and `RowGradient`, "
         "but for the last of an odd number of rows of tiles, which is counted as the others). "
         "Floor: bytes "
-        "over a device's copy bandwidth or operations over the peak of the data sheet.",
+        "over a device's copy bandwidth or operations over the peak of the data sheet, of the H200 at "
+        "the clock that was measured.",
         "",
-        "`reachable`: launches, and the same model of kernels that are designed and not written, "
-        "whose prototypes were compiled and counted by hand. `per multiply-add`: instructions of "
+        "`reachable`: launches, and a model without the banks of registers of kernels that were "
+        "designed, whose prototypes were compiled and counted by hand. `per multiply-add`: instructions of "
         "a lane for each multiply-add that the floor counts, in float32. `?`: branches on numbers "
         "that nobody computed were guessed. `*`: not every loop of the PTX has "
         "one of the machine code; such a loop takes the ratio of the whole kernel. "

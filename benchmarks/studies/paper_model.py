@@ -1,4 +1,4 @@
-"""Seconds of counted launches on a device that nobody has: a model, not a measurement.
+"""Seconds of counted launches on a device: a model, not a measurement.
 
 A launch takes node + fill + max(issue, lanes, shared, tensor, memory, L2) + barriers. Issue is what
 the busiest multiprocessor issues, blocks x warps x the larger of instructions / eta and of clocks
@@ -74,7 +74,7 @@ class Chip:
 _H100 = Chip(132, 1.755e9, 3.0e12, 5.5e12, 50 << 20, 227 << 10, 128, 635.0, 1024.0)
 DEVICES = {
     "H100": _H100,
-    "H200": replace(_H100, clock=1.95e9, copy=4.15e12),  # measured, see docs/gpu.md
+    "H200": replace(_H100, clock=1.95e9, copy=4.15e12),  # measured: benchmarks/evidence/gpu
     "A100": Chip(
         108, 1.41e9, 1.35e12, 3.5e12, 40 << 20, 163 << 10, 64, 435.0, 512.0, clusters=False
     ),

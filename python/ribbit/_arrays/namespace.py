@@ -75,9 +75,11 @@ def library_of(value: object) -> ModuleType | None:
         return np
     if isinstance(value, type):
         return None
-    package = type(value).__module__.partition(".")[0]
-    if package in _SILENT and hasattr(value, "__cuda_array_interface__"):
-        return sys.modules[package]
+    if hasattr(type(value), "__cuda_array_interface__"):
+        for kind in type(value).__mro__:
+            package = kind.__module__.partition(".")[0]
+            if package in _SILENT:
+                return sys.modules[package]
     get = getattr(value, "__array_namespace__", None)
     return None if get is None else get()
 

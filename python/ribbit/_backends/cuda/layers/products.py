@@ -38,12 +38,12 @@ _NARROW = 16  # columns, or weights of an output, that a tile of 64 would be mos
 _WIDE = 1 << 18  # multiply-adds from which wide products pay
 # What is counted in 32 bits: 16 rows or terms, 64 lines in memory.
 MOST_WIDE, MOST_STRIDE = 1 << 26, 1 << 24
-# Tiles of wide products: clocks of issue of 16 terms, as counted, and blocks of a multiprocessor;
-# of matrices, and of what finds its numbers. A clock for an instruction, and one more where two of
-# the registers that it reads lie in one bank.
+# Tiles of wide products of matrices: clocks of issue of 16 terms, as counted, and blocks of a
+# multiprocessor. A clock for an instruction, and one more where two of the registers that it reads
+# lie in one bank. Of those that find their numbers, below: instructions.
 _TILES = {
     (256, 80): (1910, 2),
-    (128, 128): (1380, 2),
+    (128, 128): (1350, 2),
     (128, 64): (750, 2),
     (128, 32): (447, 3),
     (128, 16): (252, 3),
@@ -329,7 +329,7 @@ def _wide_product(
 
 
 def _issue(tile: tuple[int, int], counted: tuple[int, int], m: int, n: int, copies: int) -> float:
-    """Return a time, by the paper's model of issue, of products by tiles on a large device."""
+    """Return what tiles are compared by: clocks over the share of them that so many warps use."""
     clocks, resident = counted
     blocks = -(-m // tile[0]) * -(-n // tile[1]) * copies
     turns = -(-blocks // PROCESSORS)

@@ -101,7 +101,7 @@ class Trajectory:
         Interrupted
             Once the event `interrupt` is set.
         """
-        while count:
+        while count > 0:
             if interrupt is not None and interrupt.is_set():
                 raise Interrupted
             together = self._program.steps_together
