@@ -249,12 +249,13 @@ def page(found: Sequence[Counts]) -> str:
         "`FewRowsProduct`; `Trajectory` and `RowGradient`, "
         "but for the last of an odd number of rows of tiles, which is counted as the others). "
         "Floor: bytes "
-        "over a device's copy bandwidth or operations over the peak of the data sheet, of the H200 at "
-        "the clock that was measured.",
+        "over a device's copy bandwidth or operations over the peak of the data sheet, of the H200 "
+        "at the clock that was measured.",
         "",
         "`reachable`: launches, and a model without the banks of registers of kernels that were "
-        "designed, whose prototypes were compiled and counted by hand. `per multiply-add`: instructions of "
-        "a lane for each multiply-add that the floor counts, in float32. `?`: branches on numbers "
+        "designed, whose prototypes were compiled and counted by hand. "
+        "`per multiply-add`: instructions of a lane for each multiply-add that the floor counts, "
+        "in float32. `?`: branches on numbers "
         "that nobody computed were guessed. `*`: not every loop of the PTX has "
         "one of the machine code; such a loop takes the ratio of the whole kernel. "
         "Beside the rows of the table: hmc-wide, sgld, of 784-256-256-10.",
