@@ -206,8 +206,8 @@ FAULTS = {
     ),
     "Join: one partial sum is left out": Fault(
         "join_kernels.h",
-        "for (Index s = 0; s < slices; ++s) {",
-        "for (Index s = 1; s < slices; ++s) {",
+        "s + k < slices && j * kBlock < left",
+        "s + k + 1 < slices && j * kBlock < left",
         by_rows,
     ),
     "Advance: a four has one array's prior": Fault(
