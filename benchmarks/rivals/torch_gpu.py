@@ -132,50 +132,9 @@ def _update(device: str, small: bool) -> Callable[[], Any]:
     return lambda: step(q, p, g)
 
 
-def _trajectories(chains: int, steps: int) -> Callable[[str, bool], Callable[[], Any]]:
-    def make(device: str, small: bool) -> Callable[[], Any]:
-        count, number = (min(chains, 3), 2) if small else (chains, steps)
-        x, y = torch.randn(500, 8, device=device), torch.randn(500, 1, device=device)
-        shapes = [(8, 50), (50,), (50, 50), (50,), (50, 1), (1,)]
-        q = [torch.randn(count, *s, device=device) * 0.1 for s in shapes]
-        p = [torch.zeros_like(a) for a in q]
-
-        def density(w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> Any:
-            h = F.silu(torch.addmm(b2, F.silu(torch.addmm(b1, x, w1)), w2))
-            arrays = (w1, b1, w2, b2, w3, b3)
-            prior = sum((a * a).sum() for a in arrays)
-            return -50.0 * ((y - torch.addmm(b3, h, w3)) ** 2).sum() - 0.5 * prior
-
-        grad = torch.func.vmap(torch.func.grad(density, argnums=tuple(range(6))))
-
-        @torch.compile
-        def step(q: Any, p: Any) -> Any:
-            p = [a + 1e-4 * g for a, g in zip(p, grad(*q), strict=True)]
-            return [a + 1e-4 * b for a, b in zip(q, p, strict=True)], p
-
-        def run() -> Any:
-            a, b = q, p
-            for _ in range(number):
-                a, b = step(a, b)
-            return a
-
-        return run
-
-    return make
-
-
-def _rows(device: str, small: bool) -> Callable[[], Any]:
-    rows, number = (40, 2) if small else (58_368, 100)
-    x, y = torch.randn(rows, 22, device=device), torch.randint(2, (rows, 1), device=device).float()
-    q = [torch.randn(s, device=device) * 0.1 for s in ((22, 40), (40,), (40, 1), (1,))]
+def _leapfrogs(grad: Callable[..., Any], q: list[Any], number: int) -> Callable[[], Any]:
+    """Make `number` steps from q with momenta of 0, each compiled."""
     p = [torch.zeros_like(a) for a in q]
-
-    def density(w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
-        f = torch.addmm(b2, F.silu(torch.addmm(b1, x, w1)), w2)
-        prior = sum((a * a).sum() for a in (w1, b1, w2, b2))
-        return -F.binary_cross_entropy_with_logits(f, y, reduction="sum") - 0.5 * prior
-
-    grad = torch.func.grad(density, argnums=(0, 1, 2, 3))
 
     @torch.compile
     def step(q: Any, p: Any) -> Any:
@@ -189,6 +148,41 @@ def _rows(device: str, small: bool) -> Callable[[], Any]:
         return a
 
     return run
+
+
+def _trajectories(chains: int, steps: int) -> Callable[[str, bool], Callable[[], Any]]:
+    def make(device: str, small: bool) -> Callable[[], Any]:
+        count, number = (min(chains, 3), 2) if small else (chains, steps)
+        x, y = torch.randn(500, 8, device=device), torch.randn(500, 1, device=device)
+        shapes = [(8, 50), (50,), (50, 50), (50,), (50, 1), (1,)]
+        q = [torch.randn(count, *s, device=device) * 0.1 for s in shapes]
+
+        def density(w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> Any:
+            h = F.silu(torch.addmm(b2, F.silu(torch.addmm(b1, x, w1)), w2))
+            arrays = (w1, b1, w2, b2, w3, b3)
+            prior = sum((a * a).sum() for a in arrays)
+            return -50.0 * ((y - torch.addmm(b3, h, w3)) ** 2).sum() - 0.5 * prior
+
+        grad = torch.func.vmap(torch.func.grad(density, argnums=tuple(range(6))))
+
+        return _leapfrogs(grad, q, number)
+
+    return make
+
+
+def _rows(device: str, small: bool) -> Callable[[], Any]:
+    rows, number = (40, 2) if small else (58_368, 100)
+    x, y = torch.randn(rows, 22, device=device), torch.randint(2, (rows, 1), device=device).float()
+    q = [torch.randn(s, device=device) * 0.1 for s in ((22, 40), (40,), (40, 1), (1,))]
+
+    def density(w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+        f = torch.addmm(b2, F.silu(torch.addmm(b1, x, w1)), w2)
+        prior = sum((a * a).sum() for a in (w1, b1, w2, b2))
+        return -F.binary_cross_entropy_with_logits(f, y, reduction="sum") - 0.5 * prior
+
+    grad = torch.func.grad(density, argnums=(0, 1, 2, 3))
+
+    return _leapfrogs(grad, q, number)
 
 
 def _resnet(device: str, small: bool) -> Callable[[], Any]:
