@@ -1,8 +1,9 @@
 """Which slow checks of `.ci/run` have passed on the very files that are here.
 
 ``python -m tools.checked native-avx2`` ends with 0 where native tests passed under sanitizers, with
-kernels of that width, and for AArch64 under an emulator; ``kernels`` where the device's kernels
-passed under AddressSanitizer; with 1 where they must run. `.ci/run` makes them then, and says what
+kernels of that width, and for AArch64 under an emulator; ``kernels`` where the tests with that mark
+passed, which are of the device's kernels alone: their answers on the CPU, AddressSanitizer, limits
+by nvcc, texts by NVRTC; with 1 where they must run. `.ci/run` makes them then, and says what
 records it: the same with ``--write``, which is committed like any other change. One byte of the
 files below, and they run again.
 """
@@ -40,6 +41,7 @@ SOURCES = {
     "native-avx2": NATIVE,
     "native-avx512": NATIVE,
     "kernels": (
+        "cpp/bindings",
         "cpp/core",
         "cpp/cuda",
         "python/ribbit/_arrays",
@@ -47,8 +49,11 @@ SOURCES = {
         "python/ribbit/models",
         "python/ribbit/targets",
         "tests/backends/cuda",
+        "tests/conftest.py",
         "tests/oracle",
         "tests/support",
+        "tools/kernel_budget.json",
+        "tools/kernel_budget.py",
     ),
 }
 

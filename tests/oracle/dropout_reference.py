@@ -73,10 +73,3 @@ def gradient(theta, rows, first, second):
 def masks_of(rows, *, seed, step, sample, hidden=5, purpose=MASK):
     where = {"seed": seed, "step": step, "sample": sample, "purpose": purpose}
     return mask(rows, 3, 0.3, layer=0, **where), mask(rows, hidden, 0.45, layer=3, **where)
-
-
-def fitted(net=None, **options):
-    """A fit whose weights are a draw of the prior: what it predicts does not depend on training."""
-    density = target(net, **options)
-    mcd = rb.MCDropout(density, batch_size=None, learning_rate=1e-12)
-    return mcd.fit(1, seed=1, init=0.5 * np.random.default_rng(6).normal(size=density.dim))

@@ -6,7 +6,8 @@ import pytest
 import ribbit as rb
 from ribbit.results import prediction
 from ribbit.results.fits import EnsembleFit
-from tests.oracle.dropout_reference import X, Y, fitted, target
+from tests.oracle.dropout_reference import X, Y, target
+from tests.support.dropout_fits import fitted
 
 DRAWS = 50
 

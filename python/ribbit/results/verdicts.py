@@ -34,6 +34,7 @@ _APART = 1.3  # an R-hat that says more than that chains are slow
 _EFFECTIVE, _ENERGY = "effective draws", "E-BFMI per chain"
 _FEWEST_TO_WARN = 10  # a run of fewer is a trial: the summary speaks, `sample` does not
 _STOCHASTIC = ("SGLD", "SGHMC", "BAOAB")  # of minibatches, without an accept step
+_ERRORS = 5.0  # times the energy variance that warmup aimed at: then about twice the bias
 _CHECKED = 2048  # draws of all chains that the check after a run looks at: some milliseconds
 # Parameters that are judged where nothing says what they predict: of long runs fewer.
 _FEWEST_PARAMETERS, _PARAMETERS, _JUDGED = 8, 128, 1 << 21
@@ -377,6 +378,7 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
             " The draws are biased, since no step is rejected: by less, the smaller the energy "
             "variance (energy_variance=); adjusted=True has no bias."
         )
+        verdict += _grown(_energy_errors(draws))
     elif converged and draws.settings.get("sampler") in _STOCHASTIC:
         verdict += (
             " The draws are biased, since no step is rejected, and R-hat does not see it: by less, "
@@ -401,6 +403,33 @@ def summary_of_draws(draws: Any, predictions: Array | None) -> Summary:
     if not draws.complete:
         verdict += " The run was cut short: resume=draws goes on."
     return Summary(title, tuple(rows), converged, verdict)
+
+
+def _energy_errors(draws: Any) -> tuple[Array, float | None] | None:
+    """Return the energy variance (C,) of unadjusted steps, and what it may be.
+
+    That is `_ERRORS` times what warmup aimed at; None where the step was given and nothing aimed.
+    """
+    if "energy_variance" not in draws.stats or not len(draws):
+        return None
+    variance = np.asarray(as_host(draws.stats["energy_variance"]), dtype=np.float64)[:, -1]
+    aimed = draws.settings.get("energy_variance")
+    if aimed is None or draws.settings.get("step_size") != "auto":
+        return variance, None
+    return variance, _ERRORS * float(aimed[-1])
+
+
+def _grown(errors: tuple[Array, float | None] | None) -> str:
+    """Return what a verdict says of energy errors that are not those that warmup aimed at."""
+    if errors is None or errors[1] is None or not (over := errors[0] > errors[1]).any():
+        return ""
+    times = errors[0].max() / errors[1] * _ERRORS
+    return (
+        f" In {int(over.sum())} of {over.size} chains the energy variance is up to {times:.3g} "
+        "times what warmup aimed at: they have come into places that are narrower than those where "
+        "their steps were found, and are more biased than that. Take a longer warmup (warmup=), or "
+        "a smaller energy_variance."
+    )
 
 
 def _remarks(rows: Sequence[Row]) -> str:
@@ -499,10 +528,13 @@ def _sampler_rows(draws: Any, found: Findings) -> list[Row]:
         rate = np.asarray(as_host(stats["acceptance_rate"]), dtype=np.float64).mean(axis=1)
         text = f"{rate.mean():.2f} (chains {rate.min():.2f} to {rate.max():.2f})"
         rows.append(Row("acceptance", text))
-    if "energy_variance" in stats and size:
-        variance = np.asarray(as_host(stats["energy_variance"]), dtype=np.float64)[:, -1]
+    if (errors := _energy_errors(draws)) is not None:
+        variance, limit = errors
         text = f"{variance.mean():.3g} (chains {variance.min():.3g} to {variance.max():.3g})"
-        rows.append(Row("energy variance per parameter", text))
+        wanted, good = "", None
+        if limit is not None:
+            wanted, good = f"<= {limit:.3g}", bool((variance <= limit).all())
+        rows.append(Row("energy variance per parameter", text, wanted, good))
     if (lengths := getattr(draws.state, "trajectory_length", None)) is not None:
         rows.append(Row("trajectory length", f"{float(lengths[0]):.3g}, adapted across chains"))
     if (pilot := draws.settings.get("pilot")) is not None:

@@ -61,6 +61,7 @@ def test_every_header_is_installed():
     assert [n for n in seen if not any(fnmatch(Path(n).name, p) for p in patterns)] == []
 
 
+@pytest.mark.kernels
 @pytest.mark.slow  # three minutes of nvcc; a step of its own in .ci/run
 @needs_nvcc
 def test_nvcc():
@@ -78,6 +79,7 @@ def test_nvcc():
             assert usage["shared"] <= MOST_SHARED, name
 
 
+@pytest.mark.kernels
 @pytest.mark.slow
 @needs_nvcc
 def test_budget():
@@ -118,6 +120,7 @@ def test_a_warning_is_an_error(monkeypatch):
         kernel_budget.measure(("FillUniform",))
 
 
+@pytest.mark.kernels
 @pytest.mark.slow  # a minute or two each; .ci/run has one beside nvcc, which compiles for both
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -14,6 +14,8 @@ from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.layer_problems import SILU, net
 
+pytestmark = pytest.mark.kernels
+
 CHAINS = 2
 ONE_STAGE = SMALL_SHARED[0]
 GAP = 3  # numbers between the weights of chains, which may begin anywhere

@@ -12,6 +12,8 @@ from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.layer_problems import SILU, TANH, net
 
+pytestmark = pytest.mark.kernels
+
 
 def unit(filters, kernel=3, **options):
     return [rb.Conv2D(filters, kernel, padding="same", **options), rb.FilterResponseNorm()]

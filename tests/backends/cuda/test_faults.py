@@ -22,6 +22,8 @@ from tests.support.cuda.problems import persistent_of, problem
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 from tests.support.paths import CPP, ROOT
 
+pytestmark = pytest.mark.kernels
+
 HEADER = str(Path(__file__).with_name("faulty_kernels.h"))
 THREADS = 64
 RACES = {

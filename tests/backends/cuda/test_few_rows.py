@@ -14,6 +14,8 @@ from tests.support.cuda.kernel_list import FEW_ROWS_PRODUCTS
 from tests.support.cuda.problems import check, evaluate, problem, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 
+pytestmark = pytest.mark.kernels
+
 SHAPES = [(1, 17, 64), (32, 16, 128), (33, 20, 100), (70, 36, 129), (128, 64, 784)]
 CHAINS = 2
 

@@ -26,6 +26,8 @@ from tests.support.cuda.problems import (
 )
 from tests.support.layer_problems import COMPILED, SILU, TANH, net
 
+pytestmark = pytest.mark.kernels
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():

@@ -18,6 +18,8 @@ from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import evaluate, program_of
 from tests.support.layer_problems import SILU, TANH, net
 
+pytestmark = pytest.mark.kernels
+
 BOUND = {"float32": 1e-5, "float64": 1e-11}
 COMPILER = Compiler()  # of all tests here: what one compiled serves the next
 CONVOLUTIONS = dict(list(problems.conv_models().items())[::5])

@@ -18,6 +18,8 @@ from tests.support.cuda.problems import LIKELIHOODS, PRIORS, problem, tables_of
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.layer_problems import COMPILED
 
+pytestmark = pytest.mark.kernels
+
 DTYPES = ("float32", "float64")
 RULES = {  # code, preconditioned
     "langevin": (0, False),

@@ -32,7 +32,10 @@ from tests.support.cuda.thread_orders import ORDERS, compiler
 from tests.support.layer_problems import SILU, net
 from tests.support.paths import CPP
 
-pytestmark = pytest.mark.skipif(FIBERS not in dict(ORDERS), reason="sanitizers know no fibers")
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.skipif(FIBERS not in dict(ORDERS), reason="sanitizers know no fibers"),
+]
 
 
 def program(*, rows, precision="float32", small=False, **options):

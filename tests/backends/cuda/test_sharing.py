@@ -12,6 +12,8 @@ from ribbit._backends.cuda.density import DeviceDensity
 from tests.support.cuda.cpu_device import NAMESPACE, CpuDevice
 from tests.support.cuda.problems import tables_of
 
+pytestmark = pytest.mark.kernels
+
 RNG = np.random.default_rng(5)
 
 

@@ -16,6 +16,8 @@ from tests.support.cuda.problems import check, evaluate, persistent_of, problem,
 from tests.support.cuda.thread_orders import in_every_order
 from tests.support.layer_problems import SILU, net
 
+pytestmark = pytest.mark.kernels
+
 SMALL = 99 * 1024  # of compute capability 8.6, 8.9, 12.0
 
 

@@ -13,6 +13,8 @@ from tests.support.cuda.problems import compare, evaluate, program_of, starts
 from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.layer_problems import SILU, net
 
+pytestmark = pytest.mark.kernels
+
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 CHAINS, SIDE = 2, 8
 

@@ -20,6 +20,8 @@ from tests.support.cuda.kernel_list import WIDE_TENSOR_PRODUCTS
 from tests.support.cuda.tf32 import nearest
 from tests.support.cuda.thread_orders import ORDERS, compile_all, compiler, in_every_order
 
+pytestmark = pytest.mark.kernels
+
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 FAULTS = ("FragmentsTooEarly", "ProductOfSomeLanes")
 MATRICES = [f"MatricesOfRows<{n}, {flag}>" for n in (2, 4) for flag in ("false", "true")]

@@ -15,6 +15,8 @@ from tests.support.cuda.thread_orders import compile_all, in_every_order
 from tests.support.cuda.wide_products import SHAPES, fitting, launched, numbers, split, tile_of
 from tests.support.layer_problems import net
 
+pytestmark = pytest.mark.kernels
+
 HEADER = str(Path(__file__).with_name("tensor_kernels.h"))
 PLACES = {"128, 128": (16, 16), "256, 80": (64, 4)}  # threads below each other and side by side
 ROOM = 227 << 10  # bytes of shared memory of a block of an H100

@@ -11,6 +11,8 @@ from tests.support.cuda.kernel_list import WIDE_TENSOR_PRODUCTS as WIDE
 from tests.support.cuda.thread_orders import compile_all
 from tests.support.cuda.wide_products import CHAINS, SHAPES, fitting, launched, split, tile_of
 
+pytestmark = pytest.mark.kernels
+
 
 def plain(name):
     """The products of the same operands by small tiles: on tensor cores, and in float32."""

@@ -10,13 +10,13 @@ from ribbit.results.fits import DropoutFit
 from tests.oracle.dropout_reference import (
     PREDICTIVE_MASK,
     ROWS,
-    fitted,
     forward,
     gradient,
     masks_of,
     model,
     target,
 )
+from tests.support.dropout_fits import fitted
 from tests.support.gates import Table
 
 

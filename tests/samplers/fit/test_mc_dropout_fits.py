@@ -9,8 +9,9 @@ import ribbit as rb
 from ribbit.errors import NonFiniteError
 from ribbit.results.fits import EnsembleFit
 from ribbit.targets.dropout import check_addresses
-from tests.oracle.dropout_reference import ROWS, X, Y, fitted, gradient, masks_of, model, target
+from tests.oracle.dropout_reference import ROWS, X, Y, gradient, masks_of, model, target
 from tests.oracle.stochastic_reference import batch_of
+from tests.support.dropout_fits import fitted
 
 
 @pytest.mark.parametrize("batch", [None, 20])

@@ -149,6 +149,47 @@ def test_the_summary_says_that_the_draws_are_biased():
     assert work.value == f"{4 * 50 * 25:,}"
 
 
+class Narrowing:
+    """Nine directions of sd 1 where the first is below 30, of 0.1 beyond; its own mean is 120."""
+
+    array_namespace, dtype, dim = np, np.dtype(np.float64), 10
+
+    def value_and_grad(self, theta, rows=None):
+        first, others = theta[:, 0], theta[:, 1:]
+        share = 1.0 / (1.0 + np.exp(-np.clip(first - 30.0, -50.0, 50.0)))
+        precision, slope = 1.0 + 99.0 * share, 99.0 * share * (1.0 - share)
+        square = np.sum(others**2, axis=1)
+        value = -((first - 120.0) ** 2) / 800.0 - 0.5 * precision * square
+        grad = -theta * precision[:, None]
+        grad[:, 0] = (120.0 - first) / 400.0 - 0.5 * slope * square + 4.5 * slope / precision
+        return value + 4.5 * np.log(precision), grad
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "grown"),
+    [
+        (-40.0, {}, True),  # steps are found in the wide part, and are too long beyond
+        (120.0, {}, False),
+        (-40.0, {"step_size": 1.0, "decoherence_length": 5.0}, False),  # nothing was aimed at
+    ],
+)
+def test_the_summary_says_where_energy_errors_have_grown(start, options, grown):
+    init = np.zeros((4, 10))
+    init[:, 0] = start
+    draws = MCLMC(Narrowing(), **options).sample(
+        100, warmup=400, init=init, chains=4, seed=1, progress=False
+    )
+    (row,) = (r for r in draws.summary().rows if r.name == "energy variance per parameter")
+    text = " ".join(draws.summary().text.split())
+    assert (row.good is False) == grown
+    assert (row.wanted == "") == bool(options)
+    assert ("times what warmup aimed at" in text) == grown
+    if grown:
+        found = draws.stats["energy_variance"][:, -1]
+        assert f"In {np.sum(found > 0.1)} of 4 chains" in text
+        assert f"up to {found.max() / 0.02:.3g} times" in text
+
+
 @pytest.mark.filterwarnings("ignore::ribbit.errors.ScaleWarning")
 def test_steps_that_move_nothing_are_warned_of():
     """Columns with an sd of 1,000: in float32 the step falls below what moves a parameter.
