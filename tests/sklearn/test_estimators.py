@@ -362,3 +362,15 @@ def test_a_run_that_takes_minutes_says_so_before_it_begins():
         if told:
             assert "20 rows and 18 parameters" in found[0]
             assert "method='sghmc'" in found[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*expected at least one draw within max_seconds")
+def test_a_time_that_ends_in_warmup_is_said():
+    x, y = table(3000)
+    model = BNNRegressor((4,), max_seconds=0.5, warmup=2_000_000)
+    with pytest.raises(
+        ValueError, match=r"expected a draw within max_seconds=0.5, got none"
+    ) as said:
+        model.fit(x, y)
+    assert "of 2,000,000 steps of warmup" in str(said.value)
+    assert not hasattr(model, "draws_")

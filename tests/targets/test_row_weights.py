@@ -222,3 +222,19 @@ def test_what_are_no_weights_is_refused(given, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=rf"^\[Posterior\] expected .*{text}"):
         made("known", x, y, outputs, sample_weight=np.asarray(given) * 2.0
              if not isinstance(given, str) else given, dtype=np.float32)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 3, ROWS + 1])
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_as_many_weights_as_rows(count: int, value: float) -> None:
+    """Weights of 1 are none, but not of other rows."""
+    x, y, outputs = data("learned")
+    with pytest.raises(ValueError, match=rf"sample_weight of shape \({ROWS},\), got \({count},\)"):
+        made("learned", x, y, outputs, sample_weight=np.full(count, value))
+    target = made("learned", x, y, outputs)
+    prediction = rb.MeanField(np.zeros(target.dim), np.ones(target.dim), predictive=target)
+    found = prediction.predict(x, 4)
+    with pytest.raises(ValueError, match=rf"expected sample_weight with {ROWS} rows"):
+        found.log_likelihood(y, sample_weight=np.full(count, value))
+    ones = found.log_likelihood(y, sample_weight=np.ones(ROWS))
+    assert ones == found.log_likelihood(y)

@@ -7,7 +7,7 @@ import numbers
 import os
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -317,7 +317,7 @@ def data(function: str, name: str, value: object, dtype: np.dtype[Any]) -> Float
 
 
 def row_weights(function: str, value: Any, *, some: bool = False) -> npt.NDArray[np.float64] | None:
-    """Return weights (N,) of rows in float64; None where all are 1, or nothing is given.
+    """Return weights (N,) of rows in float64, None where nothing is given.
 
     some: they are those of some of the rows, as they are: what all of them are others know.
 
@@ -332,11 +332,14 @@ def row_weights(function: str, value: Any, *, some: bool = False) -> npt.NDArray
     if array.ndim != 1:
         raise ShapeError(f"[{function}] expected sample_weight of shape (N,), got {summary(array)}")
     all_true(function, "sample_weight >= 0", "sample_weight", array, array >= 0)
-    if some:
-        return array
-    if array.size and not array.any():
+    if not some and array.size and not array.any():
         raise DataError(f"[{function}] expected a sample_weight above 0, got zeros alone")
-    return None if (array == 1.0).all() else array
+    return array
+
+
+def counts_once(weights: npt.NDArray[np.float64] | None) -> TypeGuard[npt.NDArray[np.float64]]:
+    """Whether weights are there and all 1, which is as if there were none."""
+    return weights is not None and bool((weights == 1.0).all())
 
 
 def integer_array(function: str, name: str, value: object, *, below: int) -> npt.NDArray[np.int64]:

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from ribbit._arrays.device import Device
 
 
-__all__ = ["MOMENTUM", "draw_weights", "epoch_rows", "normal", "reparameterize", "uniform"]
+__all__ = [
+    "FIT_LAYERS",
+    "MOMENTUM",
+    "draw_weights",
+    "epoch_rows",
+    "normal",
+    "reparameterize",
+    "uniform",
+]
 
 
 # Purposes of random numbers, as in core/philox_hd.h; a number never changes.
@@ -34,6 +42,18 @@ ROW_NOISE, SIGNS = _PURPOSES["row_noise"], _PURPOSES["signs"]
 TREE = _PURPOSES["tree"]
 UPDATE_NOISE, PUBLIC = _PURPOSES["update_noise"], _PURPOSES["public"]
 REFRESH, LAST_LAYER = _PURPOSES["refresh"], _PURPOSES["last_layer"]
+
+# Layers of FIT_DRAW: draws of a fit and what is sampled from their predictions may meet under one
+# seed. Where two of them shared a layer, their numbers would be the same.
+FIT_LAYERS = {
+    "weights": 0,  # of a mean field, and the diagonal of SWAG
+    "members": 1,
+    "low rank": 2,
+    "Gaussian": 3,  # of Laplace
+    "picks": 5,  # of draws, for samples of a prediction
+    "noise": 6,
+    "second noise": 7,
+}
 
 _chain_ids: dict[tuple[str, int, int, bytes], Array] = {}  # the last ones on a device and stream
 

@@ -194,6 +194,7 @@ class MeanField:
             step=0,
             chains=ids,
             purpose=random_numbers.FIT_DRAW,
+            layer=random_numbers.FIT_LAYERS["weights"],
         )
         return self.mean + self.scale * noise
 
@@ -481,7 +482,7 @@ class EnsembleFit:
                 step=0,
                 chains=np.zeros(1, np.uint32),
                 purpose=random_numbers.FIT_DRAW,
-                layer=1,
+                layer=random_numbers.FIT_LAYERS["members"],
             )
             members = positions.shape[0]
             positions = self._members(np.minimum((u[0] * members).astype(np.int64), members - 1))

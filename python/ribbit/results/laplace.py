@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LaplaceFit"]
 
-_LAYER = 3  # of a draw's random numbers
 # Draws are made in blocks of this many, so that one rounds the same however many are wanted.
 _BLOCK = 64
 # Nats that the log density gains at most, to second order, from the mean to the mode. A draw of the
@@ -151,11 +150,15 @@ class LaplaceFit:
         ]
         for name, values in self.tuning.items():
             rows.append(Row(f"tuned {name}", f"{values[0]:.4g} -> {values[-1]:.4g}"))
-        if near:
-            text = "The Gaussian lies at a mode, as far as its own curvature tells."
-        else:
-            text = f"The mean is no mode: {self.advice}."
-        return Summary(base.title, tuple(rows), near, text)
+        if not near:
+            return Summary(base.title, tuple(rows), False, f"The mean is no mode: {self.advice}.")
+        text = "The Gaussian lies at a mode, as far as its own curvature tells."
+        if self.subset != "last_layer" or base.converged:
+            return Summary(base.title, tuple(rows), True, text)
+        # Newton's steps have moved the last layer alone: the others are where training left them.
+        verdict = base.verdict.replace(", or climb the rest with polish=100", "")
+        text = f"The Gaussian lies at a mode of the last layer. The layers below: {verdict}"
+        return Summary(base.title, tuple(rows), base.converged, text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one file; as :meth:`MeanField.save`."""
@@ -299,7 +302,7 @@ class LaplaceFit:
                 step=0,
                 chains=block * _BLOCK + np.arange(_BLOCK, dtype=np.uint32),
                 purpose=random_numbers.FIT_DRAW,
-                layer=_LAYER,
+                layer=random_numbers.FIT_LAYERS["Gaussian"],
             )
             moved = centre + noise @ self.factor.T
             own = np.flatnonzero(ids // _BLOCK == block)

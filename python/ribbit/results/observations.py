@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cdf", "components", "crps", "law_of", "picks", "quantiles", "sample"]
 
-# Layers of the random numbers of a prediction; 0 and 1 are those of draws of a fit.
-_PICK, _FIRST, _SECOND = 2, 3, 4
+_PICK, _FIRST, _SECOND = (
+    random_numbers.FIT_LAYERS[name] for name in ("picks", "noise", "second noise")
+)
 _MOST_NODES = 600  # of the integral of crps
 _BLOCK = 1 << 15  # values per pass: temporaries stay in cache
 

@@ -422,7 +422,8 @@ class Prediction:
         name = "Prediction.log_likelihood"
         weights = checks.row_weights(name, sample_weight)
         if weights is not None:
-            same_rows(name, weights, self._x)
+            same_rows(name, weights, self._x, of="sample_weight")
+            weights = None if checks.counts_once(weights) else weights
         if y is None:
             if self.running is None or self.running.density is None:
                 raise ValueError(f"[{name}] expected y, got none (nor predict_at=(x, y) in sample)")

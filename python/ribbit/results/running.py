@@ -476,11 +476,11 @@ def inputs(function: str, x: Array) -> Array:
     return x
 
 
-def same_rows(function: str, y: Array, x: Array) -> None:
-    """Raise unless y has as many rows as x."""
+def same_rows(function: str, y: Array, x: Array, *, of: str = "y") -> None:
+    """Raise unless y, or what else is called `of`, has as many rows as x."""
     shape = y.shape if is_array(y) else checks.numeric(function, "y", y).shape
     if shape[:1] != x.shape[:1]:
-        raise ShapeError(f"[{function}] expected y with {x.shape[0]} rows, got shape {shape}")
+        raise ShapeError(f"[{function}] expected {of} with {x.shape[0]} rows, got shape {shape}")
 
 
 def _entropy(xp: Any, probs: Array, binary: bool) -> Array:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["SWAGFit"]
 
 # Layers of a draw's random numbers: of the diagonal part and of the deviations.
-_DIAGONAL, _LOW_RANK = 0, 2
+_DIAGONAL, _LOW_RANK = (random_numbers.FIT_LAYERS[name] for name in ("weights", "low rank"))
 _FEWEST = 2  # iterates, and deviations, that have a spread
 _AT_ONCE = 1 << 22  # numbers of the noise that is held beside the draws
 

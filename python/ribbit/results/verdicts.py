@@ -295,7 +295,7 @@ def check_run(
         return None
     name, worst = found.worst
     diverged = found.diverging is not None and found.diverging.max() > DIVERGENT
-    wanted, got = f"{found.title} <= {found.limit:.3g} of the {name}", f"{worst:.2f}"
+    wanted, got = f"{found.title} <= {found.limit:.3g} of the {name}", f"{worst:.3f}"
     if diverged and found.diverging is not None:
         wanted = f"at most {DIVERGENT:.0%} of diverging draws"
         got = f"{float(found.diverging.max()):.1%}"

@@ -291,6 +291,8 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
         name, units = "Posterior", None
         check_options(name, group, standardize, marginalize)
         weights = checks.row_weights(name, sample_weight, some=group is not None)
+        ones = len(weights) if group is None and checks.counts_once(weights) else None
+        weights = None if ones is not None else weights
         x = mapped(x)
         if checks.boolean(name, "standardize", standardize):
             if not isinstance(model, Model):
@@ -303,6 +305,10 @@ class Posterior(NativeDensity, NativeSteps, GaussNewton):
             checks.choice(name, "marginalize", marginalize, ("auto", "last_layer"))
         integrates = marginalize is not None and group is None
         spec = DensitySpec.of(name, *data, *how, units, integrates, weights, shards)
+        if ones is not None and ones != spec.x.shape[0]:
+            raise ShapeError(
+                f"[{name}] expected sample_weight of shape ({spec.x.shape[0]},), got ({ones},)"
+            )
         if group is None and weights is not None and not np.any(spec.weights):
             raise DataError(
                 f"[{name}] expected a sample_weight above 0 in {spec.dtype}, got "

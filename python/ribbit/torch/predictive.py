@@ -163,6 +163,7 @@ class DrawnWeights:
             step=0,
             chains=ids,
             purpose=random_numbers.FIT_DRAW,
+            layer=random_numbers.FIT_LAYERS["weights"],
         )
         out: FloatArray = self._mean + self._scale * eps
         return out

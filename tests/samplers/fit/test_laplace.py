@@ -30,6 +30,10 @@ def network(likelihood=None, y=None, outputs=1, dtype=np.float64, hidden=(6,), *
     )
 
 
+# What is tested does not depend on how far the layers below the last have come.
+UNTRAINED = pytest.mark.filterwarnings("ignore:.*expected a trained network")
+
+
 def fitted(density, epochs=200, seed=0, **options):
     options = {"learning_rate": 2e-2, "batch_size": None, **options}
     return rb.LaplaceApproximation(density, **options).fit(epochs, seed=seed, progress=False)
@@ -122,6 +126,7 @@ def test_threads_change_no_bit_of_what_is_not_numpy_s():
     assert predictions[0].tobytes() == predictions[1].tobytes() == predictions[2].tobytes()
 
 
+@UNTRAINED
 def test_a_draw_is_a_function_of_its_number():
     fit = fitted(network())
     few, many = fit.draws(9, seed=7).positions, fit.draws(150, seed=7).positions
@@ -157,6 +162,7 @@ OUTPUTS = {
 }
 
 
+@UNTRAINED
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("subset", ["all", "last_layer"])
 def test_predictions_of_every_likelihood(name, subset):
@@ -201,6 +207,7 @@ def test_linearized_predictions_are_those_of_the_linear_function(monkeypatch):
     np.testing.assert_allclose(fit.predict(NEW, 20, seed=1).probs, found, rtol=1e-12)
 
 
+@UNTRAINED
 def test_a_learned_noise_is_a_parameter_of_known_information():
     """Its variance 1 / (2 N + 1 / prior variance), independent of the weights."""
     fit = fitted(network(rb.Gaussian()))
@@ -364,3 +371,23 @@ def test_adam_alone_is_told_of():
     at = laplace.fit(0, init=mean, progress=False)
     assert at.summary().converged
     assert "at a mode" in at.summary().verdict
+
+
+def test_the_layers_below_the_last_are_judged_by_their_training():
+    """Newton's steps find a mode of the last layer after one epoch, too."""
+    density = network()
+    with pytest.warns(rb.errors.FitWarning, match="expected a trained network") as said:
+        short = rb.LaplaceApproximation(density, subset="last_layer").fit(40, progress=False)
+    assert said[0].filename == __file__
+    assert "polish" not in str(said[0].message)
+    found = short.summary()
+    assert found.converged is False
+    assert "lies at a mode of the last layer. The layers below" in found.verdict
+    unknown = rb.LaplaceApproximation(density, subset="last_layer").fit(1, progress=False)
+    assert unknown.summary().converged is None
+    schedule = rb.schedules.cosine(3000)
+    long = rb.LaplaceApproximation(
+        density, subset="last_layer", learning_rate=0.02, schedule=schedule
+    ).fit(3000, progress=False)
+    assert long.summary().converged
+    assert "The layers below" not in long.summary().verdict

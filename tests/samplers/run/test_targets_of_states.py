@@ -161,3 +161,20 @@ def test_a_start_of_the_models_parameters_alone_is_told_what_it_lacks():
     assert draws.positions.shape == (4, 2, target.dim)
     with pytest.raises(ValueError, match=r"got shape \(3,\)$"):
         hmc(target).sample(2, init=np.zeros(3))
+
+
+def test_sizes_that_errors_name_are_the_users():
+    """With nothing set HMC integrates the last layer out: its states are smaller than a draw."""
+    x, y = rb.datasets.toy_regression(60, seed=0)
+    target = rb.Posterior(rb.mlp(1, (6,), 1), x, y, prior=rb.Normal(1.0), likelihood=rb.Gaussian())
+    free = rb.HMC(target)
+    draws = free.sample(2, warmup=20, progress=False)
+    whole = target.dim
+    assert draws.state.position.shape[1] < whole
+    with pytest.raises(ValueError, match=rf"position \({whole},\).* log_noise, which stands last"):
+        free.sample(2, init=np.zeros(whole - 1))
+    with pytest.raises(ValueError, match=rf"got shape \(4, 2, {whole}\): .*draws.positions"):
+        free.sample(2, init=draws.positions)
+    for given in ({"step_size": 0.01}, {"inverse_mass_matrix": "adapt"}):
+        with pytest.raises(ValueError, match="one integrates the last layer out"):
+            rb.HMC(target, num_leapfrog_steps=3, **given).sample(2, resume=draws)

@@ -18,7 +18,7 @@ from ribbit.protocols import Array
 from ribbit.results.fits import MeanField
 from ribbit.results.store.fit_store import FitStore, FollowedFit
 from ribbit.results.store.options import Store
-from ribbit.samplers.fit.training import begin, fitting, run_epochs, warn_of_rise
+from ribbit.samplers.fit.training import begin, fitting, run_epochs, warn_of_rest, warn_of_rise
 from ribbit.samplers.run import options
 from ribbit.samplers.run.interrupt import InterruptGuard
 from ribbit.samplers.run.ranks import Together, together
@@ -263,6 +263,7 @@ class BBB:
         held, found, last = arrays, [records], step
         first = int(store.loop["first"]) if store is not None and store.begun else step
         end = (first // self._batches.count + epochs) * self._batches.count
+        warn_of_rest(name, self._schedule, end, self._batches.count, stacklevel=4)
 
         def fit(complete: bool) -> MeanField:
             return self._fit(held, seed, last, found, complete=complete)

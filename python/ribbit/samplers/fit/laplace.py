@@ -309,6 +309,7 @@ class LaplaceApproximation:
                 fit=lambda state: self._fit(state.position[0], state, seed, past, complete=False),
                 ranks=ranks,
                 store=store,
+                stacklevel=5,
             )
         except NonFiniteError as error:
             error.state = error.fit or error.state
@@ -372,7 +373,15 @@ class LaplaceApproximation:
         return fit
 
     def _warn(self, name: str, fit: LaplaceFit) -> None:
-        if fit.summary().converged:
+        found = fit.summary()
+        if found.converged is not False:
+            return
+        if found.verdict.startswith("The Gaussian"):  # of the last layer
+            warn(
+                f"[{name}] expected a trained network. {found.verdict}",
+                stacklevel=4,
+                category=FitWarning,
+            )
             return
         warn(
             f"[{name}] expected weights at a mode, got some from which a Newton step gains "

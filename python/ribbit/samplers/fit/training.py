@@ -30,13 +30,23 @@ from ribbit.samplers.run.record import Chunk
 from ribbit.samplers.run.run import ProgressOption
 from ribbit.samplers.run.target import Density
 from ribbit.samplers.sgmcmc.stepper import Stepper
+from ribbit.schedules import Schedule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ribbit.samplers.fit.collection import Collection
 
-__all__ = ["as_position", "begin", "fitting", "joined", "run_epochs", "train", "warn_of_rise"]
+__all__ = [
+    "as_position",
+    "begin",
+    "fitting",
+    "joined",
+    "run_epochs",
+    "train",
+    "warn_of_rest",
+    "warn_of_rise",
+]
 
 # What all ranks of a group must ask for, of a request.
 _ALIKE = ("sampler", "settings", "num_epochs", "swag_epochs", "seed")
@@ -117,6 +127,7 @@ def train(
     ranks: Together,
     store: FitStore | FollowedFit | None = None,
     executor: Any = None,
+    stacklevel: int = 4,
 ) -> tuple[StochasticState, bool, History]:
     """Train `members` weight vectors together.
 
@@ -148,6 +159,8 @@ def train(
         Where checkpoints go, and where the fit goes on.
     executor : object with submit, or callable that makes one, optional
         Whose workers move the members.
+    stacklevel : int
+        Of a warning of the schedule, counted from :func:`warn_of_rest`: 4 where `fit` calls this.
 
     Returns
     -------
@@ -190,6 +203,7 @@ def train(
         batches = stepper.batches
         # An epoch that was interrupted is finished before the last of `num_epochs` is counted.
         turn = max(first, (first // batches + epochs) * batches)  # from here on `collect` steps
+        warn_of_rest(function, stepper.schedule, turn, batches, stacklevel=stacklevel)
         watch = _Watch(stepper, epochs + more, without_prior=likelihood_alone)
         if store is not None and stored:
             watch.restore(store)
@@ -484,6 +498,25 @@ class _Watch:
             return {}
         epochs, values = zip(*self._found, strict=True)
         return {"epoch": np.array(epochs), "objective": np.stack(values)}
+
+
+def warn_of_rest(
+    function: str, schedule: Schedule, last: int, batches: int, *, stacklevel: int
+) -> None:
+    """Warn of a rate that is 0 for epochs on end; `stacklevel` as of ``warnings.warn``.
+
+    Of a fit of `last` steps, `batches` an epoch: one epoch of rest is what rounding may make.
+    """
+    steps = schedule.num_steps
+    if schedule.kind != "cosine" or schedule.final != 0.0 or last <= steps + batches:
+        return
+    warn(
+        f"[{function}] expected a learning rate above 0, got a schedule that has fallen to 0 after "
+        f"{steps:,} of {last:,} steps ({batches:,} an epoch): the epochs after it move nothing. "
+        f"Schedules count steps: schedule=rb.schedules.cosine({last})",
+        stacklevel=stacklevel,
+        category=FitWarning,
+    )
 
 
 def warn_of_rise(function: str, history: History, rows: int, advice: str | None = None) -> None:

@@ -599,16 +599,17 @@ class Sampler(ABC):
         else:
             host = checks.numeric(name, "position", position)
             array = from_host(xp, np.array(host, dtype=np.float64))
+        given, whole = tuple(array.shape), density.full_dim
         array = density.reduced(name, array)
         if not 1 <= array.ndim <= 2 or array.shape[-1] != density.dim or array.shape[0] == 0:
             model = getattr(density.target, "model", None)
-            short = (array.ndim > 0 and array.shape[-1] + 1 == density.dim) and (
-                array.shape[-1] == getattr(model, "dim", None)
-            )
-            hint = ": the model's parameters without log_noise, which stands last" if short else ""
+            hint = ""
+            if given and given[-1] + 1 == whole and given[-1] == getattr(model, "dim", None):
+                hint = ": the model's parameters without log_noise, which stands last"
+            elif len(given) == 3 and given[-1] == whole:
+                hint = ": of draws the last ones are draws.positions[:, -1]"
             raise ShapeError(
-                f"[{name}] expected a position ({density.dim},) or (C, {density.dim}), "
-                f"got shape {tuple(array.shape)}{hint}"
+                f"[{name}] expected a position ({whole},) or (C, {whole}), got shape {given}{hint}"
             )
         with errstate(xp):
             array = xp.astype(array, dtype_in(xp, density.dtype), copy=True)

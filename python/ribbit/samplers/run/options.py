@@ -94,8 +94,14 @@ def same_kind(function: str, density: Density, position: Array) -> None:
     """Raise for a state's position (C, P) of another size, array library or dtype."""
     xp = density.xp
     if position.shape[1] != density.dim:
+        hint = ""
+        if getattr(density.target, "marginal", None) is not None or density.full_dim != density.dim:
+            hint = (
+                ": of the two samplers one integrates the last layer out. HMC and NUTS do where no "
+                "step, length or mass is given and it pays; Posterior(marginalize=) says it for all"
+            )
         raise ShapeError(
-            f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}"
+            f"[{function}] expected a state of dim {density.dim}, got {position.shape[1]}{hint}"
         )
     if namespace(position, function=function) is not xp or host_dtype(position) != density.dtype:
         raise DTypeError(
