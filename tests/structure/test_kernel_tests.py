@@ -54,14 +54,17 @@ def is_module(name: str) -> bool:
 
 
 def needed(text: str) -> set[str]:
-    """All modules of ours that a test is made of: those of tests with what they need in turn."""
+    """All modules of ours that a test is made of, with what they need in turn.
+
+    Of what is outside the record's sources no more is asked: it is a finding by itself.
+    """
     found: set[str] = set()
     todo = [text]
     while todo:
         for name in named(todo.pop()):
             if name.partition(".")[0] in OURS and name not in found:
                 found.add(name)
-                if name.startswith("tests."):
+                if name != CORE and not outside({name}):
                     todo.append(path_of(name).read_text())
     return found - {CORE}
 

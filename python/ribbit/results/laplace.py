@@ -99,8 +99,9 @@ class LaplaceFit:
 
     advice: ClassVar[str] = (
         "train longer (init=fit.mean starts another fit there), let the learning rate fall "
-        "(schedule=rb.schedules.cosine(num_steps)), or climb the rest with polish=100"
+        "(schedule=rb.schedules.cosine(num_steps))"
     )
+    climb: ClassVar[str] = f"{advice}, or climb the rest with polish=100"
 
     def __repr__(self) -> str:
         text = f"LaplaceFit({self.mean.shape[0]} parameters, {self.subset}"
@@ -132,16 +133,25 @@ class LaplaceFit:
         volume = float(np.log(np.diagonal(self.factor)).sum())
         return self.log_density + 0.5 * len(self.factor) * math.log(2.0 * math.pi) + volume
 
+    @property
+    def _wanted(self) -> float:
+        """Nats from the mean to the mode of the subset, at most."""
+        return max(_CLOSE, _SHARE * len(self.factor))
+
+    @property
+    def at_mode(self) -> bool:
+        """Whether the mean is a mode of the subset; what is outside of it is not looked at."""
+        return self.newton_decrement <= self._wanted
+
     def summary(self) -> Summary:
         """Say whether the mean is a mode, and what to do next."""
         base = summary_of_fit(self, repr(self))
         if not self.factor.size:
             return base
-        wanted = max(_CLOSE, _SHARE * len(self.factor))
-        near = self.newton_decrement <= wanted
+        near, wanted = self.at_mode, f"at most {self._wanted:.3g}"
         rows = [
             *base.rows,
-            Row("nats to the mode", f"{self.newton_decrement:.2g}", f"at most {wanted:.3g}", near),
+            Row("nats to the mode", f"{self.newton_decrement:.2g}", wanted, near),
             Row("log evidence", f"{self.log_evidence:.6g}"),
             Row(
                 "parameters that the data determine",
@@ -151,13 +161,12 @@ class LaplaceFit:
         for name, values in self.tuning.items():
             rows.append(Row(f"tuned {name}", f"{values[0]:.4g} -> {values[-1]:.4g}"))
         if not near:
-            return Summary(base.title, tuple(rows), False, f"The mean is no mode: {self.advice}.")
+            return Summary(base.title, tuple(rows), False, f"The mean is no mode: {self.climb}.")
         text = "The Gaussian lies at a mode, as far as its own curvature tells."
         if self.subset != "last_layer" or base.converged:
             return Summary(base.title, tuple(rows), True, text)
         # Newton's steps have moved the last layer alone: the others are where training left them.
-        verdict = base.verdict.replace(", or climb the rest with polish=100", "")
-        text = f"The Gaussian lies at a mode of the last layer. The layers below: {verdict}"
+        text = f"The Gaussian lies at a mode of the last layer. The layers below: {base.verdict}"
         return Summary(base.title, tuple(rows), base.converged, text)
 
     def save(self, path: str | os.PathLike[str]) -> None:

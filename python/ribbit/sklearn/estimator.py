@@ -181,7 +181,6 @@ class BNN(BaseEstimator):
             standardize=True,
         )
         draws, fit = methods.run(plan, target, x, y, seed)
-        methods.require_draws(plan, draws)
         self.posterior_, self.draws_, self.approximation_ = target, draws, fit
         self.n_draws_: int = draws.positions.shape[0] * draws.positions.shape[1]
         found: Summary = draws.summary(methods.judged(x)) if fit is None else fit.summary()

@@ -34,7 +34,7 @@ from ribbit.samplers import (
 )
 from ribbit.targets.posterior import Posterior
 
-__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "require_draws", "run"]
+__all__ = ["CHAINS", "FITS", "METHODS", "Plan", "dropped", "judged", "run"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ _FIRST, _FEWEST = 100, 250  # draws of a chain: before it is judged, and those i
 _BYTES = 1 << 25  # of the draws of all chains, beyond those
 _RHAT, _ESS = 1.03, 400.0  # that end it; the verdict on more predictions is at 1.05
 _OFTEN, _SELDOM = 10, 250  # steps between draws: least, and most, where they cost little
+_BATCHES = ", or method='sghmc' or 'ensemble', which look at batches"
 _SHORTEST = 100  # steps of a warmup that finds a step
 _PATIENT = 300.0  # seconds that a run may take before its first verdict without a word
 _TRIES, _SHORTER = 4, 0.1  # with shorter steps each, where parameters left the finite numbers
@@ -165,14 +166,21 @@ def run(plan: Plan, target: Posterior, x: Any, y: Any, seed: int) -> tuple[Draws
         Its rows, in the user's units.
     seed : int
         64-bit key.
+
+    Raises
+    ------
+    ValueError
+        Where a run of chains ended before its first draw.
     """
     if plan.method in CHAINS:
-        return _sampled(plan, CHAINS[plan.method], target, x, seed), None
+        draws = _sampled(plan, CHAINS[plan.method], target, x, seed)
+        _require_draws(plan, draws)
+        return draws, None
     found = _fitted(plan, FITS[plan.method], target, x, y, seed)
     return drawn(found, plan.draws or FITS[plan.method].draws, seed), found
 
 
-def require_draws(plan: Plan, draws: Draws) -> None:
+def _require_draws(plan: Plan, draws: Draws) -> None:
     """Raise where the time was over before there was a draw, or Ctrl-C came.
 
     Raises
@@ -187,14 +195,14 @@ def require_draws(plan: Plan, draws: Draws) -> None:
         raise ValueError(f"[{plan.function}] expected a draw, got none: interrupted in warmup")
     half = state.step // 2
     shorter = (
-        f"warmup={half} (about half of this time, and less than the method wants), "
+        f", warmup={half} (about half of this time, and less than the method wants)"
         if half >= _SHORTEST
         else ""
     )
     raise ValueError(
         f"[{plan.function}] expected a draw within max_seconds={plan.max_seconds:g}, got none: the "
-        f"time was over after {state.step:,} of {state.warmup:,} steps of warmup. Give more time, "
-        f"{shorter}or method='sghmc' or 'ensemble', which look at batches"
+        f"time was over after {state.step:,} of {state.warmup:,} steps of warmup. Give more time"
+        f"{shorter}{'' if CHAINS[plan.method].batches else _BATCHES}"
     )
 
 

@@ -376,7 +376,7 @@ class LaplaceApproximation:
         found = fit.summary()
         if found.converged is not False:
             return
-        if found.verdict.startswith("The Gaussian"):  # of the last layer
+        if fit.at_mode:  # of the last layer alone
             warn(
                 f"[{name}] expected a trained network. {found.verdict}",
                 stacklevel=4,
@@ -385,7 +385,7 @@ class LaplaceApproximation:
             return
         warn(
             f"[{name}] expected weights at a mode, got some from which a Newton step gains "
-            f"{fit.newton_decrement:.2g} nats: {fit.advice}",
+            f"{fit.newton_decrement:.2g} nats: {fit.climb}",
             stacklevel=4,
             category=FitWarning,
         )
