@@ -1,7 +1,8 @@
 """What `Prediction.sample` adds to a draw of a fit depends on nothing that the draw is made of.
 
 With one seed for both, which is what the defaults are, a draw and its noise have addresses that
-differ in their layer alone; where they met, y had 2.0 times its variance.
+differ in their layer alone; where they met, y had 2.0 times its variance. Draws are one or two of a
+prediction here, not the 1,000 of the default, among which a single y hardly shows it.
 """
 
 from __future__ import annotations
